@@ -1,0 +1,34 @@
+# make demo: from a clone to a trained private model.   make test: lint, types, layering, the fast suite.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.PHONY: demo test test-slow test-data lint clean
+
+# Installed again only when what is to be installed has changed.
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,report]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/gossamer run
+
+lint: $(READY)
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: lint
+	$(BIN)/pytest -n 2
+
+test-slow: $(READY)
+	$(BIN)/pytest -n 2 -m slow
+
+test-data: $(READY)
+	$(BIN)/pytest -n 2 -m data
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
