@@ -1,8 +1,30 @@
-"""Differentially private, fully decentralized learning."""
+"""Differentially private, fully decentralized learning.
+
+    import gossamer
+    outcome = gossamer.run("quickstart", {"privacy.epsilon": 4.0})
+    outcome.result["accuracy_mean"], outcome.result["epsilon_proven"]
+"""
+
+from __future__ import annotations
 
 import os
 
 # Must stand before torch is loaded: spinning OpenMP threads make small products many times slower on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+if TYPE_CHECKING:
+    from gossamer.api import plan, run
+
 __version__ = "0.1.0"
+__all__ = ["plan", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """`run` and `plan` bring torch along: loaded at first use."""
+    if name in __all__:
+        from gossamer import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'gossamer' has no attribute {name!r}")

@@ -1,0 +1,253 @@
+"""Configuration → objects: the only place where the parts are put together, and where `mode` ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gossamer.accounting.ledger import LedgerBook
+from gossamer.algorithms import registry
+from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.config import LearningRate, RunConfig
+from gossamer.data import load as data_load
+from gossamer.data.dataset import Dataset
+from gossamer.data.partition import partition
+from gossamer.errors import UserError
+from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.noise import Stream
+from gossamer.kernels.stack import ParameterStack
+from gossamer.models import build as build_model
+from gossamer.models import check_no_mixing
+from gossamer.plan import PrivacyPlan, clip_schedule, plan_privacy
+from gossamer.presets import PRESETS
+from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
+from gossamer.private.gradient import Noise, PrivateGradient, Records
+from gossamer.private.sampling import FixedSizeSampler, FullSampler, PoissonSampler, Sampler
+from gossamer.topology.build import build as build_topology
+
+if TYPE_CHECKING:
+    from gossamer.topology.schedule import Topology
+
+OWN_DATA = ("csv", "parquet", "npz")
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What is known of a run without reading a record: enough for `plan`."""
+
+    config: RunConfig
+    algorithm: Algorithm
+    topology: Topology
+    module: nn.Module
+    stack: ParameterStack
+    plan: PrivacyPlan
+    classes: int | None
+    dataset: Dataset | None  # loaded only where the outline needs it
+
+    @property
+    def bytes_per_round(self) -> float:
+        """Model and push-sum weight, over every link of a round; the mean over the first period."""
+        rounds = range(min(self.topology.period or 8, 64))
+        links = float(np.mean([self.topology.out_degree(t).sum() for t in rounds]))
+        extra = 1 if self.algorithm.weights == "column" else 0
+        return 4.0 * (self.stack.dim + extra) * links
+
+
+def outline(config: RunConfig, *, data_dir: Path | None = None, module: nn.Module | None = None) -> Outline:
+    algorithm = build_algorithm(config)
+    topology = build_topology(
+        config.topology.kind,
+        nodes=config.nodes,
+        weights=algorithm.weights,
+        seed=config.seed,
+        dropout=config.topology.dropout,
+        **_doubly_rule(config),
+        **config.topology.options,
+    )
+    dataset, shape, classes, records = _data_facts(config, data_dir)
+    if module is None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            module = build_model(config.model.kind, input_shape=shape, outputs=classes or 1, **config.model.options)
+    check_no_mixing(module)
+    plan = plan_privacy(config, records, algorithm.draws)
+    return Outline(config, algorithm, topology, module, ParameterStack(module), plan, classes, dataset)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything a simulated run is made of, but for the ledger, which needs a place on disk."""
+
+    outline: Outline
+    dataset: Dataset
+    records: Records
+    sampler: Sampler
+    clip: Clip
+    noise: Noise
+    stream: Stream
+    x0: Tensor
+    test: tuple[Tensor, Tensor]
+
+    def gradient(self, book: LedgerBook) -> PrivateGradient:
+        o = self.outline
+        nodes = o.plan.nodes
+        return PrivateGradient(
+            vector=clipped_sum(o.module, per_sample_loss(o.classes)),
+            records=self.records,
+            sampler=self.sampler,
+            clip=self.clip,
+            noise=self.noise,
+            stream=self.stream,
+            book=book,
+            nodes=range(o.config.nodes),
+            rates=[node.rate for node in nodes],
+            lots=[node.lot for node in nodes],
+            allowance=[node.allowance for node in nodes],
+            adjacency=o.plan.adjacency,
+            diagnostics=o.config.evaluation.diagnostics,
+        )
+
+
+def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
+    config = o.config
+    dataset = o.dataset or _load(config, data_dir)
+    pieces = _partition(config, dataset)
+    sampler = _sampler(o.plan, config, [len(piece) for piece in pieces])
+    rows = np.concatenate(pieces)
+    device = torch.device(config.device)
+    records = Records(
+        torch.from_numpy(dataset.x_train[rows]).to(device),
+        torch.from_numpy(dataset.y_train[rows]).to(device),
+        [len(piece) for piece in pieces],
+    )
+    noise = Noise(
+        o.plan.mechanism, torch.tensor([node.factor for node in o.plan.nodes], dtype=torch.float64), o.plan.shape
+    )
+    stream = Stream.seeded(config.seed) if config.privacy.noise.source == "seeded" else Stream.system()
+    return Parts(
+        outline=o,
+        dataset=dataset,
+        records=records,
+        sampler=sampler,
+        clip=_clip(config, o.plan, noise),
+        noise=noise,
+        stream=stream,
+        x0=o.stack.flatten(o.module).to(device).repeat(config.nodes, 1),
+        test=(torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)),
+    )
+
+
+def build_algorithm(config: RunConfig) -> Algorithm:
+    rule = registry()[PRESETS[config.algorithm.kind]["rule"]]
+    lr = config.algorithm.lr
+    if isinstance(lr, LearningRate):
+        schedule = Exponential(lr.start, lr.decay, config.rounds)
+    else:
+        schedule = Exponential(lr)
+    known = {name for name in rule.__dataclass_fields__ if name != "lr"}
+    for key, value in config.algorithm.options.items():
+        if key not in known:
+            allowed = ", ".join(["kind", "lr", *sorted(known)])
+            raise UserError(f"algorithm.{key} = {value!r} is not a key of {config.algorithm.kind}; it has {allowed}.")
+    algorithm: Algorithm = rule(lr=schedule, **config.algorithm.options)
+    return algorithm
+
+
+def per_sample_loss(classes: int | None) -> Any:
+    if classes:
+        return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
+    return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
+
+
+def _data_facts(config: RunConfig, data_dir: Path | None) -> tuple[Dataset | None, tuple[int, ...], int | None, list[int]]:
+    """(data set if it had to be loaded, feature shape, classes, declared J_i)."""
+    kind, split = config.data.kind, config.data.partition
+    info = data_load.info(kind)
+    if info is not None and split.kind in ("even", "sampled", "sizes") and not config.data.options:
+        sizes = _sizes(split.kind, split.options, info.train_rows, config.nodes)
+        if sizes is not None:
+            return None, info.shape, info.classes, declared(config, sizes)
+    dataset = _load(config, data_dir)
+    sizes = [len(piece) for piece in _partition(config, dataset)]
+    return dataset, dataset.x_train.shape[1:], dataset.classes, declared(config, sizes)
+
+
+def _sizes(kind: str, options: dict[str, Any], rows: int, nodes: int) -> list[int] | None:
+    """The partition's sizes where they follow from the row count alone; None leaves it to the partition itself."""
+    if kind == "even" and rows >= nodes and not options:
+        return [rows // nodes + (i < rows % nodes) for i in range(nodes)]
+    return None
+
+
+def declared(config: RunConfig, sizes: list[int]) -> list[int]:
+    """J_i as declared. Of a public data set the sizes are public; of the user's own they must be declared."""
+    value = config.data.records
+    if value is not None:
+        return value if isinstance(value, list) else [value] * config.nodes
+    if config.data.kind in OWN_DATA and config.mode == "sound" and config.privacy.noise.schedule.kind != "none":
+        rounded = [max(1, round(size, -len(str(size)) + 2)) for size in sizes]
+        example = rounded[0] if len(set(rounded)) == 1 else rounded
+        raise UserError(
+            "data.records is not set: how many records a node holds is private until you declare it; "
+            f"set a public number, rounded as you like, for example data.records = {example}."
+        )
+    return sizes
+
+
+def _load(config: RunConfig, data_dir: Path | None) -> Dataset:
+    return data_load.load(config.data.kind, data_dir=data_dir, seed=config.seed, **config.data.options)
+
+
+def _partition(config: RunConfig, dataset: Dataset) -> list[np.ndarray]:
+    split = config.data.partition
+    rng = np.random.default_rng([config.seed, 0x5EED])
+    kind = "owner" if split.kind == "even" and dataset.owner is not None and not split.options else split.kind
+    return partition(
+        kind, labels=dataset.y_train, nodes=config.nodes, rng=rng, owner=dataset.owner, **split.options
+    )
+
+
+def _sampler(plan: PrivacyPlan, config: RunConfig, sizes: list[int]) -> Sampler:
+    if plan.sampling == "poisson":
+        return PoissonSampler([node.rate for node in plan.nodes])
+    if plan.sampling == "full":
+        return FullSampler()
+    lots = [round(node.lot) for node in plan.nodes]
+    for i, (lot, size) in enumerate(zip(lots, sizes, strict=True)):
+        if lot > size:
+            raise UserError(f"privacy.sampling.lot = {lot} is more than the {size} records of node {i}; use at most {size}.")
+    return FixedSizeSampler(lots)
+
+
+def _clip(config: RunConfig, plan: PrivacyPlan, noise: Noise) -> Clip:
+    clip = config.privacy.clip
+    if clip.kind in ("constant", "decaying", "sequence"):
+        return ClipTo(clip_schedule(config, plan.draws))
+    if clip.kind == "normalised":
+        return Normalise(clip.gamma)
+    if clip.kind == "quantile":
+        lots = torch.tensor([node.lot for node in plan.nodes], dtype=torch.float64)
+        largest = noise.factor * max(plan.shape(0), plan.shape(plan.draws - 1))
+        # A twentieth of the lot as in Andrew et al.; never so small that the count takes most of the budget.
+        count = torch.full_like(lots, clip.count_noise) if clip.count_noise else torch.maximum(lots / 20, largest)
+        if bool((2 * count <= largest).any()):
+            raise UserError(
+                f"privacy.clip.count_noise = {clip.count_noise} takes the whole budget; use more than {float(largest.max()) / 2:.3g}."
+            )
+        return QuantileClip(torch.full_like(lots, clip.start), clip.quantile, clip.lr, count)
+    return Unclipped(clip.bound if clip.kind == "assumed" else None)
+
+
+def _doubly_rule(config: RunConfig) -> dict[str, Any]:
+    return {} if config.topology.weights == "auto" else {"rule": config.topology.weights}
+
+
+def budget_reached(plan: PrivacyPlan) -> list[int]:
+    """Nodes whose budget ends before the run does."""
+    return [i for i, node in enumerate(plan.nodes) if node.allowance < plan.draws and not math.isinf(node.proven.epsilon)]

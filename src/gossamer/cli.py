@@ -1,0 +1,125 @@
+"""The command line. Flags are for actions; every configuration value goes through `--set`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossamer.errors import UserError
+
+app = typer.Typer(
+    help="Differentially private, fully decentralized learning: claimed, proven and audited ε side by side.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="The data sets: which there are, and how to get one.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value of the configuration; may be repeated.")]
+Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on the last line.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with data sets as npz files (or set GOSSAMER_DATA).")]
+
+
+@app.command()
+def run(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name or a TOML file.")] = "quickstart",
+    overrides: Set = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory to make (default: a new one under runs/).")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Train, and print accuracy and the privacy statement."""
+    from gossamer import recipes
+    from gossamer.build import outline
+    from gossamer.config import parse_overrides, resolve
+    from gossamer.experiment import execute
+    from gossamer.results.console import RunDisplay
+
+    config = resolve(recipes.read(recipe), parse_overrides(overrides or []))
+    o = outline(config, data_dir=data_dir)
+    with RunDisplay(config.name, config.rounds, quiet=as_json) as display:
+        display.plan(o)
+        outcome = execute(o, out=out, data_dir=data_dir, on_metrics=display.metrics, on_round=display.round)
+    display.outcome(outcome.result, outcome.certificate)
+    if as_json:
+        _print_json(outcome.result)
+
+
+@app.command()
+def plan(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name or a TOML file.")] = "quickstart",
+    overrides: Set = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """What a run would cost: σ, claimed and proven ε per node, the graph, bytes per round. Trains nothing."""
+    from gossamer import recipes
+    from gossamer.build import outline
+    from gossamer.config import parse_overrides, resolve
+    from gossamer.results.console import show_plan, summary
+
+    o = outline(resolve(recipes.read(recipe), parse_overrides(overrides or [])), data_dir=data_dir)
+    if not as_json:
+        show_plan(o)
+    else:
+        _print_json(summary(o))
+
+
+@app.command("recipes")
+def list_recipes(as_json: Json = False) -> None:
+    """The named, ready runs."""
+    from gossamer import recipes
+
+    known = {name: recipes.description(name) for name in recipes.names()}
+    if as_json:
+        _print_json(known)
+        return
+    width = max(map(len, known))
+    for name, text in known.items():
+        typer.echo(f"{name:<{width}}  {text}")
+
+
+@data_app.command("list")
+def data_list(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """The data sets, and which of them are at hand."""
+    from gossamer.results.console import data_table
+
+    from gossamer.data.load import catalogue
+
+    rows = [entry.to_json() for entry in catalogue(data_dir=data_dir)]
+    if as_json:
+        _print_json(rows)
+    else:
+        data_table(rows)
+
+
+@data_app.command("get")
+def data_get(name: str, data_dir: DataDir = None) -> None:
+    """Fetch a data set into the cache, checked against its recorded digest."""
+    from gossamer.data.load import get
+
+    typer.echo(f"{name} is at {get(name, data_dir=data_dir)}")
+
+
+def _print_json(content: Any) -> None:
+    from gossamer.results.rundir import finite
+
+    typer.echo(json.dumps(finite(content), ensure_ascii=False))
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one sentence on stderr and exit 2."""
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"gossamer: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("gossamer: stopped.", err=True)
+        sys.exit(130)

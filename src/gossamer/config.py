@@ -1,0 +1,342 @@
+"""What a user may ask for: strict models, and the only parser of user input.
+
+A configuration is built up in layers, later ones win: the method's preset, the recipe, the recipe's `[paper]`
+table (in paper mode), and the `--set` overrides. The result is checked key by key; the first mistake becomes one
+sentence.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gossamer.errors import UserError
+from gossamer.presets import PRESETS, expand_preset
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+Rate = Annotated[float, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Open(BaseModel):
+    """A part whose further keys belong to its kind; the package that owns the kind checks them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    kind: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Partition(Open):
+    kind: str = "even"
+
+
+class Data(Open):
+    partition: Partition = Partition()
+    records: Count | list[Count] | None = Field(
+        default=None, description="the declared, public number of records of each node"
+    )
+
+
+class Topology(Open):
+    weights: Literal["auto", "metropolis", "uniform"] = "auto"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+class LearningRate(Strict):
+    """lr · decay^(t / rounds); decay = 1 keeps it constant."""
+
+    start: Positive
+    decay: Positive = 1.0
+
+
+class Algorithm(Open):
+    lr: Positive | LearningRate = 0.1
+
+
+class ConstantClip(Strict):
+    kind: Literal["constant"]
+    bound: Positive
+
+
+class DecayingClip(Strict):
+    kind: Literal["decaying"]
+    start: Positive
+    ratio: Annotated[float, Field(ge=1)]
+
+
+class SequenceClip(Strict):
+    kind: Literal["sequence"]
+    values: Annotated[list[Positive], Field(min_length=1)]
+
+
+class NormalisedClip(Strict):
+    kind: Literal["normalised"]
+    gamma: Positive = 0.01
+
+
+class QuantileClip(Strict):
+    kind: Literal["quantile"]
+    start: Positive = 1.0
+    quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    lr: Positive = 0.2
+    count_noise: Positive | None = None
+
+
+class AssumedBound(Strict):
+    """Nothing is clipped; the noise is scaled to a bound that is only believed to hold."""
+
+    kind: Literal["assumed"]
+    bound: Positive
+
+
+class NoClip(Strict):
+    kind: Literal["none"]
+
+
+Clip = Annotated[
+    ConstantClip | DecayingClip | SequenceClip | NormalisedClip | QuantileClip | AssumedBound | NoClip,
+    Field(discriminator="kind"),
+]
+
+
+class ConstantNoise(Strict):
+    kind: Literal["constant"]
+
+
+class GrowingBudget(Strict):
+    kind: Literal["growing-budget"]
+    ratio: Annotated[float, Field(ge=1)]
+
+
+class SequenceNoise(Strict):
+    kind: Literal["sequence"]
+    values: Annotated[list[Positive], Field(min_length=1)]
+
+
+class OwnNormNoise(Strict):
+    kind: Literal["own-norm"]
+
+
+class NoNoise(Strict):
+    kind: Literal["none"]
+
+
+NoiseSchedule = Annotated[
+    ConstantNoise | GrowingBudget | SequenceNoise | OwnNormNoise | NoNoise, Field(discriminator="kind")
+]
+
+
+class Noise(Strict):
+    source: Literal["system", "seeded"] = "system"
+    schedule: NoiseSchedule = ConstantNoise(kind="constant")
+    multiplier: Positive | None = Field(
+        default=None, description="noise std / sensitivity at the first round; without it, epsilon decides"
+    )
+
+
+class Poisson(Strict):
+    kind: Literal["poisson"]
+    rate: Rate | list[Rate] | None = None
+    lot: Positive | None = None
+
+    @model_validator(mode="after")
+    def one_of(self) -> Poisson:
+        if (self.rate is None) == (self.lot is None):
+            raise ValueError("needs exactly one of rate and lot (the expected lot size)")
+        return self
+
+
+class FixedSize(Strict):
+    kind: Literal["fixed-size"]
+    lot: Count
+
+
+class Single(Strict):
+    kind: Literal["single"]
+
+
+class Full(Strict):
+    kind: Literal["full"]
+
+
+Sampling = Annotated[Poisson | FixedSize | Single | Full, Field(discriminator="kind")]
+
+
+def _not_empty(value: list[float]) -> list[float]:
+    if not value:
+        raise ValueError("the list is empty")
+    return value
+
+
+class Privacy(Strict):
+    epsilon: Positive | Annotated[list[Positive], AfterValidator(_not_empty)] | None = None
+    delta: Probability | Annotated[list[Probability], AfterValidator(_not_empty)] = 1e-5
+    adjacency: Literal["add-remove", "replace-one"] = "add-remove"
+    sampling: Sampling = Full(kind="full")
+    clip: Clip = NoClip(kind="none")
+    noise: Noise = Noise(schedule=NoNoise(kind="none"))
+    claim: Literal["gdp-clt", "gdp-general", "adad2p", "none"] = "none"
+
+
+class Evaluation(Strict):
+    every: Count | None = Field(default=None, description="rounds between evaluations; about 10 in all if not set")
+    rows: Count | None = Field(default=None, description="rows of the hold-out used before the last evaluation")
+    diagnostics: bool = False
+
+
+class Checkpoints(Strict):
+    every: Count | None = Field(default=None, description="rounds between checkpoints; only the last if not set")
+
+
+class RunConfig(Strict):
+    name: str = "unnamed"
+    mode: Literal["sound", "paper"] = "sound"
+    nodes: Count
+    rounds: Count
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    device: str = "cpu"
+    data: Data
+    model: Open
+    topology: Topology
+    algorithm: Algorithm
+    privacy: Privacy = Privacy()
+    evaluation: Evaluation = Evaluation()
+    checkpoints: Checkpoints = Checkpoints()
+
+    @model_validator(mode="after")
+    def lists_fit_nodes(self) -> RunConfig:
+        for key, value in (
+            ("privacy.epsilon", self.privacy.epsilon),
+            ("privacy.delta", self.privacy.delta),
+            ("privacy.sampling.rate", getattr(self.privacy.sampling, "rate", None)),
+            ("data.records", self.data.records),
+        ):
+            if isinstance(value, list) and len(value) != self.nodes:
+                raise ValueError(f"{key} lists {len(value)} values but nodes = {self.nodes}; give one per node")
+        return self
+
+
+def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """Layers → one checked configuration. `changes` are dotted keys, {"privacy.epsilon": 1.0}; they win."""
+    changes = changes or {}
+    layered = {key: value for key, value in recipe.items() if key != "paper"}
+    mode = changes.get("mode", layered.get("mode", "sound"))
+    if mode == "paper":
+        layered = merge(layered, _table("paper", recipe.get("paper", {})))
+    for key, value in changes.items():
+        layered = merge(layered, _nest(key.split("."), value))
+    kind = _table("algorithm", layered.get("algorithm", {})).get("kind")
+    if kind not in PRESETS:
+        known = ", ".join(sorted(PRESETS))
+        raise UserError(f"algorithm.kind = {kind!r} is not a method I know; the methods are {known}.")
+    try:
+        return RunConfig.model_validate(merge(expand_preset(kind, mode), layered))
+    except ValidationError as error:
+        raise UserError(one_sentence(error)) from None
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` wins. A table that changes its `kind` replaces the old table, whose keys belong to the old kind."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            replaced = "kind" in value and value["kind"] != old.get("kind", value["kind"])
+            keep = {k: v for k, v in old.items() if isinstance(v, dict)} if replaced and key in _WITH_PARTS else {}
+            result[key] = merge(keep if replaced else old, value)
+        else:
+            result[key] = value
+        if key in _EITHER_OR:  # saying the one takes back the other
+            result.pop(_EITHER_OR[key], None)
+    return result
+
+
+_EITHER_OR = {"rate": "lot", "lot": "rate"}
+_WITH_PARTS = {"data"}  # tables with a sub-table of their own that outlives a change of kind
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
+    """`a.b=c` → {"a.b": c}, the value read as TOML and, failing that, as a plain string."""
+    changes: dict[str, Any] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise UserError(f"--set {text!r} must have the form key=value, for example privacy.epsilon=1.")
+        try:
+            changes[key.strip()] = tomllib.loads(f"v = {value}")["v"]
+        except tomllib.TOMLDecodeError:
+            changes[key.strip()] = value.strip()
+    return changes
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}.") from None
+
+
+def one_sentence(error: ValidationError) -> str:
+    """The first mistake: key, value, what would be right."""
+    first = error.errors(include_url=False)[0]
+    tags = {"constant", "decaying", "sequence", "normalised", "quantile", "assumed", "none", "growing-budget"}
+    tags |= {"own-norm", "poisson", "fixed-size", "single", "full", "float", "LearningRate", "int"}
+    tags |= {"list[constrained-float]", "list[constrained-int]"}
+    where = [str(part) for part in first["loc"]]
+    where = [part for i, part in enumerate(where) if i == 0 or not (part in tags or part.startswith(("list[", "function")))]
+    key = ".".join(where)
+    value, message = first["input"], first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if first["type"] == "extra_forbidden":
+        return f"{key} is not a key I know{_near(where)}."
+    if first["type"] == "missing":
+        return f"{key} is missing; it must be set."
+    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        kind = value.get("kind") if isinstance(value, dict) else value
+        expected = str(first.get("ctx", {}).get("expected_tags", "a table with a kind"))
+        return f"{key}.kind = {kind!r} is not known; it can be {expected}."
+    if first["type"] == "value_error" and not key:
+        return f"{message[0].upper() if not message.startswith(('privacy', 'data')) else message[0]}{message[1:]}."
+    shown = f" = {value!r}" if not isinstance(value, dict) else ""
+    return f"{key}{shown}: {message}."
+
+
+def _near(where: list[str]) -> str:
+    import difflib
+
+    model: Any = RunConfig
+    for part in where[:-1]:
+        field = getattr(model, "model_fields", {}).get(part)
+        model = getattr(field, "annotation", None)
+    names = sorted(getattr(model, "model_fields", {}))
+    if not names:
+        return ""
+    close = difflib.get_close_matches(where[-1], names, n=1)
+    return f"; did you mean {close[0]}" if close else f"; the keys here are {', '.join(names)}"
+
+
+def _nest(path: list[str], value: Any) -> dict[str, Any]:
+    for part in reversed(path):
+        value = {part: value}
+    return dict(value)
+
+
+def _table(key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f"{key} = {value!r} must be a table, for example {key}.kind = \"…\".")
+    return value

@@ -1,0 +1,196 @@
+"""One run, from its parts to its certificate."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gossamer
+from gossamer.accounting.ledger import LedgerBook, read_all
+from gossamer.accounting.proven import Proven, proven
+from gossamer.build import Outline, Parts, assemble, per_sample_loss
+from gossamer.results.certificate import NOT_COVERED, OBSERVER, SEEDED, UNIT
+from gossamer.results.metrics import Evaluator
+from gossamer.results.rundir import RunDirectory
+from gossamer.runtime.loop import run as run_loop
+from gossamer.runtime.simulator import SimulatedExchange
+
+OnMetrics = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    result: dict[str, Any]  # what `--json` prints
+    certificate: dict[str, Any]
+    directory: Path
+    points: torch.Tensor  # (n, d) the nodes' models
+
+
+def execute(
+    o: Outline,
+    *,
+    out: Path | None = None,
+    data_dir: Path | None = None,
+    on_metrics: OnMetrics = lambda row: None,
+    on_round: Callable[[int], None] = lambda t: None,
+) -> Outcome:
+    """Train on the simulator. Nothing is written before every part stands."""
+    parts = assemble(o, data_dir=data_dir)
+    config = o.config
+    directory = RunDirectory.create(out, config.name)
+    directory.write_config(config.model_dump())
+    directory.write_json("topology.json", o.topology.to_json())
+    directory.write_json("manifest.json", _manifest(parts))
+    book = LedgerBook.create(directory.ledger, [_ledger_header(o, i) for i in range(config.nodes)])
+    try:
+        return _train(parts, directory, book, on_metrics, on_round)
+    finally:
+        book.close()
+
+
+def _train(parts: Parts, directory: RunDirectory, book: LedgerBook, on_metrics: OnMetrics, on_round: Callable[[int], None]) -> Outcome:
+    o, config = parts.outline, parts.outline.config
+    grad = parts.gradient(book)
+    exchange = SimulatedExchange(o.topology)
+    evaluate = Evaluator(o.module, o.stack, per_sample_loss(o.classes), *parts.test, classes=o.classes)
+    at = evaluation_rounds(config.rounds, config.evaluation.every)
+    spent = dict(zip(at, o.plan.epsilon_after(at), strict=True))
+    few = min(config.evaluation.rows or 2000, len(parts.test[0]))
+    start, row = time.perf_counter(), {}
+
+    def after_round(t: int, state: Any) -> None:
+        nonlocal row
+        done = t + 1
+        on_round(done)
+        if config.checkpoints.every and done % config.checkpoints.every == 0:
+            directory.save_checkpoint(done, _state(state, grad))
+        if done not in spent:
+            return
+        claimed, proof = spent[done]
+        row = {
+            "round": done,
+            **evaluate(o.algorithm.model(state), few if done < config.rounds else None),
+            **({"push_sum_mass": float(state.w.double().sum())} if hasattr(state, "w") else {}),
+            "epsilon_claimed": claimed,
+            "epsilon_proven": proof,
+            "bytes_sent": exchange.bytes_sent,
+            "seconds": time.perf_counter() - start,
+        }
+        if grad.last_diagnostics is not None:
+            norm, clipped = grad.last_diagnostics
+            row["not_private"] = {"gradient_norm": norm.tolist(), "clipped_share": clipped.tolist()}
+        directory.append_metrics(row)
+        on_metrics(row)
+
+    state = run_loop(o.algorithm, o.algorithm.init(parts.x0), grad, exchange, rounds=config.rounds, after_round=after_round)
+    directory.save_checkpoint(config.rounds, _state(state, grad))
+    book.close()
+    certificate = certify(o, directory)
+    directory.write_json("certificate.json", certificate)
+    result = {
+        **{key: certificate[key] for key in _SHARED},
+        "nodes": config.nodes,
+        "rounds": config.rounds,
+        **{key: value for key, value in row.items() if key not in ("round", "epsilon_claimed", "epsilon_proven")},
+        "seconds": time.perf_counter() - start,
+        "run_dir": str(directory.path),
+        "mode": config.mode,
+        "noise_source": config.privacy.noise.source,
+    }
+    return Outcome(result, certificate, directory.path, o.algorithm.model(state))
+
+
+_SHARED = (
+    "epsilon_claimed", "epsilon_proven", "epsilon_audited", "violation", "epsilon_by_node", "not_proven_because",
+    "claim_flags", "delta", "adjacency", "unit", "observer",
+)  # fmt: skip
+
+
+def certify(o: Outline, directory: RunDirectory) -> dict[str, Any]:
+    """The privacy statement, its proven ε recomputed from the ledgers on disk alone."""
+    ledgers = read_all(directory.ledger)
+    memory: dict[Any, Proven] = {}
+    proofs = []
+    for header, events in ledgers.values():
+        key = (tuple(events), header["delta"])
+        if key not in memory:
+            memory[key] = proven(events, header["delta"], header["adjacency"])
+        proofs.append(memory[key])
+    figures = o.plan.figures()
+    by_node = [{**entry, "proven": _finite(p.epsilon)} for entry, p in zip(figures["epsilon_by_node"], proofs, strict=True)]
+    worst = max(proofs, key=lambda p: p.epsilon)
+    config = o.config
+    return {
+        **figures,
+        "epsilon_proven": _finite(worst.epsilon),
+        "epsilon_proven_lower": worst.lower,
+        "epsilon_by_node": by_node,
+        "not_proven_because": worst.because,
+        "unit": UNIT,
+        "observer": OBSERVER,
+        "mode": config.mode,
+        "method": config.algorithm.kind,
+        "noise_source": config.privacy.noise.source,
+        "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
+        "notes": list(o.plan.notes),
+        "not_covered": list(NOT_COVERED),
+        "public_constants": [
+            {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot} for i, node in enumerate(o.plan.nodes)
+        ],
+        "draws": [len(events) for _, events in ledgers.values()],
+        "ledger_heads": LedgerBook.heads_of(directory.ledger),
+        "versions": _versions(),
+    }
+
+
+def evaluation_rounds(rounds: int, every: int | None) -> list[int]:
+    every = every or max(1, -(-rounds // 10))
+    return sorted({*range(every, rounds + 1, every), rounds})
+
+
+def _state(state: Any, grad: Any) -> dict[str, Any]:
+    return {**state._asdict(), **{f"gradient.{key}": value for key, value in grad.state().items()}}
+
+
+def _ledger_header(o: Outline, i: int) -> dict[str, Any]:
+    node = o.plan.nodes[i]
+    seeded = o.config.privacy.noise.source == "seeded"
+    return {
+        "node": i,
+        "delta": node.delta,
+        "epsilon_asked": node.epsilon,
+        "adjacency": o.plan.adjacency,
+        "unit": UNIT,
+        "noise": SEEDED if seeded else "system",
+        "public": {"records": node.records, "rate": node.rate, "lot": node.lot},
+    }
+
+
+def _manifest(parts: Parts) -> dict[str, Any]:
+    o = parts.outline
+    return {
+        "name": o.config.name,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "dimension": o.stack.dim,
+        "records_by_node": [node.records for node in o.plan.nodes],
+        "data": parts.dataset.provenance,
+        "noise": SEEDED if o.config.privacy.noise.source == "seeded" else "system",
+        "versions": _versions(),
+    }
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    libraries = {name: version(name) for name in ("torch", "numpy", "scipy", "dp-accounting", "cryptography")}
+    return {"gossamer": gossamer.__version__, "python": platform.python_version(), **libraries}
+
+
+def _finite(value: float) -> float | None:
+    return None if value == float("inf") else value

@@ -1,0 +1,319 @@
+"""What a run will cost, before it starts: public constants, noise, claimed and proven ε of every node.
+
+Everything here follows from the configuration and the declared record counts alone; no record is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from gossamer.accounting import calibrate, claimed
+from gossamer.accounting.claimed import Claim
+from gossamer.accounting.events import Event
+from gossamer.accounting.proven import Proven, curve, proven
+from gossamer.config import FixedSize, Full, Poisson, RunConfig, Single
+from gossamer.errors import UserError
+from gossamer.private.schedules import Constant, Geometric, Ratio, Stretches
+
+Shape = Callable[[int], float]
+SAMPLER_KIND = {"poisson": "poisson", "fixed-size": "fixed-size", "single": "fixed-size", "full": "full"}
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """One node's public constants and what its releases cost."""
+
+    records: int  # declared J
+    rate: float  # sampling rate q
+    lot: float  # divisor L
+    epsilon: float | None  # what was asked for
+    delta: float
+    factor: float  # noise multiplier of draw k = factor · shape(k)
+    allowance: int  # draws the budget pays for
+    claim: Claim
+    proven: Proven
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    mode: str
+    adjacency: str
+    sampling: str
+    mechanism: str
+    enforced: bool
+    draws: int
+    draws_per_round: int
+    shape: Shape
+    nodes: tuple[NodePlan, ...]
+    notes: tuple[str, ...]
+
+    @cached_property
+    def worst(self) -> NodePlan:
+        return max(self.nodes, key=lambda node: node.proven.epsilon)
+
+    def figures(self) -> dict[str, Any]:
+        """The keys that `run`, `plan` and `audit` share."""
+        claims = [node.claim.epsilon for node in self.nodes]
+        known = [c for c in claims if c is not None]
+        proofs = [node.proven.epsilon for node in self.nodes]
+        because = self.worst.proven.because
+        epsilon_claimed = max(known) if known else None
+        return {
+            "epsilon_claimed": epsilon_claimed,
+            "epsilon_proven": _finite(max(proofs)),
+            "epsilon_proven_lower": self.worst.proven.lower,
+            "epsilon_audited": None,
+            "violation": None,
+            "epsilon_by_node": [
+                {"claimed": node.claim.epsilon, "proven": _finite(node.proven.epsilon), "audited": None}
+                for node in self.nodes
+            ],
+            "not_proven_because": because,
+            "claim_reference": self.nodes[0].claim.reference,
+            "claim_flags": sorted({flag for node in self.nodes for flag in node.claim.flags}),
+            "delta": max(node.delta for node in self.nodes),
+            "adjacency": self.adjacency,
+        }
+
+    def epsilon_after(self, rounds: list[int]) -> list[tuple[float | None, float | None]]:
+        """(claimed, proven) of the worst node after so many rounds, for metrics and plots."""
+        node = self.worst
+        at = [min(r * self.draws_per_round, node.allowance) for r in rounds]
+        if math.isinf(node.proven.epsilon):
+            proofs: list[float | None] = [None] * len(at)
+        else:
+            events = _events(self, node.factor, node.rate, max(at))
+            proofs = [_finite(e) for e in curve(events, at, node.delta, self.adjacency)]
+        return [(self.claim_after(node, k), p) for k, p in zip(at, proofs, strict=True)]
+
+    def claim_after(self, node: NodePlan, draws: int) -> float | None:
+        return self.claimer(node.factor, node.rate, node.delta, draws).epsilon if draws else 0.0
+
+    claimer: Callable[[float, float, float, int], Claim] = lambda *_: Claim(None, "", ())  # noqa: E731
+
+
+def plan_privacy(config: RunConfig, records: list[int], draws_per_round: int) -> PrivacyPlan:
+    """Resolve mode, budgets and schedules into numbers, one group of equal nodes at a time."""
+    draws = config.rounds * draws_per_round
+    mechanism, shape, enforced = _shape(config, draws)
+    claimer = _claimer(config, shape)
+    privacy = config.privacy
+    base = PrivacyPlan(
+        mode=config.mode,
+        adjacency=privacy.adjacency,
+        sampling=SAMPLER_KIND[privacy.sampling.kind],
+        mechanism=mechanism,
+        enforced=enforced,
+        draws=draws,
+        draws_per_round=draws_per_round,
+        shape=shape,
+        nodes=(),
+        notes=(),
+        claimer=claimer,
+    )
+    _refuse_unprovable(config, mechanism, enforced)
+    rates = _rates(config, records)
+    epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
+    solved: dict[tuple[Any, ...], NodePlan] = {}
+    nodes = []
+    for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
+        key = (rate, epsilon, delta)
+        if key not in solved:
+            solved[key] = _plan_node(config, base, J, rate, lot, epsilon, delta)
+        nodes.append(_with(solved[key], records=J, lot=lot))
+    return _with(base, nodes=tuple(nodes), notes=_notes(config))
+
+
+def _plan_node(config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: float, epsilon: float | None, delta: float) -> NodePlan:
+    draws, shape = base.draws, base.shape
+    factor, allowance = 0.0, draws
+    given = config.privacy.noise.multiplier
+    if base.mechanism != "none":
+        if given is not None:
+            factor = given / (shape(0) if base.mechanism == "gaussian" else 1.0)
+        elif epsilon is None:
+            raise UserError("privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself.")
+        else:
+            factor = _factor(config, base, rate, epsilon, delta)
+        if epsilon is not None and given is not None:
+            allowance = _allowance(config, base, factor, rate, epsilon, delta)
+    events = _events(base, factor, rate, allowance)
+    return NodePlan(
+        records=J,
+        rate=rate,
+        lot=lot,
+        epsilon=epsilon,
+        delta=delta,
+        factor=factor,
+        allowance=allowance,
+        claim=base.claimer(factor, rate, delta, allowance),
+        proven=proven(events, delta, base.adjacency),
+    )
+
+
+def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, delta: float) -> float:
+    """The noise that meets ε: by the paper's formula in paper mode, by the accountant in sound mode."""
+    draws, shape = base.draws, base.shape
+    if config.mode == "sound":
+        shapes = [shape(k) for k in range(draws)]
+        return float(
+            calibrate.common_factor(
+                shapes, sampling=base.sampling, rate=rate, adjacency=base.adjacency, epsilon=epsilon, delta=delta
+            )
+        )
+    claim = config.privacy.claim
+    if claim == "gdp-clt":
+        schedule = config.privacy.noise.schedule
+        ratio = schedule.ratio if schedule.kind == "growing-budget" else 1.0
+        return 1 / claimed.initial_budget(claimed.gdp_mu(epsilon, delta), rate, draws, ratio)
+    if claim == "gdp-general":
+        return claimed.general_scale([1.0] * draws, [shape(k) for k in range(draws)], rate, claimed.gdp_mu(epsilon, delta))
+    if claim == "adad2p":
+        return claimed.adad2p_sigma(epsilon, draws, 1 / rate, delta)
+    raise UserError(
+        f"algorithm.kind = {config.algorithm.kind!r} has no formula of a paper that turns privacy.epsilon into noise; "
+        "set privacy.noise.multiplier or mode = \"sound\"."
+    )
+
+
+def _allowance(config: RunConfig, base: PrivacyPlan, factor: float, rate: float, epsilon: float, delta: float) -> int:
+    """The hard stop: how many draws stay within ε, on the claimed figure in paper mode, on the proven one in sound mode."""
+    if config.mode == "sound":
+        multipliers = [factor * base.shape(k) for k in range(base.draws)]
+        return int(
+            calibrate.affordable(
+                multipliers, sampling=base.sampling, rate=rate, adjacency=base.adjacency, epsilon=epsilon, delta=delta
+            )
+        )
+    low, high = 0, base.draws
+    while low < high:
+        middle = (low + high + 1) // 2
+        claim = base.claimer(factor, rate, delta, middle).epsilon
+        low, high = (middle, high) if claim is not None and claim <= epsilon * (1 + 1e-9) else (low, middle - 1)
+    return low
+
+
+def _shape(config: RunConfig, draws: int) -> tuple[str, Shape, bool]:
+    """(mechanism, shape of the noise multipliers, is the clip enforced)."""
+    clip, schedule = config.privacy.clip, config.privacy.noise.schedule
+    enforced = clip.kind not in ("none", "assumed")
+    if schedule.kind == "none":
+        return "none", Constant(0.0), enforced
+    if schedule.kind == "own-norm":
+        return "own-norm-gaussian", Constant(1.0), False
+    if schedule.kind == "growing-budget":
+        return "gaussian", Geometric(1.0, 1 / schedule.ratio, draws), enforced
+    if schedule.kind == "sequence":
+        # The values are noise levels σ̃_k; the multiplier is σ̃_k / C_k.
+        return "gaussian", Ratio(Stretches(schedule.values, draws), clip_schedule(config, draws)), enforced
+    return "gaussian", Constant(1.0), enforced
+
+
+def clip_schedule(config: RunConfig, draws: int) -> Constant | Geometric | Stretches:
+    """C_k as a function of the draw; 1 where the clip has no sequence of its own."""
+    clip = config.privacy.clip
+    if clip.kind == "constant":
+        return Constant(clip.bound)
+    if clip.kind == "decaying":
+        return Geometric(clip.start, 1 / clip.ratio, draws)
+    if clip.kind == "sequence":
+        return Stretches(clip.values, draws)
+    return Constant(1.0)
+
+
+def _claimer(config: RunConfig, shape: Shape) -> Callable[[float, float, float, int], Claim]:
+    claim = config.privacy.claim
+
+    def compute(factor: float, rate: float, delta: float, draws: int) -> Claim:
+        if claim == "none" or factor == 0.0:
+            return Claim(None, "no paper claims an ε for this mechanism", ())
+        if claim in ("gdp-clt", "gdp-general"):
+            return claimed.dyn_d2p([1 / (factor * shape(k)) for k in range(draws)], rate, delta)
+        return claimed.adad2p(factor, draws, 1 / rate, delta)
+
+    return compute
+
+
+def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> None:
+    """In sound mode a run with noise must have a proof."""
+    if config.mode == "paper" or mechanism == "none":
+        return
+    if mechanism == "own-norm-gaussian":
+        raise UserError(
+            "privacy.noise.schedule.kind = 'own-norm' has no proof of privacy (the noise scale itself reveals the record); "
+            "use mode = \"paper\" to study it, or privacy.clip.kind = 'quantile' with constant noise."
+        )
+    if not enforced:
+        raise UserError(
+            f"privacy.clip.kind = {config.privacy.clip.kind!r} bounds no record's influence, so no ε can be proven; "
+            "use constant, decaying, normalised or quantile, or mode = \"paper\"."
+        )
+
+
+def _events(base: PrivacyPlan, factor: float, rate: float, draws: int) -> list[Event]:
+    """The events the run will write, on sensitivity 1 (only the ratio matters to an accountant)."""
+    sensitivity = 1.0 if base.enforced else math.inf
+    return [
+        Event(
+            step=k,
+            mechanism=base.mechanism,
+            sigma=factor * base.shape(k),
+            sensitivity=sensitivity,
+            sampling=base.sampling,
+            rate=rate,
+            adjacency=base.adjacency,
+        )
+        for k in range(draws)
+    ]
+
+
+def _rates(config: RunConfig, records: list[int]) -> list[tuple[float, float]]:
+    """(q_i, L_i) from the declared J_i."""
+    sampling = config.privacy.sampling
+    pairs = []
+    for i, J in enumerate(records):
+        if isinstance(sampling, Poisson):
+            rate = sampling.rate[i] if isinstance(sampling.rate, list) else sampling.rate
+            lot = rate * J if rate is not None else sampling.lot or 0.0
+            rate = rate if rate is not None else lot / J
+        elif isinstance(sampling, Full):
+            rate, lot = 1.0, float(J)
+        else:
+            lot = float(1 if isinstance(sampling, Single) else sampling.lot)
+            rate = lot / J
+        if rate > 1:
+            raise UserError(f"privacy.sampling.lot = {lot:g} is more than the {J} records of node {i}; use at most {J}.")
+        pairs.append((rate, lot))
+    return pairs
+
+
+def _notes(config: RunConfig) -> tuple[str, ...]:
+    notes = []
+    if config.privacy.clip.kind == "assumed":
+        notes.append("The gradient bound is believed, not enforced; the paper measured it on private records.")
+    if config.data.partition.kind == "label-split":
+        notes.append("Labels are split over nodes: a node's identity gives away labels.")
+    if config.data.partition.kind == "sampled":
+        notes.append("A record may sit on several nodes; the ε of one node does not cover its copies on others.")
+    return tuple(notes)
+
+
+def _per_node(value: Any, nodes: int) -> list[Any]:
+    return value if isinstance(value, list) else [value] * nodes
+
+
+def _with(item: Any, **changes: Any) -> Any:
+    import dataclasses
+
+    return dataclasses.replace(item, **changes)
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+__all__ = ["FixedSize", "NodePlan", "PrivacyPlan", "clip_schedule", "plan_privacy"]

@@ -1,0 +1,64 @@
+"""The named methods: each is an algorithm with its clip, noise and sampling parts, as data.
+
+A preset only fills in what the user leaves out. `sound` holds what differs where we prove the ε we print, `paper`
+what differs where we follow the paper; nothing below the configuration knows which of the two it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_POISSON_LOT = {"sampling": {"kind": "poisson", "lot": 32}}
+# Proposition 3 of Dyn-D2P: every record enters a round by an independent trial with probability 1/J.
+_ONE_SAMPLE = {"sampling": {"kind": "poisson", "lot": 1}}
+_CONSTANT, _DECAYING = {"kind": "constant", "bound": 1.0}, {"kind": "decaying", "start": 1.0, "ratio": 3.0}
+_EVEN, _GROWING = {"kind": "constant"}, {"kind": "growing-budget", "ratio": 2.0}
+
+
+def _push_sum(privacy: dict[str, Any], *, sound: dict[str, Any] | None = None, paper: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"rule": "push-sum", "privacy": privacy, "sound": sound or {}, "paper": paper or {}}
+
+
+def _dyn(clip: dict[str, Any], schedule: dict[str, Any]) -> dict[str, Any]:
+    """Dyn-D2P and its by-products: a clip sequence and a sequence of per-step budgets."""
+    privacy = {"clip": clip, "noise": {"schedule": schedule}, "claim": "gdp-clt"}
+    return _push_sum(privacy, sound=_POISSON_LOT, paper=_ONE_SAMPLE)
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "sgp": _push_sum(
+        {"clip": {"kind": "none"}, "noise": {"schedule": {"kind": "none"}}, "sampling": {"kind": "fixed-size", "lot": 32}}
+    ),
+    # AdaD2P scales the noise by the record's own gradient norm, which no accountant can price; the nearest
+    # mechanism with a proof follows the norms through a private quantile.
+    "adad2p": _push_sum(
+        {},
+        sound={**_POISSON_LOT, "clip": {"kind": "quantile"}, "noise": {"schedule": _EVEN}},
+        paper={**_ONE_SAMPLE, "clip": {"kind": "none"}, "noise": {"schedule": {"kind": "own-norm"}}, "claim": "adad2p"},
+    ),
+    # ConstD2P believes in a bound G that was measured on private data; sound mode clips at G.
+    "constd2p": _push_sum(
+        {"noise": {"schedule": _EVEN}, "claim": "adad2p"},
+        sound={**_POISSON_LOT, "clip": {"kind": "constant", "bound": 3.5}},
+        paper={**_ONE_SAMPLE, "clip": {"kind": "assumed", "bound": 3.5}},
+    ),
+    "clipd2p": _push_sum(
+        {"clip": _CONSTANT, "noise": {"schedule": _EVEN}, "claim": "adad2p"}, sound=_POISSON_LOT, paper=_ONE_SAMPLE
+    ),
+    "const-d2p": _dyn(_CONSTANT, _EVEN),
+    "dyn-c-d2p": _dyn(_DECAYING, _EVEN),
+    "dyn-mu-d2p": _dyn(_CONSTANT, _GROWING),
+    "dyn-d2p": _dyn(_DECAYING, _GROWING),
+    # Algorithm 2 of Dyn-D2P: any clip sequence, any noise sequence, the common scale by its eq. (10).
+    "general-d2p": _push_sum(
+        {"clip": _CONSTANT, "noise": {"schedule": {"kind": "sequence", "values": [1.0]}}, "claim": "gdp-general"},
+        sound=_POISSON_LOT,
+        paper=_ONE_SAMPLE,
+    ),
+}
+
+
+def expand_preset(kind: str, mode: str) -> dict[str, Any]:
+    """The configuration a method brings along, before the user's keys are laid over it."""
+    preset = PRESETS[kind]
+    return {"algorithm": {"kind": kind}, "privacy": {**preset["privacy"], **preset.get(mode, {})}}

@@ -1,0 +1,185 @@
+"""The only reader of training records.
+
+A private mean of a per-record vector: sample a lot, weight every record's vector so that its norm is bounded, sum, add
+noise, divide by a *public constant*. Each call writes one event per node into the ledger before a value leaves. What the
+vector is (a gradient, an operator's residual) is the `vector` part; the mechanism here does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from gossamer.accounting.events import Event
+from gossamer.kernels.noise import Stream
+from gossamer.private.clipping import Clip, QuantileClip, Weigh
+from gossamer.private.sampling import Lot, Sampler
+
+NOISE, COUNT_NOISE = 0, 2  # purpose fields of the stream; sampling has 1
+
+
+class Vector(Protocol):
+    """Σ_b mask · weigh(‖v_ib‖) · v_ib for every node i, (m, d), and the norms (m, B)."""
+
+    def __call__(self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh) -> tuple[Tensor, Tensor]: ...
+
+
+class Book(Protocol):
+    def append(self, node: int, event: Event) -> None: ...
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise of std multiplier · reference on the sum, multiplier_i(k) = factor_i · shape(k)."""
+
+    mechanism: str  # "gaussian", "own-norm-gaussian" or "none"
+    factor: Tensor  # (m,)
+    shape: Callable[[int], float]
+
+    def multiplier(self, k: int) -> Tensor:
+        return self.factor * self.shape(k)
+
+
+class Records:
+    """The hosted nodes' records, gathered once: node i's rows lie together."""
+
+    def __init__(self, x: Tensor, y: Tensor, sizes: Sequence[int]):
+        self.x, self.y, self.sizes = x, y, list(sizes)
+        starts = torch.tensor([0, *self.sizes]).cumsum(0)
+        if int(starts[-1]) != len(x):
+            raise ValueError(f"{len(x)} rows for nodes of {int(starts[-1])} records in all")
+        # A node without records still needs an address for its (masked) padding.
+        self._starts = starts[:-1].clamp_max(max(len(x) - 1, 0)).to(x.device)
+
+    def take(self, lot: Lot) -> tuple[Tensor, Tensor]:
+        rows = (self._starts[:, None] + lot.index.to(self.x.device)).flatten()
+        shape = lot.index.shape
+        x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
+        return x.unflatten(0, shape), y.unflatten(0, shape)
+
+
+class Diagnostics(NamedTuple):
+    """Computed from private records: never sent, shown only where asked for and labelled not private."""
+
+    mean_norm: Tensor  # (m,) mean per-sample norm in the lot
+    clipped: Tensor  # (m,) share of the lot whose weight is below 1
+
+
+class PrivateGradient:
+    """grad(points): the private mean vector of every hosted node at its own point, (m, d) → (m, d).
+
+    `lots` are the public divisors L_i, `allowance` the number of draws each node's budget pays for; a node that has
+    used it up returns zeros and writes no event.
+    """
+
+    def __init__(
+        self,
+        *,
+        vector: Vector,
+        records: Records,
+        sampler: Sampler,
+        clip: Clip,
+        noise: Noise,
+        stream: Stream,
+        book: Book,
+        nodes: Sequence[int],
+        rates: Sequence[float],
+        lots: Sequence[float],
+        allowance: Sequence[int],
+        adjacency: str,
+        diagnostics: bool = False,
+    ):
+        self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
+        self._noise, self._stream, self._book = noise, stream, book
+        self.nodes, self._rates, self._adjacency = list(nodes), list(rates), adjacency
+        self._lots = torch.tensor(list(lots), dtype=torch.float32)
+        self._allowance = torch.tensor(list(allowance))
+        self._whole: tuple[Lot, Tensor, Tensor] | None = None
+        self._diagnose = diagnostics
+        self.last_diagnostics: Diagnostics | None = None
+        self.draws = 0
+
+    def __call__(self, points: Tensor) -> Tensor:
+        k, self.draws = self.draws, self.draws + 1
+        active = self._allowance > k
+        if not bool(active.any()):
+            return torch.zeros_like(points)
+        lot, x, y = self._lot(k)
+        step = self._clip.at(k, len(self.nodes))
+        mask = (lot.mask & active[:, None]).to(points.device)
+        sums, norms = self._vector(points, x, y, mask, step.weigh)
+        reference = step.reference.to(sums)
+        multiplier = self._noise.multiplier(k).to(sums)
+        self._log(k, active, multiplier, reference, step.enforced)
+        if self._noise.mechanism != "none":
+            share = multiplier
+            if isinstance(self._clip, QuantileClip):
+                share = self._clip.gradient_multiplier(multiplier)
+                self._clip.follow(norms, mask, self._standard_normals(k), self._lots.to(sums), active)
+            own = self._noise.mechanism == "own-norm-gaussian"
+            scale = share * (sums.norm(dim=1) if own else reference)
+            self._add_noise(sums, k, torch.where(active.to(scale.device), scale, 0.0))
+        if self._diagnose:
+            self.last_diagnostics = _diagnose(norms, mask, step.weigh)
+        return sums.div_(self._lots.to(sums)[:, None])
+
+    def _lot(self, k: int) -> tuple[Lot, Tensor, Tensor]:
+        if self._whole is not None:
+            return self._whole
+        lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, k)
+        drawn = (lot, *self._records.take(lot))
+        if self._sampler.kind == "full":
+            self._whole = drawn
+        return drawn
+
+    def _log(self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool) -> None:
+        """Spent is what is logged: this happens before the value exists outside of here."""
+        mechanism = self._noise.mechanism
+        for i, (node, rate) in enumerate(zip(self.nodes, self._rates, strict=True)):
+            if not active[i]:
+                continue
+            z, bound = float(multiplier[i]), float(reference[i])
+            own = mechanism == "own-norm-gaussian"
+            sigma = 0.0 if mechanism == "none" else z if own else z * bound
+            self._book.append(
+                node,
+                Event(
+                    step=k,
+                    mechanism=mechanism,
+                    sigma=sigma,
+                    sensitivity=bound if enforced else float("inf"),
+                    sampling=self._sampler.kind,
+                    rate=rate,
+                    adjacency=self._adjacency,
+                ),
+            )
+
+    def _add_noise(self, sums: Tensor, k: int, scale: Tensor) -> None:
+        if sums.device.type == "cpu":
+            self._stream.normal_rows(NOISE, self.nodes, k, sums, scale, accumulate=True)
+        else:
+            noise = torch.zeros(sums.shape)
+            self._stream.normal_rows(NOISE, self.nodes, k, noise, scale.cpu())
+            sums.add_(noise.to(sums.device))
+
+    def _standard_normals(self, k: int) -> Tensor:
+        noise = torch.zeros(len(self.nodes), 1)
+        self._stream.normal_rows(COUNT_NOISE, self.nodes, k, noise, torch.ones(len(self.nodes)))
+        return noise[:, 0]
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must carry besides the algorithm's own state."""
+        state = {"draws": torch.tensor(self.draws)}
+        if isinstance(self._clip, QuantileClip):
+            state["clip_bounds"] = self._clip.bounds
+        return state
+
+
+def _diagnose(norms: Tensor, mask: Tensor, weigh: Weigh) -> Diagnostics:
+    count = mask.sum(1).clamp_min(1)
+    clipped = ((weigh(norms) < 1) & mask).sum(1) / count
+    return Diagnostics(mean_norm=(norms * mask).sum(1) / count, clipped=clipped)

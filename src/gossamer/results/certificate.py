@@ -1,0 +1,40 @@
+"""The privacy statement of a run, for machines (`certificate.json`) and for people."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+UNIT = "one record of one node"
+OBSERVER = "everyone: all messages of all nodes in every round, and the final models"
+NOT_COVERED = (
+    "Record-level only: several records of one person count as several units, without a group guarantee.",
+    "Which node holds what kind of data is public: where labels are split over nodes, a node's identity gives away labels.",
+    "The public constants listed here (declared record counts, sampling rates, lot sizes) are not protected.",
+    "Choosing hyper-parameters by looking at private records is not accounted for.",
+    "Floating-point rounding of the noise is not part of the proof.",
+)
+SEEDED = "seeded noise: no privacy"
+
+
+def epsilon_text(value: float | None) -> str:
+    if value is None:
+        return "—"
+    return "∞" if math.isinf(value) else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def statement(certificate: dict[str, Any]) -> list[str]:
+    """A few lines a person can read; no ε without δ, adjacency, unit and observer."""
+    c = certificate
+    lines = []
+    if c["noise_source"] == "seeded":
+        lines.append(f"SEEDED NOISE: NO PRIVACY. The figures below are what the same run would have with secret noise.")
+    lines.append(
+        f"claimed ε = {epsilon_text(c['epsilon_claimed'])}   proven ε = {epsilon_text(c['epsilon_proven'])}   "
+        f"audited ε ≥ {epsilon_text(c['epsilon_audited'])}   (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']})"
+    )
+    lines.append(f"observer: {c['observer']}")
+    if c["not_proven_because"]:
+        lines.append(f"not proven: {c['not_proven_because']}")
+    lines += [f"about the claim: {flag}" for flag in c["claim_flags"]]
+    return lines

@@ -1,0 +1,161 @@
+"""What a run looks like on a terminal: a progress bar and a live table there, one plain line per evaluation elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from gossamer.results.certificate import epsilon_text, statement
+
+
+class RunDisplay:
+    def __init__(self, name: str, rounds: int, *, quiet: bool):
+        # With --json, stdout belongs to the one object: everything else goes to stderr.
+        self.console = Console(stderr=quiet, highlight=False)
+        self._progress = Progress(
+            TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=self.console
+        )
+        self._task = self._progress.add_task(name, total=rounds)
+        self._table = Table("round", "accuracy min / mean / max", "consensus", "proven ε", "sent", box=None)
+        self._live: Live | None = None
+        self._terminal = self.console.is_terminal
+
+    def __enter__(self) -> RunDisplay:
+        return self
+
+    def plan(self, o: Any) -> None:
+        show_plan(o, self.console)
+        if self._terminal:
+            from rich.console import Group
+
+            self._live = Live(Group(self._table, self._progress), console=self.console, refresh_per_second=8)
+            self._live.__enter__()
+
+    def round(self, done: int) -> None:
+        if self._live:
+            self._progress.update(self._task, completed=done)
+
+    def metrics(self, row: dict[str, Any]) -> None:
+        cells = _cells(row)
+        if self._live:
+            self._table.add_row(*cells)
+        else:
+            names = ("round", "accuracy" if "accuracy_mean" in row else "rmse", "consensus", "proven ε", "sent")
+            self.console.print("  ".join(f"{n} {c}" for n, c in zip(names, cells, strict=True)), soft_wrap=True)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live:
+            self._live.__exit__(kind, error, trace)
+
+    def outcome(self, result: dict[str, Any], certificate: dict[str, Any]) -> None:
+        show = self.console.print
+        show()
+        if "accuracy_mean" in result:
+            show(
+                f"accuracy {result['accuracy_mean']:.2%} mean over nodes, {result['accuracy_min']:.2%} worst node, "
+                f"{result['accuracy_average_model']:.2%} average model  ({result['hold_out_rows']} public test rows, "
+                f"{result['seconds']:.1f} s)"
+            )
+        for line in statement(certificate):
+            show(line, soft_wrap=True)
+        for note in certificate["notes"]:
+            show(f"note: {note}", soft_wrap=True)
+        show(f"run directory: {result['run_dir']}", soft_wrap=True)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    name = "accuracy" if "accuracy_mean" in row else "rmse"
+    quality = "—"
+    if f"{name}_mean" in row:
+        values = [row[f"{name}_{key}"] for key in ("min", "mean", "max")]
+        quality = " / ".join(f"{v:.1%}" if name == "accuracy" else f"{v:.4g}" for v in values)
+    return [
+        str(row["round"]), quality, f"{row['consensus_distance']:.3g}", epsilon_text(row["epsilon_proven"]),
+        size_text(row["bytes_sent"]),
+    ]  # fmt: skip
+
+
+def size_text(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def summary(o: Any) -> dict[str, Any]:
+    """The JSON object of `plan`."""
+    config, plan = o.config, o.plan
+    return {
+        **plan.figures(),
+        "unit": "one record of one node",
+        "nodes": config.nodes,
+        "rounds": config.rounds,
+        "mode": config.mode,
+        "draws": plan.draws,
+        "noise_multiplier_first": [node.factor * plan.shape(0) for node in plan.nodes],
+        "noise_multiplier_last": [node.factor * plan.shape(plan.draws - 1) for node in plan.nodes],
+        "rate": [node.rate for node in plan.nodes],
+        "lot": [node.lot for node in plan.nodes],
+        "records": [node.records for node in plan.nodes],
+        "rounds_affordable": [node.allowance // plan.draws_per_round for node in plan.nodes],
+        "dimension": o.stack.dim,
+        "bytes_per_round": o.bytes_per_round,
+        "topology": o.topology.figures(),
+        "notes": list(plan.notes),
+    }
+
+
+def show_plan(o: Any, console: Console | None = None) -> None:
+    console = console or Console(highlight=False)
+    config, plan = o.config, o.plan
+    console.print(
+        f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
+        f"{config.model.kind} with {o.stack.dim:,} parameters, {config.topology.kind}",
+        soft_wrap=True,
+    )
+    table = Table("nodes", "records", "rate q", "lot L", "σ/sensitivity", "rounds paid", "claimed ε", "proven ε", box=None)
+    last = plan.draws - 1
+    for label, node in _groups(plan.nodes):
+        table.add_row(
+            label, f"{node.records:,}", f"{node.rate:.4g}", f"{node.lot:.4g}",
+            f"{node.factor * plan.shape(0):.3g} → {node.factor * plan.shape(last):.3g}",
+            f"{node.allowance // plan.draws_per_round}", epsilon_text(node.claim.epsilon), epsilon_text(node.proven.epsilon),
+        )  # fmt: skip
+    console.print(table)
+    figures = o.topology.figures()
+    shown = ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if v is not None)
+    console.print(f"graph: {shown}; {size_text(o.bytes_per_round)} per round in all", soft_wrap=True)
+
+
+def _groups(nodes: Any) -> list[tuple[str, Any]]:
+    """Equal neighbours in one row."""
+    groups: list[tuple[int, int, Any]] = []
+    for i, node in enumerate(nodes):
+        if groups and groups[-1][2] == node:
+            groups[-1] = (groups[-1][0], i, node)
+        else:
+            groups.append((i, i, node))
+    return [(f"{a}–{b}" if a != b else str(a), node) for a, b, node in groups]
+
+
+def data_table(rows: list[dict[str, Any]]) -> None:
+    table = Table(*(key.replace("_", " ") for key in rows[0]), box=None)
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    Console(highlight=False).print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, (list, tuple)):
+        return "×".join(map(str, value)) if all(isinstance(v, int) for v in value) else ", ".join(map(str, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,63 @@
+"""How good the nodes' models are, on a hold-out, and how far apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from gossamer.kernels.stack import ParameterStack
+
+_BATCH = 2000
+
+
+class Evaluator:
+    """Accuracy (classes) or RMSE (regression) and loss of every node's model and of the average model."""
+
+    def __init__(self, module: nn.Module, stack: ParameterStack, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, *, classes: int | None):
+        self._module, self._stack, self._loss, self._classes = module, stack, loss, classes
+        self._x, self._y = x, y
+
+    def __call__(self, points: Tensor, rows: int | None = None) -> dict[str, Any]:
+        """`rows`: use only so many rows of the hold-out."""
+        distance = (points - points.mean(0)).norm(dim=1).square().mean().sqrt()
+        result: dict[str, Any] = {"consensus_distance": float(distance)}
+        if len(self._x) == 0:
+            return result
+        x, y = self._x[:rows], self._y[:rows]
+        scores = [self._score(point, x, y) for point in points]
+        average = self._score(points.mean(0), x, y)
+        losses = [loss for _, loss in scores]
+        quality = [value for value, _ in scores]
+        name = "accuracy" if self._classes else "rmse"
+        result |= {
+            f"{name}_mean": sum(quality) / len(quality),
+            f"{name}_min": min(quality),
+            f"{name}_max": max(quality),
+            f"{name}_average_model": average[0],
+            f"{name}_by_node": quality,
+            "loss_mean": sum(losses) / len(losses),
+            "loss_min": min(losses),
+            "loss_max": max(losses),
+            "loss_average_model": average[1],
+            "hold_out_rows": len(x),
+        }
+        return result
+
+    @torch.no_grad()
+    def _score(self, point: Tensor, x: Tensor, y: Tensor) -> tuple[float, float]:
+        parameters = {name: view[0] for name, view in self._stack.views(point[None]).items()}
+        right = loss = 0.0
+        for start in range(0, len(x), _BATCH):
+            target = y[start : start + _BATCH]
+            outputs = functional_call(self._module, parameters, (x[start : start + _BATCH],))
+            loss += float(self._loss(outputs, target).double().sum())
+            right += (
+                float((outputs.argmax(1) == target).sum())
+                if self._classes
+                else float((outputs.flatten() - target.flatten()).double().square().sum())
+            )
+        return (right / len(x) if self._classes else (right / len(x)) ** 0.5), loss / len(x)
