@@ -97,7 +97,7 @@ def test_the_transformation_against_double_precision() -> None:
     v = ((~high).astype(np.float64) * 2**32 + (~low) + 0.5) / 2.0**64
     radius = np.sqrt(-2 * np.where(u < 0.5, np.log(u), np.log1p(-v)))
     measured = np.hypot(out[::2].astype(np.float64), out[1::2])
-    # In the centre 1 - U keeps 32 bits: off by at most 2^-33, r² by twice that. Elsewhere only float32 rounding.
+    # In the centre 1 - U keeps 32 bits: off by 2^-33, r² by twice that. Elsewhere: rounding.
     assert np.all(np.abs(measured**2 - radius**2) <= 8e-7 * radius**2 + 1.01 * 2.0**-32)
     t = ((angle >> 3) + 0.5) * 2.0**-29 * np.pi / 4
     swap = (angle & 1).astype(bool)
@@ -134,7 +134,7 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_keystream_is_aes_of_the_documented_counter() -> None:
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     block = (3 << 62 | 5).to_bytes(8, "little") + (9 << 56 | 11 << 32 | 13).to_bytes(8, "little")
     words = Cipher(algorithms.AES(STREAM._key), modes.ECB()).encryptor().update(block)
@@ -163,7 +163,7 @@ def test_the_same_seed_gives_the_same_noise_and_another_does_not() -> None:
 
 
 def test_a_published_value_pins_the_seeded_stream() -> None:
-    """Seeded runs must give the same numbers in every release: this may only change with the version string."""
+    """Seeded runs must give the same numbers in every release: change it only with the version string."""
     assert STREAM.uniform_bits(0, 0, 0, 1)[0] == 5016356176098116807
 
 

@@ -48,14 +48,14 @@ class Method(Protocol):
 def clipped_sum(
     module: nn.Module, loss: Loss, *, method: str = "auto", max_bytes: int = DEFAULT_MAX_BYTES
 ) -> ClippedSum:
-    """The clipped-sum kernel of a module: "vmap" is the reference, "auto" the fastest that is exact for it."""
+    """The clipped-sum kernel of a module: "vmap" is the reference, "auto" the fastest that fits it."""
     if method not in {"auto", "vmap"}:
         raise UserError(f'method = "{method}" is unknown; choose "auto" or "vmap"')
     return Sliced(VmapClippedSum(module, loss), max_bytes)
 
 
 class Sliced:
-    """Runs a method slice by slice within a memory bound; the sum and the norms are those of the whole lot."""
+    """Runs a method slice by slice within a memory bound; sum and norms are those of the whole lot."""
 
     def __init__(self, method: Method, max_bytes: int) -> None:
         self.method, self.max_bytes = method, max_bytes

@@ -1,6 +1,6 @@
 """Gaussian noise from an AES counter stream: secret, addressable, with a tail that reaches 9.4σ.
 
-A stream is AES-128 of counter blocks that never repeat. One block is 128 bits, stored as two little-endian words:
+A stream is AES-128 of counter blocks that never repeat. One block is two little-endian words:
 
     low  64 bits:  plane (2)   | zero (22) | block (40)
     high 64 bits:  purpose (8) | node (24) | step (32)
@@ -72,7 +72,7 @@ class Stream:
         accumulate: bool = False,
         offset: int = 0,
     ) -> None:
-        """Fill `out` (d,) float32 with N(0, scale²), or add to it; the samples from `offset` on of this range."""
+        """Fill `out` (d,) float32 with N(0, scale²), or add it: this range's samples from `offset` on."""
         self.normal_rows(purpose, [node], step, out[None], [scale], accumulate=accumulate, offset=offset)
 
     def normal_rows(
@@ -88,7 +88,7 @@ class Stream:
     ) -> None:
         """`normal` for every row of `out` (m, d): row i is node nodes[i] at steps[i] with scales[i]."""
         if not isinstance(out, np.ndarray):
-            self._tensor_rows(purpose, nodes, steps, out, scales, accumulate, offset)
+            self._tensor_rows(purpose, nodes, steps, out, scales, accumulate=accumulate, offset=offset)
             return
         if out.dtype != f32 or out.ndim != 2:
             raise ValueError(f"noise needs a float32 array (m, d), not {out.dtype} of shape {out.shape}")
@@ -122,6 +122,7 @@ class Stream:
         steps: Indices,
         out: Tensor,
         scales: float | Sequence[float] | NDArray[np.float64] | Tensor,
+        *,
         accumulate: bool,
         offset: int,
     ) -> None:
@@ -133,7 +134,7 @@ class Stream:
             target = out.detach().numpy()
             self.normal_rows(purpose, nodes, steps, target, scales, accumulate=accumulate, offset=offset)
             return
-        # Elsewhere: drawn here and sent there, so that every device sees the same noise, never in half precision.
+        # Drawn here and sent there: every device sees the same noise, never in half precision.
         drawn = np.empty(tuple(out.shape), f32)
         self.normal_rows(purpose, nodes, steps, drawn, scales, offset=offset)
         sent = torch.from_numpy(drawn).to(out.device)
@@ -143,7 +144,8 @@ class Stream:
         self, purpose: int, node: int, step: int, count: int, *, offset: int = 0
     ) -> NDArray[np.uint64]:
         """`count` uniform 64-bit words of this range, from `offset` on."""
-        return self.uniform_bits_rows(purpose, [node], step, count, offset=offset)[0]
+        bits: NDArray[np.uint64] = self.uniform_bits_rows(purpose, [node], step, count, offset=offset)[0]
+        return bits
 
     def uniform_bits_rows(
         self, purpose: int, nodes: Indices, steps: Indices, count: int, *, offset: int = 0
@@ -181,18 +183,17 @@ class Stream:
 
 
 class _Keystream:
-    """Encrypts counter blocks in place of a buffer: `counters` in, 32-bit words out. One per thread and call."""
+    """Encrypts the counters written into its buffer: 32-bit words out. One per call, so one per thread."""
 
     def __init__(self, key: bytes, blocks: int) -> None:
-        # ECB of distinct counters is counter mode; writing the counters ourselves lets one call serve many rows.
+        # ECB of distinct counters is counter mode; with our own counters one call serves many rows.
         self._encrypt = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update_into
         self.counters = np.empty((blocks, 2), u64)
         self._words = np.empty(4 * blocks + 4, u32)  # update_into wants one block more than it fills
 
     def __call__(self, blocks: int) -> NDArray[np.uint32]:
-        self._encrypt(
-            self.counters[:blocks].reshape(-1).view(np.uint8), self._words[: 4 * blocks + 4].view(np.uint8)
-        )
+        counters, words = self.counters[:blocks].reshape(-1), self._words[: 4 * blocks + 4]
+        self._encrypt(counters.view(np.uint8).data, words.view(np.uint8).data)
         return self._words[: 4 * blocks]
 
 
@@ -201,7 +202,7 @@ def _check_blocks(offset: int, end: int) -> None:
         raise ValueError(f"the noise stream's offset {offset} leads out of its range of {BLOCKS} blocks")
 
 
-@nb.njit(nogil=True, cache=True, boundscheck=False)  # type: ignore[untyped-decorator]
+@nb.njit(nogil=True, cache=True, boundscheck=False)
 def _write_counters(counters: NDArray[np.uint64], high: NDArray[np.uint64], first: int, blocks: int) -> None:
     """Counters of `blocks` blocks from `first` on: the three planes of each row, row after row."""
     at = 0
@@ -214,8 +215,8 @@ def _write_counters(counters: NDArray[np.uint64], high: NDArray[np.uint64], firs
             at += blocks
 
 
-@nb.njit(nogil=True, cache=True, boundscheck=False)  # type: ignore[untyped-decorator]
-def _add_normal(
+@nb.njit(nogil=True, cache=True, boundscheck=False)
+def _add_normal(  # noqa: PLR0917
     words: NDArray[np.uint32],
     samples: NDArray[np.float32],
     out: NDArray[np.float32],
@@ -238,11 +239,11 @@ def _add_normal(
                 target[k] = scale * source[k]
 
 
-@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")  # type: ignore[untyped-decorator]
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
 def box_muller(
     high: NDArray[np.uint32], low: NDArray[np.uint32], angle: NDArray[np.uint32], out: NDArray[np.float32]
 ) -> None:
-    """out[2j], out[2j+1] = √(−2 ln U)·(cos θ, sin θ) with U = (2³²·high + low + ½)/2⁶⁴ and θ uniform on the circle."""
+    """out[2j], out[2j+1] = √(−2 ln U)·(cos θ, sin θ), where U = (2³²·high + low + ½)/2⁶⁴ and θ is uniform."""
     two32, two64, half = f32(2.0**-32), f32(2.0**-64), f32(2.0**-65)
     for j in range(high.shape[0]):
         # U and 1 − U, each to float32's relative precision: small U is the tail, small 1 − U the centre.

@@ -1,4 +1,4 @@
-"""Per-sample gradients by vmap, spelled out: slow and memory-hungry, but right for every module vmap accepts."""
+"""Per-sample gradients by vmap, spelled out: slow and hungry, but right for every module vmap accepts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class VmapClippedSum:
         self.module, self.loss = module, loss
         self.stack = ParameterStack(module)
 
-    def bytes_per_sample(self, x: Tensor) -> int:  # noqa: ARG002
+    def bytes_per_sample(self, x: Tensor) -> int:
         """The gradient itself, and vmap's pieces of it before they are joined."""
         return 8 * self.stack.dim
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class ParameterStack:
-    """The layout of a module's parameters in a row of length d: `named_parameters()` order, each flattened."""
+    """The layout of a module's parameters in a row of length d: `named_parameters()` order, flattened."""
 
     def __init__(self, module: nn.Module) -> None:
         named = list(module.named_parameters())
