@@ -1,0 +1,1 @@
+"""Graphs, mixing weights, time-varying schedules and their spectral figures."""

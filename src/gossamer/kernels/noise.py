@@ -1,0 +1,283 @@
+"""Gaussian noise from an AES counter stream: secret, addressable, with a tail that reaches 9.4σ.
+
+A stream is AES-128 of counter blocks that never repeat. One block is two little-endian words:
+
+    low  64 bits:  plane (2)   | zero (22) | block (40)
+    high 64 bits:  purpose (8) | node (24) | step (32)
+
+so every (purpose, node, step) has its own range, and any place in it can be read without what comes before.
+Samples 2j and 2j+1 of a range are one Box–Muller pair made from the j-th 32-bit word of each of three planes:
+the high and the low half of the radius' 64 bits, and the angle. The fourth plane holds uniform bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import numba as nb
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PURPOSES, NODES, STEPS, BLOCKS = 1 << 8, 1 << 24, 1 << 32, 1 << 40
+UNIFORM_PLANE = 3
+PER_BLOCK = 8  # samples that one block of each of the three planes gives: four pairs
+CHUNK = 1 << 15  # samples between two calls into AES: long against the call, short against the L2 cache
+
+f32, i32, u32, u64 = np.float32, np.int32, np.uint32, np.uint64
+Indices = int | Sequence[int] | NDArray[np.int64]
+_FAST = {"contract", "nsz", "arcp"}
+
+
+class Stream:
+    """A keyed noise stream. Equal keys give equal noise, so a system key never leaves its object."""
+
+    def __init__(self, key: bytes, *, is_seeded: bool) -> None:
+        self._key = key
+        self._process = os.getpid()
+        self.is_seeded = is_seeded
+
+    @classmethod
+    def system(cls) -> Stream:
+        """Keyed by the operating system: secret, never written, bound to this process."""
+        return cls(os.urandom(16), is_seeded=False)
+
+    @classmethod
+    def seeded(cls, seed: int) -> Stream:
+        """Keyed by a public seed. For science: everyone can draw this noise, so it gives no privacy."""
+        return cls(
+            hashlib.sha256(f"gossamer seeded noise, version 1: {seed}".encode()).digest()[:16], is_seeded=True
+        )
+
+    def __repr__(self) -> str:
+        return "Stream(seeded: no privacy)" if self.is_seeded else "Stream(system)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a noise stream cannot be copied or pickled: its key must not leave the process")
+
+    def normal(
+        self,
+        purpose: int,
+        node: int,
+        step: int,
+        out: NDArray[np.float32] | Tensor,
+        scale: float,
+        *,
+        accumulate: bool = False,
+        offset: int = 0,
+    ) -> None:
+        """Fill `out` (d,) float32 with N(0, scale²), or add it: this range's samples from `offset` on."""
+        self.normal_rows(purpose, [node], step, out[None], [scale], accumulate=accumulate, offset=offset)
+
+    def normal_rows(
+        self,
+        purpose: int,
+        nodes: Indices,
+        steps: Indices,
+        out: NDArray[np.float32] | Tensor,
+        scales: float | Sequence[float] | NDArray[np.float64] | Tensor,
+        *,
+        accumulate: bool = False,
+        offset: int = 0,
+    ) -> None:
+        """`normal` for every row of `out` (m, d): row i is node nodes[i] at steps[i] with scales[i]."""
+        if not isinstance(out, np.ndarray):
+            self._tensor_rows(purpose, nodes, steps, out, scales, accumulate=accumulate, offset=offset)
+            return
+        if out.dtype != f32 or out.ndim != 2:
+            raise ValueError(f"noise needs a float32 array (m, d), not {out.dtype} of shape {out.shape}")
+        high = self._ranges(purpose, nodes, steps, len(out))
+        scale = np.broadcast_to(np.asarray(scales, dtype=np.float64), (len(out),)).astype(f32)
+        if not (np.isfinite(scale).all() and (scale >= 0).all()):
+            raise ValueError("noise scales must be finite and not negative")
+        width = out.shape[1]
+        _check_blocks(offset, -(-(offset + width) // PER_BLOCK))
+        tile = min(CHUNK, -(-width // PER_BLOCK) * PER_BLOCK + PER_BLOCK)  # + one for a start inside a block
+        rows = max(1, CHUNK // max(1, tile))
+        keystream = self._keystream(3 * rows * tile // PER_BLOCK)
+        samples = np.empty(tile, f32)
+        for i in range(0, len(out), rows):
+            some = slice(i, i + rows)
+            at = offset
+            while at < offset + width:
+                first, skip = divmod(at, PER_BLOCK)
+                stop = min(offset + width, (first + tile // PER_BLOCK) * PER_BLOCK)
+                blocks = -(-stop // PER_BLOCK) - first
+                _write_counters(keystream.counters, high[some], first, blocks)
+                words = keystream(3 * len(high[some]) * blocks)
+                part = out[some, at - offset : stop - offset]
+                _add_normal(words, samples, part, scale[some], skip, accumulate)
+                at = stop
+
+    def _tensor_rows(
+        self,
+        purpose: int,
+        nodes: Indices,
+        steps: Indices,
+        out: Tensor,
+        scales: float | Sequence[float] | NDArray[np.float64] | Tensor,
+        *,
+        accumulate: bool,
+        offset: int,
+    ) -> None:
+        import torch
+
+        if isinstance(scales, torch.Tensor):
+            scales = scales.detach().double().cpu().numpy()
+        if out.device.type == "cpu":
+            target = out.detach().numpy()
+            self.normal_rows(purpose, nodes, steps, target, scales, accumulate=accumulate, offset=offset)
+            return
+        # Drawn here and sent there: every device sees the same noise, never in half precision.
+        drawn = np.empty(tuple(out.shape), f32)
+        self.normal_rows(purpose, nodes, steps, drawn, scales, offset=offset)
+        sent = torch.from_numpy(drawn).to(out.device)
+        _ = out.add_(sent) if accumulate else out.copy_(sent)
+
+    def uniform_bits(
+        self, purpose: int, node: int, step: int, count: int, *, offset: int = 0
+    ) -> NDArray[np.uint64]:
+        """`count` uniform 64-bit words of this range, from `offset` on."""
+        bits: NDArray[np.uint64] = self.uniform_bits_rows(purpose, [node], step, count, offset=offset)[0]
+        return bits
+
+    def uniform_bits_rows(
+        self, purpose: int, nodes: Indices, steps: Indices, count: int, *, offset: int = 0
+    ) -> NDArray[np.uint64]:
+        """`uniform_bits` for many nodes: (m, count)."""
+        rows = np.broadcast(np.asarray(nodes), np.asarray(steps)).size
+        high = self._ranges(purpose, nodes, steps, rows)
+        first, skip = divmod(offset, 2)
+        blocks = -(-(skip + count) // 2)
+        _check_blocks(offset, first + blocks)
+        keystream = self._keystream(rows * blocks)
+        counters = keystream.counters.reshape(rows, blocks, 2)
+        counters[:, :, 0] = np.arange(first, first + blocks, dtype=u64) | u64(UNIFORM_PLANE << 62)
+        counters[:, :, 1] = high[:, None]
+        words = keystream(rows * blocks).view(u64).reshape(rows, 2 * blocks)
+        return words[:, skip : skip + count]
+
+    def _ranges(self, purpose: int, nodes: Indices, steps: Indices, rows: int) -> NDArray[np.uint64]:
+        """The high counter word of every row."""
+        node = np.broadcast_to(np.asarray(nodes, dtype=np.int64), (rows,))
+        step = np.broadcast_to(np.asarray(steps, dtype=np.int64), (rows,))
+        for name, value, bound in (
+            ("purpose", np.int64(purpose), PURPOSES),
+            ("node", node, NODES),
+            ("step", step, STEPS),
+        ):
+            if np.any(value < 0) or np.any(value >= bound):
+                raise ValueError(f"the noise stream's {name} must be in 0 … {bound - 1}, not {value}")
+        return (u64(purpose << 56) | (node.astype(u64) << u64(32)) | step.astype(u64)).astype(u64)
+
+    def _keystream(self, blocks: int) -> _Keystream:
+        if not self.is_seeded and os.getpid() != self._process:
+            raise RuntimeError("a system noise stream was carried into another process: make a new one there")
+        return _Keystream(self._key, blocks)
+
+
+class _Keystream:
+    """Encrypts the counters written into its buffer: 32-bit words out. One per call, so one per thread."""
+
+    def __init__(self, key: bytes, blocks: int) -> None:
+        # ECB of distinct counters is counter mode; with our own counters one call serves many rows.
+        self._encrypt = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update_into
+        self.counters = np.empty((blocks, 2), u64)
+        self._words = np.empty(4 * blocks + 4, u32)  # update_into wants one block more than it fills
+
+    def __call__(self, blocks: int) -> NDArray[np.uint32]:
+        counters, words = self.counters[:blocks].reshape(-1), self._words[: 4 * blocks + 4]
+        self._encrypt(counters.view(np.uint8).data, words.view(np.uint8).data)
+        return self._words[: 4 * blocks]
+
+
+def _check_blocks(offset: int, end: int) -> None:
+    if offset < 0 or end > BLOCKS:
+        raise ValueError(f"the noise stream's offset {offset} leads out of its range of {BLOCKS} blocks")
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False)
+def _write_counters(counters: NDArray[np.uint64], high: NDArray[np.uint64], first: int, blocks: int) -> None:
+    """Counters of `blocks` blocks from `first` on: the three planes of each row, row after row."""
+    at = 0
+    for row in range(high.shape[0]):
+        for plane in range(3):
+            own, low, same = counters[at : at + blocks], (u64(plane) << u64(62)) | u64(first), high[row]
+            for k in range(blocks):
+                own[k, 0] = low + u64(k)
+                own[k, 1] = same
+            at += blocks
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False)
+def _add_normal(  # noqa: PLR0917
+    words: NDArray[np.uint32],
+    samples: NDArray[np.float32],
+    out: NDArray[np.float32],
+    scales: NDArray[np.float32],
+    skip: int,
+    accumulate: bool,
+) -> None:
+    """Turn each row's three planes of words into samples, write or add them, scaled, to that row of `out`."""
+    pairs = words.shape[0] // (3 * out.shape[0])
+    width = out.shape[1]
+    for row in range(out.shape[0]):
+        own = words[3 * pairs * row : 3 * pairs * (row + 1)]
+        box_muller(own[:pairs], own[pairs : 2 * pairs], own[2 * pairs :], samples)
+        target, scale, source = out[row], scales[row], samples[skip : skip + width]
+        if accumulate:
+            for k in range(width):
+                target[k] += scale * source[k]
+        else:
+            for k in range(width):
+                target[k] = scale * source[k]
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
+def box_muller(
+    high: NDArray[np.uint32], low: NDArray[np.uint32], angle: NDArray[np.uint32], out: NDArray[np.float32]
+) -> None:
+    """out[2j], out[2j+1] = √(−2 ln U)·(cos θ, sin θ), where U = (2³²·high + low + ½)/2⁶⁴ and θ is uniform."""
+    two32, two64, half = f32(2.0**-32), f32(2.0**-64), f32(2.0**-65)
+    for j in range(high.shape[0]):
+        # U and 1 − U, each to float32's relative precision: small U is the tail, small 1 − U the centre.
+        u = f32(high[j]) * two32 + (f32(low[j]) * two64 + half)
+        v = f32(~high[j]) * two32 + f32(2.0**-33)
+        # ln U = e·ln 2 + ln(1 + f) with 1 + f in [√½, √2): exponent and mantissa from the bits of the float.
+        bits = np.float32(u).view(np.int32)
+        e = (bits >> i32(23)) - i32(126)
+        f = np.int32((bits & i32(0x007FFFFF)) | i32(0x3F000000)).view(np.float32)
+        small = f < f32(0.70710678)
+        e = i32(e - i32(1)) if small else i32(e)
+        f = (f + f - f32(1)) if small else (f - f32(1))
+        f = -v if u > f32(0.70710678) else f
+        ef, z = f32(e), f * f
+        p = f32(7.0376836292e-2)
+        p = p * f - f32(1.1514610310e-1)
+        p = p * f + f32(1.1676998740e-1)
+        p = p * f - f32(1.2420140846e-1)
+        p = p * f + f32(1.4249322787e-1)
+        p = p * f - f32(1.6668057665e-1)
+        p = p * f + f32(2.0000714765e-1)
+        p = p * f - f32(2.4999993993e-1)
+        p = p * f + f32(3.3333331174e-1)
+        log = f + (p * f * z + ef * f32(-2.12194440e-4) - f32(0.5) * z) + ef * f32(0.693359375)
+        r = np.sqrt(f32(-2) * log)
+        # 29 bits place t in an eighth of the circle; one bit swaps the axes, two choose the signs.
+        a = angle[j]
+        t = (f32(i32(a >> u32(3))) + f32(0.5)) * f32(2.0**-29 * 0.78539816339744831)
+        t2 = t * t
+        s = f32(-1.9515295891e-4) * t2 + f32(8.3321608736e-3)
+        s = t + t * t2 * (s * t2 - f32(1.6666654611e-1))
+        c = f32(2.443315711809948e-5) * t2 - f32(1.388731625493765e-3)
+        c = f32(1) - f32(0.5) * t2 + t2 * t2 * (c * t2 + f32(4.166664568298827e-2))
+        cos = s if a & u32(1) else c
+        sin = c if a & u32(1) else s
+        out[2 * j] = r * (-cos if a & u32(2) else cos)
+        out[2 * j + 1] = r * (-sin if a & u32(4) else sin)

@@ -1,0 +1,101 @@
+"""One round's graph: who sends to whom."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Arcs (sender, receiver), sorted, each once, without self loops; an undirected edge is two arcs.
+
+    `directed` is what the maker declares, not what the arcs happen to look like: it decides whether the two
+    arcs between a pair of nodes fail together, and which weights fit.
+    """
+
+    nodes: int
+    arcs: Ints
+    directed: bool
+    given: Any = None  # csr_array of weights the user prescribed; None: weights are built from the arcs
+
+    def out_degree(self) -> Ints:
+        """Number of receivers of each node, itself not counted."""
+        return np.bincount(self.arcs[:, 0], minlength=self.nodes)
+
+    def in_degree(self) -> Ints:
+        """Number of senders to each node, itself not counted."""
+        return np.bincount(self.arcs[:, 1], minlength=self.nodes)
+
+
+def from_arcs(nodes: int, arcs: Any, *, directed: bool, given: Any = None) -> Graph:
+    """Graph from any (m, 2) list of arcs; undirected edges may be named once."""
+    pairs = np.asarray(arcs, dtype=np.int64).reshape(-1, 2)
+    if not directed:
+        pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    # One integer per arc: sorting those is much faster than sorting rows, or than np.unique.
+    code = np.sort(pairs[:, 0] * nodes + pairs[:, 1])
+    code = code[np.diff(code, prepend=-1) > 0]
+    return Graph(nodes, np.stack([code // nodes, code % nodes], axis=1), directed, given)
+
+
+def circulant(nodes: int, offsets: Iterable[int], *, directed: bool) -> Graph:
+    """Node i sends to i + offset (mod n) for every offset."""
+    shift = np.fromiter(offsets, dtype=np.int64)
+    sender = np.repeat(np.arange(nodes, dtype=np.int64), len(shift))
+    receiver = (sender + np.tile(shift, nodes)) % nodes
+    return from_arcs(nodes, np.stack([sender, receiver], axis=1), directed=directed)
+
+
+def pattern(nodes: int, arcs: Ints) -> Any:
+    """0/1 csr_array A with A[receiver, sender] = 1."""
+    return csr_array((np.ones(len(arcs)), (arcs[:, 1], arcs[:, 0])), shape=(nodes, nodes))
+
+
+def strongly_connected(nodes: int, arcs: Ints) -> bool:
+    """Can every node reach every other along the arcs?"""
+    # The reversed graph has the same strong components, so the orientation of `pattern` does not matter.
+    count = connected_components(
+        pattern(nodes, arcs), directed=True, connection="strong", return_labels=False
+    )
+    return bool(count == 1)
+
+
+def union(graphs: Iterable[Graph]) -> Graph:
+    """The graph with every arc of the given graphs."""
+    parts = list(graphs)
+    if len(parts) == 1:
+        return parts[0]
+    return from_arcs(
+        parts[0].nodes,
+        np.concatenate([g.arcs for g in parts]),
+        directed=any(g.directed for g in parts),
+    )
+
+
+def drop(graph: Graph, rate: float, rng: np.random.Generator) -> Graph:
+    """What is left when each arc (undirected: each edge) fails with probability `rate`."""
+    sender, receiver = graph.arcs.T
+    if graph.directed:
+        keep = rng.random(len(graph.arcs)) >= rate
+        arcs = graph.arcs[keep]
+    else:
+        edges = graph.arcs[sender < receiver]
+        arcs = edges[rng.random(len(edges)) >= rate]
+    left = from_arcs(graph.nodes, arcs, directed=graph.directed)
+    if graph.given is None:
+        return left
+    # Prescribed weights: the sender keeps what it could not send, so every column still sums to one.
+    mask = pattern(graph.nodes, left.arcs)
+    sent = graph.given.multiply(mask).tocsr()
+    kept = 1.0 - sent.sum(axis=0)
+    index = np.arange(graph.nodes)
+    folded = sent + csr_array((kept, (index, index)), shape=sent.shape)
+    return Graph(graph.nodes, left.arcs, graph.directed, folded.tocsr())

@@ -1,0 +1,199 @@
+import json
+import math
+import os
+import resource
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossamer.accounting import ledger
+from gossamer.accounting.events import ADJACENCIES, MECHANISMS, SAMPLINGS, Event, Release, collate
+from gossamer.accounting.ledger import Ledger, LedgerBook, LedgerError
+from gossamer.errors import UserError
+
+
+def event(step: int = 0, sigma: float = 1.0, **changes: object) -> Event:
+    values: dict[str, object] = {
+        "mechanism": "gaussian",
+        "sensitivity": 1.0,
+        "sampling": "poisson",
+        "rate": 0.02,
+        "adjacency": "add-remove",
+    }
+    return Event(step=step, sigma=sigma, **{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def written(tmp_path):
+    path = tmp_path / "node-000.jsonl"
+    with Ledger.create(path, {"node": 0, "delta": 1e-5}, sync=True) as book:
+        for step in range(5):
+            book.append(event(step, sigma=1.0 + step / 3))
+    return path
+
+
+events = st.builds(
+    Event,
+    step=st.integers(0, 10**9),
+    mechanism=st.sampled_from(MECHANISMS),
+    sigma=st.floats(0, 1e300),
+    sensitivity=st.floats(1e-300, math.inf),
+    sampling=st.sampled_from(SAMPLINGS),
+    rate=st.floats(1e-12, 1.0),
+    adjacency=st.sampled_from(ADJACENCIES),
+    parts=st.sampled_from([(), (("bound", 1 / 3),), (("bound", 2.5), ("shape", 1.5))]),
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(events)
+def test_an_event_survives_json_exactly(one):
+    text = one.to_json()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert Event.from_json(text) == one
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mechanism", "magic"),
+        ("sampling", "shuffled"),
+        ("adjacency", "zero-out"),
+        ("rate", 0.0),
+        ("rate", 1.5),
+        ("rate", math.nan),
+        ("sigma", -1.0),
+        ("sigma", math.inf),
+        ("sensitivity", 0.0),
+        ("parts", (("colour", 1.0),)),
+    ],
+)
+def test_a_wrong_event_is_refused_by_name(key, value):
+    with pytest.raises(UserError, match=key):
+        event(**{key: value})
+
+
+def test_collate_counts_equal_kinds_whatever_their_step():
+    kinds = collate([event(0), event(1), event(2, sigma=2.0), event(3)])
+    assert [count for _, count in kinds] == [3, 1]
+    assert all(type(kind) is Release for kind, _ in kinds)
+    assert kinds[0][0].noise_multiplier == 1.0
+
+
+def test_what_was_appended_is_read_back(written):
+    header, found = ledger.read(written)
+    assert header == {"version": 1, "node": 0, "delta": 1e-5}
+    assert found == [event(step, sigma=1.0 + step / 3) for step in range(5)]
+    ledger.verify(written, count=5)
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (lambda lines: [*lines[:2], lines[2].replace(b'"sigma":1.33', b'"sigma":9.33'), *lines[3:]], 4),
+        (lambda lines: lines[:2] + lines[3:], 3),
+        (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], 3),
+        (lambda lines: [lines[0].replace(b"1e-05", b"1e-03"), *lines[1:]], 2),
+        (lambda lines: lines[1:], 1),
+        (lambda lines: [*lines[:3], b"{}", *lines[3:]], 4),
+        (lambda lines: [], 1),
+    ],
+    ids=["changed", "missing", "reordered", "header changed", "header missing", "foreign line", "empty"],
+)
+def test_damage_is_found_and_located(written, damage, line):
+    lines = written.read_bytes().splitlines()
+    written.write_bytes(b"".join(part + b"\n" for part in damage(lines)))
+    with pytest.raises(LedgerError, match=rf"node-000.jsonl line {line} "):
+        ledger.read(written)
+
+
+def test_a_cut_tail_needs_the_certified_head(written):
+    _, found = ledger.read(written)
+    with Ledger.resume(written, sync=False) as book:
+        head = book.head
+    lines = written.read_bytes().splitlines(keepends=True)
+    ledger.verify(written, head=head, count=len(found))
+    written.write_bytes(b"".join(lines[:-1]))
+    ledger.read(written)  # the chain alone cannot know
+    with pytest.raises(LedgerError, match="4 events where 5"):
+        ledger.verify(written, head=head, count=5)
+    with pytest.raises(LedgerError, match="certified"):
+        ledger.verify(written, head=head)
+
+
+def test_resume_goes_on_in_the_same_chain(written):
+    with Ledger.resume(written, sync=False) as book:
+        assert book.length == 5
+        book.append(event(5))
+    assert [one.step for one in ledger.read(written)[1]] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_torn_fragment_is_moved_aside(written):
+    whole = written.read_bytes()
+    written.write_bytes(whole + b'{"step":5,"mech')
+    with pytest.raises(LedgerError, match="line 7 is incomplete"):
+        ledger.read(written)
+    with Ledger.resume(written, sync=False) as book:
+        assert book.torn == b'{"step":5,"mech'
+        assert book.length == 5
+    assert written.read_bytes() == whole
+    assert written.with_name("node-000.jsonl.torn").read_bytes() == b'{"step":5,"mech'
+
+
+def test_a_whole_event_without_newline_counts_as_spent(written):
+    whole = written.read_bytes()
+    written.write_bytes(whole[:-1])
+    assert len(ledger.read(written)[1]) == 5
+    with Ledger.resume(written, sync=False) as book:
+        assert book.length == 5
+        assert not book.torn
+    assert written.read_bytes() == whole
+
+
+def test_an_existing_ledger_is_never_overwritten(written):
+    with pytest.raises(LedgerError, match="already exists"):
+        Ledger.create(written, {}, sync=False)
+
+
+def test_the_event_is_on_file_before_append_returns(written):
+    with Ledger.resume(written, sync=False) as book:
+        book.append(event(77))
+        assert ledger.read(written)[1][-1].step == 77
+
+
+def test_the_book_keeps_nodes_apart(tmp_path):
+    with LedgerBook.create(tmp_path, {3: {"delta": 1e-5}, 1234: {"delta": 1e-4}}, sync=False) as book:
+        book.append(3, event(0))
+        book.append(1234, event(0))
+        book.append(1234, event(1))
+        heads, counts = book.heads(), book.counts()
+    assert sorted(os.listdir(tmp_path)) == ["node-003.jsonl", "node-1234.jsonl"]
+    assert counts == {3: 1, 1234: 2}
+    found = ledger.read_all(tmp_path)
+    assert [len(found[node][1]) for node in (3, 1234)] == [1, 2]
+    assert found[1234][0]["node"] == 1234
+    for node, head in heads.items():
+        ledger.verify(ledger.node_path(tmp_path, node), head=head, count=counts[node])
+    with LedgerBook.resume(tmp_path, sync=False) as book:
+        assert book.heads() == heads
+
+
+def test_more_nodes_than_descriptors(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    before = ledger._room_for
+    try:
+        ledger._room_for = lambda files: False  # as if the hard limit were no higher
+        with LedgerBook.create(tmp_path, {node: {} for node in range(400)}, sync=False) as book:
+            for node in range(400):
+                book.append(node, event(0))
+    finally:
+        ledger._room_for = before
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(ledger.read_all(tmp_path)) == 400
+
+
+def test_an_empty_directory_is_a_users_mistake(tmp_path):
+    with pytest.raises(UserError, match="holds no ledger"):
+        ledger.read_all(tmp_path)
