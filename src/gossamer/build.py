@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +66,7 @@ def outline(config: RunConfig, *, data_dir: Path | None = None, module: nn.Modul
         weights=algorithm.weights,
         seed=config.seed,
         dropout=config.topology.dropout,
-        **_doubly_rule(config),
+        mixing=config.topology.mixing,
         **config.topology.options,
     )
     dataset, shape, classes, records = _data_facts(config, data_dir)
@@ -242,12 +241,3 @@ def _clip(config: RunConfig, plan: PrivacyPlan, noise: Noise) -> Clip:
             )
         return QuantileClip(torch.full_like(lots, clip.start), clip.quantile, clip.lr, count)
     return Unclipped(clip.bound if clip.kind == "assumed" else None)
-
-
-def _doubly_rule(config: RunConfig) -> dict[str, Any]:
-    return {} if config.topology.weights == "auto" else {"rule": config.topology.weights}
-
-
-def budget_reached(plan: PrivacyPlan) -> list[int]:
-    """Nodes whose budget ends before the run does."""
-    return [i for i, node in enumerate(plan.nodes) if node.allowance < plan.draws and not math.isinf(node.proven.epsilon)]

@@ -51,7 +51,7 @@ class Data(Open):
 
 
 class Topology(Open):
-    weights: Literal["auto", "metropolis", "uniform"] = "auto"
+    mixing: Literal["metropolis", "uniform"] | None = None
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 

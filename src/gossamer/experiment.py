@@ -47,7 +47,9 @@ def execute(
     directory.write_config(config.model_dump())
     directory.write_json("topology.json", o.topology.to_json())
     directory.write_json("manifest.json", _manifest(parts))
-    book = LedgerBook.create(directory.ledger, [_ledger_header(o, i) for i in range(config.nodes)])
+    book = LedgerBook.create(
+        directory.ledger, {i: _ledger_header(o, i) for i in range(config.nodes)}, sync=False
+    )
     try:
         return _train(parts, directory, book, on_metrics, on_round)
     finally:
@@ -91,7 +93,7 @@ def _train(parts: Parts, directory: RunDirectory, book: LedgerBook, on_metrics: 
     state = run_loop(o.algorithm, o.algorithm.init(parts.x0), grad, exchange, rounds=config.rounds, after_round=after_round)
     directory.save_checkpoint(config.rounds, _state(state, grad))
     book.close()
-    certificate = certify(o, directory)
+    certificate = certify(o, directory, book.heads())
     directory.write_json("certificate.json", certificate)
     result = {
         **{key: certificate[key] for key in _SHARED},
@@ -112,7 +114,7 @@ _SHARED = (
 )  # fmt: skip
 
 
-def certify(o: Outline, directory: RunDirectory) -> dict[str, Any]:
+def certify(o: Outline, directory: RunDirectory, heads: dict[int, str]) -> dict[str, Any]:
     """The privacy statement, its proven ε recomputed from the ledgers on disk alone."""
     ledgers = read_all(directory.ledger)
     memory: dict[Any, Proven] = {}
@@ -144,7 +146,7 @@ def certify(o: Outline, directory: RunDirectory) -> dict[str, Any]:
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot} for i, node in enumerate(o.plan.nodes)
         ],
         "draws": [len(events) for _, events in ledgers.values()],
-        "ledger_heads": LedgerBook.heads_of(directory.ledger),
+        "ledger_heads": [heads[i] for i in range(config.nodes)],
         "versions": _versions(),
     }
 
@@ -162,7 +164,6 @@ def _ledger_header(o: Outline, i: int) -> dict[str, Any]:
     node = o.plan.nodes[i]
     seeded = o.config.privacy.noise.source == "seeded"
     return {
-        "node": i,
         "delta": node.delta,
         "epsilon_asked": node.epsilon,
         "adjacency": o.plan.adjacency,

@@ -171,7 +171,8 @@ def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, d
         ratio = schedule.ratio if schedule.kind == "growing-budget" else 1.0
         return 1 / claimed.initial_budget(claimed.gdp_mu(epsilon, delta), rate, draws, ratio)
     if claim == "gdp-general":
-        return claimed.general_scale([1.0] * draws, [shape(k) for k in range(draws)], rate, claimed.gdp_mu(epsilon, delta))
+        shapes = [shape(k) for k in range(draws)]
+        return claimed.general_scale([1.0] * draws, shapes, rate, claimed.gdp_mu(epsilon, delta))[0]
     if claim == "adad2p":
         return claimed.adad2p_sigma(epsilon, draws, 1 / rate, delta)
     raise UserError(

@@ -38,7 +38,7 @@ class ClipTo:
 
     def at(self, k: int, nodes: int) -> ClipStep:
         C = self.bound(k)
-        return ClipStep(lambda norms: _clip_weights(norms, C), torch.full((nodes,), C), enforced=True)
+        return ClipStep(lambda norms: _clip_weights(norms, C), torch.full((nodes,), C, dtype=torch.float64), enforced=True)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Unclipped:
     believed: float | None = None
 
     def at(self, k: int, nodes: int) -> ClipStep:
-        reference = torch.full((nodes,), self.believed if self.believed is not None else math.inf)
+        reference = torch.full((nodes,), math.inf if self.believed is None else self.believed)
         return ClipStep(torch.ones_like, reference, enforced=False)
 
 
@@ -78,7 +78,7 @@ class QuantileClip:
 
     def at(self, k: int, nodes: int) -> ClipStep:
         C = self.bounds[:, None]
-        return ClipStep(lambda norms: _clip_weights(norms, C), self.bounds.clone(), enforced=True)
+        return ClipStep(lambda norms: _clip_weights(norms, C.to(norms)), self.bounds.clone(), enforced=True)
 
     def gradient_multiplier(self, z: Tensor) -> Tensor:
         return (z**-2 - (2 * self.count_noise) ** -2) ** -0.5
@@ -88,7 +88,7 @@ class QuantileClip:
         below = ((norms <= self.bounds[:, None]).to(noise.dtype) - 0.5) * mask
         share = (below.sum(1) + self.count_noise * noise) / lot + 0.5
         step = torch.exp(-self.lr * (share.clamp(0, 1) - self.quantile))
-        self.bounds = torch.where(active, self.bounds * step.to(self.bounds.dtype), self.bounds)
+        self.bounds = torch.where(active, self.bounds * step, self.bounds)
 
 
 def _clip_weights(norms: Tensor, C: float | Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from gossamer.private.clipping import Clip, QuantileClip, Weigh
 from gossamer.private.sampling import Lot, Sampler
 
 NOISE, COUNT_NOISE = 0, 2  # purpose fields of the stream; sampling has 1
+_ROUND_UP = 1 + 2**-20  # the noise is drawn in float32: never less of it than the ledger says
 
 
 class Vector(Protocol):
@@ -96,7 +97,7 @@ class PrivateGradient:
         self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
         self._noise, self._stream, self._book = noise, stream, book
         self.nodes, self._rates, self._adjacency = list(nodes), list(rates), adjacency
-        self._lots = torch.tensor(list(lots), dtype=torch.float32)
+        self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         self._whole: tuple[Lot, Tensor, Tensor] | None = None
         self._diagnose = diagnostics
@@ -112,17 +113,17 @@ class PrivateGradient:
         step = self._clip.at(k, len(self.nodes))
         mask = (lot.mask & active[:, None]).to(points.device)
         sums, norms = self._vector(points, x, y, mask, step.weigh)
-        reference = step.reference.to(sums)
-        multiplier = self._noise.multiplier(k).to(sums)
+        # In double precision: what the ledger says must read back exactly.
+        reference, multiplier = step.reference.double(), self._noise.multiplier(k)
         self._log(k, active, multiplier, reference, step.enforced)
         if self._noise.mechanism != "none":
             share = multiplier
             if isinstance(self._clip, QuantileClip):
                 share = self._clip.gradient_multiplier(multiplier)
-                self._clip.follow(norms, mask, self._standard_normals(k), self._lots.to(sums), active)
+                self._clip.follow(norms.cpu(), mask.cpu(), self._standard_normals(k), self._lots, active)
             own = self._noise.mechanism == "own-norm-gaussian"
-            scale = share * (sums.norm(dim=1) if own else reference)
-            self._add_noise(sums, k, torch.where(active.to(scale.device), scale, 0.0))
+            scale = share * (sums.norm(dim=1).cpu() if own else reference)
+            self._stream.normal_rows(NOISE, self.nodes, k, sums, _ROUND_UP * torch.where(active, scale, 0.0), accumulate=True)
         if self._diagnose:
             self.last_diagnostics = _diagnose(norms, mask, step.weigh)
         return sums.div_(self._lots.to(sums)[:, None])
@@ -157,14 +158,6 @@ class PrivateGradient:
                     adjacency=self._adjacency,
                 ),
             )
-
-    def _add_noise(self, sums: Tensor, k: int, scale: Tensor) -> None:
-        if sums.device.type == "cpu":
-            self._stream.normal_rows(NOISE, self.nodes, k, sums, scale, accumulate=True)
-        else:
-            noise = torch.zeros(sums.shape)
-            self._stream.normal_rows(NOISE, self.nodes, k, noise, scale.cpu())
-            sums.add_(noise.to(sums.device))
 
     def _standard_normals(self, k: int) -> Tensor:
         noise = torch.zeros(len(self.nodes), 1)

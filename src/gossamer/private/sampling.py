@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.kernels.noise import Stream
@@ -34,18 +35,19 @@ class Sampler(Protocol):
 class PoissonSampler:
     """Every record by an independent coin of probability q_i.
 
-    The threshold is rounded down to 32 bits: the true rate is at most the stated one, on the safe side.
+    The threshold is rounded down to 64 bits: the true rate is at most the stated one, on the safe side.
     """
 
     rates: Sequence[float]  # per hosted node
     kind: ClassVar[str] = "poisson"
 
     def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
-        chosen = []
-        for node, size, rate in zip(nodes, sizes, self.rates, strict=True):
-            coins = stream.uniform_bits(SAMPLING, node, step, size)
-            chosen.append(np.flatnonzero(coins.astype(np.uint64) < np.uint64(int(rate * 2**32))))
-        return _pad(chosen)
+        coins = stream.uniform_bits_rows(SAMPLING, nodes, step, max(sizes))
+        # ≤ threshold − 1 instead of < threshold, so that rate 1 (threshold 2⁶⁴) fits into a word
+        highest = np.array([max(int(rate * 2**64) - 1, 0) for rate in self.rates], dtype=np.uint64)
+        heads = coins <= highest[:, None]
+        heads &= np.arange(max(sizes)) < np.asarray(sizes)[:, None]
+        return _pad(*heads.nonzero(), len(sizes))
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,15 @@ class FixedSizeSampler:
     kind: ClassVar[str] = "fixed-size"
 
     def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
-        chosen = []
-        for node, size, lot in zip(nodes, sizes, self.lots, strict=True):
+        rows, columns = [], []
+        for i, (node, size, lot) in enumerate(zip(nodes, sizes, self.lots, strict=True)):
             if lot > size:
                 raise ValueError(f"node {node} holds {size} records and cannot give a lot of {lot}")
-            # The smallest of 64-bit keys: two equal keys would bias the subset by less than 2⁻⁴⁰.
-            words = stream.uniform_bits(SAMPLING, node, step, 2 * size).astype(np.uint64)
-            keys = (words[:size] << np.uint64(32)) | words[size:]
-            chosen.append(np.sort(np.argpartition(keys, lot - 1)[:lot]))
-        return _pad(chosen)
+            # The smallest of 64-bit keys: equal keys, which would bias the subset, have probability < size² · 2⁻⁶⁵.
+            keys = stream.uniform_bits(SAMPLING, node, step, size)
+            columns.append(np.sort(np.argpartition(keys, lot - 1)[:lot]))
+            rows.append(np.full(lot, i))
+        return _pad(np.concatenate(rows), np.concatenate(columns), len(sizes))
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,15 @@ class FullSampler:
     kind: ClassVar[str] = "full"
 
     def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
-        return _pad([np.arange(size) for size in sizes])
+        everyone = np.arange(max(sizes)) < np.asarray(sizes)[:, None]
+        return _pad(*everyone.nonzero(), len(sizes))
 
 
-def _pad(chosen: list[np.ndarray]) -> Lot:
-    longest = max((len(c) for c in chosen), default=0)
-    index = np.zeros((len(chosen), longest), dtype=np.int64)
-    mask = np.arange(longest)[None, :] < np.array([len(c) for c in chosen])[:, None]
-    if longest:
-        index[mask] = np.concatenate(chosen)
+def _pad(rows: NDArray[np.intp], columns: NDArray[np.intp], nodes: int) -> Lot:
+    """(node, record) pairs, sorted by node → one padded row per node."""
+    counts = np.bincount(rows, minlength=nodes)
+    longest = int(counts.max(initial=0))
+    mask = np.arange(longest)[None, :] < counts[:, None]
+    index = np.zeros((nodes, longest), dtype=np.int64)
+    index[mask] = columns
     return Lot(torch.from_numpy(index), torch.from_numpy(mask))

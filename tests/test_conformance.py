@@ -1,0 +1,185 @@
+"""What every algorithm must do. One entry in CASES gives a new algorithm all of these tests.
+
+Gradients here are exact gradients of quadratics f_i(x) = ½ a_i ‖x − b_i‖², so optima and fixed points are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gossamer.algorithms import registry
+from gossamer.algorithms.base import Exponential
+from gossamer.algorithms.push_sum import PushSum
+from gossamer.runtime.loop import run
+from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.topology.build import build as build_topology
+
+D = 5
+
+
+def push_sum_by_node(P: np.ndarray, a: np.ndarray, b: np.ndarray, x: np.ndarray, lr: float, rounds: int) -> np.ndarray:
+    """Dyn-D2P Algorithm 1, lines 10–14, one node after the other, with messages."""
+    n = len(x)
+    xs, ws = [row.copy() for row in x], [1.0] * n
+    for _ in range(rounds):
+        sent = [xs[i] - lr * a[i] * (xs[i] / ws[i] - b[i]) for i in range(n)]
+        inbox = {i: [(P[i, j], sent[j], ws[j]) for j in range(n) if P[i, j] > 0] for i in range(n)}
+        xs = [sum(p * m for p, m, _ in inbox[i]) for i in range(n)]
+        ws = [sum(p * w for p, _, w in inbox[i]) for i in range(n)]
+    return np.stack([x / w for x, w in zip(xs, ws, strict=True)])
+
+
+def push_sum_fixed_point(P: np.ndarray, a: np.ndarray, b: np.ndarray, lr: float) -> np.ndarray:
+    """With constant steps and different nodes push-sum stops at x = P(x − η a (x/w − b)), w the Perron vector · n."""
+    n = len(a)
+    values, vectors = np.linalg.eig(P)
+    w = np.real(vectors[:, np.argmax(np.real(values))])
+    w = n * w / w.sum()
+    system = np.eye(n) - P @ np.diag(1 - lr * a / w)
+    # Σ x is not fixed by P alone, but the gradients pin it down: the system is regular for lr > 0.
+    return np.linalg.solve(system, lr * P @ (a[:, None] * b)) / w[:, None]
+
+
+@dataclass(frozen=True)
+class Case:
+    make: Callable[[float], Any]
+    by_node: Callable[..., np.ndarray]
+    fixed_point: Callable[..., np.ndarray]
+    single_node: Callable[[np.ndarray, np.ndarray, float], np.ndarray]  # (point, gradient, lr) → point
+    golden: tuple[float, ...]  # node 0's first three coordinates after 20 rounds of `_golden_run`
+
+
+CASES = {
+    "push-sum": Case(
+        make=lambda lr: PushSum(lr=Exponential(lr)),
+        by_node=push_sum_by_node,
+        fixed_point=push_sum_fixed_point,
+        single_node=lambda x, g, lr: x - lr * g,
+        golden=(0.0, 0.0, 0.0),
+    ),
+}
+every_algorithm = pytest.mark.parametrize("name", CASES)
+
+
+class Quadratic:
+    def __init__(self, a: np.ndarray, b: np.ndarray):
+        self.a, self.b = torch.from_numpy(a).float()[:, None], torch.from_numpy(b).float()
+
+    def __call__(self, points: torch.Tensor) -> torch.Tensor:
+        return self.a * (points - self.b)
+
+
+def problem(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0.5, 2.0, n), rng.normal(size=(n, D)), rng.normal(size=(n, D))
+
+
+def topology(algorithm: Any, n: int, *, irregular: bool = False) -> Any:
+    if n == 1:
+        return build_topology("complete", nodes=1, weights=algorithm.weights, seed=0)
+    if algorithm.weights != "column":
+        kind, options = ("erdos-renyi", {"p": 0.5}) if irregular else ("ring", {})
+    else:
+        kind, options = ("digraph", {"p": 0.3}) if irregular else ("one-peer-exponential", {})
+    return build_topology(kind, nodes=n, weights=algorithm.weights, seed=1, **options)
+
+
+def train(algorithm: Any, topo: Any, a: np.ndarray, b: np.ndarray, x0: np.ndarray, rounds: int) -> Any:
+    start = algorithm.init(torch.from_numpy(x0).float())
+    return run(algorithm, start, Quadratic(a, b), SimulatedExchange(topo), rounds=rounds)
+
+
+def test_every_registered_algorithm_has_a_case() -> None:
+    assert set(registry()) == set(CASES)
+
+
+@every_algorithm
+def test_identical_nodes_reach_the_optimum(name: str) -> None:
+    algorithm = CASES[name].make(0.3)
+    a, b = np.full(8, 1.3), np.tile(np.arange(D, dtype=float), (8, 1))
+    x0 = problem(8)[2]
+    state = train(algorithm, topology(algorithm, 8), a, b, x0, 200)
+    np.testing.assert_allclose(algorithm.model(state).numpy(), b, atol=1e-5)
+
+
+@every_algorithm
+@pytest.mark.parametrize("irregular", [False, True])
+def test_different_nodes_reach_the_stated_point(name: str, irregular: bool) -> None:
+    """The fixed point on a static graph, solved for independently; it tends to the optimum as the step shrinks."""
+    case = CASES[name]
+    a, b, x0 = problem(6, seed=3)
+    optimum = (a[:, None] * b).sum(0) / a.sum()
+    gaps = []
+    for lr in (0.04, 0.02):
+        algorithm = case.make(lr)
+        kind = ("digraph", {"p": 0.3}) if irregular else ("directed-ring", {})
+        if algorithm.weights != "column":
+            kind = ("ring", {})
+        topo = build_topology(kind[0], nodes=6, weights=algorithm.weights, seed=1, **kind[1])
+        state = train(algorithm, topo, a, b, x0, int(60 / lr))
+        stated = case.fixed_point(topo.weights(0).toarray(), a, b, lr)
+        np.testing.assert_allclose(algorithm.model(state).numpy(), stated, atol=2e-4)
+        gaps.append(np.abs(stated - optimum).max())
+    assert gaps[1] < 0.65 * gaps[0] or gaps[0] < 1e-9
+
+
+@every_algorithm
+def test_one_node_is_the_single_node_method(name: str) -> None:
+    case = CASES[name]
+    algorithm = case.make(0.1)
+    a, b, x0 = problem(1)
+    state = train(algorithm, topology(algorithm, 1), a, b, x0, 10)
+    x = x0
+    for _ in range(10):
+        x = case.single_node(x, a[:, None] * (x - b), 0.1)
+    np.testing.assert_allclose(algorithm.model(state).numpy(), x, rtol=1e-5)
+
+
+@every_algorithm
+@pytest.mark.parametrize("irregular", [False, True])
+def test_stacked_step_is_the_node_by_node_step(name: str, irregular: bool) -> None:
+    case = CASES[name]
+    algorithm = case.make(0.1)
+    a, b, x0 = problem(7, seed=5)
+    kind = ("digraph", {"p": 0.4}) if irregular and algorithm.weights == "column" else ("ring", {})
+    topo = build_topology(kind[0], nodes=7, weights=algorithm.weights, seed=2, **kind[1])
+    state = train(algorithm, topo, a, b, x0, 15)
+    expected = case.by_node(topo.weights(0).toarray(), a, b, x0, 0.1, 15)
+    np.testing.assert_allclose(algorithm.model(state).numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+@every_algorithm
+def test_golden_trajectory(name: str) -> None:
+    """A fixed seed gives these numbers, today and after every change."""
+    algorithm = CASES[name].make(0.05)
+    a, b, x0 = problem(8, seed=11)
+    state = train(algorithm, topology(algorithm, 8), a, b, x0, 20)
+    np.testing.assert_allclose(algorithm.model(state)[0, :3].numpy(), CASES[name].golden, rtol=1e-5)
+
+
+def test_push_sum_keeps_its_mass_where_weights_differ() -> None:
+    algorithm = PushSum(lr=Exponential(0.1))
+    a, b, x0 = problem(9, seed=7)
+    topo = topology(algorithm, 9, irregular=True)
+    start = algorithm.init(torch.from_numpy(x0).float())
+    seen = []
+    state = run(
+        algorithm, start, Quadratic(a, b), SimulatedExchange(topo), rounds=300,
+        after_round=lambda t, s: seen.append(float(s.w.double().sum())),
+    )  # fmt: skip
+    assert state.w.max() - state.w.min() > 0.1  # irregular: the weights do differ
+    np.testing.assert_allclose(seen, 9.0, rtol=1e-5)
+
+
+def test_push_sum_keeps_its_mass_when_links_drop() -> None:
+    algorithm = PushSum(lr=Exponential(0.1))
+    topo = build_topology("digraph", nodes=9, weights="column", seed=1, p=0.4, dropout=0.5)
+    a, b, x0 = problem(9, seed=7)
+    state = train(algorithm, topo, a, b, x0, 200)
+    assert float(state.w.double().sum()) == pytest.approx(9.0, rel=1e-5)
