@@ -1,0 +1,1 @@
+"""Where records come from (checked), data sets, and their partition over nodes."""

