@@ -166,22 +166,16 @@ def per_sample_loss(classes: int | None) -> Any:
 
 def _data_facts(config: RunConfig, data_dir: Path | None) -> tuple[Dataset | None, tuple[int, ...], int | None, list[int]]:
     """(data set if it had to be loaded, feature shape, classes, declared J_i)."""
-    kind, split = config.data.kind, config.data.partition
-    info = data_load.info(kind)
-    if info is not None and split.kind in ("even", "sampled", "sizes") and not config.data.options:
-        sizes = _sizes(split.kind, split.options, info.train_rows, config.nodes)
-        if sizes is not None:
+    info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
+    split = config.data.partition
+    if info is not None and info.rows and info.shape and split == type(split)() and not config.data.options:
+        rows, nodes = info.rows[0], config.nodes
+        if rows >= nodes:  # the even split follows from the row count alone
+            sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
             return None, info.shape, info.classes, declared(config, sizes)
     dataset = _load(config, data_dir)
     sizes = [len(piece) for piece in _partition(config, dataset)]
     return dataset, dataset.x_train.shape[1:], dataset.classes, declared(config, sizes)
-
-
-def _sizes(kind: str, options: dict[str, Any], rows: int, nodes: int) -> list[int] | None:
-    """The partition's sizes where they follow from the row count alone; None leaves it to the partition itself."""
-    if kind == "even" and rows >= nodes and not options:
-        return [rows // nodes + (i < rows % nodes) for i in range(nodes)]
-    return None
 
 
 def declared(config: RunConfig, sizes: list[int]) -> list[int]:

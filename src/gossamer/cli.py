@@ -88,11 +88,12 @@ def list_recipes(as_json: Json = False) -> None:
 @data_app.command("list")
 def data_list(data_dir: DataDir = None, as_json: Json = False) -> None:
     """The data sets, and which of them are at hand."""
-    from gossamer.results.console import data_table
+    from dataclasses import asdict
 
     from gossamer.data.load import catalogue
+    from gossamer.results.console import data_table
 
-    rows = [entry.to_json() for entry in catalogue(data_dir=data_dir)]
+    rows = [asdict(entry) for entry in catalogue(data_dir=data_dir)]
     if as_json:
         _print_json(rows)
     else:

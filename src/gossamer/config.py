@@ -188,7 +188,7 @@ class Privacy(Strict):
     sampling: Sampling = Full(kind="full")
     clip: Clip = NoClip(kind="none")
     noise: Noise = Noise(schedule=NoNoise(kind="none"))
-    claim: Literal["gdp-clt", "gdp-general", "adad2p", "none"] = "none"
+    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "none"] = "none"
 
 
 class Evaluation(Strict):
@@ -242,10 +242,11 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     if kind not in PRESETS:
         known = ", ".join(sorted(PRESETS))
         raise UserError(f"algorithm.kind = {kind!r} is not a method I know; the methods are {known}.")
+    layered = merge(expand_preset(kind, mode), layered)
     try:
-        return RunConfig.model_validate(merge(expand_preset(kind, mode), layered))
+        return RunConfig.model_validate(layered)
     except ValidationError as error:
-        raise UserError(one_sentence(error)) from None
+        raise UserError(one_sentence(error, layered)) from None
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -291,16 +292,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not valid TOML: {error}.") from None
 
 
-def one_sentence(error: ValidationError) -> str:
+def one_sentence(error: ValidationError, layered: dict[str, Any]) -> str:
     """The first mistake: key, value, what would be right."""
     first = error.errors(include_url=False)[0]
-    tags = {"constant", "decaying", "sequence", "normalised", "quantile", "assumed", "none", "growing-budget"}
-    tags |= {"own-norm", "poisson", "fixed-size", "single", "full", "float", "LearningRate", "int"}
-    tags |= {"list[constrained-float]", "list[constrained-int]"}
-    where = [str(part) for part in first["loc"]]
-    where = [part for i, part in enumerate(where) if i == 0 or not (part in tags or part.startswith(("list[", "function")))]
+    where = _path(first["loc"], layered, missing=first["type"] == "missing")
     key = ".".join(where)
     value, message = first["input"], first["msg"].removeprefix("Value error, ")
+    message = message.replace("Input should be", "must be", 1)
     message = message[0].lower() + message[1:]
     if first["type"] == "extra_forbidden":
         return f"{key} is not a key I know{_near(where)}."
@@ -314,6 +312,16 @@ def one_sentence(error: ValidationError) -> str:
         return f"{message[0].upper() if not message.startswith(('privacy', 'data')) else message[0]}{message[1:]}."
     shown = f" = {value!r}" if not isinstance(value, dict) else ""
     return f"{key}{shown}: {message}."
+
+
+def _path(loc: tuple[int | str, ...], layered: Any, *, missing: bool) -> list[str]:
+    """The keys the user wrote: pydantic's location without the names of union members."""
+    where, current = [], layered
+    for part in loc:
+        if isinstance(current, dict) and part in current:
+            where.append(str(part))
+            current = current[part]
+    return [*where, str(loc[-1])] if missing else where
 
 
 def _near(where: list[str]) -> str:

@@ -15,8 +15,21 @@ _CONSTANT, _DECAYING = {"kind": "constant", "bound": 1.0}, {"kind": "decaying", 
 _EVEN, _GROWING = {"kind": "constant"}, {"kind": "growing-budget", "ratio": 2.0}
 
 
-def _push_sum(privacy: dict[str, Any], *, sound: dict[str, Any] | None = None, paper: dict[str, Any] | None = None) -> dict[str, Any]:
+def _push_sum(
+    privacy: dict[str, Any], *, sound: dict[str, Any] | None = None, paper: dict[str, Any] | None = None
+) -> dict[str, Any]:
     return {"rule": "push-sum", "privacy": privacy, "sound": sound or {}, "paper": paper or {}}
+
+
+def _consensus(rule: str) -> dict[str, Any]:
+    """dp-consensus: Poisson lots, constant clip; claimed by Rényi accounting under a relation that is not its own."""
+    privacy = {
+        "clip": {"kind": "constant", "bound": 1.0},
+        "noise": {"schedule": _EVEN},
+        "sampling": {"kind": "poisson", "lot": 256},
+        "claim": "rdp",
+    }
+    return {"rule": rule, "privacy": privacy, "paper": {"adjacency": "replace-one"}}
 
 
 def _dyn(clip: dict[str, Any], schedule: dict[str, Any]) -> dict[str, Any]:
@@ -55,6 +68,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         sound=_POISSON_LOT,
         paper=_ONE_SAMPLE,
     ),
+    "dp-dsgd": _consensus("dsgd"),
+    "dp-dsgt": _consensus("dsgt"),
 }
 
 

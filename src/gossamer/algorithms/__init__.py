@@ -6,6 +6,8 @@ from typing import Any
 
 
 def registry() -> dict[str, Any]:
+    from gossamer.algorithms.dsgd import DSGD
+    from gossamer.algorithms.dsgt import DSGT
     from gossamer.algorithms.push_sum import PushSum
 
-    return {"push-sum": PushSum}
+    return {"push-sum": PushSum, "dsgd": DSGD, "dsgt": DSGT}
