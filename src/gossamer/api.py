@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from gossamer import recipes
-from gossamer.build import Outline, outline
+from gossamer.build import Outline, assemble, outline
 from gossamer.config import RunConfig, resolve
 from gossamer.experiment import Outcome, execute
 
@@ -33,4 +33,5 @@ def run(
     data_dir: Path | None = None,
 ) -> Outcome:
     """Train. `module` replaces the configuration's model by your own."""
-    return execute(plan(recipe, changes, module=module, data_dir=data_dir), out=out, data_dir=data_dir)
+    parts = assemble(plan(recipe, changes, module=module, data_dir=data_dir), data_dir=data_dir)
+    return execute(parts, out=out)

@@ -21,8 +21,8 @@ from gossamer.errors import UserError
 from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
-from gossamer.models import build as build_model
-from gossamer.models import check_no_mixing
+from gossamer.models.build import build as build_model
+from gossamer.models.check import check_no_mixing
 from gossamer.plan import PrivacyPlan, clip_schedule, plan_privacy
 from gossamer.presets import PRESETS
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped

@@ -36,16 +36,16 @@ def run(
 ) -> None:
     """Train, and print accuracy and the privacy statement."""
     from gossamer import recipes
-    from gossamer.build import outline
+    from gossamer.build import assemble, outline
     from gossamer.config import parse_overrides, resolve
     from gossamer.experiment import execute
     from gossamer.results.console import RunDisplay
 
     config = resolve(recipes.read(recipe), parse_overrides(overrides or []))
-    o = outline(config, data_dir=data_dir)
+    parts = assemble(outline(config, data_dir=data_dir), data_dir=data_dir)
     with RunDisplay(config.name, config.rounds, quiet=as_json) as display:
-        display.plan(o)
-        outcome = execute(o, out=out, data_dir=data_dir, on_metrics=display.metrics, on_round=display.round)
+        display.plan(parts.outline)
+        outcome = execute(parts, out=out, on_metrics=display.metrics, on_round=display.round)
     display.outcome(outcome.result, outcome.certificate)
     if as_json:
         _print_json(outcome.result)
@@ -55,10 +55,14 @@ def run(
 def plan(
     recipe: Annotated[str, typer.Argument(help="A recipe's name or a TOML file.")] = "quickstart",
     overrides: Set = None,
+    ledger: Annotated[Path | None, typer.Option(help="Recompute ε from the ledgers of a run instead.")] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
     """What a run would cost: σ, claimed and proven ε per node, the graph, bytes per round. Trains nothing."""
+    if ledger is not None:
+        _plan_from_ledger(ledger, as_json)
+        return
     from gossamer import recipes
     from gossamer.build import outline
     from gossamer.config import parse_overrides, resolve
@@ -69,6 +73,19 @@ def plan(
         show_plan(o)
     else:
         _print_json(summary(o))
+
+
+def _plan_from_ledger(directory: Path, as_json: bool) -> None:
+    from gossamer.accounting.recompute import check_certificate, recompute
+    from gossamer.results.console import ledger_summary, show_ledger
+
+    ledgers = directory / "ledger" if (directory / "ledger").is_dir() else directory
+    proofs = recompute(ledgers)
+    certified = check_certificate(ledgers, ledgers.parent / "certificate.json")
+    if as_json:
+        _print_json(ledger_summary(proofs, certified))
+    else:
+        show_ledger(proofs, certified)
 
 
 @app.command("recipes")

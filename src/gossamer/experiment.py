@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 import gossamer
-from gossamer.accounting.ledger import LedgerBook, read_all
-from gossamer.accounting.proven import Proven, proven
-from gossamer.build import Outline, Parts, assemble, per_sample_loss
+from gossamer.accounting.ledger import LedgerBook
+from gossamer.accounting.recompute import recompute
+from gossamer.build import Outline, Parts, per_sample_loss
 from gossamer.results.certificate import NOT_COVERED, OBSERVER, SEEDED, UNIT
 from gossamer.results.metrics import Evaluator
 from gossamer.results.rundir import RunDirectory
@@ -33,16 +33,14 @@ class Outcome:
 
 
 def execute(
-    o: Outline,
+    parts: Parts,
     *,
     out: Path | None = None,
-    data_dir: Path | None = None,
     on_metrics: OnMetrics = lambda row: None,
     on_round: Callable[[int], None] = lambda t: None,
 ) -> Outcome:
-    """Train on the simulator. Nothing is written before every part stands."""
-    parts = assemble(o, data_dir=data_dir)
-    config = o.config
+    """Train on the simulator. The parts stand before anything is written."""
+    o, config = parts.outline, parts.outline.config
     directory = RunDirectory.create(out, config.name)
     directory.write_config(config.model_dump())
     directory.write_json("topology.json", o.topology.to_json())
@@ -116,14 +114,8 @@ _SHARED = (
 
 def certify(o: Outline, directory: RunDirectory, heads: dict[int, str]) -> dict[str, Any]:
     """The privacy statement, its proven ε recomputed from the ledgers on disk alone."""
-    ledgers = read_all(directory.ledger)
-    memory: dict[Any, Proven] = {}
-    proofs = []
-    for header, events in ledgers.values():
-        key = (tuple(events), header["delta"])
-        if key not in memory:
-            memory[key] = proven(events, header["delta"], header["adjacency"])
-        proofs.append(memory[key])
+    nodes = recompute(directory.ledger)
+    proofs = [node.proven for node in nodes]
     figures = o.plan.figures()
     by_node = [{**entry, "proven": _finite(p.epsilon)} for entry, p in zip(figures["epsilon_by_node"], proofs, strict=True)]
     worst = max(proofs, key=lambda p: p.epsilon)
@@ -145,7 +137,7 @@ def certify(o: Outline, directory: RunDirectory, heads: dict[int, str]) -> dict[
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot} for i, node in enumerate(o.plan.nodes)
         ],
-        "draws": [len(events) for _, events in ledgers.values()],
+        "draws": [node.draws for node in nodes],
         "ledger_heads": [heads[i] for i in range(config.nodes)],
         "versions": _versions(),
     }

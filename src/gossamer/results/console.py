@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gossamer.results.certificate import epsilon_text, statement
+from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text, statement
 
 
 class RunDisplay:
@@ -93,7 +93,8 @@ def summary(o: Any) -> dict[str, Any]:
     config, plan = o.config, o.plan
     return {
         **plan.figures(),
-        "unit": "one record of one node",
+        "unit": UNIT,
+        "observer": OBSERVER,
         "nodes": config.nodes,
         "rounds": config.rounds,
         "mode": config.mode,
@@ -131,6 +132,43 @@ def show_plan(o: Any, console: Console | None = None) -> None:
     figures = o.topology.figures()
     shown = ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if v is not None)
     console.print(f"graph: {shown}; {size_text(o.bytes_per_round)} per round in all", soft_wrap=True)
+
+
+def ledger_summary(proofs: list[Any], certified: bool) -> dict[str, Any]:
+    """The JSON object of `plan --ledger`."""
+    worst = max(proofs, key=lambda p: p.proven.epsilon)
+    return {
+        "epsilon_claimed": None,
+        "epsilon_proven": worst.proven.epsilon,
+        "epsilon_proven_lower": worst.proven.lower,
+        "epsilon_audited": None,
+        "violation": None,
+        "epsilon_by_node": [{"proven": p.proven.epsilon, "draws": p.draws} for p in proofs],
+        "not_proven_because": worst.proven.because,
+        "delta": max(p.header["delta"] for p in proofs),
+        "adjacency": worst.header["adjacency"],
+        "unit": worst.header["unit"],
+        "observer": OBSERVER,
+        "nodes": len(proofs),
+        "noise": worst.header["noise"],
+        "matches_certificate": certified or None,
+    }
+
+
+def show_ledger(proofs: list[Any], certified: bool) -> None:
+    console = Console(highlight=False)
+    table = Table("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise", box=None)
+    for p in proofs:
+        table.add_row(
+            str(p.node), str(p.draws), epsilon_text(p.proven.epsilon), epsilon_text(p.proven.lower),
+            f"{p.header['delta']:g}", p.header["adjacency"], p.header["noise"],
+        )  # fmt: skip
+    console.print(table)
+    console.print(f"unit: {proofs[0].header['unit']}; observer: {OBSERVER}", soft_wrap=True)
+    for reason in sorted({p.proven.because for p in proofs if p.proven.because}):
+        console.print(f"not proven: {reason}", soft_wrap=True)
+    state = "and agree with the certificate" if certified else "(no certificate beside them: a cut tail would not show)"
+    console.print(f"all chains verify {state}", soft_wrap=True)
 
 
 def _groups(nodes: Any) -> list[tuple[str, Any]]:

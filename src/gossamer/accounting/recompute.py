@@ -1,0 +1,44 @@
+"""ε from the ledgers alone: what happened, as written down, priced anew."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.accounting.events import Release, collate
+from gossamer.accounting.ledger import node_path, read_all, verify
+from gossamer.accounting.proven import Proven, proven
+
+
+@dataclass(frozen=True)
+class NodeProof:
+    node: int
+    header: dict[str, Any]
+    draws: int
+    proven: Proven
+
+
+def recompute(directory: Path) -> list[NodeProof]:
+    """Verify every node's chain and price its events; nodes with equal histories are priced once."""
+    priced: dict[tuple[Any, ...], Proven] = {}
+    proofs = []
+    for node, (header, events) in sorted(read_all(directory).items()):
+        history: tuple[tuple[Release, int], ...] = tuple(collate(events))
+        key = (history, header["delta"], header["adjacency"])
+        if key not in priced:
+            priced[key] = proven(events, header["delta"], header["adjacency"])
+        proofs.append(NodeProof(node, header, len(events), priced[key]))
+    return proofs
+
+
+def check_certificate(directory: Path, certificate: Path) -> bool:
+    """Compare heads and counts with the certificate beside the ledgers; False where there is none.
+
+    The chain shows a changed, missing or reordered line; only the certificate shows a cut tail.
+    """
+    if not certificate.is_file():
+        return False
+    stated = json.loads(certificate.read_text(encoding="utf-8"))
+    for node, (head, count) in enumerate(zip(stated["ledger_heads"], stated["draws"], strict=True)):
+        verify(node_path(directory, node), head=head, count=count)
+    return True

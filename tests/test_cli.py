@@ -1,0 +1,216 @@
+"""The commands as a user types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gossamer
+from gossamer.cli import main
+from gossamer.errors import UserError
+
+SHORT = ["--set", "rounds=8", "--set", "evaluation.every=4"]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["gossamer", *words])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return call
+
+
+def test_run_ends_with_one_json_object(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = command("run", "quickstart", "--json", *SHORT, "--out", "r")
+    assert code == 0
+    result = json.loads(out.strip().splitlines()[-1])
+    for key in (
+        "accuracy_mean", "accuracy_min", "accuracy_max", "consensus_distance", "epsilon_claimed", "epsilon_proven",
+        "epsilon_audited", "violation", "epsilon_by_node", "not_proven_because", "delta", "adjacency", "observer",
+        "rounds", "nodes", "seconds", "bytes_sent", "run_dir",
+    ):  # fmt: skip
+        assert key in result
+    assert 0 < result["epsilon_proven"] <= 8.0
+    assert result["bytes_sent"] == 8 * 8 * 4 * (650 + 1)
+    for name in ("config.toml", "manifest.json", "topology.json", "metrics.jsonl", "certificate.json"):
+        assert (tmp_path / "r" / name).is_file()
+    assert len(list((tmp_path / "r" / "ledger").glob("node-*.jsonl"))) == 8
+    assert [json.loads(line)["round"] for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()] == [4, 8]
+
+
+def test_plan_has_the_same_privacy_fields_without_training(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = command("plan", "quickstart", "--json", *SHORT)
+    planned = json.loads(out.strip().splitlines()[-1])
+    assert code == 0
+    assert list(tmp_path.iterdir()) == []
+    _, out, _ = command("run", "quickstart", "--json", *SHORT, "--out", "r")
+    ran = json.loads(out.strip().splitlines()[-1])
+    for key in ("epsilon_claimed", "epsilon_proven", "delta", "adjacency", "nodes", "rounds"):
+        assert planned[key] == pytest.approx(ran[key])
+
+
+def test_ledger_alone_gives_the_same_epsilon_and_shows_tampering(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    _, out, _ = command("run", "quickstart", "--json", *SHORT, "--out", "r")
+    ran = json.loads(out.strip().splitlines()[-1])
+    _, out, _ = command("plan", "--ledger", "r", "--json")
+    again = json.loads(out.strip().splitlines()[-1])
+    assert again["epsilon_proven"] == pytest.approx(ran["epsilon_proven"], rel=1e-9)
+    assert again["matches_certificate"] is True
+    ledger = tmp_path / "r" / "ledger" / "node-002.jsonl"
+    lines = ledger.read_text().splitlines(keepends=True)
+    for damaged in (
+        [*lines[:3], lines[3].replace('"sigma":', '"sigma":9'), *lines[4:]],
+        [*lines[:3], *lines[4:]],
+        [*lines[:3], lines[4], lines[3], *lines[5:]],
+        lines[:-1],
+    ):
+        ledger.write_text("".join(damaged))
+        code, _, err = command("plan", "--ledger", "r")
+        assert code == 2
+        assert "node-002.jsonl" in err
+        assert "Traceback" not in err
+    ledger.write_text("".join(lines))
+    assert command("plan", "--ledger", "r")[0] == 0
+
+
+def test_seeded_noise_is_stamped_and_repeats(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    runs = [
+        json.loads(command("run", "--json", *SHORT, "--set", "privacy.noise.source=seeded", "--out", name)[1].splitlines()[-1])
+        for name in ("a", "b")
+    ]
+    assert runs[0]["accuracy_by_node"] == runs[1]["accuracy_by_node"]
+    certificate = json.loads((tmp_path / "a" / "certificate.json").read_text())
+    assert certificate["stamp"] == "seeded noise: no privacy"
+    assert "seeded noise: no privacy" in (tmp_path / "a" / "manifest.json").read_text()
+    assert "seeded noise: no privacy" in (tmp_path / "a" / "ledger" / "node-000.jsonl").read_text()
+    one, two = (torch.load if False else _checkpoint)(tmp_path / "a"), _checkpoint(tmp_path / "b")
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def _checkpoint(run: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(next((run / "checkpoints").glob("*.safetensors")))
+
+
+def test_system_noise_never_repeats(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    for name in ("a", "b"):
+        assert command("run", *SHORT, "--out", name)[0] == 0
+    assert not torch.equal(_checkpoint(tmp_path / "a")["x"], _checkpoint(tmp_path / "b")["x"])
+
+
+CSV = "x1,x2,label\n" + "\n".join(f"{i % 7},{i % 5},{i % 2}" for i in range(60)) + "\n"
+OWN = ["--set", "data.kind=csv", "--set", "data.path=own.csv", "--set", "data.label=label", "--set", "data.records=7"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["run", "--set", "rouds=3"], ["rouds", "rounds"]),
+        (["run", "--set", "privacy.epsilon=0"], ["privacy.epsilon", "greater than 0"]),
+        (["run", "--set", "privacy.delta=1"], ["privacy.delta", "less than 1"]),
+        (["run", "--set", "model.kind=transformer"], ["model.kind", "transformer", "softmax"]),
+        (["run", "--set", "model.hiden=[3]"], ["hiden"]),
+        (["run", "--set", "data.kind=imagenet"], ["data.kind", "imagenet", "digits"]),
+        (["run", "--set", "topology.kind=mesh"], ["topology.kind", "mesh", "ring"]),
+        (["run", "--set", "topology.kind=ring", "--set", "nodes=1"], ["topology.kind", "ring", "nodes = 1"]),
+        (["run", "--set", "data.partition.kind=thirds"], ["thirds", "even"]),
+        (["run", "--set", "nodes=5000"], ["5000"]),
+        (["run", "--set", "algorithm.kind=dp-dsgd", "--set", "topology.kind=digraph"], ["digraph", "doubly", "ring"]),
+        (["run", "--set", "algorithm.momentum=0.9"], ["algorithm.momentum", "lr"]),
+        (["run", "--set", "privacy.sampling.lot=1000"], ["privacy.sampling.lot", "1000", "180"]),
+        (["run", "--set", "privacy.clip.kind=none"], ["privacy.clip.kind", "none", "constant"]),
+        (["run", "no/such"], ["no/such", "quickstart"]),
+        (["run", "gone.toml"], ["gone.toml"]),
+        (["run", "broken.toml"], ["broken.toml", "TOML"]),
+        (["run", *OWN, "--set", "data.label=colour"], ["colour", "x1, x2, label"]),
+        (["run", *OWN, "--set", "data.path=nan.csv"], ["x1", "nan.csv"]),
+        (["run", *OWN[:-2]], ["data.records"]),
+        (["run", "dyn-d2p/fashion-mnist", "--data-dir", "bad"], ["fashion", "refused"]),
+        (["plan", "--ledger", "nowhere"], ["nowhere"]),
+        (["data", "get", "imagenet"], ["imagenet", "mnist"]),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_exit_2_and_leaves_nothing(command, tmp_path: Path, words: list[str], named: list[str]) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "own.csv").write_text(CSV)
+    (tmp_path / "nan.csv").write_text(CSV.replace("\n3,", "\nnan,"))
+    (tmp_path / "broken.toml").write_text("nodes = = 3")
+    (tmp_path / "bad").mkdir()
+    x, y = np.zeros((4, 28, 28), np.uint8), np.zeros(4, np.int64)
+    np.savez(tmp_path / "bad" / "fashion_mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    before = sorted(tmp_path.iterdir())
+    code, out, err = command(*words)
+    assert code == 2
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1
+    for word in named:
+        assert word in err
+    assert sorted(tmp_path.iterdir()) == before
+    assert out == ""
+
+
+def test_an_existing_directory_is_not_overwritten(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "thesis.txt").write_text("precious")
+    code, _, err = command("run", *SHORT, "--out", "r")
+    assert code == 2
+    assert "--out r" in err
+    assert [p.name for p in (tmp_path / "r").iterdir()] == ["thesis.txt"]
+
+
+def test_own_table_with_owners_becomes_the_partition(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    rows = [f"{i % 7},{i % 5},{'AB'[i % 2]},clinic-{'xyz'[i % 3]}" for i in range(90)]
+    (tmp_path / "own.csv").write_text("x1,x2,label,site\n" + "\n".join(rows) + "\n")
+    code, out, _ = command(
+        "run", "--json", *OWN, "--set", "data.owner=site", "--set", "data.records=30", "--set", "nodes=3",
+        "--set", "topology.kind=complete", *SHORT, "--out", "r",
+    )  # fmt: skip
+    assert code == 0
+    result = json.loads(out.splitlines()[-1])
+    assert "accuracy_mean" not in result  # no public hold-out was declared: nothing is measured on private records
+    assert result["epsilon_proven"] <= 8.0
+
+
+def test_own_module_and_a_layer_that_mixes_records(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
+    outcome = gossamer.run("quickstart", {"rounds": 4}, module=net, out=tmp_path / "r")
+    assert outcome.points.shape == (8, 64 * 16 + 16 + 16 * 10 + 10)
+    mixing = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+    with pytest.raises(UserError, match="BatchNorm1d"):
+        gossamer.run("quickstart", {"rounds": 4}, module=mixing, out=tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+
+
+def test_recipes_and_data_are_listed(command) -> None:  # type: ignore[no-untyped-def]
+    _, out, _ = command("recipes")
+    assert "quickstart" in out
+    assert "dyn-d2p/fashion-mnist" in out
+    _, out, _ = command("data", "list", "--json")
+    names = [row["name"] for row in json.loads(out)]
+    assert {"digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "covertype"} <= set(names)
+
+
+def test_help_is_quick_because_torch_stays_out() -> None:
+    start = time.perf_counter()
+    code = "import sys; sys.argv = ['gossamer', '--help']\ntry:\n    from gossamer.cli import main; main()\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("False")
+    assert "run" in done.stdout
+    assert time.perf_counter() - start < 10  # a hang, not a benchmark
