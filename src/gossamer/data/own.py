@@ -164,7 +164,7 @@ def _columns(file_kind: str, path: Path) -> dict[str, Any]:
                 found = parquet.read_table(file)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0][:160]
-        raise UserError(f"data.path: {path.name} is not readable as {file_kind}: {reason}") from error
+        raise UserError(f"{path.name} is not readable as {file_kind}: {reason}") from error
     twice = sorted({name for name in found.column_names if found.column_names.count(name) > 1})
     if twice:
         raise UserError(f"{path.name} has two columns named {twice[0]!r}: give each a name of its own")
@@ -195,9 +195,7 @@ def _load_npz(path: Path) -> dict[str, Array]:
     try:
         return decode.npz(path)
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"data.path: {path.name} is not readable as npz: {str(error).splitlines()[0][:160]}"
-        ) from error
+        raise UserError(f"{path.name} is not readable as npz: {str(error).splitlines()[0][:160]}") from error
 
 
 def _from_arrays(

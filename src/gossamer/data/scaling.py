@@ -30,7 +30,7 @@ def to_ranges(x: Floats, columns: Sequence[str], ranges: Mapping[str, Sequence[f
 
 def to_unit_ball(x: Floats) -> Floats:
     """x / max(1, ‖x‖₂) for every record by itself, so that ‖x‖₂ ≤ 1."""
-    norms = np.linalg.norm(x.reshape(len(x), -1).astype(np.float64), axis=1)
+    norms = np.sqrt(np.square(x, dtype=np.float64).sum(axis=tuple(range(1, x.ndim))))
     # Rounding to float32 must not push a record out of the ball, where sensitivity bounds would not cover it.
     shrink = np.where(norms > 1, (1 - 2.0**-22) / np.maximum(norms, 1), 1).astype(np.float32)
     return x * shrink.reshape(-1, *(1,) * (x.ndim - 1))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -190,9 +191,9 @@ def find(name: str, data_dir: Path | None = None) -> Found:
         try:
             return _read(entry, path, decoder, place)
         except (OSError, ValueError) as error:
-            tried.append(f"{place} ({error})")
+            tried.append(f"{place} ({_short(error)})")
     if not any(place == "cache" for place, _, _ in quiet_places):
-        tried.append("cache (empty)")
+        tried.append("cache (does not hold it)")
 
     for remote in entry.remotes:
         with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
@@ -200,12 +201,12 @@ def find(name: str, data_dir: Path | None = None) -> Found:
                 path = remote.bring(Path(temporary))
                 found = _read(entry, path, remote.decode, remote.name)
             except (fetch.FetchError, OSError, ValueError) as error:
-                tried.append(f"{remote.name} ({error})")
+                tried.append(f"{remote.name} ({_short(error)})")
                 continue
             try:
                 return replace(found, path=store(entry, found.arrays, path))
             except OSError as error:
-                return replace(found, path=None, note=f"not kept in the cache: {error.strerror}")
+                return replace(found, path=None, note=f"not kept in the cache: {_short(error)}")
     raise UserError(
         f"data.kind = {name!r} was found nowhere: tried {'; '.join(tried)}; put {_wanted(entry)} into a "
         "folder and name it with --data-dir or GOSSAMER_DATA"
@@ -217,7 +218,8 @@ def store(entry: PublicSet, arrays: dict[str, Array], origin: Path | None) -> Pa
     if origin is None or entry.name in recorded()["arrays"]:
         target = fetch.cache_dir() / entry.file
         with fetch.atomic(target) as file:
-            np.savez(file, allow_pickle=False, **arrays)  # uncompressed: read many times, written once
+            parts: dict[str, Any] = dict(arrays)
+            np.savez(file, **parts)  # uncompressed: read many times, written once
         return target
     target = fetch.cache_dir() / entry.archives[0][0]
     with fetch.atomic(target) as file, origin.open("rb") as source:
@@ -272,8 +274,12 @@ def _read(entry: PublicSet, path: Path, decoder: Decoder, source: str) -> Found:
 
 
 def _refused(entry: PublicSet, path: Path, error: Exception) -> UserError:
-    reason = error.strerror if isinstance(error, OSError) else error
-    return UserError(f"data.kind = {entry.name!r}: {path} is refused, {reason}; replace or remove it")
+    return UserError(f"data.kind = {entry.name!r}: {path} is refused, {_short(error)}; replace or remove it")
+
+
+def _short(error: Exception) -> str:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return reason.splitlines()[0][:160] if reason else type(error).__name__
 
 
 def _wanted(entry: PublicSet) -> str:

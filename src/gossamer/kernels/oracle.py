@@ -29,21 +29,30 @@ def per_sample_gradients(
     return torch.cat([gradients[name].flatten(2) for name in stack.names], dim=2)
 
 
-class VmapClippedSum:
-    """Σ_b w(‖g_ib‖) g_ib from materialised per-sample gradients: the reference for every other kernel."""
+class Vmap:
+    """Σ_b w(‖g_ib‖) g_ib from materialised per-sample gradients: the reference for every other method."""
 
     def __init__(self, module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
         self.module, self.loss = module, loss
-        self.stack = ParameterStack(module)
-
-    def bytes_per_sample(self, x: Tensor) -> int:
-        """The gradient itself, and vmap's pieces of it before they are joined."""
-        return 8 * self.stack.dim
+        self.bytes_per_record = (
+            8 * ParameterStack(module).dim
+        )  # the gradient, and its pieces before they are joined
 
     def weighted(
-        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        gradients = per_sample_gradients(self.module, self.loss, points, x, y)
-        norms = torch.linalg.vector_norm(gradients, dim=2) * mask
+        self,
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        weigh: Callable[[Tensor], Tensor],
+        *,
+        target: Tensor,
+        add: bool,
+    ) -> Tensor:
+        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B)."""
+        gradients = per_sample_gradients(self.module, self.loss, points.detach(), x, y).detach()
+        norms: Tensor = torch.linalg.vector_norm(gradients, dim=2) * mask
         weights = torch.where(mask, weigh(norms), 0.0)
-        return torch.bmm(weights.unsqueeze(1), gradients).squeeze(1), norms
+        total = torch.bmm(weights.unsqueeze(1), gradients).squeeze(1)
+        _ = target.add_(total) if add else target.copy_(total)
+        return norms

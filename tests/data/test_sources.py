@@ -1,0 +1,267 @@
+"""Where a public set is looked for, and what happens when a copy is damaged or a source fails."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gossamer.data import decode, fetch, sources
+from gossamer.data.digest import canonical, digest, recorded
+from gossamer.data.load import catalogue, get, load
+from gossamer.data.sources import PublicSet, Remote, find
+from gossamer.errors import UserError
+
+
+def records(seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "x_train": rng.integers(0, 256, (6, 2, 2), dtype=np.uint8),
+        "y_train": np.array([0, 1, 0, 1, 0, 1], dtype=np.uint8),
+        "x_test": rng.integers(0, 256, (2, 2, 2), dtype=np.uint8),
+        "y_test": np.array([0, 1], dtype=np.uint8),
+    }
+
+
+class Shop:
+    """A remote that counts its visitors and gives what it was told to."""
+
+    def __init__(self, name, content):
+        self.name, self.content, self.visits = name, content, 0
+
+    def remote(self):
+        return Remote(self.name, self.bring, decode.npz)
+
+    def bring(self, folder):
+        self.visits += 1
+        if isinstance(self.content, Exception):
+            raise self.content
+        np.savez(folder / "shop.npz", **self.content)
+        return folder / "shop.npz"
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Register a set of eight records, sold by the given shops."""
+
+    def register(*shops, **fields):
+        entry = PublicSet(
+            "tiny", (6, 2), (1, 2, 2), 2, "tiny.npz", remotes=tuple(s.remote() for s in shops), **fields
+        )
+        monkeypatch.setitem(sources.PUBLIC, "tiny", entry)
+        monkeypatch.setitem(recorded()["arrays"], "tiny", digest(canonical(records())))
+        return entry
+
+    return register
+
+
+def write_idx(folder, raw):
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, name in decode.IDX_FILES.items():
+        shape = raw[part].shape
+        header = b"\x00\x00\x08" + bytes([len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
+        (folder / f"{name}.gz").write_bytes(gzip.compress(header + raw[part].tobytes()))
+
+
+def same(found):
+    return all(np.array_equal(found.arrays[part], array) for part, array in records().items())
+
+
+def test_the_users_folder_comes_first(tiny, tmp_path, monkeypatch):
+    shop = Shop("shop", records())
+    tiny(shop)
+    np.savez_compressed(tmp_path / "tiny.npz", **records())
+    found = find("tiny", tmp_path)
+    assert same(found)
+    assert found.source == "folder, tiny.npz"
+    monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path))
+    assert find("tiny").source == "folder, tiny.npz"
+    assert shop.visits == 0
+
+
+def test_a_tampered_file_in_the_users_folder_is_refused(tiny, tmp_path):
+    shop = Shop("shop", records())
+    tiny(shop)
+    tampered = records()
+    tampered["y_train"][3] ^= 1
+    np.savez(tmp_path / "tiny.npz", **tampered)
+    with pytest.raises(
+        UserError, match=r"'tiny': .*tiny.npz is refused, sha256 .* instead of .*; replace"
+    ) as caught:
+        find("tiny", tmp_path)
+    assert "\n" not in str(caught.value)
+    assert shop.visits == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no archive at all"])
+def test_a_broken_file_in_the_users_folder_is_refused(tiny, tmp_path, content):
+    shop = Shop("shop", records())
+    tiny(shop)
+    (tmp_path / "tiny.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"tiny.npz is refused"):
+        find("tiny", tmp_path)
+    assert shop.visits == 0
+
+
+def test_a_truncated_download_of_ours_is_refused(tiny, tmp_path):
+    tiny()
+    np.savez(tmp_path / "whole.npz", **records())
+    whole = (tmp_path / "whole.npz").read_bytes()
+    (tmp_path / "tiny.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"tiny.npz is refused, the file is damaged"):
+        find("tiny", tmp_path)
+
+
+def test_a_folder_that_is_none(tiny, tmp_path, monkeypatch):
+    tiny()
+    with pytest.raises(UserError, match=r"data_dir = .* is no folder"):
+        find("tiny", tmp_path / "nowhere")
+    monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"GOSSAMER_DATA = .* is no folder"):
+        find("tiny")
+
+
+def test_a_download_is_kept_and_the_next_run_is_offline(tiny):
+    shop = Shop("shop", records())
+    tiny(shop)
+    first, second = find("tiny"), find("tiny")
+    assert same(first)
+    assert same(second)
+    assert (first.source, second.source, shop.visits) == ("shop", "cache", 1)
+    assert [path.name for path in fetch.cache_dir().iterdir()] == ["tiny.npz"]
+
+
+def test_failing_and_lying_shops_are_passed_over(tiny):
+    closed = Shop("closed", fetch.FetchError("answered 404"))
+    liar = Shop("liar", records(seed=1))
+    good = Shop("good", records())
+    tiny(closed, liar, good)
+    assert find("tiny").source == "good"
+    assert (closed.visits, liar.visits) == (1, 1)
+
+
+def test_found_nowhere_is_one_sentence_with_every_reason(tiny, tmp_path):
+    tiny(
+        Shop("closed", fetch.FetchError("answered 404")),
+        Shop("liar", records(seed=1)),
+        Shop("full", OSError(28, "No space")),
+    )
+    with pytest.raises(UserError) as caught:
+        find("tiny", tmp_path)
+    message = str(caught.value)
+    for part in (
+        "'tiny' was found nowhere",
+        "has no tiny.npz",
+        "cache (does not hold it)",
+        "closed (answered 404)",
+    ):
+        assert part in message
+    assert "liar (sha256 " in message
+    assert "full (No space)" in message
+    assert "\n" not in message
+    assert not fetch.cache_dir().exists()
+
+
+def test_a_damaged_cache_is_replaced(tiny):
+    shop = Shop("shop", records())
+    tiny(shop)
+    find("tiny")
+    path = fetch.cache_dir() / "tiny.npz"
+    path.write_bytes(path.read_bytes()[:100])
+    assert find("tiny").source == "shop"
+    assert find("tiny").source == "cache"
+    assert shop.visits == 2
+
+
+def test_a_cache_that_cannot_be_written_does_not_stop_the_run(tiny, tmp_path, monkeypatch):
+    (tmp_path / "blocked").write_text("a file where the folder should be")
+    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path / "blocked"))
+    tiny(Shop("shop", records()))
+    found = find("tiny")
+    assert same(found)
+    assert found.note.startswith("not kept in the cache")
+    with pytest.raises(UserError, match="could not be kept in the cache"):
+        get("tiny")
+
+
+def test_get_copies_a_folder_into_the_cache(tiny, tmp_path):
+    tiny()
+    np.savez(tmp_path / "tiny.npz", **records())
+    path = get("tiny", data_dir=tmp_path)
+    assert path == fetch.cache_dir() / "tiny.npz"
+    assert get("tiny") == path
+    with pytest.raises(UserError, match="data set = 'nope' must be one of mnist, "):
+        get("nope")
+
+
+def test_idx_files_in_a_folder(tiny, tmp_path):
+    tiny(idx=True)
+    write_idx(tmp_path, records())
+    assert same(find("tiny", tmp_path))
+
+
+def test_loose_idx_files_of_another_set_are_not_a_damaged_copy(tiny, tmp_path, monkeypatch):
+    tiny(idx=True)
+    monkeypatch.setitem(recorded()["arrays"], "other", digest(canonical(records(seed=1))))
+    write_idx(tmp_path, records(seed=1))
+    write_idx(tmp_path / "tiny", records())
+    assert same(find("tiny", tmp_path))
+    for file in (tmp_path / "tiny").iterdir():
+        file.unlink()
+    with pytest.raises(UserError, match="was found nowhere"):
+        find("tiny", tmp_path)
+    write_idx(tmp_path, records(seed=2))
+    with pytest.raises(UserError, match="is refused, sha256"):
+        find("tiny", tmp_path)
+
+
+def test_an_operating_systems_package(tiny, tmp_path):
+    tiny(system=(tmp_path / "absent", tmp_path / "share"))
+    write_idx(tmp_path / "share", records())
+    assert find("tiny").source == "Debian package"
+
+
+def test_a_set_with_only_an_archive_checksum(tiny, tmp_path, monkeypatch):
+    import hashlib
+
+    entry = tiny(archives=(("tiny.tar.gz", decode.npz),))
+    monkeypatch.delitem(recorded()["arrays"], "tiny")
+    with (tmp_path / "tiny.tar.gz").open("wb") as file:
+        np.savez(file, **records())
+    md5 = hashlib.md5((tmp_path / "tiny.tar.gz").read_bytes()).hexdigest()
+    monkeypatch.setitem(recorded()["archives_md5"], "tiny.tar.gz", md5)
+    assert same(find("tiny", tmp_path))
+
+    # The cache keeps the archive, the only thing whose checksum is known, and checks it again.
+    assert get("tiny", data_dir=tmp_path) == fetch.cache_dir() / "tiny.tar.gz"
+    assert find("tiny").source == "cache"
+
+    (tmp_path / "tiny.tar.gz").write_bytes((tmp_path / "tiny.tar.gz").read_bytes() + b" ")
+    with pytest.raises(UserError, match=r"tiny.tar.gz is refused, md5"):
+        find("tiny", tmp_path)
+    (tmp_path / "tiny.tar.gz").unlink()
+    np.savez(tmp_path / entry.file, **records())
+    with pytest.raises(UserError, match=r"no checksum is recorded for it, only for tiny.tar.gz"):
+        find("tiny", tmp_path)
+
+
+def test_catalogue_tells_what_is_here_without_reading(tmp_path):
+    (tmp_path / "mnist.npz").write_bytes(b"not read")
+    lines = {line.name: line for line in catalogue(data_dir=tmp_path)}
+    assert lines["mnist"].available
+    assert not lines["cifar100"].available
+    assert lines["digits"].available
+    assert lines["covertype"].rows == (464_809, 116_202)
+    assert set(lines) >= set(sources.PUBLIC)
+
+
+def test_every_public_set_has_a_checksum():
+    for name, entry in sources.PUBLIC.items():
+        archives = {file for file, _ in entry.archives}
+        assert name in recorded()["arrays"] or archives & set(recorded()["archives_md5"])
+
+
+def test_a_tampered_public_set_stops_load(tmp_path):
+    np.savez(tmp_path / "mnist.npz", **records())
+    with pytest.raises(UserError, match=r"data.kind = 'mnist': .*mnist.npz is refused"):
+        load("mnist", data_dir=Path(tmp_path))
