@@ -105,7 +105,6 @@ class Parts:
             stream=self.stream,
             book=book,
             nodes=range(o.config.nodes),
-            rates=[node.rate for node in nodes],
             lots=[node.lot for node in nodes],
             allowance=[node.allowance for node in nodes],
             adjacency=o.plan.adjacency,
@@ -210,12 +209,14 @@ def _sampler(plan: PrivacyPlan, config: RunConfig, sizes: list[int]) -> Sampler:
     if plan.sampling == "poisson":
         return PoissonSampler([node.rate for node in plan.nodes])
     if plan.sampling == "full":
-        return FullSampler()
-    lots = [round(node.lot) for node in plan.nodes]
-    for i, (lot, size) in enumerate(zip(lots, sizes, strict=True)):
-        if lot > size:
-            raise UserError(f"privacy.sampling.lot = {lot} is more than the {size} records of node {i}; use at most {size}.")
-    return FixedSizeSampler(lots)
+        return FullSampler(len(sizes))
+    for i, (node, size) in enumerate(zip(plan.nodes, sizes, strict=True)):
+        if node.records != size:
+            raise UserError(
+                f"privacy.sampling.kind = {config.privacy.sampling.kind!r} draws a share of the true number of records, "
+                f"and data.records declares {node.records} for node {i}, which holds another number; use kind = 'poisson'."
+            )
+    return FixedSizeSampler([round(node.lot) for node in plan.nodes], sizes)
 
 
 def _clip(config: RunConfig, plan: PrivacyPlan, noise: Noise) -> Clip:

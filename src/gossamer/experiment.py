@@ -15,7 +15,9 @@ import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.accounting.recompute import recompute
 from gossamer.build import Outline, Parts, per_sample_loss
-from gossamer.results.certificate import NOT_COVERED, OBSERVER, SEEDED, UNIT
+from gossamer.results.certificate import NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
+from gossamer.results.certificate_page import page
+from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.metrics import Evaluator
 from gossamer.results.rundir import RunDirectory
 from gossamer.runtime.loop import run as run_loop
@@ -45,6 +47,7 @@ def execute(
     directory.write_config(config.model_dump())
     directory.write_json("topology.json", o.topology.to_json())
     directory.write_json("manifest.json", _manifest(parts))
+    directory.write_text("epsilon.svg", epsilon_plot(o.plan, config.rounds))
     book = LedgerBook.create(
         directory.ledger, {i: _ledger_header(o, i) for i in range(config.nodes)}, sync=False
     )
@@ -76,6 +79,7 @@ def _train(parts: Parts, directory: RunDirectory, book: LedgerBook, on_metrics: 
         row = {
             "round": done,
             **evaluate(o.algorithm.model(state), few if done < config.rounds else None),
+            **({} if parts.dataset.public_test else {"hold_out": NOT_PUBLIC}),
             **({"push_sum_mass": float(state.w.double().sum())} if hasattr(state, "w") else {}),
             "epsilon_claimed": claimed,
             "epsilon_proven": proof,
@@ -91,8 +95,9 @@ def _train(parts: Parts, directory: RunDirectory, book: LedgerBook, on_metrics: 
     state = run_loop(o.algorithm, o.algorithm.init(parts.x0), grad, exchange, rounds=config.rounds, after_round=after_round)
     directory.save_checkpoint(config.rounds, _state(state, grad))
     book.close()
-    certificate = certify(o, directory, book.heads())
+    certificate = certify(o, directory, book.heads(), public_test=parts.dataset.public_test)
     directory.write_json("certificate.json", certificate)
+    directory.write_text("certificate.html", page(certificate, config.name))
     result = {
         **{key: certificate[key] for key in _SHARED},
         "nodes": config.nodes,
@@ -108,11 +113,11 @@ def _train(parts: Parts, directory: RunDirectory, book: LedgerBook, on_metrics: 
 
 _SHARED = (
     "epsilon_claimed", "epsilon_proven", "epsilon_audited", "violation", "epsilon_by_node", "not_proven_because",
-    "claim_flags", "delta", "adjacency", "unit", "observer",
+    "claim_flags", "delta", "adjacency", "unit", "observer", "stamp",
 )  # fmt: skip
 
 
-def certify(o: Outline, directory: RunDirectory, heads: dict[int, str]) -> dict[str, Any]:
+def certify(o: Outline, directory: RunDirectory, heads: dict[int, str], *, public_test: bool) -> dict[str, Any]:
     """The privacy statement, its proven ε recomputed from the ledgers on disk alone."""
     nodes = recompute(directory.ledger)
     proofs = [node.proven for node in nodes]
@@ -132,7 +137,7 @@ def certify(o: Outline, directory: RunDirectory, heads: dict[int, str]) -> dict[
         "method": config.algorithm.kind,
         "noise_source": config.privacy.noise.source,
         "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
-        "notes": list(o.plan.notes),
+        "notes": [*o.plan.notes, *([] if public_test else [f"The hold-out is {NOT_PUBLIC}."])],
         "not_covered": list(NOT_COVERED),
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot} for i, node in enumerate(o.plan.nodes)

@@ -35,9 +35,9 @@ def test_sizes_by_hand() -> None:
     assert count("softmax", (54,), 7, bias=False) == 54 * 7
     assert count("mlp", (1, 28, 28)) == 784 * 128 + 128 + 128 * 10 + 10
     assert count("mlp", (20,), 3, hidden=[7, 5]) == 20 * 7 + 7 + 7 * 5 + 5 + 5 * 3 + 3
-    convolutions = lambda c: (c * 16 * 9 + 16) + (16 * 32 * 9 + 32)  # noqa: E731
+    convolutions = lambda c: (c * 8 * 9 + 8) + (8 * 16 * 9 + 16)  # noqa: E731
     for shape, left in (((1, 8, 8), 4), ((1, 28, 28), 49), ((3, 32, 32), 64)):
-        dense = 32 * left * 64 + 64 + 64 * 10 + 10
+        dense = 16 * left * 32 + 32 + 32 * 10 + 10
         assert count("shallow-cnn", shape) == convolutions(shape[0]) + dense
     assert count("mnist-cnn", (1, 28, 28)) == (3 * 25 + 3) + (3 * 12 * 12 * 64 + 64) + (64 * 10 + 10)
     assert count("mnist-cnn", (1, 8, 8)) == (3 * 25 + 3) + (3 * 2 * 2 * 64 + 64) + (64 * 10 + 10)

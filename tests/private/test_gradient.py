@@ -39,13 +39,12 @@ def make(x: torch.Tensor, *, clip=None, z: float = 0.0, sampler=None, **changes)
     parts = {
         "vector": record_is_gradient,
         "records": Records(x.flatten(0, 1), torch.zeros(m * J), [J] * m),
-        "sampler": sampler or FullSampler(),
+        "sampler": sampler or FullSampler(m),
         "clip": clip or ClipTo(Constant(1.0)),
         "noise": Noise("gaussian" if z else "none", torch.full((m,), z, dtype=torch.float64), Constant(1.0)),
         "stream": Stream.seeded(3),
         "book": book,
         "nodes": range(m),
-        "rates": [1.0] * m,
         "lots": [float(J)] * m,
         "allowance": [10**6] * m,
         "adjacency": "add-remove",
@@ -119,7 +118,7 @@ def test_events_are_written_before_the_value_leaves() -> None:
 
 
 def test_events_say_what_happened() -> None:
-    grad, book = make(torch.ones(2, 3, D), z=1.5, clip=ClipTo(Geometric(2.0, 0.5, 4)), sampler=PoissonSampler([0.5, 0.25]), rates=[0.5, 0.25])
+    grad, book = make(torch.ones(2, 3, D), z=1.5, clip=ClipTo(Geometric(2.0, 0.5, 4)), sampler=PoissonSampler([0.5, 0.25]))
     for _ in range(4):
         grad(torch.zeros(2, D))
     assert [(node, e.step) for node, e in book.events] == [(i, k) for k in range(4) for i in (0, 1)]
@@ -138,7 +137,7 @@ def test_a_node_at_its_budget_draws_no_more() -> None:
 
 
 def test_an_empty_lot_is_noise_alone_and_still_counts() -> None:
-    grad, book = make(torch.full((1, 1, 300), 100.0), z=1.0, sampler=PoissonSampler([1e-18]), rates=[1e-18], lots=[1.0])
+    grad, book = make(torch.full((1, 1, 300), 100.0), z=1.0, sampler=PoissonSampler([1e-18]), lots=[1.0])
     value = grad(torch.zeros(1, 300))
     assert float(value.std()) == pytest.approx(1.0, rel=0.2)
     assert len(book.events) == 1
@@ -160,7 +159,7 @@ def test_quantile_clip_finds_the_quantile_and_splits_the_noise() -> None:
 
 def test_records_of_unequal_nodes_are_addressed_right() -> None:
     records = Records(torch.arange(6.0)[:, None], torch.arange(6), [2, 0, 4])
-    lot = FullSampler().draw(Stream.seeded(0), [0, 1, 2], records.sizes, 0)
+    lot = FullSampler(3).draw(Stream.seeded(0), [0, 1, 2], records.sizes, 0)
     x, y = records.take(lot)
     assert x[0][lot.mask[0]].flatten().tolist() == [0.0, 1.0]
     assert lot.mask[1].sum() == 0

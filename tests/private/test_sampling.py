@@ -47,7 +47,7 @@ def test_poisson_at_rate_one_takes_everyone() -> None:
 
 def test_fixed_size_is_a_uniform_subset() -> None:
     steps, size, lot = 3000, 12, 4
-    sampler = FixedSizeSampler([lot])
+    sampler = FixedSizeSampler([lot], [size])
     for step in range(20):
         drawn = sampler.draw(STREAM, [0], [size], step).index[0].tolist()
         assert len(set(drawn)) == lot
@@ -57,7 +57,7 @@ def test_fixed_size_is_a_uniform_subset() -> None:
 
 
 def test_ragged_lots_are_padded_never_cut() -> None:
-    lot = FullSampler().draw(STREAM, [0, 1, 2], [3, 5, 1], 0)
+    lot = FullSampler(3).draw(STREAM, [0, 1, 2], [3, 5, 1], 0)
     assert lot.mask.sum(1).tolist() == [3, 5, 1]
     assert lot.index.shape == (3, 5)
 
@@ -69,3 +69,11 @@ def test_nodes_and_steps_draw_independently() -> None:
     rows = [set(lot.index[i][lot.mask[i]].tolist()) for i in (0, 1)]
     assert rows[0] != rows[1]
     assert rows[0] != set(again.index[0][again.mask[0]].tolist())
+
+
+def test_the_priced_rate_is_the_drawn_rate() -> None:
+    assert list(PoissonSampler([0.1, 0.3]).rates) == [0.1, 0.3]
+    assert list(FixedSizeSampler([2, 5], [10, 20]).rates) == [0.2, 0.25]
+    assert list(FullSampler(2).rates) == [1.0, 1.0]
+    with pytest.raises(ValueError, match="made for nodes of"):
+        FixedSizeSampler([2], [10]).draw(STREAM, [0], [11], 0)

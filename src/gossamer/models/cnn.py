@@ -9,22 +9,30 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def shallow_cnn(input_shape: tuple[int, ...], outputs: int) -> "nn.Module":
-    """Two convolutions and two dense layers (Dyn-D2P on Fashion-MNIST; the paper leaves the widths open)."""
+def shallow_cnn(
+    input_shape: tuple[int, ...], outputs: int, *, filters: tuple[int, int] = (8, 16), hidden: int = 32
+) -> "nn.Module":
+    """Two convolutions and two dense layers (Dyn-D2P on Fashion-MNIST; the paper leaves the widths open).
+
+    Narrow by default: noise grows with the number of parameters, and one sample a round is little signal.
+    """
     from torch import nn
 
+    if len(filters) != 2 or min(filters) < 1 or hidden < 1:
+        raise UserError(f"model.filters = {list(filters)} and model.hidden = {hidden} must be two widths and one, from 1")
     channels, height, width = image_shape("shallow-cnn", input_shape, smallest=4)
+    first, second = filters
     return nn.Sequential(
-        nn.Conv2d(channels, 16, 3, padding=1),
+        nn.Conv2d(channels, first, 3, padding=1),
         nn.MaxPool2d(2),
         nn.ReLU(),
-        nn.Conv2d(16, 32, 3, padding=1),
+        nn.Conv2d(first, second, 3, padding=1),
         nn.MaxPool2d(2),
         nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(32 * (height // 4) * (width // 4), 64),
+        nn.Linear(second * (height // 4) * (width // 4), hidden),
         nn.ReLU(),
-        nn.Linear(64, outputs),
+        nn.Linear(hidden, outputs),
     )
 
 

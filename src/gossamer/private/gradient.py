@@ -88,7 +88,6 @@ class PrivateGradient:
         stream: Stream,
         book: Book,
         nodes: Sequence[int],
-        rates: Sequence[float],
         lots: Sequence[float],
         allowance: Sequence[int],
         adjacency: str,
@@ -96,7 +95,7 @@ class PrivateGradient:
     ):
         self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
         self._noise, self._stream, self._book = noise, stream, book
-        self.nodes, self._rates, self._adjacency = list(nodes), list(rates), adjacency
+        self.nodes, self._rates, self._adjacency = list(nodes), list(sampler.rates), adjacency
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         self._whole: tuple[Lot, Tensor, Tensor] | None = None

@@ -28,6 +28,11 @@ class Lot(NamedTuple):
 class Sampler(Protocol):
     kind: ClassVar[str]
 
+    @property
+    def rates(self) -> Sequence[float]:
+        """What the ledger says of each hosted node: the sampler that draws is the one that is priced."""
+        ...
+
     def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot: ...
 
 
@@ -55,13 +60,18 @@ class FixedSizeSampler:
     """A uniform subset of fixed size, without replacement."""
 
     lots: Sequence[int]  # per hosted node
+    sizes: Sequence[int]  # the true J_i, which the rate depends on
     kind: ClassVar[str] = "fixed-size"
 
+    @property
+    def rates(self) -> Sequence[float]:
+        return [lot / size for lot, size in zip(self.lots, self.sizes, strict=True)]
+
     def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
+        if list(sizes) != list(self.sizes):
+            raise ValueError(f"made for nodes of {self.sizes} records, asked to draw from {sizes}")
         rows, columns = [], []
         for i, (node, size, lot) in enumerate(zip(nodes, sizes, self.lots, strict=True)):
-            if lot > size:
-                raise ValueError(f"node {node} holds {size} records and cannot give a lot of {lot}")
             # The smallest of 64-bit keys: equal keys, which would bias the subset, have probability < size² · 2⁻⁶⁵.
             keys = stream.uniform_bits(SAMPLING, node, step, size)
             columns.append(np.sort(np.argpartition(keys, lot - 1)[:lot]))
@@ -73,7 +83,12 @@ class FixedSizeSampler:
 class FullSampler:
     """All records of the node."""
 
+    nodes: int
     kind: ClassVar[str] = "full"
+
+    @property
+    def rates(self) -> Sequence[float]:
+        return [1.0] * self.nodes
 
     def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
         everyone = np.arange(max(sizes)) < np.asarray(sizes)[:, None]

@@ -14,6 +14,7 @@ NOT_COVERED = (
     "Choosing hyper-parameters by looking at private records is not accounted for.",
     "Floating-point rounding of the noise is not part of the proof.",
 )
+NOT_PUBLIC = "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
 SEEDED = "seeded noise: no privacy"
 
 
@@ -28,7 +29,7 @@ def statement(certificate: dict[str, Any]) -> list[str]:
     c = certificate
     lines = []
     if c["noise_source"] == "seeded":
-        lines.append(f"SEEDED NOISE: NO PRIVACY. The figures below are what the same run would have with secret noise.")
+        lines.append("SEEDED NOISE: NO PRIVACY. The figures below are what the same run would have with secret noise.")
     lines.append(
         f"claimed ε = {epsilon_text(c['epsilon_claimed'])}   proven ε = {epsilon_text(c['epsilon_proven'])}   "
         f"audited ε ≥ {epsilon_text(c['epsilon_audited'])}   (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']})"

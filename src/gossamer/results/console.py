@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text, statement
 
 
@@ -129,6 +130,10 @@ def show_plan(o: Any, console: Console | None = None) -> None:
             f"{node.allowance // plan.draws_per_round}", epsilon_text(node.claim.epsilon), epsilon_text(node.proven.epsilon),
         )  # fmt: skip
     console.print(table)
+    curves = plan.epsilon_after(curve_rounds(config.rounds))
+    for name, curve in (("claimed", [c for c, _ in curves]), ("proven ", [p for _, p in curves])):
+        if curve[-1] is not None:
+            console.print(f"{name} ε over rounds  {sparkline(curve)}  {epsilon_text(curve[-1])}")
     figures = o.topology.figures()
     shown = ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if v is not None)
     console.print(f"graph: {shown}; {size_text(o.bytes_per_round)} per round in all", soft_wrap=True)

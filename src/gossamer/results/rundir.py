@@ -44,6 +44,9 @@ class RunDirectory:
     def write_json(self, name: str, content: Any) -> None:
         write_atomically(self.path / name, (json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n").encode())
 
+    def write_text(self, name: str, content: str) -> None:
+        write_atomically(self.path / name, content.encode())
+
     def append_metrics(self, row: dict[str, Any]) -> None:
         with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(finite(row)) + "\n")
