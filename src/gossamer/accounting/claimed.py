@@ -236,7 +236,7 @@ def without_replacement(sigma: float, sensitivity: float, delta: float) -> Claim
     return Claim(epsilon, "Without-replacement SGD with deep-Q, Theorems 1 and 2, Lemma 4", flags)
 
 
-# --- Krasnosel'skiĭ–Mann: Theorems 1, 4, 6 and Definition 6 ---------------------------------------------------
+# --- Krasnosel'skiĭ–Mann: Theorems 1, 4, 6 and Definition 6 -------------------------------------------------
 
 
 def km_sensitivity(

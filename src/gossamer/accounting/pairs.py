@@ -1,0 +1,254 @@
+"""Dominating pairs: for each kind of release two distributions P, Q whose loss bounds that of all neighbours.
+
+A pair hands out its *cells* on a loss grid of step h: the outcomes sorted by loss log(P/Q) into ranges
+[first·h, last·h], with the exact masses under P and under Q. From these the composer builds an upper bound
+(each cell's mass moved to the two ends of its range so that both masses are kept: connect the dots,
+Doroshenko et al. 2022) and a lower bound (report only the cell: post-processing).
+
+Which pair bounds which release (C: largest contribution of a record, noise σ, rate q; (P, Q) and (Q, P)
+both):
+
+* Poisson, add/remove: ((1−q) N(0) + q N(C), N(0)); tight (Zhu, Dong, Wang 2022).
+* Poisson, replace-one: ((1−q) N(0) + q N(C), (1−q) N(0) + q N(−C)), the pair dp-accounting uses. Why it
+  dominates: let the record contribute v, its replacement v′, both at most C long. For α ≥ 1 advanced joint
+  convexity (Balle, Barthe, Gaboardi 2018) gives H_α = q H_α′(N(v) ‖ (1−β) N(0) + β N(v′)) with α′, β free
+  of v, v′. Under N(v) this is E (1 − a e^X − b e^Y)₊, a put on a basket of two exponential martingales
+  whose log-covariance has the entries |v|², |v − v′|², ⟨v, v − v′⟩. The payoff is convex in the basket,
+  hence E grows with every entry of the covariance (differentiate along a straight line of covariances: all
+  terms are nonnegative), and v = −v′, |v| = C makes all three largest at once. α < 1 follows by exchanging
+  the two.
+* fixed-size lots without replacement: whether a record enters decides who leaves, so a lot changes by a
+  *swap*, 2C. Add/remove: ((1−q) N(0) + q N(2C), N(0)), by coupling: draw the lot without the record, then
+  let it take a random place with probability q, and use joint convexity. Replace-one: by advanced joint
+  convexity H_α ≤ q δ_{2C}(α′) for α ≥ 1, which is H_α of the same pair, and α < 1 is its mirror image; the
+  profile is the larger of both directions at every point (Dong, Roth, Su 2022: C_p(f)), attained by no
+  single direction, so the pair is *symmetrised*.
+* full batch, one-pass lots: q = 1 with shift C, or 2C for replace-one.
+* other noises: the same with their density in place of the Gaussian. Poisson sampling under replace-one is
+  bounded by the symmetrised pair of shift 2C (the first step above, and H_α′ convex in its second
+  argument).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.special import ndtr
+
+from gossamer.accounting.profiles import FloatArray, Noise
+
+REACH = 9.0  # standard deviations kept of a Gaussian; the 2·10⁻¹⁹ beyond counts as lost
+IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Outcomes by loss: cell j has its loss within [first_j, last_j]·h and the masses p_j, q_j.
+
+    p_only, q_only: mass where the other distribution has none. p_cut, q_cut: far tails left out of the cells.
+    """
+
+    first: IntArray
+    last: IntArray
+    p: FloatArray
+    q: FloatArray
+    p_only: float = 0.0
+    q_only: float = 0.0
+    p_cut: float = 0.0
+    q_cut: float = 0.0
+
+    def reversed(self) -> "Cells":
+        """The pair (Q, P)."""
+        return Cells(
+            -self.last, -self.first, self.q, self.p, self.q_only, self.p_only, self.q_cut, self.p_cut
+        )
+
+    def symmetrised(self) -> "Cells":
+        """The larger of the profiles of (P, Q) and (Q, P) at each ε.
+
+        These are the positive losses of the pair, their mirror images, and the rest of the mass at loss 0,
+        which must be an end of cells or the middle of one.
+        """
+        keep = self.first >= 0
+        keep &= self.last > 0
+        first, last, p, q = self.first[keep], self.last[keep], self.p[keep], self.q[keep]
+        rest = max(0.0, 1 - float(p.sum() + q.sum()) - self.p_only - self.p_cut)
+        zero = np.zeros(1, dtype=np.int64)
+        here = np.array([rest])
+        return Cells(
+            np.concatenate([-last, zero, first]),
+            np.concatenate([-first, zero, last]),
+            np.concatenate([q, here, p]),
+            np.concatenate([p, here, q]),
+            self.p_only,
+            self.p_only,
+            self.p_cut,
+            self.p_cut,
+        )
+
+
+class Pair(Protocol):
+    """Anything that can sort its outcomes by loss."""
+
+    def cells(self, h: float, *, centred: bool) -> Cells:
+        """`centred`: cells [i − ½, i + ½]·h reported as first = last = i, for the lower bound."""
+        ...
+
+    @property
+    def span(self) -> float:
+        """A bound on |loss| of the cells, to choose a first grid."""
+        ...
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether (Q, P) has to be composed as well."""
+        ...
+
+
+@dataclass(frozen=True)
+class GaussianPair:
+    """The Gaussian pairs above in units of σ: `mu` is the shift, C/σ or 2C/σ."""
+
+    mu: float
+    rate: float = 1.0
+    kind: str = "one-sided"  # or "two-sided" (Poisson replace-one), "symmetrised" (fixed-size replace-one)
+
+    @property
+    def both_ways(self) -> bool:
+        return self.kind == "one-sided" and self.rate < 1
+
+    @property
+    def span(self) -> float:
+        return self.mu * (self.mu + REACH) * (2 if self.kind == "two-sided" else 1)
+
+    def cells(self, h: float, *, centred: bool) -> Cells:
+        ends = np.array([-REACH, self.mu + REACH])
+        if self.kind == "two-sided":
+            ends[0] -= self.mu
+        low, high = self._loss(ends)
+        # index i ↔ loss i·h; centred cells begin half a step earlier
+        start, stop = math.floor(low / h), math.ceil(high / h) + centred
+        index = np.arange(start, stop + 1)
+        z = self._outcome((index - 0.5 * centred) * h)
+        still, moved = _normal(z), _normal(z - self.mu)
+        q = self.rate
+        p_mass = (1 - q) * still + q * moved
+        q_mass = (1 - q) * still + q * _normal(z + self.mu) if self.kind == "two-sided" else still
+        cells = Cells(
+            index[:-1],
+            index[:-1] if centred else index[1:],
+            p_mass[1:-1],
+            q_mass[1:-1],
+            p_cut=float(p_mass[0] + p_mass[-1]),
+            q_cut=float(q_mass[0] + q_mass[-1]),
+        )
+        return cells.symmetrised() if self.kind == "symmetrised" else cells
+
+    def _loss(self, z: FloatArray) -> FloatArray:
+        up = self.mu * z - self.mu**2 / 2
+        if self.rate == 1:
+            return 2 * self.mu * z if self.kind == "two-sided" else up
+        stay, go = math.log1p(-self.rate), math.log(self.rate)
+        loss = np.logaddexp(stay, go + up)
+        if self.kind == "two-sided":
+            loss = loss - np.logaddexp(stay, go - self.mu * z - self.mu**2 / 2)
+        return np.asarray(loss)
+
+    def _outcome(self, loss: FloatArray) -> FloatArray:
+        """The z whose loss it is; −∞ below the smallest possible loss log(1 − q)."""
+        if self.kind == "two-sided":
+            if self.rate == 1:
+                return loss / (2 * self.mu)
+            # sinh(μz − l/2) = c sinh(l/2), c = e^{μ²/2} (1 − q)/q; by logarithms, as c can be huge
+            half = np.abs(loss) / 2
+            log_c = self.mu**2 / 2 + math.log1p(-self.rate) - math.log(self.rate)
+            with np.errstate(divide="ignore"):
+                log_x = log_c + half + np.log(-np.expm1(-2 * half) / 2)
+            turn = np.where(log_x < 300, np.arcsinh(np.exp(np.minimum(log_x, 300))), log_x + math.log(2))
+            return np.asarray(np.sign(loss) * (half + turn) / self.mu)
+        with np.errstate(divide="ignore", over="ignore"):
+            ratio = np.maximum((np.expm1(np.minimum(loss, 700.0)) + self.rate) / self.rate, 0.0)
+            log_ratio = np.where(loss < 700, np.log(ratio), loss - math.log(self.rate))
+        if self.rate == 1:
+            log_ratio = loss
+        return np.asarray(log_ratio / self.mu + self.mu / 2)
+
+
+@dataclass(frozen=True)
+class NoisePair:
+    """Noise moved by `shift` (mixed with unmoved noise at a rate below 1) against unmoved noise."""
+
+    noise: Noise
+    shift: float
+    rate: float = 1.0
+    kind: str = "one-sided"  # or "symmetrised"
+
+    @property
+    def both_ways(self) -> bool:
+        return self.kind == "one-sided" and self.rate < 1
+
+    @property
+    def span(self) -> float:
+        reach = self.noise.reach()
+        x = np.array([reach, reach - self.shift, -reach, self.shift - reach])
+        losses = self.noise.log_weight(x - self.shift) - self.noise.log_weight(x)
+        return float(np.max(np.abs(losses[np.isfinite(losses)]), initial=1e-6))
+
+    def cells(self, h: float, *, centred: bool) -> Cells:
+        reach, shift, q = self.noise.reach(), self.shift, self.rate
+        count = int(np.clip(4 * self.span / h, 256, 200_000))
+        # the loss is monotone between these points, so its range over a cell is its values at the ends
+        marks = [-reach, shift - reach, 0.0, shift / 2, shift, reach, shift + reach]
+        edges = np.unique(np.concatenate([np.linspace(-reach, shift + reach, count), marks]))
+        low, high = edges[:-1], edges[1:]
+        still, moved = self.noise.between(low, high), self.noise.between(low - shift, high - shift)
+        bounded = math.isfinite(self.noise.bound)
+        middle = (low + high) / 2
+        in_still = np.abs(middle) <= reach if bounded else np.ones_like(middle, dtype=bool)
+        in_moved = np.abs(middle - shift) <= reach if bounded else in_still
+        both = in_still & in_moved
+        only_moved, only_still = in_moved & ~in_still, in_still & ~in_moved
+
+        def loss(x: FloatArray) -> FloatArray:
+            # inside the common support; clip so that rounding at its ends cannot step outside
+            inner = np.clip(x, shift - reach, reach) if bounded else x
+            base = self.noise.log_weight(inner - shift) - self.noise.log_weight(inner)
+            return base if q == 1 else np.logaddexp(math.log1p(-q), math.log(q) + base)
+
+        at_low, at_high = loss(low[both]), loss(high[both])
+        least, most = np.minimum(at_low, at_high), np.maximum(at_low, at_high)
+        p_mass, q_mass = (1 - q) * still[both] + q * moved[both], still[both]
+        if (
+            q < 1 and only_still.any()
+        ):  # outcomes the moved noise cannot give: P has its unmoved share, loss log(1−q)
+            edge = np.array([math.log1p(-q)])
+            least, most = np.concatenate([least, edge]), np.concatenate([most, edge])
+            mass = float(still[only_still].sum())
+            p_mass, q_mass = np.append(p_mass, (1 - q) * mass), np.append(q_mass, mass)
+        tiny = 1e-12  # a loss on a grid point up to rounding belongs to that point
+        if centred:
+            first = last = np.rint((least + most) / (2 * h)).astype(np.int64)
+        else:
+            first = np.floor(least / h + tiny).astype(np.int64)
+            last = np.maximum(np.ceil(most / h - tiny), first + 1).astype(np.int64)
+        cells = Cells(
+            first,
+            last,
+            p_mass,
+            q_mass,
+            p_only=q * float(moved[only_moved].sum()),
+            q_only=float(still[only_still].sum()) if q == 1 else 0.0,
+            p_cut=0.0 if bounded else 1e-20,
+            q_cut=0.0 if bounded else 1e-20,
+        )
+        return cells.symmetrised() if self.kind == "symmetrised" else cells
+
+
+def _normal(edges: FloatArray) -> FloatArray:
+    """Standard-normal masses: below the first edge, between edges, above the last; accurate in both tails."""
+    beyond = np.concatenate([[0.0], ndtr(-np.abs(edges)), [0.0]])  # mass outside |edge| on its own side
+    right = np.concatenate([[False], edges > 0, [True]])
+    step = np.diff(beyond)
+    across = ~right[:-1] & right[1:]
+    return np.asarray(np.where(across, 1 - beyond[:-1] - beyond[1:], np.where(right[:-1], -step, step)))
