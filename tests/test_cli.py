@@ -52,7 +52,9 @@ def test_run_ends_with_one_json_object(command, tmp_path: Path) -> None:  # type
     for name in ("config.toml", "manifest.json", "topology.json", "metrics.jsonl", "certificate.json"):
         assert (tmp_path / "r" / name).is_file()
     assert len(list((tmp_path / "r" / "ledger").glob("node-*.jsonl"))) == 8
-    assert [json.loads(line)["round"] for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()] == [4, 8]
+    assert [
+        json.loads(line)["round"] for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()
+    ] == [4, 8]
 
 
 def test_plan_has_the_same_privacy_fields_without_training(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -92,7 +94,11 @@ def test_ledger_alone_gives_the_same_epsilon_and_shows_tampering(command, tmp_pa
 
 def test_seeded_noise_is_stamped_and_repeats(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     runs = [
-        json.loads(command("run", "--json", *SHORT, "--set", "privacy.noise.source=seeded", "--out", name)[1].splitlines()[-1])
+        json.loads(
+            command("run", "--json", *SHORT, "--set", "privacy.noise.source=seeded", "--out", name)[
+                1
+            ].splitlines()[-1]
+        )
         for name in ("a", "b")
     ]
     assert runs[0]["accuracy_by_node"] == runs[1]["accuracy_by_node"]
@@ -117,7 +123,16 @@ def test_system_noise_never_repeats(command, tmp_path: Path) -> None:  # type: i
 
 
 CSV = "x1,x2,label\n" + "\n".join(f"{i % 7},{i % 5},{i % 2}" for i in range(60)) + "\n"
-OWN = ["--set", "data.kind=csv", "--set", "data.path=own.csv", "--set", "data.label=label", "--set", "data.records=7"]
+OWN = [
+    "--set",
+    "data.kind=csv",
+    "--set",
+    "data.path=own.csv",
+    "--set",
+    "data.label=label",
+    "--set",
+    "data.records=7",
+]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +163,9 @@ OWN = ["--set", "data.kind=csv", "--set", "data.path=own.csv", "--set", "data.la
         (["data", "get", "imagenet"], ["imagenet", "mnist"]),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_sentence_exit_2_and_leaves_nothing(command, tmp_path: Path, words: list[str], named: list[str]) -> None:  # type: ignore[no-untyped-def]
+def test_a_mistake_is_one_sentence_exit_2_and_leaves_nothing(
+    command, tmp_path: Path, words: list[str], named: list[str]
+) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "own.csv").write_text(CSV)
     (tmp_path / "nan.csv").write_text(CSV.replace("\n3,", "\nnan,"))
     (tmp_path / "broken.toml").write_text("nodes = = 3")
@@ -184,7 +201,9 @@ def test_own_table_with_owners_becomes_the_partition(command, tmp_path: Path) ->
     )  # fmt: skip
     assert code == 0
     result = json.loads(out.splitlines()[-1])
-    assert "accuracy_mean" not in result  # no public hold-out was declared: nothing is measured on private records
+    assert (
+        "accuracy_mean" not in result
+    )  # no public hold-out was declared: nothing is measured on private records
     assert result["epsilon_proven"] <= 8.0
 
 

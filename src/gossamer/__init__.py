@@ -1,8 +1,8 @@
 """Differentially private, fully decentralized learning.
 
-    import gossamer
-    outcome = gossamer.run("quickstart", {"privacy.epsilon": 4.0})
-    outcome.result["accuracy_mean"], outcome.result["epsilon_proven"]
+import gossamer
+outcome = gossamer.run("quickstart", {"privacy.epsilon": 4.0})
+outcome.result["accuracy_mean"], outcome.result["epsilon_proven"]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 # Must stand before torch is loaded: spinning OpenMP threads make small products many times slower on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from typing import TYPE_CHECKING, Any  # noqa: E402
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gossamer.api import plan, run

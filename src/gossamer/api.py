@@ -15,11 +15,17 @@ from gossamer.experiment import Outcome, execute
 
 
 def configure(recipe: str | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """A recipe's name, a TOML file's path or a configuration as a dictionary, with `{"privacy.epsilon": 1.0}` changes."""
+    """A recipe's name, a TOML file's path or a whole configuration, with changes like `{"privacy.epsilon": 1.0}`."""
     return resolve(recipes.read(recipe) if isinstance(recipe, str) else recipe, changes)
 
 
-def plan(recipe: str | Mapping[str, Any], changes: Mapping[str, Any] | None = None, *, module: nn.Module | None = None, data_dir: Path | None = None) -> Outline:
+def plan(
+    recipe: str | Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    module: nn.Module | None = None,
+    data_dir: Path | None = None,
+) -> Outline:
     """What the run would cost, without training: see `.plan.figures()`."""
     return outline(configure(recipe, changes), data_dir=data_dir, module=module)
 

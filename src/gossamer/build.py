@@ -73,7 +73,9 @@ def outline(config: RunConfig, *, data_dir: Path | None = None, module: nn.Modul
     if module is None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            module = build_model(config.model.kind, input_shape=shape, outputs=classes or 1, **config.model.options)
+            module = build_model(
+                config.model.kind, input_shape=shape, outputs=classes or 1, **config.model.options
+            )
     check_no_mixing(module)
     plan = plan_privacy(config, records, algorithm.draws)
     return Outline(config, algorithm, topology, module, ParameterStack(module), plan, classes, dataset)
@@ -125,7 +127,9 @@ def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
         [len(piece) for piece in pieces],
     )
     noise = Noise(
-        o.plan.mechanism, torch.tensor([node.factor for node in o.plan.nodes], dtype=torch.float64), o.plan.shape
+        o.plan.mechanism,
+        torch.tensor([node.factor for node in o.plan.nodes], dtype=torch.float64),
+        o.plan.shape,
     )
     stream = Stream.seeded(config.seed) if config.privacy.noise.source == "seeded" else Stream.system()
     return Parts(
@@ -144,15 +148,15 @@ def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
 def build_algorithm(config: RunConfig) -> Algorithm:
     rule = registry()[PRESETS[config.algorithm.kind]["rule"]]
     lr = config.algorithm.lr
-    if isinstance(lr, LearningRate):
-        schedule = Exponential(lr.start, lr.decay, config.rounds)
-    else:
-        schedule = Exponential(lr)
+    given = lr if isinstance(lr, LearningRate) else LearningRate(start=lr)
+    schedule = Exponential(given.start, given.decay, config.rounds)
     known = {name for name in rule.__dataclass_fields__ if name != "lr"}
     for key, value in config.algorithm.options.items():
         if key not in known:
             allowed = ", ".join(["kind", "lr", *sorted(known)])
-            raise UserError(f"algorithm.{key} = {value!r} is not a key of {config.algorithm.kind}; it has {allowed}.")
+            raise UserError(
+                f"algorithm.{key} = {value!r} is not a key of {config.algorithm.kind}; it has {allowed}."
+            )
     algorithm: Algorithm = rule(lr=schedule, **config.algorithm.options)
     return algorithm
 
@@ -163,7 +167,9 @@ def per_sample_loss(classes: int | None) -> Any:
     return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
 
 
-def _data_facts(config: RunConfig, data_dir: Path | None) -> tuple[Dataset | None, tuple[int, ...], int | None, list[int]]:
+def _data_facts(
+    config: RunConfig, data_dir: Path | None
+) -> tuple[Dataset | None, tuple[int, ...], int | None, list[int]]:
     """(data set if it had to be loaded, feature shape, classes, declared J_i)."""
     info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
     split = config.data.partition
@@ -182,7 +188,11 @@ def declared(config: RunConfig, sizes: list[int]) -> list[int]:
     value = config.data.records
     if value is not None:
         return value if isinstance(value, list) else [value] * config.nodes
-    if config.data.kind in OWN_DATA and config.mode == "sound" and config.privacy.noise.schedule.kind != "none":
+    if (
+        config.data.kind in OWN_DATA
+        and config.mode == "sound"
+        and config.privacy.noise.schedule.kind != "none"
+    ):
         rounded = [max(1, round(size, -len(str(size)) + 2)) for size in sizes]
         example = rounded[0] if len(set(rounded)) == 1 else rounded
         raise UserError(
@@ -213,8 +223,8 @@ def _sampler(plan: PrivacyPlan, config: RunConfig, sizes: list[int]) -> Sampler:
     for i, (node, size) in enumerate(zip(plan.nodes, sizes, strict=True)):
         if node.records != size:
             raise UserError(
-                f"privacy.sampling.kind = {config.privacy.sampling.kind!r} draws a share of the true number of records, "
-                f"and data.records declares {node.records} for node {i}, which holds another number; use kind = 'poisson'."
+                f"privacy.sampling.kind = {config.privacy.sampling.kind!r} draws a share of the true number of "
+                f"records, and data.records = {node.records} is not that of node {i}; use kind = 'poisson'."
             )
     return FixedSizeSampler([round(node.lot) for node in plan.nodes], sizes)
 
@@ -229,10 +239,13 @@ def _clip(config: RunConfig, plan: PrivacyPlan, noise: Noise) -> Clip:
         lots = torch.tensor([node.lot for node in plan.nodes], dtype=torch.float64)
         largest = noise.factor * max(plan.shape(0), plan.shape(plan.draws - 1))
         # A twentieth of the lot as in Andrew et al.; never so small that the count takes most of the budget.
-        count = torch.full_like(lots, clip.count_noise) if clip.count_noise else torch.maximum(lots / 20, largest)
+        count = (
+            torch.full_like(lots, clip.count_noise) if clip.count_noise else torch.maximum(lots / 20, largest)
+        )
         if bool((2 * count <= largest).any()):
             raise UserError(
-                f"privacy.clip.count_noise = {clip.count_noise} takes the whole budget; use more than {float(largest.max()) / 2:.3g}."
+                f"privacy.clip.count_noise = {clip.count_noise} takes the whole budget; "
+                f"use more than {float(largest.max()) / 2:.3g}."
             )
         return QuantileClip(torch.full_like(lots, clip.start), clip.quantile, clip.lr, count)
     return Unclipped(clip.bound if clip.kind == "assumed" else None)

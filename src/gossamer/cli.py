@@ -21,16 +21,25 @@ app = typer.Typer(
 data_app = typer.Typer(help="The data sets: which there are, and how to get one.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value of the configuration; may be repeated.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override one value of the configuration; may be repeated."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on the last line.")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with data sets as npz files (or set GOSSAMER_DATA).")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Folder with data sets as npz files (or set GOSSAMER_DATA).")
+]
 
 
 @app.command()
 def run(
     recipe: Annotated[str, typer.Argument(help="A recipe's name or a TOML file.")] = "quickstart",
     overrides: Set = None,
-    out: Annotated[Path | None, typer.Option(help="The run directory to make (default: a new one under runs/).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run directory to make (default: a new one under runs/).")
+    ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -55,7 +64,9 @@ def run(
 def plan(
     recipe: Annotated[str, typer.Argument(help="A recipe's name or a TOML file.")] = "quickstart",
     overrides: Set = None,
-    ledger: Annotated[Path | None, typer.Option(help="Recompute ε from the ledgers of a run instead.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Recompute ε from the ledgers of a run instead.")
+    ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:

@@ -192,13 +192,19 @@ class Privacy(Strict):
 
 
 class Evaluation(Strict):
-    every: Count | None = Field(default=None, description="rounds between evaluations; about 10 in all if not set")
-    rows: Count | None = Field(default=None, description="rows of the hold-out used before the last evaluation")
+    every: Count | None = Field(
+        default=None, description="rounds between evaluations; about 10 in all if not set"
+    )
+    rows: Count | None = Field(
+        default=None, description="rows of the hold-out used before the last evaluation"
+    )
     diagnostics: bool = False
 
 
 class Checkpoints(Strict):
-    every: Count | None = Field(default=None, description="rounds between checkpoints; only the last if not set")
+    every: Count | None = Field(
+        default=None, description="rounds between checkpoints; only the last if not set"
+    )
 
 
 class RunConfig(Strict):
@@ -225,7 +231,9 @@ class RunConfig(Strict):
             ("data.records", self.data.records),
         ):
             if isinstance(value, list) and len(value) != self.nodes:
-                raise ValueError(f"{key} lists {len(value)} values but nodes = {self.nodes}; give one per node")
+                raise ValueError(
+                    f"{key} lists {len(value)} values but nodes = {self.nodes}; give one per node"
+                )
         return self
 
 
@@ -256,7 +264,11 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         old = result.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
             replaced = "kind" in value and value["kind"] != old.get("kind", value["kind"])
-            keep = {k: v for k, v in old.items() if isinstance(v, dict)} if replaced and key in _WITH_PARTS else {}
+            keep = (
+                {k: v for k, v in old.items() if isinstance(v, dict)}
+                if replaced and key in _WITH_PARTS
+                else {}
+            )
             result[key] = merge(keep if replaced else old, value)
         else:
             result[key] = value
@@ -346,5 +358,5 @@ def _nest(path: list[str], value: Any) -> dict[str, Any]:
 
 def _table(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UserError(f"{key} = {value!r} must be a table, for example {key}.kind = \"…\".")
+        raise UserError(f'{key} = {value!r} must be a table, for example {key}.kind = "…".')
     return value

@@ -57,7 +57,13 @@ def execute(
         book.close()
 
 
-def _train(parts: Parts, directory: RunDirectory, book: LedgerBook, on_metrics: OnMetrics, on_round: Callable[[int], None]) -> Outcome:
+def _train(
+    parts: Parts,
+    directory: RunDirectory,
+    book: LedgerBook,
+    on_metrics: OnMetrics,
+    on_round: Callable[[int], None],
+) -> Outcome:
     o, config = parts.outline, parts.outline.config
     grad = parts.gradient(book)
     exchange = SimulatedExchange(o.topology)
@@ -92,7 +98,9 @@ def _train(parts: Parts, directory: RunDirectory, book: LedgerBook, on_metrics: 
         directory.append_metrics(row)
         on_metrics(row)
 
-    state = run_loop(o.algorithm, o.algorithm.init(parts.x0), grad, exchange, rounds=config.rounds, after_round=after_round)
+    state = run_loop(
+        o.algorithm, o.algorithm.init(parts.x0), grad, exchange, rounds=config.rounds, after_round=after_round
+    )
     directory.save_checkpoint(config.rounds, _state(state, grad))
     book.close()
     certificate = certify(o, directory, book.heads(), public_test=parts.dataset.public_test)
@@ -102,7 +110,11 @@ def _train(parts: Parts, directory: RunDirectory, book: LedgerBook, on_metrics: 
         **{key: certificate[key] for key in _SHARED},
         "nodes": config.nodes,
         "rounds": config.rounds,
-        **{key: value for key, value in row.items() if key not in ("round", "epsilon_claimed", "epsilon_proven")},
+        **{
+            key: value
+            for key, value in row.items()
+            if key not in ("round", "epsilon_claimed", "epsilon_proven")
+        },
         "seconds": time.perf_counter() - start,
         "run_dir": str(directory.path),
         "mode": config.mode,
@@ -117,12 +129,17 @@ _SHARED = (
 )  # fmt: skip
 
 
-def certify(o: Outline, directory: RunDirectory, heads: dict[int, str], *, public_test: bool) -> dict[str, Any]:
+def certify(
+    o: Outline, directory: RunDirectory, heads: dict[int, str], *, public_test: bool
+) -> dict[str, Any]:
     """The privacy statement, its proven ε recomputed from the ledgers on disk alone."""
     nodes = recompute(directory.ledger)
     proofs = [node.proven for node in nodes]
     figures = o.plan.figures()
-    by_node = [{**entry, "proven": _finite(p.epsilon)} for entry, p in zip(figures["epsilon_by_node"], proofs, strict=True)]
+    by_node = [
+        {**entry, "proven": _finite(p.epsilon)}
+        for entry, p in zip(figures["epsilon_by_node"], proofs, strict=True)
+    ]
     worst = max(proofs, key=lambda p: p.epsilon)
     config = o.config
     return {
@@ -140,7 +157,8 @@ def certify(o: Outline, directory: RunDirectory, heads: dict[int, str], *, publi
         "notes": [*o.plan.notes, *([] if public_test else [f"The hold-out is {NOT_PUBLIC}."])],
         "not_covered": list(NOT_COVERED),
         "public_constants": [
-            {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot} for i, node in enumerate(o.plan.nodes)
+            {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot}
+            for i, node in enumerate(o.plan.nodes)
         ],
         "draws": [node.draws for node in nodes],
         "ledger_heads": [heads[i] for i in range(config.nodes)],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +15,12 @@ from gossamer.accounting import calibrate, claimed
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.events import Event
 from gossamer.accounting.proven import Proven, curve, proven
-from gossamer.config import FixedSize, Full, Poisson, RunConfig, Single
+from gossamer.config import Full, Poisson, RunConfig, Single
 from gossamer.errors import UserError
 from gossamer.private.schedules import Constant, Geometric, Ratio, Stretches
 
 Shape = Callable[[int], float]
+Claimer = Callable[[float, float, float, int], Claim]
 SAMPLER_KIND = {"poisson": "poisson", "fixed-size": "fixed-size", "single": "fixed-size", "full": "full"}
 
 
@@ -50,6 +51,7 @@ class PrivacyPlan:
     shape: Shape
     nodes: tuple[NodePlan, ...]
     notes: tuple[str, ...]
+    claimer: Claimer  # (factor, rate, δ, draws) → the paper's figure
 
     @cached_property
     def worst(self) -> NodePlan:
@@ -93,8 +95,6 @@ class PrivacyPlan:
     def claim_after(self, node: NodePlan, draws: int) -> float | None:
         return self.claimer(node.factor, node.rate, node.delta, draws).epsilon if draws else 0.0
 
-    claimer: Callable[[float, float, float, int], Claim] = lambda *_: Claim(None, "", ())  # noqa: E731
-
 
 def plan_privacy(config: RunConfig, records: list[int], draws_per_round: int) -> PrivacyPlan:
     """Resolve mode, budgets and schedules into numbers, one group of equal nodes at a time."""
@@ -124,11 +124,13 @@ def plan_privacy(config: RunConfig, records: list[int], draws_per_round: int) ->
         key = (rate, epsilon, delta)
         if key not in solved:
             solved[key] = _plan_node(config, base, J, rate, lot, epsilon, delta)
-        nodes.append(_with(solved[key], records=J, lot=lot))
-    return _with(base, nodes=tuple(nodes), notes=_notes(config))
+        nodes.append(replace(solved[key], records=J, lot=lot))
+    return replace(base, nodes=tuple(nodes), notes=_notes(config))
 
 
-def _plan_node(config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: float, epsilon: float | None, delta: float) -> NodePlan:
+def _plan_node(
+    config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: float, epsilon: float | None, delta: float
+) -> NodePlan:
     draws, shape = base.draws, base.shape
     factor, allowance = 0.0, draws
     given = config.privacy.noise.multiplier
@@ -136,7 +138,9 @@ def _plan_node(config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: f
         if given is not None:
             factor = given / (shape(0) if base.mechanism == "gaussian" else 1.0)
         elif epsilon is None:
-            raise UserError("privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself.")
+            raise UserError(
+                "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
+            )
         else:
             factor = _factor(config, base, rate, epsilon, delta)
         if epsilon is not None and given is not None:
@@ -162,7 +166,12 @@ def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, d
         shapes = [shape(k) for k in range(draws)]
         return float(
             calibrate.common_factor(
-                shapes, sampling=base.sampling, rate=rate, adjacency=base.adjacency, epsilon=epsilon, delta=delta
+                shapes,
+                sampling=base.sampling,
+                rate=rate,
+                adjacency=base.adjacency,
+                epsilon=epsilon,
+                delta=delta,
             )
         )
     claim = config.privacy.claim
@@ -179,24 +188,33 @@ def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, d
         return _bisect(lambda z: (base.claimer(z, rate, delta, draws).epsilon or 0.0) - epsilon)
     raise UserError(
         f"algorithm.kind = {config.algorithm.kind!r} has no formula of a paper that turns privacy.epsilon into noise; "
-        "set privacy.noise.multiplier or mode = \"sound\"."
+        'set privacy.noise.multiplier or mode = "sound".'
     )
 
 
-def _allowance(config: RunConfig, base: PrivacyPlan, factor: float, rate: float, epsilon: float, delta: float) -> int:
-    """The hard stop: how many draws stay within ε, on the claimed figure in paper mode, on the proven one in sound mode."""
+def _allowance(
+    config: RunConfig, base: PrivacyPlan, factor: float, rate: float, epsilon: float, delta: float
+) -> int:
+    """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
     if config.mode == "sound":
         multipliers = [factor * base.shape(k) for k in range(base.draws)]
         return int(
             calibrate.affordable(
-                multipliers, sampling=base.sampling, rate=rate, adjacency=base.adjacency, epsilon=epsilon, delta=delta
+                multipliers,
+                sampling=base.sampling,
+                rate=rate,
+                adjacency=base.adjacency,
+                epsilon=epsilon,
+                delta=delta,
             )
         )
     low, high = 0, base.draws
     while low < high:
         middle = (low + high + 1) // 2
         claim = base.claimer(factor, rate, delta, middle).epsilon
-        low, high = (middle, high) if claim is not None and claim <= epsilon * (1 + 1e-9) else (low, middle - 1)
+        low, high = (
+            (middle, high) if claim is not None and claim <= epsilon * (1 + 1e-9) else (low, middle - 1)
+        )
     return low
 
 
@@ -228,7 +246,7 @@ def clip_schedule(config: RunConfig, draws: int) -> Constant | Geometric | Stret
     return Constant(1.0)
 
 
-def _claimer(config: RunConfig, shape: Shape) -> Callable[[float, float, float, int], Claim]:
+def _claimer(config: RunConfig, shape: Shape) -> Claimer:
     claim = config.privacy.claim
 
     def compute(factor: float, rate: float, delta: float, draws: int) -> Claim:
@@ -249,13 +267,13 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
         return
     if mechanism == "own-norm-gaussian":
         raise UserError(
-            "privacy.noise.schedule.kind = 'own-norm' has no proof of privacy (the noise scale itself reveals the record); "
+            "privacy.noise.schedule.kind = 'own-norm' has no proof (the noise scale itself reveals the record); "
             "use mode = \"paper\" to study it, or privacy.clip.kind = 'quantile' with constant noise."
         )
     if not enforced:
         raise UserError(
             f"privacy.clip.kind = {config.privacy.clip.kind!r} bounds no record's influence, so no ε can be proven; "
-            "use constant, decaying, normalised or quantile, or mode = \"paper\"."
+            'use constant, decaying, normalised or quantile, or mode = "paper".'
         )
 
 
@@ -291,7 +309,9 @@ def _rates(config: RunConfig, records: list[int]) -> list[tuple[float, float]]:
             lot = float(1 if isinstance(sampling, Single) else sampling.lot)
             rate = lot / J
         if rate > 1:
-            raise UserError(f"privacy.sampling.lot = {lot:g} is more than the {J} records of node {i}; use at most {J}.")
+            raise UserError(
+                f"privacy.sampling.lot = {lot:g} is more than the {J} records of node {i}; use at most {J}."
+            )
         pairs.append((rate, lot))
     return pairs
 
@@ -299,11 +319,15 @@ def _rates(config: RunConfig, records: list[int]) -> list[tuple[float, float]]:
 def _notes(config: RunConfig) -> tuple[str, ...]:
     notes = []
     if config.privacy.clip.kind == "assumed":
-        notes.append("The gradient bound is believed, not enforced; the paper measured it on private records.")
+        notes.append(
+            "The gradient bound is believed, not enforced; the paper measured it on private records."
+        )
     if config.data.partition.kind == "label-split":
         notes.append("Labels are split over nodes: a node's identity gives away labels.")
     if config.data.partition.kind == "sampled":
-        notes.append("A record may sit on several nodes; the ε of one node does not cover its copies on others.")
+        notes.append(
+            "A record may sit on several nodes; the ε of one node does not cover its copies on others."
+        )
     return tuple(notes)
 
 
@@ -322,14 +346,5 @@ def _per_node(value: Any, nodes: int) -> list[Any]:
     return value if isinstance(value, list) else [value] * nodes
 
 
-def _with(item: Any, **changes: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(item, **changes)
-
-
 def _finite(value: float) -> float | None:
     return None if math.isinf(value) else value
-
-
-__all__ = ["FixedSize", "NodePlan", "PrivacyPlan", "clip_schedule", "plan_privacy"]

@@ -40,14 +40,23 @@ def _dyn(clip: dict[str, Any], schedule: dict[str, Any]) -> dict[str, Any]:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "sgp": _push_sum(
-        {"clip": {"kind": "none"}, "noise": {"schedule": {"kind": "none"}}, "sampling": {"kind": "fixed-size", "lot": 32}}
+        {
+            "clip": {"kind": "none"},
+            "noise": {"schedule": {"kind": "none"}},
+            "sampling": {"kind": "fixed-size", "lot": 32},
+        }
     ),
     # AdaD2P scales the noise by the record's own gradient norm, which no accountant can price; the nearest
     # mechanism with a proof follows the norms through a private quantile.
     "adad2p": _push_sum(
         {},
         sound={**_POISSON_LOT, "clip": {"kind": "quantile"}, "noise": {"schedule": _EVEN}},
-        paper={**_ONE_SAMPLE, "clip": {"kind": "none"}, "noise": {"schedule": {"kind": "own-norm"}}, "claim": "adad2p"},
+        paper={
+            **_ONE_SAMPLE,
+            "clip": {"kind": "none"},
+            "noise": {"schedule": {"kind": "own-norm"}},
+            "claim": "adad2p",
+        },
     ),
     # ConstD2P believes in a bound G that was measured on private data; sound mode clips at G.
     "constd2p": _push_sum(
@@ -56,7 +65,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         paper={**_ONE_SAMPLE, "clip": {"kind": "assumed", "bound": 3.5}},
     ),
     "clipd2p": _push_sum(
-        {"clip": _CONSTANT, "noise": {"schedule": _EVEN}, "claim": "adad2p"}, sound=_POISSON_LOT, paper=_ONE_SAMPLE
+        {"clip": _CONSTANT, "noise": {"schedule": _EVEN}, "claim": "adad2p"},
+        sound=_POISSON_LOT,
+        paper=_ONE_SAMPLE,
     ),
     "const-d2p": _dyn(_CONSTANT, _EVEN),
     "dyn-c-d2p": _dyn(_DECAYING, _EVEN),
@@ -64,7 +75,11 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dyn-d2p": _dyn(_DECAYING, _GROWING),
     # Algorithm 2 of Dyn-D2P: any clip sequence, any noise sequence, the common scale by its eq. (10).
     "general-d2p": _push_sum(
-        {"clip": _CONSTANT, "noise": {"schedule": {"kind": "sequence", "values": [1.0]}}, "claim": "gdp-general"},
+        {
+            "clip": _CONSTANT,
+            "noise": {"schedule": {"kind": "sequence", "values": [1.0]}},
+            "claim": "gdp-general",
+        },
         sound=_POISSON_LOT,
         paper=_ONE_SAMPLE,
     ),

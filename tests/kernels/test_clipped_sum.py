@@ -112,7 +112,7 @@ def problem(case: str, nodes: int, lot: int, seed: int) -> tuple[nn.Module, Tens
     return module, 0.15 * torch.randn(nodes, dim), x, torch.randint(0, CLASSES, (nodes, lot))
 
 
-def expected(  # noqa: PLR0917
+def expected(
     module: nn.Module, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
     """In double precision."""
@@ -141,9 +141,7 @@ def assert_close(actual: Tensor, wanted: Tensor) -> None:
     seed=st.integers(0, 9),
     weigh=st.sampled_from(sorted(WEIGHS)),
 )
-def test_sum_and_norms(  # noqa: PLR0917
-    case: str, method: str, nodes: int, lot: int, seed: int, weigh: str
-) -> None:
+def test_sum_and_norms(case: str, method: str, nodes: int, lot: int, seed: int, weigh: str) -> None:
     module, points, x, y = problem(case, nodes, lot, seed)
     mask = torch.rand(nodes, lot) < 0.7
     wanted = expected(module, points, x, y, mask, WEIGHS[weigh])

@@ -105,20 +105,22 @@ def test_own_norm_noise_follows_the_gradient() -> None:
 
 
 def test_events_are_written_before_the_value_leaves() -> None:
-    class Full(Exception):
+    class DiskFullError(Exception):
         pass
 
     class BrokenBook:
         def append(self, node: int, event: Event) -> None:
-            raise Full
+            raise DiskFullError
 
     grad, _ = make(torch.ones(1, 2, D), z=1.0, book=BrokenBook())
-    with pytest.raises(Full):
+    with pytest.raises(DiskFullError):
         grad(torch.zeros(1, D))
 
 
 def test_events_say_what_happened() -> None:
-    grad, book = make(torch.ones(2, 3, D), z=1.5, clip=ClipTo(Geometric(2.0, 0.5, 4)), sampler=PoissonSampler([0.5, 0.25]))
+    grad, book = make(
+        torch.ones(2, 3, D), z=1.5, clip=ClipTo(Geometric(2.0, 0.5, 4)), sampler=PoissonSampler([0.5, 0.25])
+    )
     for _ in range(4):
         grad(torch.zeros(2, D))
     assert [(node, e.step) for node, e in book.events] == [(i, k) for k in range(4) for i in (0, 1)]
@@ -147,7 +149,9 @@ def test_quantile_clip_finds_the_quantile_and_splits_the_noise() -> None:
     """Records of norms 1 … 100, target ¾: C settles near 75; the split is one Gaussian at the stated multiplier."""
     x = torch.zeros(1, 100, D)
     x[0, :, 0] = torch.arange(1.0, 101.0)
-    clip = QuantileClip(torch.tensor([5.0], dtype=torch.float64), 0.75, 0.3, torch.tensor([4.0], dtype=torch.float64))
+    clip = QuantileClip(
+        torch.tensor([5.0], dtype=torch.float64), 0.75, 0.3, torch.tensor([4.0], dtype=torch.float64)
+    )
     grad, book = make(x, clip=clip, z=1.0)
     for _ in range(150):
         grad(torch.zeros(1, D))

@@ -17,8 +17,8 @@ def counts(sampler: object, sizes: list[int], steps: int) -> list[np.ndarray]:
     seen = [np.zeros(size) for size in sizes]
     for step in range(steps):
         lot = sampler.draw(STREAM, range(len(sizes)), sizes, step)  # type: ignore[attr-defined]
-        for i, hits in enumerate(seen):
-            hits += np.bincount(lot.index[i][lot.mask[i]].numpy(), minlength=len(hits))
+        for i in range(len(sizes)):
+            seen[i] += np.bincount(lot.rows[i][lot.mask[i]].numpy(), minlength=sizes[i])
     return seen
 
 
@@ -41,7 +41,7 @@ def test_poisson_lot_sizes_are_binomial() -> None:
 
 def test_poisson_at_rate_one_takes_everyone() -> None:
     lot = PoissonSampler([1.0]).draw(STREAM, [0], [11], 0)
-    assert lot.index[0].tolist() == list(range(11))
+    assert lot.rows[0].tolist() == list(range(11))
     assert lot.mask.all()
 
 
@@ -49,7 +49,7 @@ def test_fixed_size_is_a_uniform_subset() -> None:
     steps, size, lot = 3000, 12, 4
     sampler = FixedSizeSampler([lot], [size])
     for step in range(20):
-        drawn = sampler.draw(STREAM, [0], [size], step).index[0].tolist()
+        drawn = sampler.draw(STREAM, [0], [size], step).rows[0].tolist()
         assert len(set(drawn)) == lot
     (hits,) = counts(sampler, [size], steps)
     low, high = stats.binom.ppf([1e-8, 1 - 1e-8], steps, lot / size)
@@ -59,16 +59,16 @@ def test_fixed_size_is_a_uniform_subset() -> None:
 def test_ragged_lots_are_padded_never_cut() -> None:
     lot = FullSampler(3).draw(STREAM, [0, 1, 2], [3, 5, 1], 0)
     assert lot.mask.sum(1).tolist() == [3, 5, 1]
-    assert lot.index.shape == (3, 5)
+    assert lot.rows.shape == (3, 5)
 
 
 def test_nodes_and_steps_draw_independently() -> None:
     sampler = PoissonSampler([0.5, 0.5])
     lot = sampler.draw(STREAM, [0, 1], [64, 64], 0)
     again = sampler.draw(STREAM, [0, 1], [64, 64], 1)
-    rows = [set(lot.index[i][lot.mask[i]].tolist()) for i in (0, 1)]
+    rows = [set(lot.rows[i][lot.mask[i]].tolist()) for i in (0, 1)]
     assert rows[0] != rows[1]
-    assert rows[0] != set(again.index[0][again.mask[0]].tolist())
+    assert rows[0] != set(again.rows[0][again.mask[0]].tolist())
 
 
 def test_the_priced_rate_is_the_drawn_rate() -> None:

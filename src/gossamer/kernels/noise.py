@@ -216,7 +216,7 @@ def _write_counters(counters: NDArray[np.uint64], high: NDArray[np.uint64], firs
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
-def _add_normal(  # noqa: PLR0917
+def _add_normal(
     words: NDArray[np.uint32],
     samples: NDArray[np.float32],
     out: NDArray[np.float32],

@@ -19,7 +19,9 @@ def shallow_cnn(
     from torch import nn
 
     if len(filters) != 2 or min(filters) < 1 or hidden < 1:
-        raise UserError(f"model.filters = {list(filters)} and model.hidden = {hidden} must be two widths and one, from 1")
+        raise UserError(
+            f"model.filters = {list(filters)} and model.hidden = {hidden} must be two widths and one, from 1"
+        )
     channels, height, width = image_shape("shallow-cnn", input_shape, smallest=4)
     first, second = filters
     return nn.Sequential(

@@ -38,7 +38,9 @@ class ClipTo:
 
     def at(self, k: int, nodes: int) -> ClipStep:
         C = self.bound(k)
-        return ClipStep(lambda norms: _clip_weights(norms, C), torch.full((nodes,), C, dtype=torch.float64), enforced=True)
+        return ClipStep(
+            lambda norms: _clip_weights(norms, C), torch.full((nodes,), C, dtype=torch.float64), enforced=True
+        )
 
 
 @dataclass(frozen=True)

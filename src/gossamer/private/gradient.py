@@ -1,8 +1,8 @@
 """The only reader of training records.
 
-A private mean of a per-record vector: sample a lot, weight every record's vector so that its norm is bounded, sum, add
-noise, divide by a *public constant*. Each call writes one event per node into the ledger before a value leaves. What the
-vector is (a gradient, an operator's residual) is the `vector` part; the mechanism here does not know.
+A private mean of a per-record vector: sample a lot, weight every record's vector so that its norm is bounded, sum,
+add noise, divide by a *public constant*. Each call writes one event per node into the ledger before a value leaves.
+What the vector is (a gradient, an operator's residual) is the `vector` part; the mechanism here does not know.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _ROUND_UP = 1 + 2**-20  # the noise is drawn in float32: never less of it than t
 class Vector(Protocol):
     """Σ_b mask · weigh(‖v_ib‖) · v_ib for every node i, (m, d), and the norms (m, B)."""
 
-    def __call__(self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh) -> tuple[Tensor, Tensor]: ...
+    def __call__(
+        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh
+    ) -> tuple[Tensor, Tensor]: ...
 
 
 class Book(Protocol):
@@ -57,10 +59,10 @@ class Records:
         self._starts = starts[:-1].clamp_max(max(len(x) - 1, 0)).to(x.device)
 
     def take(self, lot: Lot) -> tuple[Tensor, Tensor]:
-        rows = (self._starts[:, None] + lot.index.to(self.x.device)).flatten()
-        shape = lot.index.shape
+        rows = (self._starts[:, None] + lot.rows.to(self.x.device)).flatten()
+        shape = lot.rows.shape
         x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
-        return x.unflatten(0, shape), y.unflatten(0, shape)
+        return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])
 
 
 class Diagnostics(NamedTuple):
@@ -122,7 +124,9 @@ class PrivateGradient:
                 self._clip.follow(norms.cpu(), mask.cpu(), self._standard_normals(k), self._lots, active)
             own = self._noise.mechanism == "own-norm-gaussian"
             scale = share * (sums.norm(dim=1).cpu() if own else reference)
-            self._stream.normal_rows(NOISE, self.nodes, k, sums, _ROUND_UP * torch.where(active, scale, 0.0), accumulate=True)
+            self._stream.normal_rows(
+                NOISE, self.nodes, k, sums, _ROUND_UP * torch.where(active, scale, 0.0), accumulate=True
+            )
         if self._diagnose:
             self.last_diagnostics = _diagnose(norms, mask, step.weigh)
         return sums.div_(self._lots.to(sums)[:, None])

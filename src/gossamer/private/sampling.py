@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ SAMPLING = 1  # the purpose field of the stream: sampling never shares a counter
 
 
 class Lot(NamedTuple):
-    index: Tensor  # (m, B) int64, a record's place among its node's records
+    rows: Tensor  # (m, B) int64, a record's place among its node's records
     mask: Tensor  # (m, B) bool, False where padded
 
 
@@ -52,7 +52,7 @@ class PoissonSampler:
         highest = np.array([max(int(rate * 2**64) - 1, 0) for rate in self.rates], dtype=np.uint64)
         heads = coins <= highest[:, None]
         heads &= np.arange(max(sizes)) < np.asarray(sizes)[:, None]
-        return _pad(*heads.nonzero(), len(sizes))
+        return _pad(heads.nonzero(), len(sizes))
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class FixedSizeSampler:
             keys = stream.uniform_bits(SAMPLING, node, step, size)
             columns.append(np.sort(np.argpartition(keys, lot - 1)[:lot]))
             rows.append(np.full(lot, i))
-        return _pad(np.concatenate(rows), np.concatenate(columns), len(sizes))
+        return _pad((np.concatenate(rows), np.concatenate(columns)), len(sizes))
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,12 @@ class FullSampler:
 
     def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
         everyone = np.arange(max(sizes)) < np.asarray(sizes)[:, None]
-        return _pad(*everyone.nonzero(), len(sizes))
+        return _pad(everyone.nonzero(), len(sizes))
 
 
-def _pad(rows: NDArray[np.intp], columns: NDArray[np.intp], nodes: int) -> Lot:
+def _pad(pairs: tuple[NDArray[Any], ...], nodes: int) -> Lot:
     """(node, record) pairs, sorted by node → one padded row per node."""
+    rows, columns = pairs
     counts = np.bincount(rows, minlength=nodes)
     longest = int(counts.max(initial=0))
     mask = np.arange(longest)[None, :] < counts[:, None]

@@ -33,6 +33,10 @@ def read(name_or_path: str) -> dict[str, Any]:
     path = Path(name_or_path)
     if path.suffix == ".toml":
         if not path.is_file():
-            raise UserError(f"{name_or_path} does not exist; give a TOML file or a recipe ({', '.join(names())}).")
+            raise UserError(
+                f"{name_or_path} does not exist; give a TOML file or a recipe ({', '.join(names())})."
+            )
         return {"name": path.stem, **read_toml(path)}
-    raise UserError(f"{name_or_path!r} is neither a recipe nor a .toml file; the recipes are {', '.join(names())}.")
+    raise UserError(
+        f"{name_or_path!r} is neither a recipe nor a .toml file; the recipes are {', '.join(names())}."
+    )

@@ -9,12 +9,14 @@ UNIT = "one record of one node"
 OBSERVER = "everyone: all messages of all nodes in every round, and the final models"
 NOT_COVERED = (
     "Record-level only: several records of one person count as several units, without a group guarantee.",
-    "Which node holds what kind of data is public: where labels are split over nodes, a node's identity gives away labels.",
+    "Which node holds what kind of data is public: where labels are split over nodes, a node's identity tells them.",
     "The public constants listed here (declared record counts, sampling rates, lot sizes) are not protected.",
     "Choosing hyper-parameters by looking at private records is not accounted for.",
     "Floating-point rounding of the noise is not part of the proof.",
 )
-NOT_PUBLIC = "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
+NOT_PUBLIC = (
+    "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
+)
 SEEDED = "seeded noise: no privacy"
 
 
@@ -29,7 +31,9 @@ def statement(certificate: dict[str, Any]) -> list[str]:
     c = certificate
     lines = []
     if c["noise_source"] == "seeded":
-        lines.append("SEEDED NOISE: NO PRIVACY. The figures below are what the same run would have with secret noise.")
+        lines.append(
+            "SEEDED NOISE: NO PRIVACY. The figures below are what the same run would have with secret noise."
+        )
     lines.append(
         f"claimed ε = {epsilon_text(c['epsilon_claimed'])}   proven ε = {epsilon_text(c['epsilon_proven'])}   "
         f"audited ε ≥ {epsilon_text(c['epsilon_audited'])}   (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']})"

@@ -20,19 +20,33 @@ code{font-size:.8rem;word-break:break-all} .scroll{overflow-x:auto}
 
 def page(certificate: dict[str, Any], name: str) -> str:
     c, e = certificate, html.escape
-    stamp = f'<p class="stamp">{e(c["stamp"])}: the figures are those of the same run with secret noise.</p>' if c["stamp"] else ""
+    stamp = (
+        f'<p class="stamp">{e(c["stamp"])}: the figures are those of the same run with secret noise.</p>'
+        if c["stamp"]
+        else ""
+    )
     boxes = "".join(
         f"<div>{label}<b>{sign} {epsilon_text(c[key])}</b>{note}</div>"
         for label, sign, key, note in (
             ("claimed by the paper", "ε =", "epsilon_claimed", e(c["claim_reference"])),
             ("proven here", "ε ≤", "epsilon_proven", "a numerical upper bound, recomputed from the ledgers"),
-            ("shown by an attack", "ε ≥", "epsilon_audited", "no audit was run" if c["epsilon_audited"] is None else "an empirical lower bound"),
+            (
+                "shown by an attack",
+                "ε ≥",
+                "epsilon_audited",
+                "no audit was run" if c["epsilon_audited"] is None else "an empirical lower bound",
+            ),
         )
     )
     facts = _table(
         [
             ("unit protected", c["unit"]),
-            ("adjacency", {"add-remove": "adding or removing the record", "replace-one": "replacing the record"}[c["adjacency"]]),
+            (
+                "adjacency",
+                {"add-remove": "adding or removing the record", "replace-one": "replacing the record"}[
+                    c["adjacency"]
+                ],
+            ),
             ("δ", f"{c['delta']:g}"),
             ("observer", c["observer"]),
             ("method and mode", f"{c['method']}, {c['mode']} mode"),
@@ -43,7 +57,9 @@ def page(certificate: dict[str, Any], name: str) -> str:
     nodes = "".join(
         f"<tr><td>{p['node']}</td><td>{p['records']:,}</td><td>{p['rate']:.4g}</td><td>{p['lot']:.4g}</td><td>{draws}</td>"
         f"<td>{epsilon_text(eps['claimed'])}</td><td>{epsilon_text(eps['proven'])}</td><td><code>{head[:16]}…</code></td></tr>"
-        for p, draws, eps, head in zip(c["public_constants"], c["draws"], c["epsilon_by_node"], c["ledger_heads"], strict=True)
+        for p, draws, eps, head in zip(
+            c["public_constants"], c["draws"], c["epsilon_by_node"], c["ledger_heads"], strict=True
+        )
     )
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -57,8 +73,16 @@ def page(certificate: dict[str, Any], name: str) -> str:
 
 
 def _table(rows: list[tuple[str, str]]) -> str:
-    return "<table>" + "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in rows) + "</table>"
+    return (
+        "<table>"
+        + "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in rows)
+        + "</table>"
+    )
 
 
 def _list(title: str, items: list[str]) -> str:
-    return f"<h2>{title}</h2><ul>{''.join(f'<li>{html.escape(item)}</li>' for item in items)}</ul>" if items else ""
+    return (
+        f"<h2>{title}</h2><ul>{''.join(f'<li>{html.escape(item)}</li>' for item in items)}</ul>"
+        if items
+        else ""
+    )

@@ -1,4 +1,4 @@
-"""What a run looks like on a terminal: a progress bar and a live table there, one plain line per evaluation elsewhere."""
+"""What a run looks like: a progress bar and a live table on a terminal, one plain line per evaluation elsewhere."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text, statement
+from gossamer.results.epsilon_plot import curve_rounds, sparkline
 
 
 class RunDisplay:
@@ -46,10 +46,20 @@ class RunDisplay:
         if self._live:
             self._table.add_row(*cells)
         else:
-            names = ("round", "accuracy" if "accuracy_mean" in row else "rmse", "consensus", "proven ε", "sent")
-            self.console.print("  ".join(f"{n} {c}" for n, c in zip(names, cells, strict=True)), soft_wrap=True)
+            names = (
+                "round",
+                "accuracy" if "accuracy_mean" in row else "rmse",
+                "consensus",
+                "proven ε",
+                "sent",
+            )
+            self.console.print(
+                "  ".join(f"{n} {c}" for n, c in zip(names, cells, strict=True)), soft_wrap=True
+            )
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._live:
             self._live.__exit__(kind, error, trace)
 
@@ -59,8 +69,14 @@ class RunDisplay:
         if "accuracy_mean" in result:
             show(
                 f"accuracy {result['accuracy_mean']:.2%} mean over nodes, {result['accuracy_min']:.2%} worst node, "
-                f"{result['accuracy_average_model']:.2%} average model  ({result['hold_out_rows']} public test rows, "
-                f"{result['seconds']:.1f} s)"
+                f"{result['accuracy_average_model']:.2%} average model  ({result['hold_out_rows']:,} test rows, "
+                f"{result['seconds']:.1f} s)",
+                soft_wrap=True,
+            )
+        elif "rmse_mean" in result:
+            show(
+                f"RMSE {result['rmse_mean']:.4g} mean over nodes, {result['rmse_max']:.4g} worst node  "
+                f"({result['seconds']:.1f} s)"
             )
         for line in statement(certificate):
             show(line, soft_wrap=True)
@@ -121,21 +137,33 @@ def show_plan(o: Any, console: Console | None = None) -> None:
         f"{config.model.kind} with {o.stack.dim:,} parameters, {config.topology.kind}",
         soft_wrap=True,
     )
-    table = Table("nodes", "records", "rate q", "lot L", "σ/sensitivity", "rounds paid", "claimed ε", "proven ε", box=None)
+    table = Table(
+        "nodes", "records", "rate", "lot", "σ/sensitivity", "rounds", "claimed ε", "proven ε", box=None
+    )
     last = plan.draws - 1
     for label, node in _groups(plan.nodes):
         table.add_row(
             label, f"{node.records:,}", f"{node.rate:.4g}", f"{node.lot:.4g}",
             f"{node.factor * plan.shape(0):.3g} → {node.factor * plan.shape(last):.3g}",
-            f"{node.allowance // plan.draws_per_round}", epsilon_text(node.claim.epsilon), epsilon_text(node.proven.epsilon),
+            f"{node.allowance // plan.draws_per_round}",
+            epsilon_text(node.claim.epsilon), epsilon_text(node.proven.epsilon),
         )  # fmt: skip
     console.print(table)
+    deltas = sorted({node.delta for node in plan.nodes})
+    shown = f"{deltas[0]:g}" if len(deltas) == 1 else f"{deltas[0]:g} … {deltas[-1]:g}"
+    console.print(f"ε at δ = {shown}, {plan.adjacency}, unit: {UNIT}; observer: {OBSERVER}", soft_wrap=True)
+    if plan.worst.proven.because:
+        console.print(f"not proven: {plan.worst.proven.because}", soft_wrap=True)
+    for flag in sorted({flag for node in plan.nodes for flag in node.claim.flags}):
+        console.print(f"about the claim: {flag}", soft_wrap=True)
     curves = plan.epsilon_after(curve_rounds(config.rounds))
     for name, curve in (("claimed", [c for c, _ in curves]), ("proven ", [p for _, p in curves])):
         if curve[-1] is not None:
             console.print(f"{name} ε over rounds  {sparkline(curve)}  {epsilon_text(curve[-1])}")
     figures = o.topology.figures()
-    shown = ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if v is not None)
+    shown = ", ".join(
+        f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if v is not None
+    )
     console.print(f"graph: {shown}; {size_text(o.bytes_per_round)} per round in all", soft_wrap=True)
 
 
@@ -172,7 +200,11 @@ def show_ledger(proofs: list[Any], certified: bool) -> None:
     console.print(f"unit: {proofs[0].header['unit']}; observer: {OBSERVER}", soft_wrap=True)
     for reason in sorted({p.proven.because for p in proofs if p.proven.because}):
         console.print(f"not proven: {reason}", soft_wrap=True)
-    state = "and agree with the certificate" if certified else "(no certificate beside them: a cut tail would not show)"
+    state = (
+        "and agree with the certificate"
+        if certified
+        else "(no certificate beside them: a cut tail would not show)"
+    )
     console.print(f"all chains verify {state}", soft_wrap=True)
 
 
@@ -188,17 +220,14 @@ def _groups(nodes: Any) -> list[tuple[str, Any]]:
 
 
 def data_table(rows: list[dict[str, Any]]) -> None:
-    table = Table(*(key.replace("_", " ") for key in rows[0]), box=None)
+    table = Table("data set", "at hand", "training + test", "shape", "classes", "comes from", box=None)
     for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+        table.add_row(
+            row["name"],
+            "yes" if row["available"] else "no",
+            " + ".join(f"{count:,}" for count in row["rows"] or ()),
+            "×".join(map(str, row["shape"] or ())),
+            str(row["classes"] or ""),
+            ", ".join(row["origins"]),
+        )
     Console(highlight=False).print(table)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, (list, tuple)):
-        return "×".join(map(str, value)) if all(isinstance(v, int) for v in value) else ", ".join(map(str, value))
-    return "" if value is None else str(value)

@@ -17,7 +17,16 @@ _BATCH = 2000
 class Evaluator:
     """Accuracy (classes) or RMSE (regression) and loss of every node's model and of the average model."""
 
-    def __init__(self, module: nn.Module, stack: ParameterStack, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, *, classes: int | None):
+    def __init__(
+        self,
+        module: nn.Module,
+        stack: ParameterStack,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        x: Tensor,
+        y: Tensor,
+        *,
+        classes: int | None,
+    ):
         self._module, self._stack, self._loss, self._classes = module, stack, loss, classes
         self._x, self._y = x, y
 

@@ -15,7 +15,7 @@ from gossamer.errors import UserError
 
 
 class RunDirectory:
-    """`config.toml`, `manifest.json`, `topology.json`, `metrics.jsonl`, `ledger/`, `checkpoints/`, `certificate.json`."""
+    """config.toml, manifest.json, topology.json, metrics.jsonl, ledger/, checkpoints/, certificate.json and .html."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -42,7 +42,9 @@ class RunDirectory:
         write_atomically(self.path / "config.toml", tomli_w.dumps(_without_none(config)).encode())
 
     def write_json(self, name: str, content: Any) -> None:
-        write_atomically(self.path / name, (json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n").encode())
+        write_atomically(
+            self.path / name, (json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n").encode()
+        )
 
     def write_text(self, name: str, content: str) -> None:
         write_atomically(self.path / name, content.encode())
