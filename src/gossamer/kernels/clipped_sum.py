@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Barrier
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from gossamer.errors import UserError
+from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.oracle import Vmap
 
@@ -32,8 +31,6 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 DEFAULT_MAX_BYTES = 1 << 30
 TILE_BYTES = 1 << 24  # working set of one slice: larger ones leave the cache, smaller ones are all overhead
 PARALLEL_BYTES = 1 << 22  # below this the threads would only wait for each other
-
-T = TypeVar("T")
 
 
 class ClippedSum(Protocol):
@@ -67,7 +64,8 @@ class _Engine:
         self.module, self.loss, self.max_bytes = module, loss, max_bytes
         self.insist = method == "book-keeping"
         self.method: BookKeeping | Vmap | None = Vmap(module, loss) if method == "vmap" else None
-        self.crew: Crew[BookKeeping] | None = None
+        self.idle: SimpleQueue[BookKeeping] = SimpleQueue()
+        self.copies = 0
 
     def __call__(
         self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh
@@ -84,7 +82,7 @@ class _Engine:
             spread = (
                 points.device.type == "cpu" and isinstance(method, BookKeeping) and method.prefers_threads
             )
-            cores = torch.get_num_threads() if spread else 1
+            cores = threads.cores() if spread else 1
             plan = slices(nodes, lot, method.bytes_per_record, self.max_bytes, cores)
 
             def run(worker: BookKeeping | Vmap, rows: slice) -> None:
@@ -96,8 +94,7 @@ class _Engine:
 
             jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
             if plan.parallel and isinstance(method, BookKeeping):
-                self.crew = self.crew or Crew(method.copy)
-                self.crew.run(run, jobs)
+                self._side_by_side(method, run, jobs)
             else:
                 for rows in jobs:
                     run(method, rows)
@@ -110,6 +107,22 @@ class _Engine:
             self.method = Vmap(self.module, self.loss)
             return self(points, x, y, mask, weigh)
         return total, norms
+
+    def _side_by_side(
+        self, method: BookKeeping, run: Callable[[BookKeeping, slice], None], jobs: list[slice]
+    ) -> None:
+        while self.copies < threads.cores():  # one copy of the module for every thread
+            self.idle.put(method.copy())
+            self.copies += 1
+
+        def one(rows: slice) -> None:
+            worker = self.idle.get()
+            try:
+                run(worker, rows)
+            finally:
+                self.idle.put(worker)
+
+        threads.run_all(one, jobs)
 
     def _book_keeping(self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> BookKeeping:
         method = BookKeeping(self.module, self.loss)
@@ -137,34 +150,6 @@ def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: i
         return Slices(rows, lot, parallel=False)
     rounds = -(-nodes // (rows * cores))  # equally many slices for every core
     return Slices(-(-nodes // (rounds * cores)), lot, parallel=True)
-
-
-class Crew(Generic[T]):
-    """One worker object and one thread per core, each with a single torch thread: no oversubscription."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        cores = torch.get_num_threads()
-        self.idle: SimpleQueue[T] = SimpleQueue()
-        for _ in range(cores):
-            self.idle.put(make())
-        self.threads = ThreadPoolExecutor(cores, "gossamer", initializer=torch.set_num_threads, initargs=(1,))
-        # It holds for the thread that sets it, but is also the default of threads to come: put it back.
-        started = Barrier(cores + 1)
-        for _ in range(cores):
-            self.threads.submit(started.wait)
-        started.wait()
-        torch.set_num_threads(cores)
-
-    def run(self, work: Callable[[T, slice], None], jobs: list[slice]) -> None:
-        def one(job: slice) -> None:
-            worker = self.idle.get()
-            try:
-                work(worker, job)
-            finally:
-                self.idle.put(worker)
-
-        for done in [self.threads.submit(one, job) for job in jobs]:
-            done.result()
 
 
 def blank_masked(values: Tensor, mask: Tensor) -> Tensor:
