@@ -127,7 +127,7 @@ class Stream:
     ) -> None:
         """Chunk by chunk: counters, AES, Box–Muller. A chunk is several short rows or a part of a long one."""
         end = offset + out.shape[1]
-        tile = min(CHUNK, (-(-out.shape[1] // PER_BLOCK) + 1) * PER_BLOCK)  # one more for a start inside one
+        tile = min(CHUNK, (-(-out.shape[1] // PER_BLOCK) + 1) * PER_BLOCK)  # one for a start inside a block
         rows = max(1, CHUNK // tile)
         keystream = self._keystream(3 * min(rows, len(out)) * tile // PER_BLOCK)
         samples = np.empty(tile, f32)
