@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gossamer.kernels import noise
+from gossamer.kernels import noise, threads
 from gossamer.kernels.noise import Stream, box_muller
 
 STREAM = Stream.seeded(7)
@@ -131,6 +131,19 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = draw(5000)
     monkeypatch.setattr(noise, "CHUNK", 64)
     assert np.array_equal(draw(5000), whole)
+    assert np.array_equal(draw(4001, offset=999), whole[999:])
+
+
+def test_threads_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = np.zeros((1, 5001), np.float32), np.zeros((7, 900), np.float32)
+    STREAM.normal_rows(0, [3], 0, few, 1.0, offset=5)
+    STREAM.normal_rows(0, range(7), 0, many, 1.0, offset=5)
+    monkeypatch.setattr(noise, "PARALLEL_SAMPLES", 0)
+    monkeypatch.setattr(threads, "cores", lambda: 3)
+    for whole, nodes in ((few, [3]), (many, range(7))):
+        again = np.ones_like(whole)
+        STREAM.normal_rows(0, nodes, 0, again, 1.0, offset=5)
+        assert np.array_equal(again, whole)
 
 
 def test_the_keystream_is_aes_of_the_documented_counter() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gossamer.kernels.layers import Measured, Parameters, Rule, rule_for
+from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule, rule_for
 from gossamer.kernels.stack import ParameterStack
 
 CHECKED_RECORDS = 2
@@ -55,10 +55,11 @@ class BookKeeping:
         self.original, self.loss = module, loss
         self.stack = ParameterStack(module)
         self.rules = rules_of(module)
+        self.prefers_threads = any(isinstance(rule, ConvolutionRule) for rule in self.rules.values())
         self.parameters: dict[str, Parameters] = {}
         self.records: dict[str, Measured] = {}
         self.called: set[str] = set()
-        self.bytes_held = 0
+        self.bytes_held = self.bytes_per_record = 0
         self.module = copy.deepcopy(module).requires_grad_(False)
         for name, rule in self.rules.items():
             layer = self.module.get_submodule(name)
@@ -119,11 +120,11 @@ class BookKeeping:
         self.parameters = {}
         return norms
 
-    def check(self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> int:
-        """Compare a few records with plain gradients, one record at a time; return the bytes a record needs.
+    def check(self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> None:
+        """Compare a few records with plain gradients, one at a time, and learn the bytes a record needs.
 
-        Our tests check the rules, but not our users' modules: one may use a layer's weights without calling the
-        layer, or mix the records of a batch. Raises NotSupportedError then.
+        Our tests check the rules, but not our users' modules: one may use a layer's weights without calling
+        the layer, or mix the records of a batch. Raises NotSupportedError then.
         """
         node = int(mask.any(1).int().argmax())
         chosen = mask[node].nonzero().flatten()[:CHECKED_RECORDS]
@@ -154,7 +155,7 @@ class BookKeeping:
                 )
         if not bool((total - expected).norm() <= CHECK_TOLERANCE * norms.sum() + 1e-12):
             raise NotSupportedError("its gradients differ from plain gradients: not only its layers act")
-        return self.bytes_held // max(1, len(chosen))
+        self.bytes_per_record = self.bytes_held // len(chosen)
 
     def _replacement(self, name: str, rule: Rule) -> Callable[[Tensor], Tensor]:
         def forward(a: Tensor) -> Tensor:

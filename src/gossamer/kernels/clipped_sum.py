@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from gossamer.errors import UserError
+from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.oracle import Vmap
 
@@ -27,6 +30,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 DEFAULT_MAX_BYTES = 1 << 30
 TILE_BYTES = 1 << 24  # working set of one slice: larger ones leave the cache, smaller ones are all overhead
+PARALLEL_BYTES = 1 << 22  # below this the threads would only wait for each other
 
 
 class ClippedSum(Protocol):
@@ -59,10 +63,9 @@ class _Engine:
     def __init__(self, module: nn.Module, loss: Loss, method: str, max_bytes: int) -> None:
         self.module, self.loss, self.max_bytes = module, loss, max_bytes
         self.insist = method == "book-keeping"
-        self.workers: list[BookKeeping] | list[Vmap] = []
-        self.bytes_per_record = 0
-        if method == "vmap":
-            self._use_vmap()
+        self.method: BookKeeping | Vmap | None = Vmap(module, loss) if method == "vmap" else None
+        self.idle: SimpleQueue[BookKeeping] = SimpleQueue()
+        self.copies = 0
 
     def __call__(
         self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh
@@ -71,58 +74,82 @@ class _Engine:
         norms = points.new_zeros(nodes, lot)
         if not bool(mask.any()):
             return torch.zeros_like(points), norms
-        full = bool(mask.all())
-        x, y = (x, y) if full else (blank_masked(x, mask), blank_masked(y, mask))
-        if not self.workers:
-            self._choose(points, x, y, mask)
-        total = torch.empty_like(points, memory_format=torch.contiguous_format)
-
-        def run(worker: BookKeeping | Vmap, rows: slice) -> None:
-            for b in range(0, lot, columns):
-                part = rows, slice(b, b + columns)
-                norms[part] = worker.weighted(
-                    points[rows], x[part], y[part], mask[part], weigh, target=total[rows], add=b > 0
-                )
-
-        rows, columns = self._slice(nodes, lot)
+        if not bool(mask.all()):
+            x, y = blank_masked(x, mask), blank_masked(y, mask)
         try:
-            for i in range(0, nodes, rows):
-                run(self.workers[0], slice(i, i + rows))
+            method = self.method = self.method or self._book_keeping(points, x, y, mask)
+            total = torch.empty_like(points, memory_format=torch.contiguous_format)
+            spread = (
+                points.device.type == "cpu" and isinstance(method, BookKeeping) and method.prefers_threads
+            )
+            cores = threads.cores() if spread else 1
+            plan = slices(nodes, lot, method.bytes_per_record, self.max_bytes, cores)
+
+            def run(worker: BookKeeping | Vmap, rows: slice) -> None:
+                for b in range(0, lot, plan.records):
+                    part = rows, slice(b, b + plan.records)
+                    norms[part] = worker.weighted(
+                        points[rows], x[part], y[part], mask[part], weigh, target=total[rows], add=b > 0
+                    )
+
+            jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
+            if plan.parallel and isinstance(method, BookKeeping):
+                self._side_by_side(method, run, jobs)
+            else:
+                for rows in jobs:
+                    run(method, rows)
         except NotSupportedError as reason:
             if self.insist:
                 raise UserError(
                     f'method = "book-keeping" does not fit this module: {reason}; use "auto"'
                 ) from None
-            self._fall_back(reason)
+            logger.warning("per-sample gradients come from vmap, which is slower: %s", reason)
+            self.method = Vmap(self.module, self.loss)
             return self(points, x, y, mask, weigh)
         return total, norms
 
-    def _slice(self, nodes: int, lot: int) -> tuple[int, int]:
-        """How many nodes and how many of their records go into one slice."""
-        records = max(1, min(self.max_bytes, TILE_BYTES) // max(1, self.bytes_per_record))
-        if records >= lot:
-            return min(nodes, records // lot), lot
-        return 1, min(lot, max(1, self.max_bytes // max(1, self.bytes_per_record)))
+    def _side_by_side(
+        self, method: BookKeeping, run: Callable[[BookKeeping, slice], None], jobs: list[slice]
+    ) -> None:
+        while self.copies < threads.cores():  # one copy of the module for every thread
+            self.idle.put(method.copy())
+            self.copies += 1
 
-    def _choose(self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> None:
-        try:
-            worker = BookKeeping(self.module, self.loss)
-            self.bytes_per_record = worker.check(points, x, y, mask)
-            self.workers = [worker]
-        except NotSupportedError as reason:
-            if self.insist:
-                raise UserError(
-                    f'method = "book-keeping" does not fit this module: {reason}; use "auto"'
-                ) from None
-            self._fall_back(reason)
+        def one(rows: slice) -> None:
+            worker = self.idle.get()
+            try:
+                run(worker, rows)
+            finally:
+                self.idle.put(worker)
 
-    def _fall_back(self, reason: Exception) -> None:
-        logger.warning("per-sample gradients come from vmap, which is slower: %s", reason)
-        self._use_vmap()
+        threads.run_all(one, jobs)
 
-    def _use_vmap(self) -> None:
-        worker = Vmap(self.module, self.loss)
-        self.workers, self.bytes_per_record = [worker], worker.bytes_per_record
+    def _book_keeping(self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> BookKeeping:
+        method = BookKeeping(self.module, self.loss)
+        method.check(points, x, y, mask)
+        return method
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How many nodes and how many of their records go into one slice; whether slices run side by side."""
+
+    nodes: int
+    records: int
+    parallel: bool
+
+
+def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: int) -> Slices:
+    """The cost model. It looks at sizes only, never at a clock, so that equal runs give equal numbers."""
+    size = max(1, bytes_per_record)
+    fits = max(1, min(max_bytes, TILE_BYTES) // size)
+    if fits < lot:  # one node at a time, its lot whole if memory allows
+        return Slices(1, min(lot, max(1, max_bytes // cores // size)), cores > 1 and nodes > 1)
+    rows = min(nodes, fits // lot)
+    if cores == 1 or nodes == 1 or nodes * lot * size < PARALLEL_BYTES:
+        return Slices(rows, lot, parallel=False)
+    rounds = -(-nodes // (rows * cores))  # equally many slices for every core
+    return Slices(-(-nodes // (rounds * cores)), lot, parallel=True)
 
 
 def blank_masked(values: Tensor, mask: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PURPOSES, NODES, STEPS, BLOCKS = 1 << 8, 1 << 24, 1 << 32, 1 << 40
 UNIFORM_PLANE = 3
 PER_BLOCK = 8  # samples that one block of each of the three planes gives: four pairs
+PARALLEL_SAMPLES = 1 << 18  # from here on every core draws a part
 CHUNK = 1 << 15  # samples between two calls into AES: long against the call, short against the L2 cache
 
 f32, i32, u32, u64 = np.float32, np.int32, np.uint32, np.uint64
@@ -96,24 +97,49 @@ class Stream:
         scale = np.broadcast_to(np.asarray(scales, dtype=np.float64), (len(out),)).astype(f32)
         if not (np.isfinite(scale).all() and (scale >= 0).all()):
             raise ValueError("noise scales must be finite and not negative")
-        width = out.shape[1]
-        _check_blocks(offset, -(-(offset + width) // PER_BLOCK))
-        tile = min(CHUNK, -(-width // PER_BLOCK) * PER_BLOCK + PER_BLOCK)  # + one for a start inside a block
-        rows = max(1, CHUNK // max(1, tile))
-        keystream = self._keystream(3 * rows * tile // PER_BLOCK)
+        _check_blocks(offset, -(-(offset + out.shape[1]) // PER_BLOCK))
+
+        def fill(rows: slice, columns: slice) -> None:
+            part = out[rows, columns]
+            self._fill(part, high[rows], scale[rows], offset + columns.start, accumulate)
+
+        everything = slice(0, len(out)), slice(0, out.shape[1])
+        if out.size < PARALLEL_SAMPLES:
+            fill(*everything)
+            return
+        from gossamer.kernels import threads
+
+        if len(out) >= threads.cores():
+            threads.run_all(
+                lambda rows: fill(rows, everything[1]), threads.even_slices(len(out), threads.cores())
+            )
+        else:
+            columns = threads.even_slices(out.shape[1], threads.cores(), multiple=PER_BLOCK)
+            threads.run_all(lambda part: fill(everything[0], part), columns)
+
+    def _fill(
+        self,
+        out: NDArray[np.float32],
+        high: NDArray[np.uint64],
+        scales: NDArray[np.float32],
+        offset: int,
+        accumulate: bool,
+    ) -> None:
+        """Chunk by chunk: counters, AES, Box–Muller. A chunk is several short rows or a part of a long one."""
+        end = offset + out.shape[1]
+        tile = min(CHUNK, (-(-out.shape[1] // PER_BLOCK) + 1) * PER_BLOCK)  # one for a start inside a block
+        rows = max(1, CHUNK // tile)
+        keystream = self._keystream(3 * min(rows, len(out)) * tile // PER_BLOCK)
         samples = np.empty(tile, f32)
         for i in range(0, len(out), rows):
-            some = slice(i, i + rows)
-            at = offset
-            while at < offset + width:
-                first, skip = divmod(at, PER_BLOCK)
-                stop = min(offset + width, (first + tile // PER_BLOCK) * PER_BLOCK)
+            some = slice(i, min(i + rows, len(out)))
+            for first in range(offset // PER_BLOCK, -(-end // PER_BLOCK), tile // PER_BLOCK):
+                at, stop = max(offset, first * PER_BLOCK), min(end, first * PER_BLOCK + tile)
                 blocks = -(-stop // PER_BLOCK) - first
                 _write_counters(keystream.counters, high[some], first, blocks)
-                words = keystream(3 * len(high[some]) * blocks)
+                words = keystream(3 * (some.stop - some.start) * blocks)
                 part = out[some, at - offset : stop - offset]
-                _add_normal(words, samples, part, scale[some], skip, accumulate)
-                at = stop
+                _add_normal(words, samples, part, scales[some], at - first * PER_BLOCK, accumulate)
 
     def _tensor_rows(
         self,
@@ -183,18 +209,18 @@ class Stream:
 
 
 class _Keystream:
-    """Encrypts the counters written into its buffer: 32-bit words out. One per call, so one per thread."""
+    """Encrypts the counters in its buffer, in place, to 32-bit words. One per call, so one per thread."""
 
     def __init__(self, key: bytes, blocks: int) -> None:
         # ECB of distinct counters is counter mode; with our own counters one call serves many rows.
         self._encrypt = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update_into
-        self.counters = np.empty((blocks, 2), u64)
-        self._words = np.empty(4 * blocks + 4, u32)  # update_into wants one block more than it fills
+        self._buffer = np.empty((blocks + 1, 2), u64)  # update_into wants one block more than it fills
+        self.counters = self._buffer[:blocks]
 
     def __call__(self, blocks: int) -> NDArray[np.uint32]:
-        counters, words = self.counters[:blocks].reshape(-1), self._words[: 4 * blocks + 4]
-        self._encrypt(counters.view(np.uint8).data, words.view(np.uint8).data)
-        return self._words[: 4 * blocks]
+        room = self._buffer[: blocks + 1].reshape(-1)
+        self._encrypt(room[: 2 * blocks].view(np.uint8).data, room.view(np.uint8).data)
+        return room[: 2 * blocks].view(u32)
 
 
 def _check_blocks(offset: int, end: int) -> None:

@@ -1,0 +1,434 @@
+"""How fast is one private step of n nodes? Against a non-private loop and against Opacus, in one interleaved run.
+
+    python benchmarks/engine.py                  print
+    python benchmarks/engine.py --write          and rewrite the tables in docs/performance.md
+    python benchmarks/engine.py --quick          a few small cells, to see that it works
+
+A step is: gradients of every node, noise, one exchange with the neighbours (the non-private loop draws no noise).
+All contenders take their steps in turn, so that a busy moment of the machine hits all of them; medians are compared.
+The private ones are first checked to compute the same clipped sums.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import datetime
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.mixing import MixPlan
+from gossamer.kernels.noise import Stream
+from gossamer.kernels.stack import ParameterStack
+
+CLIP, SIGMA, LR = 1.0, 1.0, 0.01
+DOCUMENT = Path(__file__).parent.parent / "docs" / "performance.md"
+
+
+class ResidualBlock(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norms = nn.ModuleList([nn.GroupNorm(32, outputs), nn.GroupNorm(32, outputs)])
+        self.skip = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.skip = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.GroupNorm(32, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.norms[0](self.first(x)))
+        return F.relu(self.norms[1](self.second(out)) + self.skip(x))
+
+
+def resnet18() -> nn.Module:
+    blocks: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.GroupNorm(32, 64), nn.ReLU()]
+    width = 64
+    for outputs, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
+        blocks.append(ResidualBlock(width, outputs, stride))
+        width = outputs
+    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+IMAGE = (1, 28, 28)
+NETS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
+    "softmax 784-10": (IMAGE, lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10))),
+    "MLP 784-128-10": (
+        IMAGE,
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)),
+    ),
+    "MNIST CNN (1 conv)": (
+        IMAGE,
+        lambda: nn.Sequential(
+            *(nn.Conv2d(1, 16, 5, 2), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten()),
+            *(nn.Linear(576, 64), nn.ReLU(), nn.Linear(64, 10)),
+        ),
+    ),
+    "shallow CNN (2 conv)": (
+        IMAGE,
+        lambda: nn.Sequential(
+            *(nn.Conv2d(1, 16, 8, 2, 3), nn.MaxPool2d(2, 1), nn.ReLU()),
+            *(nn.Conv2d(16, 32, 4, 2), nn.MaxPool2d(2, 1), nn.ReLU(), nn.Flatten()),
+            *(nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10)),
+        ),
+    ),
+    "ResNet-18 (GroupNorm)": ((3, 32, 32), resnet18),
+}
+AIMS = {  # lot -> smallest speed-up over Opacus hooks; largest cost against the non-private loop
+    "softmax 784-10": ({1: 20, 16: 20, 64: 20, 256: 20}, 1.0),
+    "MLP 784-128-10": ({1: 8, 64: 20, 256: 20}, 1.0),
+    "MNIST CNN (1 conv)": ({16: 3.5}, 1.2),
+    "shallow CNN (2 conv)": ({16: 3.5}, 1.2),
+    "ResNet-18 (GroupNorm)": ({16: 1.6}, 1.25),
+}
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+class Problem:
+    """n nodes with a lot each, on a directed ring with self-loops."""
+
+    def __init__(self, net: str, nodes: int, lot: int) -> None:
+        shape, self.make = NETS[net]
+        torch.manual_seed(0)
+        self.module = self.make()
+        self.stack = ParameterStack(self.module)
+        self.points = torch.stack([self.stack.flatten(self.make()) for _ in range(nodes)])
+        self.x, self.y = torch.randn(nodes, lot, *shape), torch.randint(0, 10, (nodes, lot))
+        self.mask = torch.ones(nodes, lot, dtype=torch.bool)
+        eye = scipy.sparse.eye_array(nodes, format="csr")
+        self.plan = MixPlan(0.5 * (eye + scipy.sparse.csr_array(np.roll(eye.toarray(), 1, axis=0))))
+        self.stream = Stream.seeded(0)
+        self.nodes, self.lot, self.steps = nodes, lot, 0
+
+    def modules(self) -> list[nn.Module]:
+        """One module per node, its parameters views into that node's row: nothing is copied in or out."""
+        modules = [copy.deepcopy(self.module) for _ in range(self.nodes)]
+        for name, views in self.stack.views(self.points).items():
+            owner, _, own = name.rpartition(".")
+            for module, view in zip(modules, views, strict=True):
+                setattr(module.get_submodule(owner), own, nn.Parameter(view))
+        return modules
+
+
+Gradient = Callable[[], Tensor]
+
+
+def plain(problem: Problem) -> Gradient:
+    modules, out = problem.modules(), torch.empty_like(problem.points)
+
+    def gradient() -> Tensor:
+        for i, module in enumerate(modules):
+            loss = F.cross_entropy(module(problem.x[i]), problem.y[i], reduction="sum")
+            parts = torch.autograd.grad(loss, list(module.parameters()))
+            torch.cat([part.flatten() for part in parts], out=out[i])
+        return out
+
+    return gradient
+
+
+def opacus_hooks(problem: Problem) -> Gradient:
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    modules = [GradSampleModule(module, loss_reduction="sum") for module in problem.modules()]
+    optimizers = [
+        DPOptimizer(
+            torch.optim.SGD(module.parameters(), lr=LR),
+            noise_multiplier=0.0,
+            max_grad_norm=CLIP,
+            expected_batch_size=problem.lot,
+            loss_reduction="sum",
+        )
+        for module in modules
+    ]
+    out = torch.empty_like(problem.points)
+
+    def gradient() -> Tensor:
+        for i, (module, optimizer) in enumerate(zip(modules, optimizers, strict=True)):
+            optimizer.zero_grad(set_to_none=True)
+            F.cross_entropy(module(problem.x[i]), problem.y[i], reduction="sum").backward()
+            optimizer.clip_and_accumulate()
+            torch.cat([p.summed_grad.flatten() for p in module.parameters()], out=out[i])
+            optimizer.zero_grad(set_to_none=True)
+        return out
+
+    return gradient
+
+
+def opacus_ghost(problem: Problem) -> Gradient:
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.optimizers import DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
+
+    modules = [
+        GradSampleModuleFastGradientClipping(module, loss_reduction="sum", max_grad_norm=CLIP)
+        for module in problem.modules()
+    ]
+    optimizers = [
+        DPOptimizerFastGradientClipping(
+            torch.optim.SGD(module.parameters(), lr=LR),
+            noise_multiplier=0.0,
+            max_grad_norm=CLIP,
+            expected_batch_size=problem.lot,
+            loss_reduction="sum",
+        )
+        for module in modules
+    ]
+    out = torch.empty_like(problem.points)
+
+    def gradient() -> Tensor:
+        for i, (module, optimizer) in enumerate(zip(modules, optimizers, strict=True)):
+            losses = cross_entropy(module(problem.x[i]), problem.y[i])
+            DPTensorFastGradientClipping(module, optimizer, losses, loss_reduction="sum").backward()
+            torch.cat([p.grad.flatten() for p in module.parameters()], out=out[i])
+            optimizer.zero_grad(set_to_none=True)
+        return out
+
+    return gradient
+
+
+def ours(problem: Problem) -> Gradient:
+    kernel = clipped_sum(problem.module, cross_entropy)
+
+    def gradient() -> Tensor:
+        return kernel(problem.points, problem.x, problem.y, problem.mask, weigh)[0]
+
+    return gradient
+
+
+def weigh(norms: Tensor) -> Tensor:
+    return (CLIP / (norms + 1e-6)).clamp(max=1.0)
+
+
+CONTENDERS = {"plain": plain, "hooks": opacus_hooks, "ghost": opacus_ghost, "ours": ours}
+
+
+class Timed:
+    """One contender's step, and the time of its three parts."""
+
+    def __init__(self, problem: Problem, gradient: Gradient, private: bool) -> None:
+        self.problem, self.gradient, self.private = problem, gradient, private
+        self.parts: list[tuple[float, float, float]] = []
+
+    def step(self) -> None:
+        problem, start = self.problem, time.perf_counter()
+        gradients = self.gradient()
+        summed = time.perf_counter()
+        problem.steps += 1
+        if self.private:
+            problem.stream.normal_rows(
+                0, range(problem.nodes), problem.steps, gradients, SIGMA * CLIP, accumulate=True
+            )
+        noised = time.perf_counter()
+        moved = torch.add(problem.points, gradients, alpha=-LR / problem.lot)
+        problem.plan(moved, out=problem.points)
+        self.parts.append((summed - start, noised - summed, time.perf_counter() - noised))
+
+    def medians(self) -> tuple[float, float, float]:
+        gradient, noise, mixing = (statistics.median(part) for part in zip(*self.parts, strict=True))
+        return gradient, noise, mixing
+
+    def total(self) -> float:
+        return statistics.median(sum(parts) for parts in self.parts)
+
+
+def measure(net: str, nodes: int, lot: int, seconds: float) -> dict[str, Timed]:
+    timed: dict[str, Timed] = {}
+    wanted: Tensor | None = None
+    for name, make in CONTENDERS.items():
+        contender = Timed(Problem(net, nodes, lot), Timed, False)  # type: ignore[arg-type]
+        contender.gradient, contender.private = make(contender.problem), name != "plain"
+        first = contender.gradient().clone()
+        if contender.private:
+            wanted = first if wanted is None else wanted
+            assert torch.allclose(first, wanted, rtol=1e-3, atol=1e-4), f"{name} computes something else"
+        contender.step()
+        contender.parts.clear()
+        timed[name] = contender
+    rounds, start = 0, time.perf_counter()
+    while rounds < 3 or (time.perf_counter() - start < seconds and rounds < 40):
+        for contender in timed.values():
+            contender.step()
+        rounds += 1
+    return timed
+
+
+def engine_rows(cells: list[tuple[str, int, int]], seconds: float) -> list[str]:
+    rows = [
+        "| model | n | lot | (a) plain ms | (b) hooks ms | (b) ghost ms | (c) ours ms | hooks/ours | ghost/ours "
+        "| ours/plain | gradient, noise, mixing % | misses |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for net, nodes, lot in cells:
+        timed = measure(net, nodes, lot, seconds)
+        a, b, g, c = (1e3 * timed[name].total() for name in ("plain", "hooks", "ghost", "ours"))
+        parts = timed["ours"].medians()
+        shares = ", ".join(f"{100 * part / sum(parts):.0f}" for part in parts)
+        speed, cost = AIMS[net]
+        misses = [f"≥ {speed[lot]:g}× hooks"] if b / c < speed.get(lot, 0) else []
+        misses += [f"≤ {cost:g}× plain"] if c / a > cost else []
+        rows.append(
+            f"| {net} | {nodes} | {lot} | {a:.1f} | {b:.1f} | {g:.1f} | {c:.1f} | {b / c:.1f} | {g / c:.1f} "
+            f"| {c / a:.2f} | {shares} | {'; '.join(misses) or 'none'} |"
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
+def median_seconds(work: Callable[[], object], repeats: int = 15) -> float:
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def noise_rows() -> list[str]:
+    """Samples per second of one core: a large row, and many short ones."""
+    stream, rows = Stream.seeded(0), ["| noise | G samples/s on one core |", "|---|---|"]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for label, shape in (("1 × 4,194,304", (1, 1 << 22)), ("20 × 101,770", (20, 101_770)), ("10,000 × 385", (10_000, 385))):
+        out = np.zeros(shape, np.float32)
+        seconds = median_seconds(lambda o=out: stream.normal_rows(0, range(len(o)), 0, o, 1.0, accumulate=True))
+        rows.append(f"| {label} | {out.size / seconds / 1e9:.2f} |")
+    out_tensor = torch.empty(1 << 22)
+    rows.append(f"| torch.normal_, for comparison | {out_tensor.numel() / median_seconds(out_tensor.normal_) / 1e9:.2f} |")
+    torch.set_num_threads(threads)
+    return rows
+
+
+def mixing_rows() -> list[str]:
+    rows = ["| mixing, n × d, neighbours with itself | ms | `y += x` ms | ratio |", "|---|---|---|---|"]
+    for nodes, dim, degree in (
+        (20, 101_770, 2),
+        (20, 101_770, 5),
+        (20, 101_770, 20),
+        (200, 101_770, 2),
+        (200, 101_770, 5),
+        (1000, 26_010, 3),
+        (10_000, 385, 3),
+    ):
+        bands = [scipy.sparse.eye_array(nodes, k=k) + scipy.sparse.eye_array(nodes, k=k - nodes) for k in range(degree)]
+        plan = MixPlan(sum(bands) * (1 / degree))
+        x, y = torch.randn(nodes, dim), torch.randn(nodes, dim)
+        out = torch.empty_like(x)
+        pairs = [(median_seconds(lambda: plan(x, out), 3), median_seconds(lambda: y.add_(x), 3)) for _ in range(7)]  # noqa: B023
+        mixing, adding = (1e3 * statistics.median(times) for times in zip(*pairs, strict=True))
+        rows.append(f"| {nodes:,} × {dim:,}, {degree} | {mixing:.2f} | {adding:.2f} | {mixing / adding:.2f} |")
+    return rows
+
+
+def scale_rows() -> list[str]:
+    """Whole private steps at sizes where a loop over nodes would take minutes; n doubled to see that it is linear."""
+    rows = ["| many nodes | n | lot | ms per step | µs per node |", "|---|---|---|---|---|"]
+    NETS["softmax 54-7"] = ((54,), lambda: nn.Linear(54, 10))
+    for net, nodes, lot in (
+        ("softmax 54-7", 5_000, 16),
+        ("softmax 54-7", 10_000, 16),
+        ("MLP 784-128-10", 500, 16),
+        ("MLP 784-128-10", 1_000, 16),
+    ):
+        problem = Problem(net, 2, lot)
+        big = Problem.__new__(Problem)
+        big.__dict__.update(problem.__dict__)
+        big.nodes = nodes
+        big.points = problem.points[:1].repeat(nodes, 1)
+        big.x, big.y = (v[:1].repeat(nodes, *[1] * (v.ndim - 1)) for v in (problem.x, problem.y))
+        big.mask = torch.ones(nodes, lot, dtype=torch.bool)
+        ring = scipy.sparse.eye_array(nodes) + scipy.sparse.eye_array(nodes, k=1) + scipy.sparse.eye_array(nodes, k=1 - nodes)
+        big.plan = MixPlan(0.5 * ring)
+        timed = Timed(big, ours(big), private=True)
+        for _ in range(4):
+            timed.step()
+        timed.parts.pop(0)
+        rows.append(f"| {net} | {nodes:,} | {lot} | {1e3 * timed.total():.0f} | {1e6 * timed.total() / nodes:.1f} |")
+    return rows
+
+
+def memory_rows() -> list[str]:
+    """Peak memory of a process above what its imports and data take, each contender in its own process."""
+    rows = ["| peak memory, MLP 784-128-10, n = 20, lot 256 | MB | against plain |", "|---|---|---|"]
+    peaks = {}
+    for name in CONTENDERS:
+        command = [sys.executable, __file__, "--peak", name]
+        peaks[name] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        rows.append(f"| {name} | {peaks[name]:.0f} | {peaks[name] / peaks['plain']:.2f} |")
+    return rows
+
+
+def print_peak(name: str) -> None:
+    problem = Problem("MLP 784-128-10", 20, 256)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    held = sum(t.numel() * t.element_size() for t in (problem.x, problem.y, problem.points))
+    timed = Timed(problem, CONTENDERS[name](problem), private=name != "plain")
+    for _ in range(3):
+        timed.step()
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 + held / 2**20)
+
+
+def machine() -> str:
+    model = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return (
+        f"Measured {today} on {model}, {os.cpu_count()} cores, torch {torch.__version__}, {torch.get_num_threads()} "
+        f"threads; load of the machine before the run (1, 5, 15 minutes): {load}."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two models, two lots, a second each")
+    parser.add_argument("--write", action="store_true", help="rewrite the tables in docs/performance.md")
+    parser.add_argument("--peak", choices=CONTENDERS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", module="opacus|torch")
+    if options.peak:
+        print_peak(options.peak)
+        return
+    nets = list(NETS)
+    cells = [(net, 20, lot) for net in nets[:4] for lot in (1, 16, 64, 256)] + [(nets[4], 2, 16)]
+    if options.quick:
+        cells = [(net, 20, lot) for net in (nets[1], nets[3]) for lot in (1, 16)]
+    lines = [machine(), ""]
+    print(lines[0])
+    sections = [noise_rows, mixing_rows, scale_rows, memory_rows]
+    lines += engine_rows(cells, 1.0 if options.quick else 8.0)
+    for section in sections[:1] if options.quick else sections:
+        rows = section()
+        print("\n".join(rows), flush=True)
+        lines += ["", *rows]
+    if options.write:
+        before, _, rest = DOCUMENT.read_text().partition("<!-- tables -->\n")
+        _, _, after = rest.partition("<!-- end of tables -->")
+        text = "\n".join(lines)
+        DOCUMENT.write_text(f"{before}<!-- tables -->\n{text}\n<!-- end of tables -->{after}")
+
+
+if __name__ == "__main__":
+    main()

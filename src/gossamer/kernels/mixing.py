@@ -1,0 +1,127 @@
+"""One exchange with the neighbours: P @ A for the stacked values of all nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gossamer.kernels import threads
+
+DENSE_FROM = 0.3  # share of nonzeros above which a matrix product beats the sparse kernel
+TILE_BYTES = 1 << 20  # of all nodes' columns that one tile works on: fits into one core's L2 cache
+PARALLEL_FLOATS = 1 << 20
+
+
+class MixPlan:
+    """A mixing matrix made ready: cast once, and dense or sparse by what is faster.
+
+    P: (n, n), or (m, n) for the rows hosted here; dense or any scipy sparse format.
+    """
+
+    def __init__(self, P: Any) -> None:
+        matrix = scipy.sparse.csr_array(P, dtype=np.float64)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        self.shape: tuple[int, int] = matrix.shape
+        self.dense = matrix.nnz > DENSE_FROM * matrix.shape[0] * matrix.shape[1]
+        self.matrix = matrix
+        self.starts, self.neighbours = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+        self.weights = {torch.float64: matrix.data, torch.float32: matrix.data.astype(np.float32)}
+        self._tensors: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def __call__(self, values: Tensor, out: Tensor | None = None) -> Tensor:
+        """P @ values for values (n, ...) of float32 or float64; into `out` if given, never in place."""
+        if values.dtype not in self.weights:
+            raise ValueError(f"mixing needs float32 or float64, not {values.dtype}")
+        if len(values) != self.shape[1]:
+            raise ValueError(f"a mixing matrix of shape {self.shape} cannot mix {len(values)} rows")
+        if out is None:
+            out = values.new_empty(self.shape[0], *values.shape[1:])
+        elif (
+            not out.is_contiguous()
+            or out.shape != (self.shape[0], *values.shape[1:])
+            or out.dtype != values.dtype
+        ):
+            raise ValueError(
+                "the output of mixing must be contiguous, of the values' dtype and of the result's shape"
+            )
+        elif out.data_ptr() == values.data_ptr() and out.device.type != "meta":
+            raise ValueError("mixing cannot work in place: neighbours still need the old values")
+        rows = values.detach().reshape(len(values), -1).contiguous()
+        into = out.detach().view(self.shape[0], -1)
+        if self.dense or values.device.type != "cpu":
+            self._product(rows, into)
+        else:
+            self._sparse(rows, into)
+        return out
+
+    def several(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """The same exchange for several tensors, such as parameters and push-sum weights."""
+        return tuple(self(value) for value in values)
+
+    def _product(self, rows: Tensor, into: Tensor) -> None:
+        key = (rows.device, rows.dtype)
+        if key not in self._tensors:
+            self._tensors[key] = torch.from_numpy(self.matrix.toarray()).to(*key)
+        torch.mm(self._tensors[key], rows, out=into)
+
+    def _sparse(self, rows: Tensor, into: Tensor) -> None:
+        width = rows.shape[1]
+        tile = max(256, TILE_BYTES // (rows.element_size() * max(1, len(rows))))
+        source, target, weights = rows.numpy(), into.numpy(), self.weights[rows.dtype]
+
+        def mix_columns(columns: slice) -> None:
+            _mix(self.starts, self.neighbours, weights, source, target, columns.start, columns.stop, tile)
+
+        if into.numel() < PARALLEL_FLOATS or threads.cores() == 1:
+            mix_columns(slice(0, width))
+        else:
+            threads.run_all(mix_columns, threads.even_slices(width, threads.cores(), multiple=64))
+
+
+def mix(P: Any, values: Tensor, out: Tensor | None = None) -> Tensor:
+    """P @ values once; keep a `MixPlan` to do it again."""
+    return MixPlan(P)(values, out)
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath={"contract", "nsz"}, error_model="numpy")
+def _mix(  # noqa: PLR0917
+    starts: NDArray[np.int64],
+    neighbours: NDArray[np.int64],
+    weights: NDArray[Any],
+    source: NDArray[Any],
+    target: NDArray[Any],
+    first: int,
+    last: int,
+    tile: int,
+) -> None:
+    """target[:, first:last] = P @ source[:, first:last], by tiles of columns, four neighbours at a time."""
+    for low in range(first, last, tile):
+        high = min(low + tile, last)
+        for i in range(target.shape[0]):
+            out = target[i, low:high]
+            k, end = starts[i], starts[i + 1]
+            out[:] = 0  # in the cache until the row is done
+            while k + 4 <= end:
+                a, b = source[neighbours[k], low:high], source[neighbours[k + 1], low:high]
+                c, d = source[neighbours[k + 2], low:high], source[neighbours[k + 3], low:high]
+                p, q, r, s = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+                for j in range(high - low):
+                    out[j] += (p * a[j] + q * b[j]) + (r * c[j] + s * d[j])
+                k += 4
+            if k + 2 <= end:
+                a, b = source[neighbours[k], low:high], source[neighbours[k + 1], low:high]
+                p, q = weights[k], weights[k + 1]
+                for j in range(high - low):
+                    out[j] += p * a[j] + q * b[j]
+                k += 2
+            if k < end:
+                a, p = source[neighbours[k], low:high], weights[k]
+                for j in range(high - low):
+                    out[j] += p * a[j]

@@ -1,0 +1,67 @@
+"""The one pool of threads that kernels share: a thread per core, each with a single torch thread of its own.
+
+So kernels that run side by side never ask for more cores than there are. Work for it must release the GIL:
+torch operators, AES and numba's nogil functions do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Barrier, Lock
+from typing import ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_lock = Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+def cores() -> int:
+    """As many as torch may use, so that OMP_NUM_THREADS and torch.set_num_threads hold for us too."""
+    return torch.get_num_threads()
+
+
+def submit(work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    """Start work in the background."""
+    return _started().submit(work, *args, **kwargs)
+
+
+def run_all(work: Callable[[slice], None], parts: Iterable[slice]) -> None:
+    """Do all parts, side by side, and raise what any of them raises."""
+    for done in [submit(work, part) for part in parts]:
+        done.result()
+
+
+def even_slices(length: int, parts: int, multiple: int = 1) -> list[slice]:
+    """0 … length cut into at most `parts` slices of about equal size, cut at multiples."""
+    step = max(1, -(-length // (parts * multiple))) * multiple
+    return [slice(at, min(at + step, length)) for at in range(0, length, step)]
+
+
+def _started() -> ThreadPoolExecutor:
+    global _pool  # noqa: PLW0603
+    with _lock:
+        if _pool is None:
+            size = cores()
+            _pool = ThreadPoolExecutor(size, "gossamer", initializer=torch.set_num_threads, initargs=(1,))
+            # It holds for the thread that sets it, but is also the default of threads to come: put it back.
+            started = Barrier(size + 1)
+            for _ in range(size):
+                _pool.submit(started.wait)
+            started.wait()
+            torch.set_num_threads(size)
+        return _pool
+
+
+def _forget() -> None:
+    global _pool  # noqa: PLW0603
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)  # threads do not survive a fork
