@@ -57,6 +57,25 @@ def test_paper_table_applies_in_paper_mode_and_overrides_win() -> None:
     assert resolve(recipe, {"mode": "paper", "rounds": 3}).rounds == 3
 
 
+def test_another_method_brings_its_own_parts_at_the_same_clip() -> None:
+    recipe = with_(
+        privacy={
+            "clip": {"kind": "decaying", "start": 2.0, "ratio": 7.0},
+            "noise": {"source": "seeded", "schedule": {"kind": "growing-budget", "ratio": 5.0}},
+        }
+    )
+    const = resolve(recipe, {"algorithm.kind": "const-d2p"}).privacy
+    assert (const.clip.kind, const.clip.bound, const.noise.schedule.kind) == ("constant", 2.0, "constant")
+    assert const.noise.source == "seeded"
+    dyn_c = resolve(recipe, {"algorithm.kind": "dyn-c-d2p"}).privacy
+    assert (dyn_c.clip.ratio, dyn_c.noise.schedule.kind) == (7.0, "constant")
+    dyn_mu = resolve(recipe, {"algorithm.kind": "dyn-mu-d2p"}).privacy
+    assert (dyn_mu.clip.kind, dyn_mu.clip.bound, dyn_mu.noise.schedule.ratio) == ("constant", 2.0, 5.0)
+    assert resolve(recipe, {"algorithm.kind": "sgp"}).privacy.noise.schedule.kind == "none"
+    explicit = resolve(recipe, {"algorithm.kind": "const-d2p", "privacy.clip.bound": 9.0}).privacy
+    assert explicit.clip.bound == 9.0
+
+
 def test_rate_takes_back_lot() -> None:
     config = resolve(BASE, {"privacy.sampling.rate": 0.5})
     assert (config.privacy.sampling.rate, config.privacy.sampling.lot) == (0.5, None)

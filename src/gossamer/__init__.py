@@ -15,10 +15,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gossamer.api import plan, run
+    from gossamer.api import Outcome, plan, run
 
 __version__ = "0.1.0"
-__all__ = ["plan", "run"]
+__all__ = ["Outcome", "plan", "run"]
 
 
 def __getattr__(name: str) -> Any:

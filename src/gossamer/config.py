@@ -244,17 +244,42 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     mode = changes.get("mode", layered.get("mode", "sound"))
     if mode == "paper":
         layered = merge(layered, _table("paper", recipe.get("paper", {})))
-    for key, value in changes.items():
-        layered = merge(layered, _nest(key.split("."), value))
-    kind = _table("algorithm", layered.get("algorithm", {})).get("kind")
+    written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
+    kind = changes.get("algorithm.kind", written_for)
     if kind not in PRESETS:
         known = ", ".join(sorted(PRESETS))
         raise UserError(f"algorithm.kind = {kind!r} is not a method I know; the methods are {known}.")
-    layered = merge(expand_preset(kind, mode), layered)
+    preset = expand_preset(kind, mode)
+    if kind != written_for:
+        layered = adopt_method(layered, preset)
+    for key, value in changes.items():
+        layered = merge(layered, _nest(key.split("."), value))
+    layered = merge(preset, layered)
     try:
         return RunConfig.model_validate(layered)
     except ValidationError as error:
         raise UserError(one_sentence(error, layered)) from None
+
+
+def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:
+    """A recipe under another method: the clip and noise schedule it was written with go where the new method has its own.
+
+    The clip's size stays, so that methods compare at the same bound: C̄ of the one is C_0 of the other.
+    """
+    privacy = dict(_table("privacy", recipe.get("privacy", {})))
+    privacy.pop("claim", None)
+    old, new = _table("privacy.clip", privacy.get("clip", {})), preset["privacy"].get("clip", {})
+    if old.get("kind") != new.get("kind"):
+        privacy.pop("clip", None)
+        size = old.get("start", old.get("bound"))
+        place = next((key for key in ("start", "bound") if key in new), None)
+        if size is not None and place is not None and new["kind"] != "assumed":
+            privacy["clip"] = {"kind": new["kind"], place: size}
+    noise = dict(_table("privacy.noise", privacy.get("noise", {})))
+    schedule = _table("privacy.noise.schedule", noise.get("schedule", {}))
+    if schedule.get("kind") != preset["privacy"].get("noise", {}).get("schedule", {}).get("kind"):
+        noise.pop("schedule", None)
+    return {**recipe, "privacy": {**privacy, "noise": noise}}
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Small convolutional networks. Pooling before ReLU gives the same function in half the time."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gossamer.errors import UserError
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def shallow_cnn(
-    input_shape: tuple[int, ...], outputs: int, *, filters: tuple[int, int] = (8, 16), hidden: int = 32
+    input_shape: tuple[int, ...], outputs: int, *, filters: Sequence[int] = (8, 16), hidden: int = 32
 ) -> "nn.Module":
     """Two convolutions and two dense layers (Dyn-D2P on Fashion-MNIST; the paper leaves the widths open).
 
