@@ -47,7 +47,7 @@ def test_paper_mode_meets_the_claim_and_not_the_proof(kind: str) -> None:
 
 
 def test_general_form_is_refused_outside_the_range_of_its_formula() -> None:
-    with pytest.raises(UserError, match="1.12"):
+    with pytest.raises(UserError, match=r"1\.12"):
         plan("dyn-d2p/fashion-mnist", mode="paper", algorithm__kind="general-d2p", privacy={"epsilon": 1.0})
 
 

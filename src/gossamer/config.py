@@ -262,7 +262,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
 
 
 def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:
-    """A recipe under another method: the clip and noise schedule it was written with go where the new method has its own.
+    """A recipe under another method: its clip and noise schedule go where the new method has its own.
 
     The clip's size stays, so that methods compare at the same bound: C̄ of the one is C_0 of the other.
     """
