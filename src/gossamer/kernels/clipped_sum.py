@@ -142,7 +142,7 @@ class Slices:
 def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: int) -> Slices:
     """The cost model. It looks at sizes only, never at a clock, so that equal runs give equal numbers."""
     size = max(1, bytes_per_record)
-    fits = max(1, min(max_bytes, TILE_BYTES) // size)
+    fits = max(1, min(max_bytes // cores, TILE_BYTES) // size)
     if fits < lot:  # one node at a time, its lot whole if memory allows
         return Slices(1, min(lot, max(1, max_bytes // cores // size)), cores > 1 and nodes > 1)
     rows = min(nodes, fits // lot)
