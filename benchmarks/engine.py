@@ -16,7 +16,6 @@ import copy
 import datetime
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -360,7 +359,7 @@ def scale_rows() -> list[str]:
 
 
 def memory_rows() -> list[str]:
-    """Peak memory of a process above what its imports and data take, each contender in its own process."""
+    """Peak memory of data, parameters and three steps, each contender in a process of its own."""
     rows = ["| peak memory, MLP 784-128-10, n = 20, lot 256 | MB | against plain |", "|---|---|---|"]
     peaks = {}
     for name in CONTENDERS:
@@ -372,12 +371,18 @@ def memory_rows() -> list[str]:
 
 def print_peak(name: str) -> None:
     problem = Problem("MLP 784-128-10", 20, 256)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     held = sum(t.numel() * t.element_size() for t in (problem.x, problem.y, problem.points))
+    before = resident("VmRSS")
     timed = Timed(problem, CONTENDERS[name](problem), private=name != "plain")
     for _ in range(3):
         timed.step()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 + held / 2**20)
+    print((resident("VmHWM") - before + held) / 2**20)
+
+
+def resident(field: str) -> int:
+    """Bytes of this process in memory now (VmRSS) or at its peak (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
 
 
 def machine() -> str:

@@ -13,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 from gossamer.errors import UserError
 from gossamer.kernels import clipped_sum as engine
 from gossamer.kernels import layers, threads
+from gossamer.kernels.bookkeeping import BookKeeping
 from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.oracle import per_sample_gradients
 from gossamer.kernels.stack import ParameterStack
@@ -222,7 +223,7 @@ def test_slices_side_by_side(case: str, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.usefixtures("two_cores")
 def test_an_error_in_a_thread_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        threads.run_all(lambda part: 1 // part.start, threads.even_slices(10, 2))  # type: ignore[arg-type]
+        threads.run_all(lambda part: 1 // part.start, threads.even_slices(10, 2))
 
 
 @given(
@@ -369,6 +370,30 @@ def test_dropout_stays_random_in_training_and_silent_in_evaluation() -> None:
     assert_close(
         kernel(points, x, y, mask, WEIGHS["none"])[0], expected(module, points, x, y, mask, WEIGHS["none"])[0]
     )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everything_stays_on_its_device(case: str) -> None:
+    """On the meta device there are no numbers, but an operand left behind on the CPU would be an error."""
+    module, points, x, y = problem(case, 3, 4, 7)
+    method = BookKeeping(module.to("meta"), cross_entropy)
+    target, mask = points.to("meta"), torch.ones(3, 4, dtype=torch.bool, device="meta")
+    norms = method.weighted(
+        points.to("meta"), x.to("meta"), y.to("meta"), mask, WEIGHS["constant"], target=target, add=False
+    )
+    assert norms.device.type == "meta"
+    assert norms.shape == (3, 4)
+
+
+def test_double_precision_works_too() -> None:
+    module, points, x, y = problem("conv twice", 2, 3, 8)
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    wanted = expected(module, points, x, y, mask, WEIGHS["constant"])
+    total, norms = clipped_sum(module.double(), cross_entropy, method="book-keeping")(
+        points.double(), x.double(), y, mask, WEIGHS["constant"]
+    )
+    assert torch.allclose(total, wanted[0], rtol=1e-12, atol=1e-13)
+    assert torch.allclose(norms, wanted[1], rtol=1e-12)
 
 
 def test_other_losses() -> None:

@@ -1,8 +1,7 @@
 """Tell the allocator to keep what is freed: every step needs the same large tensors again.
 
 By default glibc returns them to the system, which hands them back page by page, zeroed: for models of some
-hundred thousand parameters that took longer than the gradients. The price is that a process keeps its peak until
-it ends.
+hundred thousand parameters that took longer than the gradients. The price: a process keeps its peak memory.
 """
 
 from __future__ import annotations
