@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from gossamer.errors import UserError
 from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
+from gossamer.kernels.memory import keep_freed_memory
 from gossamer.kernels.oracle import Vmap
 
 logger = logging.getLogger("gossamer")
@@ -29,7 +30,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (N, ...) and targets (N, ...) -> one loss per record (N,)."""
 
 DEFAULT_MAX_BYTES = 1 << 30
-TILE_BYTES = 1 << 24  # working set of one slice: larger ones leave the cache, smaller ones are all overhead
+TILE_BYTES = 1 << 25  # working set of one slice: larger ones leave the cache, smaller ones are all overhead
 PARALLEL_BYTES = 1 << 22  # below this the threads would only wait for each other
 
 
@@ -54,6 +55,7 @@ def clipped_sum(
     """
     if method not in {"auto", "vmap", "book-keeping"}:
         raise UserError(f'method = "{method}" is unknown; choose "auto", "book-keeping" or "vmap"')
+    keep_freed_memory()
     return _Engine(module, loss, method, max_bytes)
 
 
@@ -142,7 +144,7 @@ class Slices:
 def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: int) -> Slices:
     """The cost model. It looks at sizes only, never at a clock, so that equal runs give equal numbers."""
     size = max(1, bytes_per_record)
-    fits = max(1, min(max_bytes, TILE_BYTES) // size)
+    fits = max(1, min(max_bytes // cores, TILE_BYTES) // size)
     if fits < lot:  # one node at a time, its lot whole if memory allows
         return Slices(1, min(lot, max(1, max_bytes // cores // size)), cores > 1 and nodes > 1)
     rows = min(nodes, fits // lot)
