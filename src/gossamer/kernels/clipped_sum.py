@@ -36,12 +36,20 @@ PARALLEL_BYTES = 1 << 22  # below this the threads would only wait for each othe
 
 class ClippedSum(Protocol):
     def __call__(
-        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh
+        self,
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        weigh: Weigh,
+        *,
+        unit: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Σ_b mask · weigh(‖g_ib‖) · g_ib for every node i, (m, d), and the norms (m, B), 0 where masked.
 
         points (m, d), x (m, B, *features), y (m, B, ...), mask bool (m, B). What masked rows of x and y hold
-        does not matter. B may be 0.
+        does not matter. B may be 0. With `unit` (m,), node i weighs its norms in that unit, weigh(‖g_ib‖ / unit_i):
+        how nodes have bounds of their own although `weigh` sees a slice of them at a time.
         """
 
 
@@ -70,7 +78,14 @@ class _Engine:
         self.copies = 0
 
     def __call__(
-        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh
+        self,
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        weigh: Weigh,
+        *,
+        unit: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         nodes, lot = mask.shape
         norms = points.new_zeros(nodes, lot)
@@ -88,10 +103,11 @@ class _Engine:
             plan = slices(nodes, lot, method.bytes_per_record, self.max_bytes, cores)
 
             def run(worker: BookKeeping | Vmap, rows: slice) -> None:
+                own = weigh if unit is None else lambda norms: weigh(norms / unit[rows, None])
                 for b in range(0, lot, plan.records):
                     part = rows, slice(b, b + plan.records)
                     norms[part] = worker.weighted(
-                        points[rows], x[part], y[part], mask[part], weigh, target=total[rows], add=b > 0
+                        points[rows], x[part], y[part], mask[part], own, target=total[rows], add=b > 0
                     )
 
             jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
@@ -107,7 +123,7 @@ class _Engine:
                 ) from None
             logger.warning("per-sample gradients come from vmap, which is slower: %s", reason)
             self.method = Vmap(self.module, self.loss)
-            return self(points, x, y, mask, weigh)
+            return self(points, x, y, mask, weigh, unit=unit)
         return total, norms
 
     def _side_by_side(

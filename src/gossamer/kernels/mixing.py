@@ -125,7 +125,7 @@ def _two(out: Row, weights: Row, a: Row, b: Row, add: bool) -> None:
 
 
 @nb.njit(inline="always")
-def _four(out: Row, weights: Row, a: Row, b: Row, c: Row, d: Row, add: bool) -> None:  # noqa: PLR0917
+def _four(out: Row, weights: Row, a: Row, b: Row, c: Row, d: Row, add: bool) -> None:
     p, q, r, s = weights[0], weights[1], weights[2], weights[3]
     if add:
         for j in range(out.shape[0]):
@@ -136,7 +136,7 @@ def _four(out: Row, weights: Row, a: Row, b: Row, c: Row, d: Row, add: bool) -> 
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath={"contract", "nsz"}, error_model="numpy")
-def _mix(  # noqa: PLR0917
+def _mix(
     starts: NDArray[np.int64],
     neighbours: NDArray[np.int64],
     weights: NDArray[Any],

@@ -293,7 +293,7 @@ def _find_rare(words: NDArray[np.uint32], pairs: int, found: NDArray[np.int64]) 
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
-def _add_normal(  # noqa: PLR0917
+def _add_normal(
     words: NDArray[np.uint32],
     rare: NDArray[np.int64],
     lows: NDArray[np.uint32],

@@ -27,7 +27,7 @@ class Vector(Protocol):
     """Σ_b mask · weigh(‖v_ib‖) · v_ib for every node i, (m, d), and the norms (m, B)."""
 
     def __call__(
-        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh
+        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None
     ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -113,7 +113,8 @@ class PrivateGradient:
         lot, x, y = self._lot(k)
         step = self._clip.at(k, len(self.nodes))
         mask = (lot.mask & active[:, None]).to(points.device)
-        sums, norms = self._vector(points, x, y, mask, step.weigh)
+        unit = None if step.unit is None else step.unit.to(points)
+        sums, norms = self._vector(points, x, y, mask, step.weigh, unit=unit)
         # In double precision: what the ledger says must read back exactly.
         reference, multiplier = step.reference.double(), self._noise.multiplier(k)
         self._log(k, active, multiplier, reference, step.enforced)
@@ -128,7 +129,7 @@ class PrivateGradient:
                 NOISE, self.nodes, k, sums, _ROUND_UP * torch.where(active, scale, 0.0), accumulate=True
             )
         if self._diagnose:
-            self.last_diagnostics = _diagnose(norms, mask, step.weigh)
+            self.last_diagnostics = _diagnose(norms, mask, step.weigh, unit)
         return sums.div_(self._lots.to(sums)[:, None])
 
     def _lot(self, k: int) -> tuple[Lot, Tensor, Tensor]:
@@ -175,7 +176,7 @@ class PrivateGradient:
         return state
 
 
-def _diagnose(norms: Tensor, mask: Tensor, weigh: Weigh) -> Diagnostics:
+def _diagnose(norms: Tensor, mask: Tensor, weigh: Weigh, unit: Tensor | None) -> Diagnostics:
     count = mask.sum(1).clamp_min(1)
-    clipped = ((weigh(norms) < 1) & mask).sum(1) / count
+    clipped = ((weigh(norms if unit is None else norms / unit[:, None]) < 1) & mask).sum(1) / count
     return Diagnostics(mean_norm=(norms * mask).sum(1) / count, clipped=clipped)
