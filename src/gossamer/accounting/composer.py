@@ -399,7 +399,9 @@ def _lower_epsilon(window: Window, pairs: Sequence[Weighted], reverse: bool, del
     losses = window.losses
     keep = losses >= 0
     losses, p_all, q_all = losses[keep], p_all[keep], np.maximum(q_all[keep], 0.0)
-    spare = outside + _rounding(p_all, factors) - -math.expm1(log_finite)
+    rounding = _rounding(p_all, factors) + _rounding(q_all, factors) * math.exp(min(log_scale, 50.0))
+    identified = -math.expm1(log_finite)
+    spare = outside + rounding - identified
     tails = np.cumsum(p_all[::-1])[::-1]
 
     def shown(epsilon: float) -> float:
