@@ -12,7 +12,7 @@ from scipy.integrate import dblquad
 from gossamer.accounting.claimed import gdp_delta, gdp_epsilon
 from gossamer.accounting.composer import Composition, Grouping, Window, _Upper
 from gossamer.accounting.pairs import GaussianPair, NoisePair
-from gossamer.accounting.profiles import laplace
+from gossamer.accounting.profiles import Noise, gaussian, laplace
 
 RELATIONS = {"one-sided": pld.NeighborRel.ADD_OR_REMOVE_ONE, "two-sided": pld.NeighborRel.REPLACE_ONE}
 
@@ -213,6 +213,19 @@ def test_one_laplace_release_in_closed_form(epsilon):
     assert laplace(2.0).delta(1.0, epsilon) == pytest.approx(exact, rel=1e-9)
     upper = Composition([(NoisePair(laplace(2.0), 1.0), 1)]).delta(epsilon, 1e-3)
     assert exact <= upper <= exact + 3e-4
+
+
+@pytest.mark.parametrize("noise", [gaussian(1.0, 4.0), laplace(1.0, 6.0), Noise(1.2, 3.0, 2.5)], ids=str)
+@pytest.mark.parametrize("kind", ["one-sided", "symmetrised"])
+def test_sampled_truncated_noise_against_its_exact_profile(noise, kind):
+    rate, shift = 0.1, 0.8
+    pair = NoisePair(noise, shift, rate, kind)
+    for epsilon in (0.05, 0.5, 2.0):
+        exact = rate * noise.delta(shift, math.log1p(math.expm1(epsilon) / rate))
+        upper = Composition([(pair, 1)]).delta(epsilon, 1e-3)
+        assert exact - 1e-12 <= upper <= exact * 1.01 + 1e-4
+    found = Composition([(pair, 20)]).bounds(20 * rate * noise.identifying(shift) + 1e-3)
+    assert found.lower <= found.upper <= 1.02 * found.lower + 0.01
 
 
 @pytest.mark.slow
