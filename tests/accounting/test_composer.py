@@ -12,7 +12,7 @@ from scipy.integrate import dblquad
 from gossamer.accounting.claimed import gdp_delta, gdp_epsilon
 from gossamer.accounting.composer import Composition, Grouping, Window, _Upper
 from gossamer.accounting.pairs import GaussianPair, NoisePair
-from gossamer.accounting.profiles import laplace
+from gossamer.accounting.profiles import Noise, gaussian, laplace
 
 RELATIONS = {"one-sided": pld.NeighborRel.ADD_OR_REMOVE_ONE, "two-sided": pld.NeighborRel.REPLACE_ONE}
 
@@ -52,7 +52,7 @@ def test_full_batch_gaussians_are_bracketed_exactly(mus, count, delta):
     assert found.upper - found.lower <= 0.0101 * max(found.upper, 0.01)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=10)
 @given(
     st.floats(0.2, 4.0),
     st.floats(5e-4, 0.5),
@@ -92,21 +92,20 @@ def test_one_sampled_step_is_never_below_its_exact_profile(mu, rate, epsilon, st
 @pytest.mark.parametrize("kind", ["one-sided", "two-sided"])
 def test_many_different_sigmas_against_the_library(kind):
     rng = np.random.default_rng(3)
-    mus = np.exp(rng.uniform(math.log(0.5), math.log(3.0), 30))
+    mus = np.exp(rng.uniform(math.log(0.5), math.log(3.0), 16))
     theirs = None
     for mu in mus:
         one = library(mu, 0.01, kind, step=2e-3)
         theirs = one if theirs is None else theirs.compose(one)
     found = Composition([(GaussianPair(float(mu), 0.01, kind), 1) for mu in mus]).bounds(1e-5)
-    assert found.groups < 30 or found.upper >= found.lower
     expected = theirs.get_epsilon_for_delta(1e-5)
     assert found.lower <= expected
     assert found.upper == pytest.approx(expected, rel=0.012)
     assert found.upper >= expected * (1 - 2e-3)  # theirs is an upper bound too, 2e-3 is its own grid
 
 
-@settings(deadline=None, max_examples=10)
-@given(st.lists(st.floats(0.1, 3.0), min_size=2, max_size=25), st.sampled_from(["one-sided", "symmetrised"]))
+@settings(deadline=None, max_examples=6)
+@given(st.lists(st.floats(0.1, 3.0), min_size=2, max_size=20), st.sampled_from(["one-sided", "symmetrised"]))
 def test_grouping_only_loosens(mus, kind):
     pairs = [(GaussianPair(mu, 0.02, kind), 3) for mu in mus]
     exact = Composition(Grouping(pairs, 10**9).pessimistic()).bounds(1e-5)
@@ -214,6 +213,19 @@ def test_one_laplace_release_in_closed_form(epsilon):
     assert laplace(2.0).delta(1.0, epsilon) == pytest.approx(exact, rel=1e-9)
     upper = Composition([(NoisePair(laplace(2.0), 1.0), 1)]).delta(epsilon, 1e-3)
     assert exact <= upper <= exact + 3e-4
+
+
+@pytest.mark.parametrize("noise", [gaussian(1.0, 4.0), laplace(1.0, 6.0), Noise(1.2, 3.0, 2.5)], ids=str)
+@pytest.mark.parametrize("kind", ["one-sided", "symmetrised"])
+def test_sampled_truncated_noise_against_its_exact_profile(noise, kind):
+    rate, shift = 0.1, 0.8
+    pair = NoisePair(noise, shift, rate, kind)
+    for epsilon in (0.05, 0.5, 2.0):
+        exact = rate * noise.delta(shift, math.log1p(math.expm1(epsilon) / rate))
+        upper = Composition([(pair, 1)]).delta(epsilon, 1e-3)
+        assert exact - 1e-12 <= upper <= exact * 1.01 + 1e-4
+    found = Composition([(pair, 20)]).bounds(20 * rate * noise.identifying(shift) + 1e-3)
+    assert found.lower <= found.upper <= 1.02 * found.lower + 0.01
 
 
 @pytest.mark.slow

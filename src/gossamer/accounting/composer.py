@@ -12,9 +12,8 @@ convolved with weights e^{ih}, which keeps its far tail exact in relative terms,
 
 Gaussian pairs that differ in μ only are grouped: all of a group take its largest μ for the upper bound (less
 noise dominates more noise: the difference can be added afterwards) and its smallest for the lower. Groups are
-narrow where the composed loss reacts to μ, judged by the slope of its log-moment, and wide elsewhere; that
-choice only affects how close the bounds are. h and the groups are refined until they agree within the
-tolerance.
+narrow where the cost of one more step reacts to μ and wide elsewhere; that choice only affects how close the
+bounds are. h and the groups are refined until they agree within the tolerance.
 """
 
 import copy
@@ -238,9 +237,8 @@ class Grouping:
             # where the coarse run could not price one more step, spread the groups evenly
             slope = np.gradient(costs, knots) if np.all(np.isfinite(costs)) else np.ones_like(knots)
             gaps = np.append(np.diff(x), 0.0)
-            floor = max(
-                1e-3 * float(np.max(slope)), 1e-12
-            )  # no range may stay uncut however often it is refined
+            # above 0, so that no range stays uncut however often it is refined
+            floor = max(1e-3 * float(np.max(slope)), 1e-12)
             roots[family] = np.sqrt(np.maximum(np.interp(x, knots, slope), floor) * counts * gaps)
         total = sum(float(root.sum()) for root in roots.values())
         if total == 0:
@@ -399,7 +397,9 @@ def _lower_epsilon(window: Window, pairs: Sequence[Weighted], reverse: bool, del
     losses = window.losses
     keep = losses >= 0
     losses, p_all, q_all = losses[keep], p_all[keep], np.maximum(q_all[keep], 0.0)
-    spare = outside + _rounding(p_all, factors) - -math.expm1(log_finite)
+    rounding = _rounding(p_all, factors) + _rounding(q_all, factors) * math.exp(min(log_scale, 50.0))
+    identified = -math.expm1(log_finite)
+    spare = outside + rounding - identified
     tails = np.cumsum(p_all[::-1])[::-1]
 
     def shown(epsilon: float) -> float:
