@@ -21,7 +21,7 @@ from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule,
 from gossamer.kernels.stack import ParameterStack
 
 CHECKED_RECORDS = 2
-CHECK_TOLERANCE = 1e-3  # of the norm: far above float32 rounding, far below a forgotten parameter
+CHECK_TOLERANCE = 1e-2  # of the norm: above float32 rounding in deep networks, below a forgotten layer
 
 
 class NotSupportedError(Exception):

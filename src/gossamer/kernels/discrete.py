@@ -2,9 +2,9 @@
 
 A float32 sum of a float32 normal keeps a little of its history in its last digits, which a proof about
 real numbers does not see. Gradients rounded to a lattice, with noise P[X = x] ∝ exp(−x²/2σ²) on the integers
-that was drawn with integers alone, keep none. The method is rejection from a discrete Laplace (Canonne, Kamath,
-Steinke 2020). A sample takes tens of microseconds: for small models. It reads the uniform bits of its range, so
-give it a purpose of its own.
+that was drawn with integers alone, keep none. The method is rejection from a discrete Laplace (Canonne,
+Kamath, Steinke 2020). A sample takes tens of microseconds: for small models. It reads the uniform bits of its
+range, so give it a purpose of its own.
 """
 
 from __future__ import annotations
