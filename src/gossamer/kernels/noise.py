@@ -32,7 +32,7 @@ PURPOSES, NODES, STEPS, BLOCKS = 1 << 8, 1 << 24, 1 << 32, 1 << 40
 HIGH_PLANE, LOW_PLANE, ANGLE_PLANE, UNIFORM_PLANE = range(4)
 RARE = 1 << 16  # high words below this take their low half too
 PER_BLOCK = 8  # samples that one block of each of the three planes gives: four pairs
-PARALLEL_SAMPLES = 1 << 18  # from here on every core draws a part
+PARALLEL_SAMPLES = 1 << 17  # from here on every core draws a part
 CHUNK = 1 << 16  # samples between two calls into AES: many against a call, few against the L2 cache
 
 f32, i32, u32, u64 = np.float32, np.int32, np.uint32, np.uint64
