@@ -25,6 +25,7 @@ from gossamer.models.build import build as build_model
 from gossamer.models.check import check_no_mixing
 from gossamer.plan import PrivacyPlan, clip_schedule, plan_privacy
 from gossamer.presets import PRESETS
+from gossamer.private.arithmetic import Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
 from gossamer.private.sampling import FixedSizeSampler, FullSampler, PoissonSampler, Sampler
@@ -110,6 +111,7 @@ class Parts:
             lots=[node.lot for node in nodes],
             allowance=[node.allowance for node in nodes],
             adjacency=o.plan.adjacency,
+            arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
             diagnostics=o.config.evaluation.diagnostics,
         )
 

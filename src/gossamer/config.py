@@ -141,6 +141,7 @@ NoiseSchedule = Annotated[
 
 class Noise(Strict):
     source: Literal["system", "seeded"] = "system"
+    arithmetic: Literal["float", "lattice"] = "float"
     schedule: NoiseSchedule = ConstantNoise(kind="constant")
     multiplier: Positive | None = Field(
         default=None, description="noise std / sensitivity at the first round; without it, epsilon decides"

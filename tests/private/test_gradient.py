@@ -191,3 +191,26 @@ def test_each_node_clips_at_its_own_quantile_on_the_real_kernel() -> None:
         ]
     )
     np.testing.assert_allclose(grad(torch.zeros(3, D)).numpy(), expected.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_lattice_noise_is_whole_multiples_of_the_stated_spread() -> None:
+    from gossamer.private.arithmetic import Lattice
+
+    x = torch.randn(1, 3, 200, generator=torch.Generator().manual_seed(0))
+    grad, book = make(x, z=1.5, clip=ClipTo(Constant(0.5)), arithmetic=Lattice(), lots=[1.0])
+    plain, _ = make(x, clip=ClipTo(Constant(0.5)), lots=[1.0])
+    step = 0.5 / (1000 * 200**0.5)
+    noise = []
+    for _ in range(4):
+        value = grad(torch.zeros(1, 200))[0].double().numpy()
+        np.testing.assert_allclose(
+            value / step, np.round(value / step), atol=0.06
+        )  # float32 carries the result
+        noise.append(value - plain(torch.zeros(1, 200))[0].double().numpy())
+    event = book.events[0][1]
+    assert event.sensitivity == pytest.approx(0.5 * 1.001, rel=1e-9)
+    assert event.noise_multiplier == pytest.approx(1.5, rel=1e-12)
+    sample = np.concatenate(noise)
+    assert stats.kstest(sample, stats.norm(0, event.sigma).cdf).pvalue > 1e-4
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(sample, stats.norm(0, wrong * event.sigma).cdf).pvalue < 1e-4
