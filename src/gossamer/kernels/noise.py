@@ -113,12 +113,13 @@ class Stream:
             return
         from gossamer.kernels import threads
 
-        if len(out) >= threads.cores():
-            threads.run_all(
-                lambda rows: fill(rows, everything[1]), threads.even_slices(len(out), threads.cores())
-            )
+        cores = threads.cores()
+        if cores == 1:
+            fill(*everything)
+        elif len(out) >= cores:
+            threads.run_all(lambda rows: fill(rows, everything[1]), threads.even_slices(len(out), cores))
         else:
-            columns = threads.even_slices(out.shape[1], threads.cores(), multiple=PER_BLOCK)
+            columns = threads.even_slices(out.shape[1], cores, multiple=PER_BLOCK)
             threads.run_all(lambda part: fill(everything[0], part), columns)
 
     def _fill(
