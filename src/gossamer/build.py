@@ -58,7 +58,14 @@ class Outline:
         return 4.0 * (self.stack.dim + extra) * links
 
 
-def outline(config: RunConfig, *, data_dir: Path | None = None, module: nn.Module | None = None) -> Outline:
+def outline(
+    config: RunConfig,
+    *,
+    data_dir: Path | None = None,
+    module: nn.Module | None = None,
+    dataset: Dataset | None = None,
+) -> Outline:
+    """`dataset`: the configuration's data where they are loaded already."""
     algorithm = build_algorithm(config)
     topology = build_topology(
         config.topology.kind,
@@ -69,7 +76,7 @@ def outline(config: RunConfig, *, data_dir: Path | None = None, module: nn.Modul
         mixing=config.topology.mixing,
         **config.topology.options,
     )
-    dataset, shape, classes, records = _data_facts(config, data_dir)
+    dataset, shape, classes, records = _data_facts(config, data_dir, dataset)
     if module is None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -168,7 +175,7 @@ def per_sample_loss(classes: int | None) -> Any:
 
 
 def _data_facts(
-    config: RunConfig, data_dir: Path | None
+    config: RunConfig, data_dir: Path | None, dataset: Dataset | None
 ) -> tuple[Dataset | None, tuple[int, ...], int | None, list[int]]:
     """(data set if it had to be loaded, feature shape, classes, declared J_i)."""
     info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
@@ -177,8 +184,8 @@ def _data_facts(
         rows, nodes = info.rows[0], config.nodes
         if rows >= nodes:  # the even split follows from the row count alone
             sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
-            return None, info.shape, info.classes, declared(config, sizes)
-    dataset = _load(config, data_dir)
+            return dataset, info.shape, info.classes, declared(config, sizes)
+    dataset = dataset or _load(config, data_dir)
     sizes = [len(piece) for piece in _partition(config, dataset)]
     return dataset, dataset.x_train.shape[1:], dataset.classes, declared(config, sizes)
 

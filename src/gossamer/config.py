@@ -279,7 +279,11 @@ def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, An
     schedule = _table("privacy.noise.schedule", noise.get("schedule", {}))
     if schedule.get("kind") != preset["privacy"].get("noise", {}).get("schedule", {}).get("kind"):
         noise.pop("schedule", None)
-    return {**recipe, "privacy": {**privacy, "noise": noise}}
+    # The step size belongs to the task; every other key of the table belongs to the old method.
+    lr = {
+        key: value for key, value in _table("algorithm", recipe.get("algorithm", {})).items() if key == "lr"
+    }
+    return {**recipe, "algorithm": {**preset["algorithm"], **lr}, "privacy": {**privacy, "noise": noise}}
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

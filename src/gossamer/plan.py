@@ -96,6 +96,14 @@ class PrivacyPlan:
         return self.claimer(node.factor, node.rate, node.delta, draws).epsilon if draws else 0.0
 
 
+# What calibration found for a node, kept while the process lives: nodes, seeds and graphs of a comparison share it.
+_solved: dict[tuple[Any, ...], NodePlan] = {}
+# The parts of a configuration that no accountant looks at.
+_NOT_PRICED = {
+    "name", "seed", "device", "data", "model", "topology", "algorithm", "evaluation", "checkpoints",
+}  # fmt: skip
+
+
 def plan_privacy(config: RunConfig, records: list[int], draws_per_round: int) -> PrivacyPlan:
     """Resolve mode, budgets and schedules into numbers, one group of equal nodes at a time."""
     draws = config.rounds * draws_per_round
@@ -118,13 +126,15 @@ def plan_privacy(config: RunConfig, records: list[int], draws_per_round: int) ->
     _refuse_unprovable(config, mechanism, enforced)
     rates = _rates(config, records)
     epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
-    solved: dict[tuple[Any, ...], NodePlan] = {}
+    same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
     for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        key = (rate, epsilon, delta)
-        if key not in solved:
-            solved[key] = _plan_node(config, base, J, rate, lot, epsilon, delta)
-        nodes.append(replace(solved[key], records=J, lot=lot))
+        key = (same, draws_per_round, rate, epsilon, delta)
+        if key not in _solved:
+            if len(_solved) >= 1000:
+                _solved.clear()
+            _solved[key] = _plan_node(config, base, J, rate, lot, epsilon, delta)
+        nodes.append(replace(_solved[key], records=J, lot=lot))
     return replace(base, nodes=tuple(nodes), notes=_notes(config))
 
 

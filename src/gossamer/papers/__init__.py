@@ -1,0 +1,1 @@
+"""The papers' tables as data: what is printed, where, and which run stands for each cell."""
