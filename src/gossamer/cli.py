@@ -124,6 +124,37 @@ def compare(
     _finish(found, as_json)
 
 
+@app.command()
+def reproduce(
+    table: Annotated[str | None, typer.Argument(help="PAPER/TABLE, for example dyn-d2p/table2.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="The tables there are.")] = False,
+    scale: Annotated[
+        str, typer.Option(help="small: about ten minutes on two cores; full: the paper's setting.")
+    ] = "small",
+    out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
+    jobs: Jobs = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """A paper's table: its number, ours in paper mode, ours in sound mode, claimed and proven ε of each."""
+    from gossamer.compare.reproduce import reproduce as run_table
+    from gossamer.compare.reproduce import tables
+
+    if listed:
+        known = tables()
+        if as_json:
+            _print_json(known)
+            return
+        width = max(map(len, known))
+        for name, title in known.items():
+            typer.echo(f"{name:<{width}}  {title}")
+        return
+    if table is None:
+        raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
+    found = run_table(table, scale=scale, out=out, jobs=jobs, data_dir=data_dir, quiet=as_json)
+    _finish(found, as_json)
+
+
 def _finish(found: dict[str, Any], as_json: bool) -> None:
     """The JSON object if asked for; exit 2 if a cell failed."""
     if as_json:
