@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from gossamer.accounting.ledger import LedgerBook
@@ -51,11 +52,10 @@ class Outline:
 
     @property
     def bytes_per_round(self) -> float:
-        """Model and push-sum weight, over every link of a round; the mean over the first period."""
+        """What a message holds, over every link of a round; the mean over the first period."""
         rounds = range(min(self.topology.period or 8, 64))
         links = float(np.mean([self.topology.out_degree(t).sum() for t in rounds]))
-        extra = 1 if self.algorithm.weights == "column" else 0
-        return 4.0 * (self.stack.dim + extra) * links
+        return 4.0 * floats_per_message(self.algorithm, self.stack.dim) * links
 
 
 def outline(config: RunConfig, *, data_dir: Path | None = None, module: nn.Module | None = None) -> Outline:
@@ -150,15 +150,34 @@ def build_algorithm(config: RunConfig) -> Algorithm:
     lr = config.algorithm.lr
     given = lr if isinstance(lr, LearningRate) else LearningRate(start=lr)
     schedule = Exponential(given.start, given.decay, config.rounds)
-    known = {name for name in rule.__dataclass_fields__ if name != "lr"}
+    fields = get_type_hints(rule, include_extras=True)
+    known = sorted(set(rule.__dataclass_fields__) - {"lr"})
     for key, value in config.algorithm.options.items():
         if key not in known:
-            allowed = ", ".join(["kind", "lr", *sorted(known)])
+            allowed = ", ".join(["kind", "lr", *known])
             raise UserError(
                 f"algorithm.{key} = {value!r} is not a key of {config.algorithm.kind}; it has {allowed}."
             )
+        try:
+            TypeAdapter(fields[key]).validate_python(value, strict=True)
+        except ValidationError as error:
+            must = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
+            raise UserError(f"algorithm.{key} = {value!r}: {must[0].lower()}{must[1:]}.") from None
     algorithm: Algorithm = rule(lr=schedule, **config.algorithm.options)
     return algorithm
+
+
+def floats_per_message(algorithm: Algorithm, dim: int) -> int:
+    """How many numbers a node sends over a link in a round: one step on tensors without content, counted."""
+    sent = 0
+
+    def count(*tensors: Tensor) -> Any:
+        nonlocal sent
+        sent += sum(tensor[0].numel() for tensor in tensors)
+        return tensors[0] if len(tensors) == 1 else tensors
+
+    algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 0)
+    return sent
 
 
 def per_sample_loss(classes: int | None) -> Any:

@@ -264,7 +264,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
 def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:
     """A recipe under another method: its clip and noise schedule go where the new method has its own.
 
-    The clip's size stays, so that methods compare at the same bound: C̄ of the one is C_0 of the other.
+    The clip's size stays, so that methods compare at the same bound: C̄ of the one is C_0 of the other. So does lr.
     """
     privacy = dict(_table("privacy", recipe.get("privacy", {})))
     privacy.pop("claim", None)
@@ -279,7 +279,10 @@ def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, An
     schedule = _table("privacy.noise.schedule", noise.get("schedule", {}))
     if schedule.get("kind") != preset["privacy"].get("noise", {}).get("schedule", {}).get("kind"):
         noise.pop("schedule", None)
-    return {**recipe, "privacy": {**privacy, "noise": noise}}
+    # The step size is every method's key; the others belong to the method the recipe was written for.
+    algorithm = _table("algorithm", recipe.get("algorithm", {}))
+    kept = {**preset["algorithm"], **({"lr": algorithm["lr"]} if "lr" in algorithm else {})}
+    return {**recipe, "algorithm": kept, "privacy": {**privacy, "noise": noise}}
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
