@@ -214,6 +214,10 @@ class RunConfig(Strict):
     rounds: Count
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: str = "cpu"
+    baseline: Literal["none", "non-private", "no-communication", "central"] = "none"
+    weighting: Literal["uniform", "size"] = Field(
+        default="uniform", description="whose mean is minimised: the nodes' means, or over all records"
+    )
     data: Data
     model: Open
     topology: Topology

@@ -45,8 +45,14 @@ class DiNNO:
         return self.steps
 
     def init(self, x0: Tensor) -> State:
-        moments = x0.new_zeros(x0.shape if self._keeps else (len(x0), 0))
-        return State(x0, x0.new_zeros(x0.shape), moments, moments, x0.new_zeros(len(x0), 1))
+        kept = x0.shape if self._keeps else (len(x0), 0)
+        return State(
+            x=x0,
+            y=x0.new_zeros(x0.shape),
+            first=x0.new_zeros(kept),
+            second=x0.new_zeros(kept),
+            taken=x0.new_zeros(len(x0), 1),
+        )
 
     def step(self, s: State, grad: Grad, mix: Mix, t: int) -> State:
         neighbours, degree = mix(s.x, s.x.new_ones(len(s.x), 1))
