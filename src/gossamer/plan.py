@@ -37,6 +37,7 @@ class NodePlan:
     allowance: int  # draws the budget pays for
     claim: Claim
     proven: Proven
+    weight: float = 1.0  # the node's share in the objective, 1 on average
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,16 @@ _NOT_PRICED = {
 }  # fmt: skip
 
 
-def plan_privacy(config: RunConfig, records: list[int], draws_per_round: int) -> PrivacyPlan:
-    """Resolve mode, budgets and schedules into numbers, one group of equal nodes at a time."""
+def plan_privacy(
+    config: RunConfig,
+    records: list[int],
+    draws_per_round: int,
+    rates: list[tuple[float, float]] | None = None,
+) -> PrivacyPlan:
+    """Resolve mode, budgets and schedules into numbers, one group of equal nodes at a time.
+
+    `rates` are (q_i, L_i) where they are not those of the configuration.
+    """
     draws = config.rounds * draws_per_round
     mechanism, shape, enforced = _shape(config, draws)
     claimer = _claimer(config, shape)
@@ -124,7 +133,7 @@ def plan_privacy(config: RunConfig, records: list[int], draws_per_round: int) ->
         claimer=claimer,
     )
     _refuse_unprovable(config, mechanism, enforced)
-    rates = _rates(config, records)
+    rates = rates or rates_of(config, records)
     epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
     same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
@@ -134,7 +143,8 @@ def plan_privacy(config: RunConfig, records: list[int], draws_per_round: int) ->
             if len(_solved) >= 1000:
                 _solved.clear()
             _solved[key] = _plan_node(config, base, J, rate, lot, epsilon, delta)
-        nodes.append(replace(_solved[key], records=J, lot=lot))
+        weight = J * len(records) / sum(records) if config.weighting == "size" else 1.0
+        nodes.append(replace(_solved[key], records=J, lot=lot, weight=weight))
     return replace(base, nodes=tuple(nodes), notes=_notes(config))
 
 
@@ -304,7 +314,7 @@ def _events(base: PrivacyPlan, factor: float, rate: float, draws: int) -> list[E
     ]
 
 
-def _rates(config: RunConfig, records: list[int]) -> list[tuple[float, float]]:
+def rates_of(config: RunConfig, records: list[int]) -> list[tuple[float, float]]:
     """(q_i, L_i) from the declared J_i."""
     sampling = config.privacy.sampling
     pairs = []

@@ -36,7 +36,7 @@ class Cell:
         """The cell's folder, from its configuration alone: what people recognise it by, and a digest of all of it."""
         config = self.config
         digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:10]
-        epsilon, baseline = config.privacy.epsilon, self.settings.get("baseline", "none")
+        epsilon, baseline = config.privacy.epsilon, config.baseline
         parts = [
             config.name,
             config.algorithm.kind,

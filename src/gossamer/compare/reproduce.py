@@ -36,7 +36,7 @@ def reproduce(
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Run what is missing, write table.csv and table.md, and return what `--json` prints."""
-    chosen: Scale | None = next((s for s in ("small", "full") if s == scale), None)  # type: ignore[misc]
+    chosen: Scale | None = next((s for s in ("small", "full") if s == scale), None)
     if chosen is None:
         raise UserError(f"--scale {scale} is not known; it can be small or full.")
     definition = read(name)
@@ -45,7 +45,9 @@ def reproduce(
     rows = [
         Row(f"{cell.label}, {mode} mode", {}, None, runs) for cell in kept for mode, runs in cell.runs.items()
     ]
-    folder = out or Path("runs") / f"reproduce-{Path(name).with_suffix('').as_posix().replace('/', '-')}-{scale}"
+    folder = (
+        out or Path("runs") / f"reproduce-{Path(name).with_suffix('').as_posix().replace('/', '-')}-{scale}"
+    )
     session = run_rows(rows, folder, jobs=jobs, data_dir=data_dir, quiet=quiet)
     summaries = dict(zip((row.recipe for row in rows), map(summarise, session.results), strict=True))
     figures = [
@@ -132,7 +134,12 @@ def _caption(definition: Definition, figures: Sequence[dict[str, Any]], cuts: Se
 def _flat(figure: dict[str, Any]) -> dict[str, Any]:
     """One CSV line."""
     paper = figure["paper"]
-    flat = {**figure["labels"], "paper": paper["printed"], "paper_mean": paper["mean"], "paper_std": paper["std"]}
+    flat = {
+        **figure["labels"],
+        "paper": paper["printed"],
+        "paper_mean": paper["mean"],
+        "paper_std": paper["std"],
+    }
     for mode in MODES:
         row = figure[mode] or {}
         flat |= {f"{mode}_{key}": row.get(key) for key in _SHOWN}

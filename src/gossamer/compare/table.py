@@ -26,7 +26,9 @@ class Table:
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Every figure in full precision; empty where there is none."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer = csv.DictWriter(
+        text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
