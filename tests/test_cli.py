@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import gossamer
@@ -18,6 +19,7 @@ from gossamer.cli import main
 from gossamer.errors import UserError
 
 SHORT = ["--set", "rounds=8", "--set", "evaluation.every=4"]
+DINNO = ["--set", "algorithm.kind=dp-dinno", "--set", "topology.kind=ring"]
 
 
 @pytest.fixture
@@ -92,6 +94,19 @@ def test_ledger_alone_gives_the_same_epsilon_and_shows_tampering(command, tmp_pa
     assert command("plan", "--ledger", "r")[0] == 0
 
 
+def test_every_inner_step_of_dinno_is_in_the_ledger(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    inner = ["--set", "algorithm.steps=3", "--set", "algorithm.persistent=true"]
+    code, out, _ = command("run", "--json", *SHORT, *DINNO, *inner, "--out", "r")
+    assert code == 0
+    result = json.loads(out.splitlines()[-1])
+    assert 0 < result["epsilon_proven"] <= 8.0
+    assert json.loads((tmp_path / "r" / "certificate.json").read_text())["draws"] == [24] * 8
+    assert result["bytes_sent"] == 8 * 16 * 4 * (650 + 1)
+    assert {k: tuple(v.shape) for k, v in load_file(tmp_path / "r" / "checkpoints" / "round-000008.safetensors").items()} == {
+        "x": (8, 650), "y": (8, 650), "first": (8, 650), "second": (8, 650), "taken": (8, 1), "gradient.draws": (),
+    }  # fmt: skip
+
+
 def test_seeded_noise_is_stamped_and_repeats(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     runs = [
         json.loads(
@@ -150,6 +165,11 @@ OWN = [
         (["run", "--set", "nodes=5000"], ["5000"]),
         (["run", "--set", "algorithm.kind=dp-dsgd", "--set", "topology.kind=digraph"], ["digraph", "doubly", "ring"]),
         (["run", "--set", "algorithm.momentum=0.9"], ["algorithm.momentum", "lr"]),
+        (["run", *DINNO, "--set", "algorithm.steps=0"], ["algorithm.steps = 0", "greater than or equal to 1"]),
+        (["run", *DINNO, "--set", "algorithm.rho=-1"], ["algorithm.rho = -1", "greater than 0"]),
+        (["run", *DINNO, "--set", "algorithm.optimiser=sgd"], ["algorithm.optimiser = 'sgd'", "adam", "plain"]),
+        (["run", *DINNO, "--set", "algorithm.persistent=often"], ["algorithm.persistent = 'often'", "boolean"]),
+        (["run", "--set", "algorithm.kind=dp-dinno"], ["one-peer-exponential", "undirected", "ring"]),
         (["run", "--set", "privacy.sampling.lot=1000"], ["privacy.sampling.lot", "1000", "180"]),
         (["run", "--set", "privacy.clip.kind=none"], ["privacy.clip.kind", "none", "constant"]),
         (["run", "no/such"], ["no/such", "quickstart"]),

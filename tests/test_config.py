@@ -77,8 +77,24 @@ def test_another_method_brings_its_own_parts_at_the_same_clip() -> None:
         {"algorithm.kind": "dyn-d2p"},
     )
     assert back.privacy.clip.start == pytest.approx(2.0 * 3.0**0.5)
+    assert resolve(recipe, {"algorithm.kind": "const-d2p"}).algorithm.lr == 0.1
     explicit = resolve(recipe, {"algorithm.kind": "const-d2p", "privacy.clip.bound": 9.0}).privacy
     assert explicit.clip.bound == 9.0
+
+
+def test_another_method_keeps_the_step_size_and_nothing_else_of_the_old_ones_keys() -> None:
+    recipe = with_(algorithm={"kind": "dp-dinno", "lr": {"start": 0.7, "decay": 0.1}, "rho": 0.4})
+    other = resolve(recipe, {"algorithm.kind": "dp-dsgt"}).algorithm
+    assert (other.lr.start, other.options) == (0.7, {})
+    assert resolve(recipe, {"algorithm.kind": "dp-dsgt", "algorithm.lr": 0.2}).algorithm.lr == 0.2
+
+
+def test_the_papers_neighbourhood_contains_the_node_itself() -> None:
+    assert resolve(BASE, {"algorithm.kind": "dp-dinno"}).algorithm.options == {}
+    paper = resolve(BASE, {"algorithm.kind": "dp-dinno", "mode": "paper"}).algorithm
+    assert paper.options == {"include_self": True}
+    off = {"algorithm.kind": "dp-dinno", "mode": "paper", "algorithm.include_self": False}
+    assert resolve(BASE, off).algorithm.options == {"include_self": False}
 
 
 def test_rate_takes_back_lot() -> None:

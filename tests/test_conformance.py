@@ -15,9 +15,11 @@ import torch
 
 from gossamer.algorithms import registry
 from gossamer.algorithms.base import Exponential
+from gossamer.algorithms.dinno import DiNNO
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.algorithms.push_sum import PushSum
+from gossamer.build import floats_per_message
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.build import build as build_topology
@@ -84,6 +86,52 @@ def dsgt_by_node(
     return x
 
 
+def dinno_by_node(
+    A: np.ndarray,
+    a: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    lr: float,
+    rounds: int,
+    *,
+    rho: float = 0.3,
+    steps: int = 3,
+    include_self: bool = False,
+    optimiser: str = "plain",
+    persistent: bool = False,
+) -> np.ndarray:
+    """dp-consensus Algorithm 3, lines 6–16, with descent in line 15; torch's own Adam where Adam is asked for."""
+    n = len(x)
+    thetas = [torch.from_numpy(row.copy()) for row in x]
+    duals = [torch.zeros(x.shape[1], dtype=torch.float64) for _ in range(n)]
+    points = [torch.nn.Parameter(theta.clone()) for theta in thetas]
+
+    def make(point: torch.nn.Parameter) -> torch.optim.Optimizer:
+        return (torch.optim.Adam if optimiser == "adam" else torch.optim.SGD)([point], lr=lr)
+
+    optimisers = [make(point) for point in points]
+    for _ in range(rounds):
+        new = []
+        for i in range(n):
+            neighbours = [j for j in range(n) if A[i, j] > 0] + ([i] if include_self else [])
+            duals[i] = duals[i] + rho * sum((thetas[i] - thetas[j] for j in neighbours), torch.zeros(()))
+            points[i].data.copy_(thetas[i])
+            if not persistent:
+                optimisers[i] = make(points[i])
+            for _ in range(steps):
+                optimisers[i].zero_grad()
+                psi = points[i]
+                pull = sum(
+                    ((psi - (thetas[i] + thetas[j]) / 2).square().sum() for j in neighbours), torch.zeros(())
+                )
+                loss = a[i] / 2 * (psi - torch.from_numpy(b[i])).square().sum() + psi @ duals[i] + rho * pull
+                loss.backward()
+                optimisers[i].step()
+            new.append(points[i].detach().clone())
+        thetas = new
+    return torch.stack(thetas).numpy()
+
+
 def optimum(W: np.ndarray, a: np.ndarray, b: np.ndarray, lr: float) -> np.ndarray:
     """Tracking methods have no bias: every node ends at the minimum of the sum."""
     return np.tile((a[:, None] * b).sum(0) / a.sum(), (len(a), 1))
@@ -126,6 +174,13 @@ CASES = {
         # The tracker starts at 0, so the first round does not move.
         single_node=lambda a, b, x, lr, rounds: descent(a, b, x, lr, rounds - 1),
         golden=(-0.058380, 0.018144, -0.074832),
+    ),
+    "dinno": Case(
+        make=lambda lr: DiNNO(lr=Exponential(lr), rho=0.3, steps=3, optimiser="plain"),
+        by_node=dinno_by_node,
+        fixed_point=optimum,
+        single_node=lambda a, b, x, lr, rounds: descent(a, b, x, lr, 3 * rounds),
+        golden=(-0.178047, -0.251183, 0.250891),
     ),
 }
 every_algorithm = pytest.mark.parametrize("name", CASES)
@@ -256,6 +311,77 @@ def test_tracking_reaches_the_optimum_where_plain_descent_stops_short() -> None:
     }
     assert np.abs(reached[DSGT] - best).max() < 1e-4
     assert np.abs(reached[DSGD] - best).max() > 1e-2
+
+
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_dual_descent_reaches_the_optimum_where_plain_descent_stops_short(
+    include_self: bool, steps: int
+) -> None:
+    a, b, x0 = problem(6, seed=3)
+    topo = build_topology("ring", nodes=6, weights="adjacency", seed=0)
+    algorithm = DiNNO(lr=Exponential(0.1), rho=0.3, steps=steps, optimiser="plain", include_self=include_self)
+    state = train(algorithm, topo, a, b, x0, 1500)
+    assert np.abs(state.x.numpy() - optimum(np.eye(6), a, b, 0.0)).max() < 1e-4
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_inner_adam_is_torchs_adam(persistent: bool, include_self: bool, steps: int) -> None:
+    a, b, x0 = problem(7, seed=5)
+    topo = build_topology("erdos-renyi", nodes=7, weights="adjacency", seed=2, p=0.4)
+    fields = {"rho": 0.3, "steps": steps, "persistent": persistent, "include_self": include_self}
+    algorithm = DiNNO(lr=Exponential(0.05), optimiser="adam", **fields)
+    state = train(algorithm, topo, a, b, x0, 12)
+    expected = dinno_by_node(topo.weights(0).toarray(), a, b, x0, 0.05, 12, optimiser="adam", **fields)
+    np.testing.assert_allclose(state.x.numpy(), expected, rtol=1e-4, atol=1e-5)
+    assert state.first.shape == (7, D if persistent else 0)  # only what has to outlive a round
+    assert bool((state.taken == (12 * steps if persistent else 0)).all())
+
+
+@pytest.mark.parametrize("optimiser", ["plain", "adam"])
+def test_duals_sum_to_zero_on_undirected_graphs_also_when_links_drop(optimiser: Any) -> None:
+    a, b, x0 = problem(8, seed=4)
+    topo = build_topology("erdos-renyi", nodes=8, weights="adjacency", seed=0, p=0.5, dropout=0.3)
+    algorithm = DiNNO(lr=Exponential(0.05), rho=0.3, optimiser=optimiser)
+    sums, sizes = [], []
+
+    def look(t: int, s: Any) -> None:
+        sums.append(float(s.y.double().sum(0).abs().max()))
+        sizes.append(float(s.y.abs().max()))
+
+    start = algorithm.init(torch.from_numpy(x0).float())
+    run(algorithm, start, Quadratic(a, b), SimulatedExchange(topo), rounds=60, after_round=look)
+    assert max(sums) < 1e-4
+    assert min(sizes) > 0.1  # not because they are all zero
+
+
+def test_every_inner_step_is_one_draw() -> None:
+    a, b, x0 = problem(4)
+    for name, case in CASES.items():
+        algorithm = case.make(0.1)
+        calls = 0
+
+        def grad(points: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            return Quadratic(a, b)(points)
+
+        topo = topology(algorithm, 4)
+        run(algorithm, algorithm.init(torch.from_numpy(x0).float()), grad, SimulatedExchange(topo), rounds=5)
+        assert calls == 5 * algorithm.draws, name
+
+
+@every_algorithm
+def test_messages_are_as_long_as_planned(name: str) -> None:
+    a, b, x0 = problem(8)
+    algorithm = CASES[name].make(0.1)
+    topo = topology(algorithm, 8)
+    exchange = SimulatedExchange(topo)
+    run(algorithm, algorithm.init(torch.from_numpy(x0).float()), Quadratic(a, b), exchange, rounds=6)
+    links = sum(int(topo.out_degree(t).sum()) for t in range(6))
+    assert exchange.bytes_sent == 4 * floats_per_message(algorithm, D) * links
 
 
 def test_trackers_average_the_gradients_at_every_step() -> None:

@@ -51,6 +51,16 @@ def test_general_form_is_refused_outside_the_range_of_its_formula() -> None:
         plan("dyn-d2p/fashion-mnist", mode="paper", algorithm__kind="general-d2p", privacy={"epsilon": 1.0})
 
 
+def test_every_inner_step_of_dinno_is_priced() -> None:
+    dinno = {"algorithm__kind": "dp-dinno", "topology__kind": "ring", "rounds": 12}
+    once, thrice = plan(**dinno), plan(**dinno, algorithm__steps=3)
+    assert (once.draws, thrice.draws) == (12, 36)
+    assert thrice.nodes[0].factor > 1.3 * once.nodes[0].factor
+    assert thrice.nodes[0].factor == pytest.approx(
+        plan(algorithm__kind="dp-dsgd", topology__kind="ring", rounds=36).nodes[0].factor
+    )
+
+
 def test_what_has_no_proof_has_no_figure() -> None:
     ada = plan("adad2p/mnist", mode="paper").figures()
     assert ada["epsilon_claimed"] == pytest.approx(1.0)

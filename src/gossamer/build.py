@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.algorithms import registry
 from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.baselines import Pool, effective, pool
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
 from gossamer.data.dataset import Dataset
@@ -23,13 +25,20 @@ from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.build import build as build_model
 from gossamer.models.check import check_no_mixing
-from gossamer.plan import PrivacyPlan, clip_schedule, plan_privacy
+from gossamer.plan import PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.presets import PRESETS
 from gossamer.private.arithmetic import Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
-from gossamer.private.sampling import FixedSizeSampler, FullSampler, PoissonSampler, Sampler
+from gossamer.private.sampling import (
+    FixedSizeSampler,
+    FullSampler,
+    PoissonSampler,
+    Sampler,
+    UnevenPoissonSampler,
+)
 from gossamer.topology.build import build as build_topology
+from gossamer.topology.build import isolated
 
 if TYPE_CHECKING:
     from gossamer.topology.schedule import Topology
@@ -41,7 +50,8 @@ OWN_DATA = ("csv", "parquet", "npz")
 class Outline:
     """What is known of a run without reading a record: enough for `plan`."""
 
-    config: RunConfig
+    config: RunConfig  # what runs
+    asked: RunConfig  # what was asked for; a baseline runs something else
     algorithm: Algorithm
     topology: Topology
     module: nn.Module
@@ -49,28 +59,29 @@ class Outline:
     plan: PrivacyPlan
     classes: int | None
     dataset: Dataset | None  # loaded only where the outline needs it
+    pool: Pool | None  # of the central baseline
 
     @property
     def bytes_per_round(self) -> float:
-        """Model and push-sum weight, over every link of a round; the mean over the first period."""
+        """What a message holds, over every link of a round; the mean over the first period."""
         rounds = range(min(self.topology.period or 8, 64))
         links = float(np.mean([self.topology.out_degree(t).sum() for t in rounds]))
-        extra = 1 if self.algorithm.weights == "column" else 0
-        return 4.0 * (self.stack.dim + extra) * links
+        return 4.0 * floats_per_message(self.algorithm, self.stack.dim) * links
 
 
-def outline(config: RunConfig, *, data_dir: Path | None = None, module: nn.Module | None = None) -> Outline:
+def outline(
+    config: RunConfig,
+    *,
+    data_dir: Path | None = None,
+    module: nn.Module | None = None,
+    dataset: Dataset | None = None,
+) -> Outline:
+    """`dataset`: the configuration's data where they are loaded already."""
+    asked, config = config, effective(config)
     algorithm = build_algorithm(config)
-    topology = build_topology(
-        config.topology.kind,
-        nodes=config.nodes,
-        weights=algorithm.weights,
-        seed=config.seed,
-        dropout=config.topology.dropout,
-        mixing=config.topology.mixing,
-        **config.topology.options,
-    )
-    dataset, shape, classes, records = _data_facts(config, data_dir)
+    topology = _topology(config, algorithm.weights)
+    dataset, shape, classes, sizes = _data_facts(asked, data_dir, dataset)
+    records = declared(config, sizes)
     if module is None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -78,8 +89,14 @@ def outline(config: RunConfig, *, data_dir: Path | None = None, module: nn.Modul
                 config.model.kind, input_shape=shape, outputs=classes or 1, **config.model.options
             )
     check_no_mixing(module)
-    plan = plan_privacy(config, records, algorithm.draws)
-    return Outline(config, algorithm, topology, module, ParameterStack(module), plan, classes, dataset)
+    rates, pooled = rates_of(config, records), None
+    if config.baseline == "central":
+        pooled = pool(config, records, rates)
+        records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
+    plan = plan_privacy(config, records, algorithm.draws, rates)
+    return Outline(
+        config, asked, algorithm, topology, module, ParameterStack(module), plan, classes, dataset, pooled
+    )
 
 
 @dataclass(frozen=True)
@@ -109,6 +126,7 @@ class Parts:
             book=book,
             nodes=range(o.config.nodes),
             lots=[node.lot for node in nodes],
+            divisors=[node.lot / node.weight for node in nodes],
             allowance=[node.allowance for node in nodes],
             adjacency=o.plan.adjacency,
             arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
@@ -119,14 +137,19 @@ class Parts:
 def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
     config = o.config
     dataset = o.dataset or _load(config, data_dir)
-    pieces = _partition(config, dataset)
-    sampler = _sampler(o.plan, config, [len(piece) for piece in pieces])
+    pieces = _partition(o.asked, dataset)
     rows = np.concatenate(pieces)
+    sizes = [len(piece) for piece in pieces]
+    if o.pool is not None and o.plan.sampling == "poisson":
+        sampler: Sampler = UnevenPoissonSampler(np.repeat(o.pool.rates, sizes).tolist())
+    else:
+        sizes = [len(rows)] if o.pool is not None else sizes
+        sampler = _sampler(o.plan, config, sizes)
     device = torch.device(config.device)
     records = Records(
         torch.from_numpy(dataset.x_train[rows]).to(device),
         torch.from_numpy(dataset.y_train[rows]).to(device),
-        [len(piece) for piece in pieces],
+        [len(rows)] if o.pool is not None else sizes,
     )
     noise = Noise(
         o.plan.mechanism,
@@ -152,15 +175,34 @@ def build_algorithm(config: RunConfig) -> Algorithm:
     lr = config.algorithm.lr
     given = lr if isinstance(lr, LearningRate) else LearningRate(start=lr)
     schedule = Exponential(given.start, given.decay, config.rounds)
-    known = {name for name in rule.__dataclass_fields__ if name != "lr"}
+    fields = get_type_hints(rule, include_extras=True)
+    known = sorted(set(rule.__dataclass_fields__) - {"lr"})
     for key, value in config.algorithm.options.items():
         if key not in known:
-            allowed = ", ".join(["kind", "lr", *sorted(known)])
+            allowed = ", ".join(["kind", "lr", *known])
             raise UserError(
                 f"algorithm.{key} = {value!r} is not a key of {config.algorithm.kind}; it has {allowed}."
             )
+        try:
+            TypeAdapter(fields[key]).validate_python(value, strict=True)
+        except ValidationError as error:
+            must = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
+            raise UserError(f"algorithm.{key} = {value!r}: {must[0].lower()}{must[1:]}.") from None
     algorithm: Algorithm = rule(lr=schedule, **config.algorithm.options)
     return algorithm
+
+
+def floats_per_message(algorithm: Algorithm, dim: int) -> int:
+    """How many numbers a node sends over a link in a round: one step on tensors without content, counted."""
+    sent = 0
+
+    def count(*tensors: Tensor) -> Any:
+        nonlocal sent
+        sent += sum(tensor[0].numel() for tensor in tensors)
+        return tensors[0] if len(tensors) == 1 else tensors
+
+    algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 0)
+    return sent
 
 
 def per_sample_loss(classes: int | None) -> Any:
@@ -170,26 +212,26 @@ def per_sample_loss(classes: int | None) -> Any:
 
 
 def _data_facts(
-    config: RunConfig, data_dir: Path | None
+    config: RunConfig, data_dir: Path | None, dataset: Dataset | None
 ) -> tuple[Dataset | None, tuple[int, ...], int | None, list[int]]:
-    """(data set if it had to be loaded, feature shape, classes, declared J_i)."""
+    """(data set if it had to be loaded, feature shape, classes, records of each node)."""
     info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
     split = config.data.partition
     if info is not None and info.rows and info.shape and split == type(split)() and not config.data.options:
         rows, nodes = info.rows[0], config.nodes
         if rows >= nodes:  # the even split follows from the row count alone
             sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
-            return None, info.shape, info.classes, declared(config, sizes)
-    dataset = _load(config, data_dir)
+            return dataset, info.shape, info.classes, sizes
+    dataset = dataset or _load(config, data_dir)
     sizes = [len(piece) for piece in _partition(config, dataset)]
-    return dataset, dataset.x_train.shape[1:], dataset.classes, declared(config, sizes)
+    return dataset, dataset.x_train.shape[1:], dataset.classes, sizes
 
 
 def declared(config: RunConfig, sizes: list[int]) -> list[int]:
     """J_i as declared. Of a public data set the sizes are public; of the user's own they must be declared."""
     value = config.data.records
     if value is not None:
-        return value if isinstance(value, list) else [value] * config.nodes
+        return value if isinstance(value, list) else [value] * len(sizes)
     if (
         config.data.kind in OWN_DATA
         and config.mode == "sound"
@@ -202,6 +244,20 @@ def declared(config: RunConfig, sizes: list[int]) -> list[int]:
             f"set a public number, rounded as you like, for example data.records = {example}."
         )
     return sizes
+
+
+def _topology(config: RunConfig, weights: Any) -> Topology:
+    if config.baseline == "no-communication":
+        return isolated(config.nodes, weights)
+    return build_topology(
+        config.topology.kind,
+        nodes=config.nodes,
+        weights=weights,
+        seed=config.seed,
+        dropout=config.topology.dropout,
+        mixing=config.topology.mixing,
+        **config.topology.options,
+    )
 
 
 def _load(config: RunConfig, data_dir: Path | None) -> Dataset:

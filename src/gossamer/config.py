@@ -215,6 +215,10 @@ class RunConfig(Strict):
     rounds: Count
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: str = "cpu"
+    baseline: Literal["none", "non-private", "no-communication", "central"] = "none"
+    weighting: Literal["uniform", "size"] = Field(
+        default="uniform", description="whose mean is minimised: the nodes' means, or over all records"
+    )
     data: Data
     model: Open
     topology: Topology
@@ -265,7 +269,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
 def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:
     """A recipe under another method: its clip and noise schedule go where the new method has its own.
 
-    The clip's size stays: a constant C̄ and a decaying C_k compare at the same geometric mean, C̄ = C_0 ρ^(−½).
+    The clip's size stays: a constant C̄ and a decaying C_k compare at the same geometric mean, C̄ = C_0 ρ^(−½). lr stays too.
     """
     privacy = dict(_table("privacy", recipe.get("privacy", {})))
     privacy.pop("claim", None)
@@ -280,7 +284,10 @@ def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, An
     schedule = _table("privacy.noise.schedule", noise.get("schedule", {}))
     if schedule.get("kind") != preset["privacy"].get("noise", {}).get("schedule", {}).get("kind"):
         noise.pop("schedule", None)
-    return {**recipe, "privacy": {**privacy, "noise": noise}}
+    # The step size is every method's key; the others belong to the method the recipe was written for.
+    algorithm = _table("algorithm", recipe.get("algorithm", {}))
+    kept = {**preset["algorithm"], **({"lr": algorithm["lr"]} if "lr" in algorithm else {})}
+    return {**recipe, "algorithm": kept, "privacy": {**privacy, "noise": noise}}
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

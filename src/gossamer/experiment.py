@@ -44,7 +44,7 @@ def execute(
     """Train on the simulator. The parts stand before anything is written."""
     o, config = parts.outline, parts.outline.config
     directory = RunDirectory.create(out, config.name)
-    directory.write_config(config.model_dump())
+    directory.write_config(o.asked.model_dump())
     directory.write_json("topology.json", o.topology.to_json())
     directory.write_json("manifest.json", _manifest(parts))
     directory.write_text("epsilon.svg", epsilon_plot(o.plan, config.rounds))
@@ -118,6 +118,7 @@ def _train(
         "seconds": time.perf_counter() - start,
         "run_dir": str(directory.path),
         "mode": config.mode,
+        "baseline": config.baseline,
         "noise_source": config.privacy.noise.source,
     }
     return Outcome(result, certificate, directory.path, o.algorithm.model(state))
@@ -152,12 +153,14 @@ def certify(
         "observer": OBSERVER,
         "mode": config.mode,
         "method": config.algorithm.kind,
+        "baseline": config.baseline,
+        "weighting": config.weighting,
         "noise_source": config.privacy.noise.source,
         "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
         "notes": [*o.plan.notes, *([] if public_test else [f"The hold-out is {NOT_PUBLIC}."])],
         "not_covered": [*NOT_COVERED, ARITHMETIC[config.privacy.noise.arithmetic]],
         "public_constants": [
-            {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot}
+            {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
             for i, node in enumerate(o.plan.nodes)
         ],
         "draws": [node.draws for node in nodes],

@@ -37,6 +37,7 @@ class NodePlan:
     allowance: int  # draws the budget pays for
     claim: Claim
     proven: Proven
+    weight: float = 1.0  # the node's share in the objective, 1 on average
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,24 @@ class PrivacyPlan:
         return self.claimer(node.factor, node.rate, node.delta, draws).epsilon if draws else 0.0
 
 
-def plan_privacy(config: RunConfig, records: list[int], draws_per_round: int) -> PrivacyPlan:
-    """Resolve mode, budgets and schedules into numbers, one group of equal nodes at a time."""
+# What calibration found for a node, kept while the process lives: nodes, seeds and graphs of a comparison share it.
+_solved: dict[tuple[Any, ...], NodePlan] = {}
+# The parts of a configuration that no accountant looks at.
+_NOT_PRICED = {
+    "name", "seed", "device", "data", "model", "topology", "algorithm", "evaluation", "checkpoints",
+}  # fmt: skip
+
+
+def plan_privacy(
+    config: RunConfig,
+    records: list[int],
+    draws_per_round: int,
+    rates: list[tuple[float, float]] | None = None,
+) -> PrivacyPlan:
+    """Resolve mode, budgets and schedules into numbers, one group of equal nodes at a time.
+
+    `rates` are (q_i, L_i) where they are not those of the configuration.
+    """
     draws = config.rounds * draws_per_round
     mechanism, shape, enforced = _shape(config, draws)
     claimer = _claimer(config, shape)
@@ -116,15 +133,18 @@ def plan_privacy(config: RunConfig, records: list[int], draws_per_round: int) ->
         claimer=claimer,
     )
     _refuse_unprovable(config, mechanism, enforced)
-    rates = _rates(config, records)
+    rates = rates or rates_of(config, records)
     epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
-    solved: dict[tuple[Any, ...], NodePlan] = {}
+    same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
     for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        key = (rate, epsilon, delta)
-        if key not in solved:
-            solved[key] = _plan_node(config, base, J, rate, lot, epsilon, delta)
-        nodes.append(replace(solved[key], records=J, lot=lot))
+        key = (same, draws_per_round, rate, epsilon, delta)
+        if key not in _solved:
+            if len(_solved) >= 1000:
+                _solved.clear()
+            _solved[key] = _plan_node(config, base, J, rate, lot, epsilon, delta)
+        weight = J * len(records) / sum(records) if config.weighting == "size" else 1.0
+        nodes.append(replace(_solved[key], records=J, lot=lot, weight=weight))
     return replace(base, nodes=tuple(nodes), notes=_notes(config))
 
 
@@ -298,7 +318,7 @@ def _events(base: PrivacyPlan, factor: float, rate: float, draws: int) -> list[E
     ]
 
 
-def _rates(config: RunConfig, records: list[int]) -> list[tuple[float, float]]:
+def rates_of(config: RunConfig, records: list[int]) -> list[tuple[float, float]]:
     """(q_i, L_i) from the declared J_i."""
     sampling = config.privacy.sampling
     pairs = []

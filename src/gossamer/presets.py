@@ -1,7 +1,8 @@
 """The named methods: each is an algorithm with its clip, noise and sampling parts, as data.
 
-A preset only fills in what the user leaves out. `sound` holds what differs where we prove the ε we print, `paper`
-what differs where we follow the paper; nothing below the configuration knows which of the two it runs.
+A preset only fills in what the user leaves out. `sound` holds the privacy keys that differ where we prove the ε we
+print, `paper` those that differ where we follow the paper, `options` the algorithm's own keys by mode; nothing below
+the configuration knows which of the two it runs.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ def _push_sum(
     return {"rule": "push-sum", "privacy": privacy, "sound": sound or {}, "paper": paper or {}}
 
 
-def _consensus(rule: str) -> dict[str, Any]:
+def _consensus(rule: str, *, paper_options: dict[str, Any] | None = None) -> dict[str, Any]:
     """dp-consensus: Poisson lots, constant clip; claimed by Rényi accounting under a relation that is not its own."""
+    options = {"paper": paper_options or {}}
     privacy = {
         "clip": {"kind": "constant", "bound": 1.0},
         "noise": {"schedule": _EVEN},
         "sampling": {"kind": "poisson", "lot": 256},
         "claim": "rdp",
     }
-    return {"rule": rule, "privacy": privacy, "paper": {"adjacency": "replace-one"}}
+    return {"rule": rule, "options": options, "privacy": privacy, "paper": {"adjacency": "replace-one"}}
 
 
 def _dyn(clip: dict[str, Any], schedule: dict[str, Any]) -> dict[str, Any]:
@@ -85,10 +87,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     ),
     "dp-dsgd": _consensus("dsgd"),
     "dp-dsgt": _consensus("dsgt"),
+    "dp-dinno": _consensus("dinno", paper_options={"include_self": True}),  # the paper's N_i contains i
 }
 
 
 def expand_preset(kind: str, mode: str) -> dict[str, Any]:
     """The configuration a method brings along, before the user's keys are laid over it."""
     preset = PRESETS[kind]
-    return {"algorithm": {"kind": kind}, "privacy": {**preset["privacy"], **preset.get(mode, {})}}
+    options = preset.get("options", {}).get(mode, {})
+    return {"algorithm": {"kind": kind, **options}, "privacy": {**preset["privacy"], **preset.get(mode, {})}}

@@ -64,6 +64,18 @@ def test_mean_of_clipped_vectors_over_the_public_lot() -> None:
     np.testing.assert_allclose(grad(torch.zeros(3, D)).numpy(), expected, rtol=1e-5, atol=1e-7)
 
 
+def test_weighted_divisors_scale_the_mean_and_leave_the_quantile_alone() -> None:
+    x = torch.randn(2, 50, D, generator=torch.Generator().manual_seed(0))
+    results = []
+    for divisors in (None, [25.0, 100.0]):
+        clip = QuantileClip(torch.ones(2), 0.5, 0.2, torch.full((2,), 2.0))
+        grad, _ = make(x, clip=clip, z=1.0, divisors=divisors)
+        results.append((grad(torch.zeros(2, D)), clip.bounds.clone()))
+    (plain, bounds), (weighted, same) = results
+    np.testing.assert_allclose(weighted, plain * torch.tensor([[2.0], [0.5]]), rtol=1e-6)
+    np.testing.assert_array_equal(bounds, same)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.integers(1, 6),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+
+from pydantic import Field
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,6 +20,10 @@ Grad = Callable[
 ]  # private gradient of every hosted node at its own point: (m, d) → (m, d)
 Mix = Callable[..., Any]  # one exchange with the neighbours; as many tensors back as went in
 Schedule = Callable[[int], float]  # round → value
+
+# What a field may hold; whoever builds an algorithm from a configuration checks the user's values against these.
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,9 @@ class Algorithm(Protocol):
     """One file each. `State` is a NamedTuple of tensors, so that checkpoints and processes can carry it."""
 
     weights: ClassVar[str]  # what mixing it needs: "column", "doubly" or "adjacency"
-    draws: ClassVar[int]  # how often a round calls grad
+
+    @property
+    def draws(self) -> int: ...  # how often a round calls grad
 
     def init(self, x0: Tensor) -> Any: ...
 

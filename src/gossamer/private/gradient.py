@@ -75,8 +75,9 @@ class Diagnostics(NamedTuple):
 class PrivateGradient:
     """grad(points): the private mean vector of every hosted node at its own point, (m, d) → (m, d).
 
-    `lots` are the public divisors L_i, `allowance` the number of draws each node's budget pays for; a node that has
-    used it up returns zeros and writes no event.
+    `lots` are the public expected lot sizes L_i, `divisors` what the sums are divided by (L_i, unless nodes weigh
+    differently); `allowance` is the number of draws each node's budget pays for; a node that has used it up returns
+    zeros and writes no event.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class PrivateGradient:
         allowance: Sequence[int],
         adjacency: str,
         arithmetic: Arithmetic | None = None,
+        divisors: Sequence[float] | None = None,
         diagnostics: bool = False,
     ):
         self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
@@ -101,6 +103,7 @@ class PrivateGradient:
         self._arithmetic = arithmetic or Floating()
         self.nodes, self._rates, self._adjacency = list(nodes), list(sampler.rates), adjacency
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
+        self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         self._whole: tuple[Lot, Tensor, Tensor] | None = None
         self._diagnose = diagnostics
@@ -132,7 +135,7 @@ class PrivateGradient:
             self._arithmetic.add(self._stream, self.nodes, k, sums, scale, bound)
         if self._diagnose:
             self.last_diagnostics = _diagnose(norms, mask, step.weigh, unit)
-        return sums.div_(self._lots.to(sums)[:, None])
+        return sums.div_(self._divisors.to(sums)[:, None])
 
     def _lot(self, k: int) -> tuple[Lot, Tensor, Tensor]:
         if self._whole is not None:

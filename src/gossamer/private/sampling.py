@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -53,6 +54,30 @@ class PoissonSampler:
         heads = coins <= highest[:, None]
         heads &= np.arange(max(sizes)) < np.asarray(sizes)[:, None]
         return _pad(heads.nonzero(), len(sizes))
+
+
+@dataclass(frozen=True)
+class UnevenPoissonSampler:
+    """One node, every record by an independent coin of its own probability; the largest is the one that is priced.
+
+    A record's ε grows with its rate, so the figure at the largest rate holds for all.
+    """
+
+    record_rates: Sequence[float]
+    kind: ClassVar[str] = "poisson"
+
+    @property
+    def rates(self) -> Sequence[float]:
+        return [max(self.record_rates)]
+
+    def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
+        coins = stream.uniform_bits_rows(SAMPLING, nodes, step, sizes[0])
+        return _pad((coins <= self._highest).nonzero(), 1)
+
+    @cached_property
+    def _highest(self) -> NDArray[np.uint64]:
+        known = {rate: max(int(rate * 2**64) - 1, 0) for rate in set(self.record_rates)}
+        return np.array([known[rate] for rate in self.record_rates], dtype=np.uint64)
 
 
 @dataclass(frozen=True)

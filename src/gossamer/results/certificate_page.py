@@ -49,7 +49,11 @@ def page(certificate: dict[str, Any], name: str) -> str:
             ),
             ("δ", f"{c['delta']:g}"),
             ("observer", c["observer"]),
-            ("method and mode", f"{c['method']}, {c['mode']} mode"),
+            (
+                "method and mode",
+                f"{c['method']}, {c['mode']} mode"
+                + (f"; baseline: {c['baseline']}" if c["baseline"] != "none" else ""),
+            ),
             ("noise", c["stamp"] or "secret, keyed by the operating system"),
         ]
     )

@@ -115,6 +115,7 @@ def summary(o: Any) -> dict[str, Any]:
         "nodes": config.nodes,
         "rounds": config.rounds,
         "mode": config.mode,
+        "baseline": config.baseline,
         "draws": plan.draws,
         "noise_multiplier_first": [node.factor * plan.shape(0) for node in plan.nodes],
         "noise_multiplier_last": [node.factor * plan.shape(plan.draws - 1) for node in plan.nodes],
@@ -134,7 +135,7 @@ def show_plan(o: Any, console: Console | None = None) -> None:
     config, plan = o.config, o.plan
     console.print(
         f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
-        f"{config.model.kind} with {o.stack.dim:,} parameters, {config.topology.kind}",
+        f"{config.model.kind} with {o.stack.dim:,} parameters, {o.topology.kind}",
         soft_wrap=True,
     )
     table = Table(

@@ -12,10 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from gossamer.errors import UserError
 from gossamer.topology import makers
-from gossamer.topology.graph import Graph, strongly_connected, union
+from gossamer.topology.graph import Graph, from_arcs, strongly_connected, union
 from gossamer.topology.rounds import Periodic, Resampled, Rounds, WithDropout
 from gossamer.topology.schedule import Topology
-from gossamer.topology.weights import FITTING, MIXINGS, WEIGHTS, weights_of
+from gossamer.topology.weights import FITTING, MIXINGS, WEIGHTS, WeightsKind, weights_of
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,11 @@ def build(
         rounds = WithDropout(rounds, dropout, seed)
     settings = {"seed": seed, "dropout": dropout, "mixing": mixing, **options}
     return Topology(kind, nodes, wanted, rounds, settings, mixing)
+
+
+def isolated(nodes: int, weights: WeightsKind) -> Topology:
+    """No links at all: mixing is the identity (sums over neighbours are zero) and nothing is ever sent."""
+    return Topology("isolated", nodes, weights, Periodic((from_arcs(nodes, [], directed=False),)), {})
 
 
 def _draw(name: str, nodes: int, options: Mapping[str, Any], rng: np.random.Generator) -> Graph:
