@@ -99,6 +99,19 @@ def _plan_from_ledger(directory: Path, as_json: bool) -> None:
         show_ledger(proofs, certified)
 
 
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write (default: report.html in the run, or here).")
+    ] = None,
+) -> None:
+    """Runs side by side, as one self-contained HTML file."""
+    from gossamer.results.report.page import write_report
+
+    typer.echo(f"report: {write_report(runs, out)}")
+
+
 @app.command("recipes")
 def list_recipes(as_json: Json = False) -> None:
     """The named, ready runs."""
