@@ -41,6 +41,9 @@ def run(
         Path | None, typer.Option(help="The run directory to make (default: a new one under runs/).")
     ] = None,
     data_dir: DataDir = None,
+    track: Annotated[
+        str | None, typer.Option(help="Also send the public figures to a tracker: tensorboard.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train, and print accuracy and the privacy statement."""
@@ -49,12 +52,14 @@ def run(
     from gossamer.config import parse_overrides, resolve
     from gossamer.experiment import execute
     from gossamer.results.console import RunDisplay
+    from gossamer.results.track import find_tracker
 
+    tracker = find_tracker(track) if track else None
     config = resolve(recipes.read(recipe), parse_overrides(overrides or []))
     parts = assemble(outline(config, data_dir=data_dir), data_dir=data_dir)
     with RunDisplay(config.name, config.rounds, quiet=as_json) as display:
         display.plan(parts.outline)
-        outcome = execute(parts, out=out, on_metrics=display.metrics, on_round=display.round)
+        outcome = execute(parts, out=out, on_metrics=display.metrics, on_round=display.round, track=tracker)
     display.outcome(outcome.result, outcome.certificate)
     if as_json:
         _print_json(outcome.result)

@@ -106,7 +106,7 @@ def _epsilon(runs: list[tuple[int, Run]]) -> Figure:
     ]  # fmt: skip
     layout["annotations"] = [
         {"xref": "paper", "x": 0.01, "y": b, "yanchor": "bottom", "xanchor": "left", "showarrow": False,
-         "text": f"asked for: {b:g}", "font": {"color": "#b03030", "size": 11}, "bgcolor": "rgba(255,255,255,0.8)"}
+         "text": f"asked for: {b:g}", "font": {"color": "#b03030", "size": 11}}
         for b in budgets
     ]  # fmt: skip
     if budgets:  # shapes do not stretch an axis
