@@ -269,7 +269,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
 def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:
     """A recipe under another method: its clip and noise schedule go where the new method has its own.
 
-    The clip's size stays: a constant C̄ and a decaying C_k compare at the same geometric mean, C̄ = C_0 ρ^(−½). lr stays too.
+    The clip's size stays: a constant C̄ and a decaying C_k compare at the same geometric mean, C̄ = C_0 ρ^(−½).
     """
     privacy = dict(_table("privacy", recipe.get("privacy", {})))
     privacy.pop("claim", None)
