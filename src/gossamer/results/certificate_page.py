@@ -14,7 +14,7 @@ h1{font-size:1.5rem;margin-bottom:.2rem} h2{font-size:1.1rem;margin-top:2rem}
 .three div{border:1px solid #ddd;border-radius:8px;padding:.8rem 1rem}.three b{display:block;font-size:1.9rem}
 .stamp{background:#b03030;color:#fff;padding:.6rem 1rem;border-radius:8px;font-weight:600}
 table{border-collapse:collapse;width:100%;font-size:.9rem} td,th{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #eee}
-code{font-size:.8rem;word-break:break-all} .scroll{overflow-x:auto}
+code{font-size:.8rem;white-space:nowrap} .scroll{overflow-x:auto}
 """
 
 
@@ -70,7 +70,7 @@ def fragment(certificate: dict[str, Any]) -> str:
     because = f"<p><b>Not proven:</b> {e(c['not_proven_because'])}</p>" if c["not_proven_because"] else ""
     nodes = "".join(
         f"<tr><td>{p['node']}</td><td>{p['records']:,}</td><td>{p['rate']:.4g}</td><td>{p['lot']:.4g}</td><td>{draws}</td>"
-        f"<td>{epsilon_text(eps['claimed'])}</td><td>{epsilon_text(eps['proven'])}</td><td><code>{head[:16]}…</code></td></tr>"
+        f"<td>{epsilon_text(eps['claimed'])}</td><td>{epsilon_text(eps['proven'])}</td><td><code>{head[:12]}…</code></td></tr>"
         for p, draws, eps, head in zip(
             c["public_constants"], c["draws"], c["epsilon_by_node"], c["ledger_heads"], strict=True
         )
