@@ -27,6 +27,7 @@ from gossamer.models.build import build as build_model
 from gossamer.models.check import check_no_mixing
 from gossamer.plan import PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.presets import PRESETS
+from gossamer.private.arithmetic import Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
 from gossamer.private.sampling import (
@@ -68,11 +69,18 @@ class Outline:
         return 4.0 * floats_per_message(self.algorithm, self.stack.dim) * links
 
 
-def outline(config: RunConfig, *, data_dir: Path | None = None, module: nn.Module | None = None) -> Outline:
+def outline(
+    config: RunConfig,
+    *,
+    data_dir: Path | None = None,
+    module: nn.Module | None = None,
+    dataset: Dataset | None = None,
+) -> Outline:
+    """`dataset`: the configuration's data where they are loaded already."""
     asked, config = config, effective(config)
     algorithm = build_algorithm(config)
     topology = _topology(config, algorithm.weights)
-    dataset, shape, classes, sizes = _data_facts(asked, data_dir)
+    dataset, shape, classes, sizes = _data_facts(asked, data_dir, dataset)
     records = declared(config, sizes)
     if module is None:
         with torch.random.fork_rng(devices=[]):
@@ -121,6 +129,7 @@ class Parts:
             divisors=[node.lot / node.weight for node in nodes],
             allowance=[node.allowance for node in nodes],
             adjacency=o.plan.adjacency,
+            arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
             diagnostics=o.config.evaluation.diagnostics,
         )
 
@@ -203,7 +212,7 @@ def per_sample_loss(classes: int | None) -> Any:
 
 
 def _data_facts(
-    config: RunConfig, data_dir: Path | None
+    config: RunConfig, data_dir: Path | None, dataset: Dataset | None
 ) -> tuple[Dataset | None, tuple[int, ...], int | None, list[int]]:
     """(data set if it had to be loaded, feature shape, classes, records of each node)."""
     info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
@@ -212,8 +221,8 @@ def _data_facts(
         rows, nodes = info.rows[0], config.nodes
         if rows >= nodes:  # the even split follows from the row count alone
             sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
-            return None, info.shape, info.classes, sizes
-    dataset = _load(config, data_dir)
+            return dataset, info.shape, info.classes, sizes
+    dataset = dataset or _load(config, data_dir)
     sizes = [len(piece) for piece in _partition(config, dataset)]
     return dataset, dataset.x_train.shape[1:], dataset.classes, sizes
 

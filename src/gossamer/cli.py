@@ -32,6 +32,8 @@ DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder with data sets as npz files (or set GOSSAMER_DATA).")
 ]
 
+Jobs = Annotated[int | None, typer.Option(help="Runs at a time (default: one per core).")]
+
 
 @app.command()
 def run(
@@ -89,6 +91,83 @@ def plan(
         show_plan(o)
     else:
         _print_json(summary(o))
+
+
+@app.command()
+def compare(
+    recipe: Annotated[list[str], typer.Argument(help="Recipes' names or TOML files.")],
+    over: Annotated[
+        list[str] | None,
+        typer.Option("--over", metavar="KEY=V1,V2", help="Run with each of these values; may be repeated."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of every row, each with its own seed.")] = 1,
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="Add non-private, no-communication and central DP rows.")
+    ] = False,
+    overrides: Set = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the comparison; one that exists is continued.")
+    ] = None,
+    jobs: Jobs = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Runs side by side: a table with mean ± std over seeds, and its plot. Finished cells are not run again."""
+    from gossamer.compare.command import compare as run_comparison
+
+    found = run_comparison(
+        recipe,
+        sets=overrides or [],
+        overs=over or [],
+        seeds=seeds,
+        baselines=baselines,
+        out=out,
+        jobs=jobs,
+        data_dir=data_dir,
+        quiet=as_json,
+    )
+    _finish(found, as_json)
+
+
+@app.command()
+def reproduce(
+    table: Annotated[str | None, typer.Argument(help="PAPER/TABLE, for example dyn-d2p/table2.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="The tables there are.")] = False,
+    scale: Annotated[
+        str, typer.Option(help="small: about ten minutes on two cores; full: the paper's setting.")
+    ] = "small",
+    out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
+    jobs: Jobs = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """A paper's table: its number, ours in paper mode, ours in sound mode, claimed and proven ε of each."""
+    from gossamer.compare.reproduce import reproduce as run_table
+    from gossamer.compare.reproduce import tables
+
+    if listed:
+        known = tables()
+        if as_json:
+            _print_json(known)
+            return
+        width = max(map(len, known))
+        for name, title in known.items():
+            typer.echo(f"{name:<{width}}  {title}")
+        return
+    if table is None:
+        raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
+    found = run_table(table, scale=scale, out=out, jobs=jobs, data_dir=data_dir, quiet=as_json)
+    _finish(found, as_json)
+
+
+def _finish(found: dict[str, Any], as_json: bool) -> None:
+    """The JSON object if asked for; exit 2 if a cell failed."""
+    if as_json:
+        _print_json(found)
+    for label, reason in found["failed"].items():
+        typer.echo(f"gossamer: {label} failed: {reason}", err=True)
+    if found["failed"]:
+        raise typer.Exit(2)
 
 
 def _plan_from_ledger(directory: Path, as_json: bool) -> None:

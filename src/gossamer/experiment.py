@@ -15,7 +15,7 @@ import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.accounting.recompute import recompute
 from gossamer.build import Outline, Parts, per_sample_loss
-from gossamer.results.certificate import NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
+from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
 from gossamer.results.certificate_page import page
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.metrics import Evaluator
@@ -181,7 +181,7 @@ def certify(
         "noise_source": config.privacy.noise.source,
         "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
         "notes": [*o.plan.notes, *([] if public_test else [f"The hold-out is {NOT_PUBLIC}."])],
-        "not_covered": list(NOT_COVERED),
+        "not_covered": [*NOT_COVERED, ARITHMETIC[config.privacy.noise.arithmetic]],
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
             for i, node in enumerate(o.plan.nodes)

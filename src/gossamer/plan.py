@@ -97,6 +97,14 @@ class PrivacyPlan:
         return self.claimer(node.factor, node.rate, node.delta, draws).epsilon if draws else 0.0
 
 
+# What calibration found for a node, kept while the process lives: nodes, seeds and graphs of a comparison share it.
+_solved: dict[tuple[Any, ...], NodePlan] = {}
+# The parts of a configuration that no accountant looks at.
+_NOT_PRICED = {
+    "name", "seed", "device", "data", "model", "topology", "algorithm", "evaluation", "checkpoints",
+}  # fmt: skip
+
+
 def plan_privacy(
     config: RunConfig,
     records: list[int],
@@ -127,14 +135,16 @@ def plan_privacy(
     _refuse_unprovable(config, mechanism, enforced)
     rates = rates or rates_of(config, records)
     epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
-    solved: dict[tuple[Any, ...], NodePlan] = {}
+    same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
     for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        key = (rate, epsilon, delta)
-        if key not in solved:
-            solved[key] = _plan_node(config, base, J, rate, lot, epsilon, delta)
+        key = (same, draws_per_round, rate, epsilon, delta)
+        if key not in _solved:
+            if len(_solved) >= 1000:
+                _solved.clear()
+            _solved[key] = _plan_node(config, base, J, rate, lot, epsilon, delta)
         weight = J * len(records) / sum(records) if config.weighting == "size" else 1.0
-        nodes.append(replace(solved[key], records=J, lot=lot, weight=weight))
+        nodes.append(replace(_solved[key], records=J, lot=lot, weight=weight))
     return replace(base, nodes=tuple(nodes), notes=_notes(config))
 
 
@@ -273,6 +283,10 @@ def _claimer(config: RunConfig, shape: Shape) -> Claimer:
 
 def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> None:
     """In sound mode a run with noise must have a proof."""
+    if config.privacy.noise.arithmetic == "lattice" and (mechanism != "gaussian" or not enforced):
+        raise UserError(
+            "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and an enforced clip; use 'float' here."
+        )
     if config.mode == "paper" or mechanism == "none":
         return
     if mechanism == "own-norm-gaussian":

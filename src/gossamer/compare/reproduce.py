@@ -1,0 +1,152 @@
+"""`gossamer reproduce`: a paper's table cell by cell, its number beside ours in paper mode and in sound mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gossamer import papers
+from gossamer.compare.grid import Row
+from gossamer.compare.paper_table import MODES, Definition, PaperCell, Scale, paper_cells, read
+from gossamer.compare.progress import show
+from gossamer.compare.session import run_rows
+from gossamer.compare.statistics import summarise
+from gossamer.compare.table import Table, as_csv, proven_text, quality_text
+from gossamer.errors import UserError
+from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
+from gossamer.results.rundir import write_atomically
+
+NOT_PRINTED = "read off a figure: not printed"
+
+
+def tables() -> dict[str, str]:
+    """Name → title, for `--list`."""
+    found = {name: read(name) for name in papers.names()}
+    return {name: f"{d.title} ({d.paper}, {d.grid[0].source.split(',')[0]})" for name, d in found.items()}
+
+
+def reproduce(
+    name: str,
+    *,
+    scale: str = "small",
+    out: Path | None = None,
+    jobs: int | None = None,
+    data_dir: Path | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Run what is missing, write table.csv and table.md, and return what `--json` prints."""
+    chosen: Scale | None = next((s for s in ("small", "full") if s == scale), None)
+    if chosen is None:
+        raise UserError(f"--scale {scale} is not known; it can be small or full.")
+    definition = read(name)
+    all_cells = paper_cells(definition, "full", runs=False)
+    kept = paper_cells(definition, chosen, data_dir=data_dir)
+    rows = [
+        Row(f"{cell.label}, {mode} mode", {}, None, runs) for cell in kept for mode, runs in cell.runs.items()
+    ]
+    folder = (
+        out or Path("runs") / f"reproduce-{Path(name).with_suffix('').as_posix().replace('/', '-')}-{scale}"
+    )
+    session = run_rows(rows, folder, jobs=jobs, data_dir=data_dir, quiet=quiet)
+    summaries = dict(zip((row.recipe for row in rows), map(summarise, session.results), strict=True))
+    figures = [
+        {
+            "labels": cell.labels,
+            "source": cell.source,
+            "paper": {"printed": cell.printed, "mean": cell.mean, "std": cell.std},
+            **{mode: summaries.get(f"{cell.label}, {mode} mode") for mode in MODES},
+        }
+        for cell in kept
+    ]
+    cuts = said_cuts(definition, chosen, kept, all_cells)
+    table = paper_table(definition, figures, cuts)
+    write_atomically(folder / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
+    write_atomically(folder / "table.md", f"## {definition.title}\n\n{table.markdown()}".encode())
+    show(table, quiet=quiet)
+    return {
+        "table": name,
+        "scale": scale,
+        "cut": cuts,
+        "rows": figures,
+        **session.summary,
+    }
+
+
+def said_cuts(
+    definition: Definition, scale: Scale, kept: Sequence[PaperCell], full: Sequence[PaperCell]
+) -> list[str]:
+    """What this scale leaves out, beginning with what can be counted."""
+    cut, whole = definition.scale[scale], definition.scale["full"]
+    lines = []
+    if len(kept) < len(full):
+        lines.append(f"{len(kept)} of the {len(full)} cells")
+    if cut.seeds < whole.seeds:
+        lines.append(f"{cut.seeds} of {whole.seeds} seeds")
+    return [*lines, *cut.cut]
+
+
+def paper_table(definition: Definition, figures: Sequence[dict[str, Any]], cuts: Sequence[str]) -> Table:
+    """One line per cell of the paper."""
+    axes = list(dict.fromkeys(axis for figure in figures for axis in figure["labels"]))
+    header = [
+        *axes,
+        "paper (%)",
+        *(f"{mode} mode: {column}" for mode in MODES for column in ("ours (%)", "claimed ε", "proven ε")),
+    ]
+    body = []
+    for figure in figures:
+        own: list[str] = []
+        for mode in MODES:
+            row = figure[mode]
+            if row is None:  # what needs no noise is run once
+                own += ["the same", "", ""]
+            else:
+                own += [quality_text(row), epsilon_text(row["epsilon_claimed"]), proven_text(row)]
+        printed = figure["paper"]["printed"]
+        body.append(
+            (
+                *(figure["labels"].get(axis, "") for axis in axes),
+                "not printed" if printed is None else printed,
+                *own,
+            )
+        )
+    return Table(tuple(header), tuple(body), tuple(_caption(definition, figures, cuts)))
+
+
+def _caption(definition: Definition, figures: Sequence[dict[str, Any]], cuts: Sequence[str]) -> list[str]:
+    sources = sorted({figure["source"].rsplit(", row ", 1)[0] for figure in figures})
+    lines = [f"{definition.title}. The paper's numbers: {'; '.join(sources)}."]
+    if any(figure["paper"]["printed"] is None for figure in figures):
+        lines.append(f"Where the paper's column says 'not printed': {NOT_PRINTED}.")
+    lines.append(f"Cut: {'; '.join(cuts)}." if cuts else "Nothing is cut: the paper's setting.")
+    for mode in MODES:
+        known = [f[mode] for f in figures if f[mode] and f[mode]["delta"] is not None]
+        relations = sorted({f"δ = {row['delta']:g}, {row['adjacency']}" for row in known})
+        if relations:
+            lines.append(f"ε in {mode} mode: {' or '.join(relations)}; unit: {UNIT}; observer: {OBSERVER}.")
+    rows = [f[mode] for f in figures for mode in MODES if f[mode]]
+    lines += [f"not proven: {reason}" for reason in sorted({r["not_proven_because"] for r in rows} - {None})]
+    lines += [stamp.upper() for stamp in sorted({r["stamp"] for r in rows} - {None})]
+    return [*lines, *definition.notes]
+
+
+def _flat(figure: dict[str, Any]) -> dict[str, Any]:
+    """One CSV line."""
+    paper = figure["paper"]
+    flat = {
+        **figure["labels"],
+        "paper": paper["printed"],
+        "paper_mean": paper["mean"],
+        "paper_std": paper["std"],
+    }
+    for mode in MODES:
+        row = figure[mode] or {}
+        flat |= {f"{mode}_{key}": row.get(key) for key in _SHOWN}
+    return {**flat, "source": figure["source"]}
+
+
+_SHOWN = (
+    "seeds", "accuracy_mean", "accuracy_std", "worst_node_mean", "worst_node_std", "consensus_distance_mean",
+    "consensus_distance_std", "epsilon_claimed", "epsilon_proven", "delta", "adjacency", "seconds_mean",
+)  # fmt: skip

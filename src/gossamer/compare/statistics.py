@@ -1,0 +1,59 @@
+"""From the results of a row's cells to the figures of the row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+Spread = tuple[float | None, float | None]  # mean and standard deviation
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and sample standard deviation (n − 1); a single value has no deviation."""
+    if not values:
+        return None, None
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return mean, None
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+
+
+def metric_of(results: Sequence[dict[str, Any]]) -> str | None:
+    """What the hold-out measured; None where there was none."""
+    return next((name for name in ("accuracy", "rmse") if any(f"{name}_mean" in r for r in results)), None)
+
+
+def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and deviation over seeds; of every ε the worst, and none where one of the seeds has none."""
+    metric = metric_of(results)
+    worst = "accuracy_min" if metric == "accuracy" else "rmse_max"
+    figures: dict[str, Any] = {"seeds": len(results), "metric": metric}
+    for name, key in (
+        ("accuracy", "accuracy_mean"),
+        ("rmse", "rmse_mean"),
+        ("worst_node", worst),
+        ("consensus_distance", "consensus_distance"),
+        ("seconds", "seconds"),
+    ):
+        figures[f"{name}_mean"], figures[f"{name}_std"] = spread([r[key] for r in results if key in r])
+    for key in ("epsilon_claimed", "epsilon_proven"):
+        known = [r[key] for r in results]
+        figures[key] = max(known) if known and None not in known else None
+    figures["not_proven_because"] = next(
+        (r["not_proven_because"] for r in results if r["not_proven_because"]), None
+    )
+    figures["delta"] = max((r["delta"] for r in results), default=None)
+    figures["adjacency"] = next((r["adjacency"] for r in results), None)
+    figures["stamp"] = next((r["stamp"] for r in results if r["stamp"]), None)
+    return figures
+
+
+def curve(results: Sequence[dict[str, Any]]) -> list[tuple[int, Spread]]:
+    """The metric over the rounds at which every seed was evaluated."""
+    metric = metric_of(results)
+    if metric is None:
+        return []
+    histories = [{row["round"]: row[f"{metric}_mean"] for row in r["history"]} for r in results]
+    common = sorted(set.intersection(*(set(history) for history in histories)))
+    return [(at, spread([history[at] for history in histories])) for at in common]
