@@ -125,3 +125,9 @@ def test_fixed_size_sampling_needs_the_true_count() -> None:
                 )
             )
         )
+
+
+def test_the_front_door_is_not_shadowed_by_a_module() -> None:
+    import gossamer
+
+    assert gossamer.plan("quickstart", QUICK).plan.nodes[0].proven.epsilon <= 8.0

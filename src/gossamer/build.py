@@ -25,8 +25,8 @@ from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.build import build as build_model
 from gossamer.models.check import check_no_mixing
-from gossamer.plan import PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.presets import PRESETS
+from gossamer.privacy_plan import PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.private.arithmetic import Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records

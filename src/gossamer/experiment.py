@@ -24,6 +24,7 @@ from gossamer.results.track import OpenTracker, Tracker, public
 from gossamer.runtime.loop import run as run_loop
 from gossamer.runtime.simulator import SimulatedExchange
 
+MOST_SCORED = 20_000_000  # rows × nodes of one evaluation
 OnMetrics = Callable[[dict[str, Any]], None]
 
 
@@ -93,7 +94,10 @@ def _train(
     evaluate = Evaluator(o.module, o.stack, per_sample_loss(o.classes), *parts.test, classes=o.classes)
     at = evaluation_rounds(config.rounds, config.evaluation.every)
     spent = dict(zip(at, o.plan.epsilon_after(at), strict=True))
-    few = min(config.evaluation.rows or 2000, len(parts.test[0]))
+    most = max(
+        1, MOST_SCORED // config.nodes
+    )  # with thousands of nodes, the whole hold-out would outlast the training
+    few = min(config.evaluation.rows or 2000, most)
     start, row = time.perf_counter(), {}
 
     def after_round(t: int, state: Any) -> None:
@@ -107,7 +111,7 @@ def _train(
         claimed, proof = spent[done]
         row = {
             "round": done,
-            **evaluate(o.algorithm.model(state), few if done < config.rounds else None),
+            **evaluate(o.algorithm.model(state), few if done < config.rounds else most),
             **({} if parts.dataset.public_test else {"hold_out": NOT_PUBLIC}),
             **({"push_sum_mass": float(state.w.double().sum())} if hasattr(state, "w") else {}),
             "epsilon_claimed": claimed,
