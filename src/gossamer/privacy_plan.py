@@ -205,7 +205,7 @@ def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, d
     if claim == "adad2p":
         return claimed.adad2p_sigma(epsilon, draws, 1 / rate, delta)
     if claim == "rdp":
-        return _bisect(lambda z: (base.claimer(z, rate, delta, draws).epsilon or 0.0) - epsilon)
+        return claimed.rdp_noise_multiplier(epsilon, rate, draws, delta)
     raise UserError(
         f"algorithm.kind = {config.algorithm.kind!r} has no formula of a paper that turns privacy.epsilon into noise; "
         'set privacy.noise.multiplier or mode = "sound".'
@@ -353,17 +353,6 @@ def _notes(config: RunConfig) -> tuple[str, ...]:
             "A record may sit on several nodes; the ε of one node does not cover its copies on others."
         )
     return tuple(notes)
-
-
-def _bisect(excess: Callable[[float], float]) -> float:
-    """The smallest noise factor, to 1e-4, whose excess is not positive; excess falls as the noise grows."""
-    low, high = 1e-2, 1.0
-    while excess(high) > 0:
-        low, high = high, 2 * high
-    while high / low > 1 + 1e-4:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return high
 
 
 def _per_node(value: Any, nodes: int) -> list[Any]:
