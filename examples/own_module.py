@@ -1,6 +1,6 @@
 """Train your own network on your own table, privately and without a server.
 
-Four clinics hold the rows of one table (here: scikit-learn's breast-cancer data, written to CSV files); each clinic is a
+Four clinics hold the rows of one table (here scikit-learn's breast-cancer data, written to CSV files); each is a
 node, its rows are protected, and a separate public file measures the result.
 """
 

@@ -60,7 +60,7 @@ def test_paper_table_applies_in_paper_mode_and_overrides_win() -> None:
 def test_another_method_brings_its_own_parts_at_the_same_clip() -> None:
     recipe = with_(
         privacy={
-            "clip": {"kind": "decaying", "start": 2.0, "ratio": 7.0},
+            "clip": {"kind": "decaying", "start": 6.0, "ratio": 9.0},
             "noise": {"source": "seeded", "schedule": {"kind": "growing-budget", "ratio": 5.0}},
         }
     )
@@ -68,10 +68,15 @@ def test_another_method_brings_its_own_parts_at_the_same_clip() -> None:
     assert (const.clip.kind, const.clip.bound, const.noise.schedule.kind) == ("constant", 2.0, "constant")
     assert const.noise.source == "seeded"
     dyn_c = resolve(recipe, {"algorithm.kind": "dyn-c-d2p"}).privacy
-    assert (dyn_c.clip.ratio, dyn_c.noise.schedule.kind) == (7.0, "constant")
+    assert (dyn_c.clip.ratio, dyn_c.noise.schedule.kind) == (9.0, "constant")
     dyn_mu = resolve(recipe, {"algorithm.kind": "dyn-mu-d2p"}).privacy
     assert (dyn_mu.clip.kind, dyn_mu.clip.bound, dyn_mu.noise.schedule.ratio) == ("constant", 2.0, 5.0)
     assert resolve(recipe, {"algorithm.kind": "sgp"}).privacy.noise.schedule.kind == "none"
+    back = resolve(
+        with_(algorithm={"kind": "const-d2p"}, privacy={"clip": {"kind": "constant", "bound": 2.0}}),
+        {"algorithm.kind": "dyn-d2p"},
+    )
+    assert back.privacy.clip.start == pytest.approx(2.0 * 3.0**0.5)
     assert resolve(recipe, {"algorithm.kind": "const-d2p"}).algorithm.lr == 0.1
     explicit = resolve(recipe, {"algorithm.kind": "const-d2p", "privacy.clip.bound": 9.0}).privacy
     assert explicit.clip.bound == 9.0

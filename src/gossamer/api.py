@@ -13,6 +13,8 @@ from gossamer.build import Outline, assemble, outline
 from gossamer.config import RunConfig, resolve
 from gossamer.experiment import Outcome, execute
 
+__all__ = ["Outcome", "configure", "plan", "run"]
+
 
 def configure(recipe: str | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
     """A recipe's name, a TOML file's path or a whole configuration, with changes like `{"privacy.epsilon": 1.0}`."""

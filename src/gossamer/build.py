@@ -27,6 +27,7 @@ from gossamer.models.build import build as build_model
 from gossamer.models.check import check_no_mixing
 from gossamer.plan import PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.presets import PRESETS
+from gossamer.private.arithmetic import Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
 from gossamer.private.sampling import (
@@ -128,6 +129,7 @@ class Parts:
             divisors=[node.lot / node.weight for node in nodes],
             allowance=[node.allowance for node in nodes],
             adjacency=o.plan.adjacency,
+            arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
             diagnostics=o.config.evaluation.diagnostics,
         )
 

@@ -43,6 +43,9 @@ def run(
         Path | None, typer.Option(help="The run directory to make (default: a new one under runs/).")
     ] = None,
     data_dir: DataDir = None,
+    track: Annotated[
+        str | None, typer.Option(help="Also send the public figures to a tracker: tensorboard.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train, and print accuracy and the privacy statement."""
@@ -51,12 +54,14 @@ def run(
     from gossamer.config import parse_overrides, resolve
     from gossamer.experiment import execute
     from gossamer.results.console import RunDisplay
+    from gossamer.results.track import find_tracker
 
+    tracker = find_tracker(track) if track else None
     config = resolve(recipes.read(recipe), parse_overrides(overrides or []))
     parts = assemble(outline(config, data_dir=data_dir), data_dir=data_dir)
     with RunDisplay(config.name, config.rounds, quiet=as_json) as display:
         display.plan(parts.outline)
-        outcome = execute(parts, out=out, on_metrics=display.metrics, on_round=display.round)
+        outcome = execute(parts, out=out, on_metrics=display.metrics, on_round=display.round, track=tracker)
     display.outcome(outcome.result, outcome.certificate)
     if as_json:
         _print_json(outcome.result)
@@ -176,6 +181,19 @@ def _plan_from_ledger(directory: Path, as_json: bool) -> None:
         _print_json(ledger_summary(proofs, certified))
     else:
         show_ledger(proofs, certified)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write (default: report.html in the run, or here).")
+    ] = None,
+) -> None:
+    """Runs side by side, as one self-contained HTML file."""
+    from gossamer.results.report.page import write_report
+
+    typer.echo(f"report: {write_report(runs, out)}")
 
 
 @app.command("recipes")

@@ -141,6 +141,7 @@ NoiseSchedule = Annotated[
 
 class Noise(Strict):
     source: Literal["system", "seeded"] = "system"
+    arithmetic: Literal["float", "lattice"] = "float"
     schedule: NoiseSchedule = ConstantNoise(kind="constant")
     multiplier: Positive | None = Field(
         default=None, description="noise std / sensitivity at the first round; without it, epsilon decides"
@@ -268,17 +269,17 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
 def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:
     """A recipe under another method: its clip and noise schedule go where the new method has its own.
 
-    The clip's size stays, so that methods compare at the same bound: C̄ of the one is C_0 of the other. So does lr.
+    The clip's size stays: a constant C̄ and a decaying C_k compare at the same geometric mean, C̄ = C_0 ρ^(−½).
     """
     privacy = dict(_table("privacy", recipe.get("privacy", {})))
     privacy.pop("claim", None)
     old, new = _table("privacy.clip", privacy.get("clip", {})), preset["privacy"].get("clip", {})
     if old.get("kind") != new.get("kind"):
         privacy.pop("clip", None)
-        size = old.get("start", old.get("bound"))
-        place = next((key for key in ("start", "bound") if key in new), None)
-        if size is not None and place is not None and new["kind"] != "assumed":
-            privacy["clip"] = {"kind": new["kind"], place: size}
+        if old.get("kind") == "decaying" and new.get("kind") == "constant":
+            privacy["clip"] = {"kind": "constant", "bound": old["start"] * old["ratio"] ** -0.5}
+        elif old.get("kind") == "constant" and new.get("kind") == "decaying":
+            privacy["clip"] = {**new, "start": old["bound"] * new["ratio"] ** 0.5}
     noise = dict(_table("privacy.noise", privacy.get("noise", {})))
     schedule = _table("privacy.noise.schedule", noise.get("schedule", {}))
     if schedule.get("kind") != preset["privacy"].get("noise", {}).get("schedule", {}).get("kind"):

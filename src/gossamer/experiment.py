@@ -15,11 +15,12 @@ import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.accounting.recompute import recompute
 from gossamer.build import Outline, Parts, per_sample_loss
-from gossamer.results.certificate import NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
+from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
 from gossamer.results.certificate_page import page
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.metrics import Evaluator
 from gossamer.results.rundir import RunDirectory
+from gossamer.results.track import OpenTracker, Tracker, public
 from gossamer.runtime.loop import run as run_loop
 from gossamer.runtime.simulator import SimulatedExchange
 
@@ -40,6 +41,7 @@ def execute(
     out: Path | None = None,
     on_metrics: OnMetrics = lambda row: None,
     on_round: Callable[[int], None] = lambda t: None,
+    track: OpenTracker | None = None,
 ) -> Outcome:
     """Train on the simulator. The parts stand before anything is written."""
     o, config = parts.outline, parts.outline.config
@@ -51,10 +53,31 @@ def execute(
     book = LedgerBook.create(
         directory.ledger, {i: _ledger_header(o, i) for i in range(config.nodes)}, sync=False
     )
+    tracker = None
     try:
+        if track is not None:
+            tracker = track(directory.path, _tracked_facts(o))
+            on_metrics = _also(on_metrics, tracker)
         return _train(parts, directory, book, on_metrics, on_round)
     finally:
         book.close()
+        if tracker is not None:
+            tracker.close()
+
+
+def _also(on_metrics: OnMetrics, tracker: Tracker) -> OnMetrics:
+    def both(row: dict[str, Any]) -> None:
+        tracker.metrics(public(row))
+        on_metrics(row)
+
+    return both
+
+
+def _tracked_facts(o: Outline) -> dict[str, Any]:
+    config = o.config
+    seeded = config.privacy.noise.source == "seeded"
+    what = f"{config.name}: {config.algorithm.kind}, {config.mode} mode, seed {config.seed}"
+    return {"run": what, **({"stamp": SEEDED} if seeded else {})}
 
 
 def _train(
@@ -158,7 +181,7 @@ def certify(
         "noise_source": config.privacy.noise.source,
         "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
         "notes": [*o.plan.notes, *([] if public_test else [f"The hold-out is {NOT_PUBLIC}."])],
-        "not_covered": list(NOT_COVERED),
+        "not_covered": [*NOT_COVERED, ARITHMETIC[config.privacy.noise.arithmetic]],
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
             for i, node in enumerate(o.plan.nodes)

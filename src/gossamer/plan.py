@@ -283,6 +283,10 @@ def _claimer(config: RunConfig, shape: Shape) -> Claimer:
 
 def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> None:
     """In sound mode a run with noise must have a proof."""
+    if config.privacy.noise.arithmetic == "lattice" and (mechanism != "gaussian" or not enforced):
+        raise UserError(
+            "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and an enforced clip; use 'float' here."
+        )
     if config.mode == "paper" or mechanism == "none":
         return
     if mechanism == "own-norm-gaussian":

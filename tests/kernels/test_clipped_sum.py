@@ -1,7 +1,7 @@
 """Every method against per-sample gradients that are spelled out."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from gossamer.errors import UserError
 from gossamer.kernels import clipped_sum as engine
-from gossamer.kernels import layers
+from gossamer.kernels import layers, threads
+from gossamer.kernels.bookkeeping import BookKeeping
 from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.oracle import per_sample_gradients
 from gossamer.kernels.stack import ParameterStack
@@ -193,6 +194,52 @@ def test_nodes_one_by_one_or_together(case: str, monkeypatch: pytest.MonkeyPatch
     assert_close(loop, together.double())
 
 
+@pytest.fixture
+def two_cores() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize("case", ["conv twice", "residual"])
+def test_slices_side_by_side(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(engine, "TILE_BYTES", 40_000)
+    module, points, x, y = problem(case, 9, 4, 3)
+    mask = torch.rand(9, 4) < 0.8
+    wanted = expected(module, points, x, y, mask, WEIGHS["constant"])
+    kernel = clipped_sum(module, cross_entropy, method="book-keeping")
+    for _ in range(3):
+        total, norms = kernel(points, x, y, mask, WEIGHS["constant"])
+        assert_close(total, wanted[0])
+        assert_close(norms, wanted[1])
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_an_error_in_a_thread_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        threads.run_all(lambda part: 1 // part.start, threads.even_slices(10, 2))
+
+
+@given(
+    nodes=st.integers(1, 300),
+    lot=st.integers(1, 600),
+    size=st.integers(1, 10**7),
+    limit=st.integers(1, 10**10),
+    cores=st.integers(1, 8),
+)
+def test_slices_keep_within_memory(nodes: int, lot: int, size: int, limit: int, cores: int) -> None:
+    plan = engine.slices(nodes, lot, size, limit, cores)
+    assert 1 <= plan.nodes <= nodes
+    assert 1 <= plan.records <= lot
+    assert not (plan.parallel and cores == 1)
+    at_once = min(cores, -(-nodes // plan.nodes)) if plan.parallel else 1
+    assert at_once * plan.nodes * plan.records * size <= max(limit, at_once * size)
+
+
 @pytest.mark.parametrize("method", ["book-keeping", "vmap"])
 @pytest.mark.parametrize("case", ["mlp", "conv", "layer norm", "embedding", "group norm"])
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), 1e30, 0.0])
@@ -321,6 +368,30 @@ def test_dropout_stays_random_in_training_and_silent_in_evaluation() -> None:
     assert_close(
         kernel(points, x, y, mask, WEIGHS["none"])[0], expected(module, points, x, y, mask, WEIGHS["none"])[0]
     )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everything_stays_on_its_device(case: str) -> None:
+    """On the meta device there are no numbers, but an operand left behind on the CPU would be an error."""
+    module, points, x, y = problem(case, 3, 4, 7)
+    method = BookKeeping(module.to("meta"), cross_entropy)
+    target, mask = points.to("meta"), torch.ones(3, 4, dtype=torch.bool, device="meta")
+    norms = method.weighted(
+        points.to("meta"), x.to("meta"), y.to("meta"), mask, WEIGHS["constant"], target=target, add=False
+    )
+    assert norms.device.type == "meta"
+    assert norms.shape == (3, 4)
+
+
+def test_double_precision_works_too() -> None:
+    module, points, x, y = problem("conv twice", 2, 3, 8)
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    wanted = expected(module, points, x, y, mask, WEIGHS["constant"])
+    total, norms = clipped_sum(module.double(), cross_entropy, method="book-keeping")(
+        points.double(), x.double(), y, mask, WEIGHS["constant"]
+    )
+    assert torch.allclose(total, wanted[0], rtol=1e-12, atol=1e-13)
+    assert torch.allclose(norms, wanted[1], rtol=1e-12)
 
 
 def test_other_losses() -> None:

@@ -48,13 +48,16 @@ def test_both_kernels_agree_on_every_shape(density: float, monkeypatch: pytest.M
     assert torch.allclose(results[0], results[1], atol=1e-6)
 
 
-def test_tiles_and_threads_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("least_tile", [100, 4096])
+def test_tiles_and_threads_do_not_show(least_tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut by columns, or by rows where these are short."""
     plan = MixPlan(column_stochastic(30, 0.05, 1))
     assert not plan.dense
     A = torch.randn(30, 5000)
     whole = plan(A)
     monkeypatch.setattr(mixing, "PARALLEL_FLOATS", 0)
     monkeypatch.setattr(mixing, "TILE_BYTES", 0)
+    monkeypatch.setattr(mixing, "LEAST_TILE", least_tile)
     monkeypatch.setattr(mixing.threads, "cores", lambda: 3)
     assert torch.equal(plan(A), whole)
 

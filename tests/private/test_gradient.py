@@ -19,10 +19,11 @@ from gossamer.private.schedules import Constant, Geometric
 D = 6
 
 
-def record_is_gradient(points, x, y, mask, weigh):  # type: ignore[no-untyped-def]
+def record_is_gradient(points, x, y, mask, weigh, *, unit=None):  # type: ignore[no-untyped-def]
     """A vector part whose per-record vector is the record itself: sums and norms are known in closed form."""
     norms = x.norm(dim=2) * mask
-    return (x * (weigh(norms) * mask)[..., None]).sum(1), norms
+    weights = weigh(norms if unit is None else norms / unit[:, None])
+    return (x * (weights * mask)[..., None]).sum(1), norms
 
 
 class Book:
@@ -180,3 +181,48 @@ def test_records_of_unequal_nodes_are_addressed_right() -> None:
     assert x[0][lot.mask[0]].flatten().tolist() == [0.0, 1.0]
     assert lot.mask[1].sum() == 0
     assert y[2][lot.mask[2]].tolist() == [2, 3, 4, 5]
+
+
+def test_each_node_clips_at_its_own_quantile_on_the_real_kernel() -> None:
+    """A linear model with one output and loss = output: the gradient is the record, so sums are known by hand."""
+    from torch import nn
+
+    from gossamer.kernels.clipped_sum import clipped_sum
+
+    x = torch.randn(3, 4, D, generator=torch.Generator().manual_seed(1)) * 3
+    bounds = torch.tensor([0.5, 2.0, 100.0], dtype=torch.float64)
+    clip = QuantileClip(bounds.clone(), 0.5, 0.1, torch.ones(3, dtype=torch.float64))
+    kernel = clipped_sum(
+        nn.Linear(D, 1, bias=False), lambda out, y: out.flatten(), max_bytes=1
+    )  # one record a slice
+    grad, _ = make(x, clip=clip, vector=kernel, lots=[1.0, 1.0, 1.0])
+    expected = torch.stack(
+        [
+            (r * (b / r.norm(dim=1)).clamp_max(1)[:, None]).sum(0)
+            for r, b in zip(x, bounds.float(), strict=True)
+        ]
+    )
+    np.testing.assert_allclose(grad(torch.zeros(3, D)).numpy(), expected.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_lattice_noise_is_whole_multiples_of_the_stated_spread() -> None:
+    from gossamer.private.arithmetic import Lattice
+
+    x = torch.randn(1, 3, 200, generator=torch.Generator().manual_seed(0))
+    grad, book = make(x, z=1.5, clip=ClipTo(Constant(0.5)), arithmetic=Lattice(), lots=[1.0])
+    plain, _ = make(x, clip=ClipTo(Constant(0.5)), lots=[1.0])
+    step = 0.5 / (1000 * 200**0.5)
+    noise = []
+    for _ in range(4):
+        value = grad(torch.zeros(1, 200))[0].double().numpy()
+        np.testing.assert_allclose(
+            value / step, np.round(value / step), atol=0.06
+        )  # float32 carries the result
+        noise.append(value - plain(torch.zeros(1, 200))[0].double().numpy())
+    event = book.events[0][1]
+    assert event.sensitivity == pytest.approx(0.5 * 1.001, rel=1e-9)
+    assert event.noise_multiplier == pytest.approx(1.5, rel=1e-12)
+    sample = np.concatenate(noise)
+    assert stats.kstest(sample, stats.norm(0, event.sigma).cdf).pvalue > 1e-4
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(sample, stats.norm(0, wrong * event.sigma).cdf).pvalue < 1e-4

@@ -194,7 +194,7 @@ class TestMatrix:
         ("erdos-renyi", 30, "column", {"p": 0.01}, "topology.p = 0.01 .*use p of at least 0.15"),
         ("erdos-renyi", 30, "column", {"p": 1.2}, "topology.p = 1.2"),
         ("erdos-renyi", 30, "column", {}, "topology.p is missing; kind 'erdos-renyi' needs it"),
-        ("erdos-renyi", 30, "column", {"p": "often"}, "topology.p = 'often' has the wrong type.*takes float"),
+        ("erdos-renyi", 30, "column", {"p": "often"}, "topology.p = 'often' does not fit.*takes float"),
         ("ring", 5, "column", {"p": 0.1}, "topology.p is not an option of kind 'ring'; it takes no options"),
         ("random-regular", 7, "column", {"degree": 3}, "topology.degree = 3 must be even"),
         ("random-regular", 4, "column", {}, "topology.degree = 4 must be between 1 and 3"),

@@ -12,7 +12,7 @@ from gossamer.accounting.proven import curve, proven
 from gossamer.errors import UserError
 
 SLACK = 0.004  # how far below the budget a search may stop
-COARSE = 0.25  # tolerance of the first, cheap evaluations
+COARSE, MIDDLE = 0.25, 0.05  # tolerances of the first, cheap evaluations
 MARKS = 24  # prefixes looked at per round when searching for the number of steps
 
 
@@ -101,45 +101,39 @@ def _search(
     falling: bool,
     top: float = math.inf,
 ) -> float:
-    """The x where spent(x) comes to ε from below: secant steps on log ε, coarse, then at the tolerance."""
-    sign = -1.0 if falling else 1.0  # of the slope
-    x = start
-    for tol in (COARSE, tolerance):
-        safe: tuple[float, float] | None = None  # (x, log ε − target) on the affordable side
-        over: tuple[float, float] | None = None
+    """The x where spent(x, tolerance) comes to ε from below.
+
+    Secant steps on log ε, kept inside the bracket once there is one; the first stages are cheap and only
+    bring x and the slope near.
+    """
+    sign = -1.0 if falling else 1.0
+    x, slope = start, 2 * sign
+    for stage in (COARSE, MIDDLE, tolerance):
+        final = stage == tolerance
+        safe, over = (-sign * math.inf, sign * math.inf)  # x known to be affordable, known not to be
+        last: tuple[float, float] | None = None
         for _ in range(60):
-            figure = spent(x, tol)
+            figure = spent(x, stage)
             gap = math.log(figure / epsilon) if figure > 0 else -math.inf
-            if gap <= 0:
-                safe = (x, gap)
-                if gap >= -(SLACK if tol == tolerance else COARSE / 4):
-                    break
-            else:
-                over = (x, gap)
-            x = _next(safe, over, sign, top)
-            if safe is not None and over is not None and abs(safe[0] - over[0]) < 1e-6:
+            if (final and -SLACK <= gap <= 0) or (not final and abs(gap) <= stage / 2):
+                found = x
                 break
-        if safe is not None:
-            x = safe[0]
-    if safe is None:
-        raise UserError(f"epsilon = {epsilon} cannot be reached: no noise or rate tried is private enough")
-    return x
-
-
-def _next(
-    safe: tuple[float, float] | None, over: tuple[float, float] | None, sign: float, top: float
-) -> float:
-    """Inside a bracket the secant, kept away from its ends; outside a step in the needed direction."""
-    if safe is not None and over is not None:
-        if math.isfinite(safe[1]) and math.isfinite(over[1]):
-            aim = -SLACK / 2  # a little inside the budget, so that the search ends
-            share = min(max((over[1] - aim) / (over[1] - safe[1]), 0.02), 0.98)
+            safe, over = (x, over) if gap <= 0 else (safe, x)
+            if abs(safe - over) < 1e-6 or (gap <= 0 and x == top):
+                found = safe
+                break
+            if last is not None and math.isfinite(gap) and math.isfinite(last[1]) and x != last[0]:
+                steepness = abs((gap - last[1]) / (x - last[0]))
+                slope = sign * min(max(steepness, 0.2), 30.0)
+            last = x, gap
+            step = (gap + SLACK / 2) / slope if math.isfinite(gap) else math.copysign(1.0, gap) * sign
+            x = min(top, x - min(max(step, -1.0), 1.0))
+            if not min(safe, over) < x < max(safe, over):
+                x = (safe + over) / 2
         else:
-            share = 0.5
-        return over[0] + share * (safe[0] - over[0])
-    x, gap = safe or over or (0.0, 0.0)
-    reach = min(max(abs(gap) / 2, 0.02), 1.0) if math.isfinite(gap) else 1.0
-    return min(top, x - sign * reach if over else x + sign * reach)
+            raise UserError(f"epsilon = {epsilon} cannot be reached: nothing tried comes near it")
+        x = found
+    return x
 
 
 def _releases(multipliers: Sequence[float], sampling: str, rate: float, adjacency: str) -> list[Release]:

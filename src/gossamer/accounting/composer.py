@@ -12,9 +12,8 @@ convolved with weights e^{ih}, which keeps its far tail exact in relative terms,
 
 Gaussian pairs that differ in μ only are grouped: all of a group take its largest μ for the upper bound (less
 noise dominates more noise: the difference can be added afterwards) and its smallest for the lower. Groups are
-narrow where the composed loss reacts to μ, judged by the slope of its log-moment, and wide elsewhere; that
-choice only affects how close the bounds are. h and the groups are refined until they agree within the
-tolerance.
+narrow where the cost of one more step reacts to μ and wide elsewhere; that choice only affects how close the
+bounds are. h and the groups are refined until they agree within the tolerance.
 """
 
 import copy
@@ -35,7 +34,7 @@ COARSE_GROUPS = 12
 GROUP_SHARE, STEP_SHARE = 0.4, 0.1  # of the tolerance, for the groups (in ε) and for the step (h/ε)
 SMALLEST_EPSILON = 0.01  # below it the tolerance is of this
 FREE_WORK = 2e5  # grid points that cost next to nothing: used for a finer step than the tolerance needs
-LARGEST_WORK = 2e8  # beyond it the bounds are returned as far apart as they are
+LARGEST_WORK = 5e7  # beyond it the bounds are returned as far apart as they are
 ALIAS_SHARE = 1e-3  # of δ that may be lost above the period
 UNIT = 2.0**-53
 Weighted = tuple[Pair, int]
@@ -103,7 +102,7 @@ class Composition:
             step = h / 2 if grid > aim / 2 else h
             room = 0.8 * aim - min(grid, aim / 2)
             finer = groups.finer(grouped / room) if grouped > room else groups
-            if _work(finer.pessimistic(), step) > LARGEST_WORK:
+            if _work(finer.pessimistic(), window) * h / step > LARGEST_WORK:
                 return found, groups
             h, groups = step, finer
 
@@ -156,9 +155,9 @@ class Composition:
         while True:
             window = self._window(coarse, delta, h)
             reverse, rough = self._upper(coarse, window, delta)
-            epsilon = min(max(rough, SMALLEST_EPSILON), self._span * len(self.pairs))
+            epsilon = max(rough if math.isfinite(rough) else window.top, SMALLEST_EPSILON)
             # a grid coarser than ε says nothing about ε: look closer, as long as that is cheap
-            if h <= epsilon / 50 or _work(coarse, h) > FREE_WORK:
+            if h <= epsilon / 50 or _work(coarse, window) > FREE_WORK:
                 break
             h = max(epsilon / 100, h / 8)
         base = _Upper(window, coarse, reverse)
@@ -172,7 +171,7 @@ class Composition:
         if math.isfinite(rough):
             groups.choose(cost, GROUP_SHARE * tolerance * epsilon)
         h = STEP_SHARE * tolerance * epsilon
-        work = _work(groups.pessimistic(), h)
+        work = _work(groups.pessimistic(), replace(window, h=h, length=int(window.length * window.h / h) + 1))
         return h * min(1.0, max(work / FREE_WORK, 0.1)), groups
 
     def _upper(self, pairs: Sequence[Weighted], window: Window, delta: float) -> tuple[bool, float]:
@@ -191,17 +190,15 @@ class Composition:
         """Where the composed loss can be, up to a negligible share of δ, from a coarse grid."""
         coarse = Grouping(pairs, COARSE_GROUPS).pessimistic()
         reserve = -math.log(ALIAS_SHARE * delta)
-        low, high, best_down, best_up = 0.0, 0.0, float(ORDERS[0]), float(ORDERS[0])
-        for reverse in self._ways:
-            up, down = _moments(coarse, max(h, self._span / COARSE_POINTS), reverse)
-            tops, bottoms = (up + reserve) / ORDERS, -(down + reserve) / ORDERS
-            if tops.min() > high:
-                high, best_up = float(tops.min()), float(ORDERS[tops.argmin()])
-            if bottoms.max() < low:
-                low, best_down = float(bottoms.max()), float(ORDERS[bottoms.argmax()])
+        moments = [_moments(coarse, max(h, self._span / COARSE_POINTS), reverse) for reverse in self._ways]
+        up, down = np.max([m[0] for m in moments], axis=0), np.max([m[1] for m in moments], axis=0)
+        high = max(0.0, float(np.min((up + reserve) / ORDERS)))
+        low = min(0.0, float(np.max(-(down + reserve) / ORDERS)))
         start = math.floor(low / h) - 2
         length = fft.next_fast_len(math.ceil(high / h) + 3 - start, real=True)
-        return Window(h, start, length, best_up, best_down)
+        order_up = float(ORDERS[np.argmin(up - ORDERS * h * (start + length))])
+        order_down = float(ORDERS[np.argmin(down + ORDERS * h * start)])
+        return Window(h, start, length, order_up, order_down)
 
 
 class Grouping:
@@ -236,10 +233,16 @@ class Grouping:
             x = np.log([mu for mu, _ in members])
             counts = np.array([count for _, count in members], dtype=float)
             knots = np.linspace(x[0] - 1e-3, x[-1] + 1e-3, COARSE_GROUPS)
-            slope = np.gradient([cost(replace(family, mu=float(np.exp(k)))) for k in knots], knots)
+            costs = [cost(replace(family, mu=float(np.exp(k)))) for k in knots] if len(x) > 1 else [math.inf]
+            # where the coarse run could not price one more step, spread the groups evenly
+            slope = np.gradient(costs, knots) if np.all(np.isfinite(costs)) else np.ones_like(knots)
             gaps = np.append(np.diff(x), 0.0)
-            roots[family] = np.sqrt(np.maximum(np.interp(x, knots, slope), 0.0) * counts * gaps)
+            # above 0, so that no range stays uncut however often it is refined
+            floor = max(1e-3 * float(np.max(slope)), 1e-12)
+            roots[family] = np.sqrt(np.maximum(np.interp(x, knots, slope), floor) * counts * gaps)
         total = sum(float(root.sum()) for root in roots.values())
+        if total == 0:
+            return
         for family, root in roots.items():
             positions = np.concatenate([[0.0], np.cumsum(root)[:-1]])
             self._scale[family] = positions * (total / error)
@@ -341,22 +344,23 @@ class _Upper:
         losses = self.window.losses
         positive = losses > 0
         losses, mass = losses[positive], mass[positive]
-        # over (ℓ_{j−1}, ℓ_j]: δ(ε) = extra + Σ_{i≥j} m_i − e^ε Σ_{i≥j} m_i e^{−ℓ_i}, the second sum scaled by
-        # e^{ℓ_j}
-        decay = math.exp(-self.window.h)
         above = np.cumsum(mass[::-1])[::-1]
-        discounted = _discounted_tails(mass, decay)  # Σ_{i≥j} m_i e^{−(ℓ_i − ℓ_j)}
-        at_grid = extra + above - discounted  # δ(ℓ_j)
-        fine = np.flatnonzero(at_grid <= delta)
-        if len(fine) == 0:
-            return math.inf
-        j = int(fine[0])
-        if discounted[j] <= 0:
-            return float(losses[j])
-        inside = (above[j] + extra - delta) / discounted[j]
-        if inside <= 0:
-            return 0.0 if j == 0 else float(losses[j - 1])
-        return float(max(0.0, losses[j] + math.log(inside)))
+        decay = np.exp(-self.window.h * np.arange(len(mass)))
+
+        def discounted(j: int) -> float:  # Σ_{i≥j} m_i e^{ℓ_j − ℓ_i}
+            return float(mass[j:] @ decay[: len(mass) - j])
+
+        # over (ℓ_{j−1}, ℓ_j]: δ(ε) = extra + Σ_{i≥j} m_i − e^{ε − ℓ_j} Σ_{i≥j} m_i e^{ℓ_j − ℓ_i}
+        low, high = -1, len(mass) - 1  # δ(ℓ_low) > δ ≥ δ(ℓ_high), as the last is `extra`
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = extra + above[middle] - discounted(middle) <= delta
+            low, high = (low, middle) if fits else (middle, high)
+        weight, needed = discounted(high), float(above[high]) + extra - delta
+        before = float(losses[high]) - self.window.h
+        if needed <= 0 or weight <= 0:
+            return max(0.0, before)
+        return max(0.0, before, float(losses[high]) + min(0.0, math.log(needed / weight)))
 
 
 def _lower_epsilon(window: Window, pairs: Sequence[Weighted], reverse: bool, delta: float) -> float:
@@ -372,7 +376,8 @@ def _lower_epsilon(window: Window, pairs: Sequence[Weighted], reverse: bool, del
         q = np.bincount(cells.first - first, cells.q)
         losses = h * (first + np.arange(len(p)))
         with np.errstate(divide="ignore"):
-            log_q = np.log(q) + losses
+            # a Q-mass below floating point is at most that of P at a loss one step lower
+            log_q = np.where(q > 1e-290, np.log(q) + losses, np.log(p) + h)
         scale = float(np.max(log_q))
         tilted = np.exp(log_q - scale)
         total = float(tilted.sum())
@@ -392,7 +397,9 @@ def _lower_epsilon(window: Window, pairs: Sequence[Weighted], reverse: bool, del
     losses = window.losses
     keep = losses >= 0
     losses, p_all, q_all = losses[keep], p_all[keep], np.maximum(q_all[keep], 0.0)
-    spare = outside + _rounding(p_all, factors) - -math.expm1(log_finite)
+    rounding = _rounding(p_all, factors) + _rounding(q_all, factors) * math.exp(min(log_scale, 50.0))
+    identified = -math.expm1(log_finite)
+    spare = outside + rounding - identified
     tails = np.cumsum(p_all[::-1])[::-1]
 
     def shown(epsilon: float) -> float:
@@ -485,12 +492,6 @@ def _rounding(mass: FloatArray, factors: int) -> float:
     return float(4 * factors * UNIT * math.log2(len(mass) + 2) * math.sqrt(len(mass)) * np.linalg.norm(mass))
 
 
-def _discounted_tails(mass: FloatArray, decay: float) -> FloatArray:
-    """r_j = m_j + decay · r_{j+1}."""
-    from scipy.signal import lfilter
-
-    return np.asarray(lfilter([1.0], [1.0, -decay], mass[::-1])[::-1])
-
-
-def _work(pairs: Sequence[Weighted], h: float) -> float:
-    return sum(pair.span for pair, _ in pairs) / h
+def _work(pairs: Sequence[Weighted], window: Window) -> float:
+    """Grid points to be filled and transformed."""
+    return sum(pair.span / window.h + window.length for pair, _ in pairs)

@@ -105,18 +105,19 @@ class Noise:
                 continue
             interval = np.array([low, low - shift]), np.array([high, high - shift])
             still, moved = self.between(*interval)
-            total += float(moved - math.exp(epsilon) * still)
+            # where the unmoved noise cannot be, e^ε may be beyond floating point and must not matter
+            total += float(moved - (math.exp(min(epsilon, 700.0)) * still if still > 0 else 0.0))
         return min(max(total, 0.0), 1.0)
 
     def epsilon(self, shift: float, delta: float) -> float:
         """Smallest ε ≥ 0 with δ(ε) ≤ δ; ∞ if the identifying mass alone is larger."""
         if self.delta(shift, 0.0) <= delta:
             return 0.0
+        if self.identifying(shift) > delta:
+            return math.inf
         low, high = 0.0, 1.0
         while self.delta(shift, high) > delta:
             low, high = high, 2 * high
-            if high > 1e6:
-                return math.inf
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if self.delta(shift, middle) > delta else (low, middle)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from gossamer.errors import UserError
 from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
+from gossamer.kernels.memory import keep_freed_memory
 from gossamer.kernels.oracle import Vmap
 
 logger = logging.getLogger("gossamer")
@@ -29,18 +30,26 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (N, ...) and targets (N, ...) -> one loss per record (N,)."""
 
 DEFAULT_MAX_BYTES = 1 << 30
-TILE_BYTES = 1 << 24  # working set of one slice: larger ones leave the cache, smaller ones are all overhead
+TILE_BYTES = 1 << 25  # working set of one slice: larger ones leave the cache, smaller ones are all overhead
 PARALLEL_BYTES = 1 << 22  # below this the threads would only wait for each other
 
 
 class ClippedSum(Protocol):
     def __call__(
-        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh
+        self,
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        weigh: Weigh,
+        *,
+        unit: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Σ_b mask · weigh(‖g_ib‖) · g_ib for every node i, (m, d), and the norms (m, B), 0 where masked.
 
         points (m, d), x (m, B, *features), y (m, B, ...), mask bool (m, B). What masked rows of x and y hold
-        does not matter. B may be 0.
+        does not matter. B may be 0. With `unit` (m,), node i weighs its norms in that unit, weigh(‖g_ib‖ / unit_i):
+        how nodes have bounds of their own although `weigh` sees a slice of them at a time.
         """
 
 
@@ -54,6 +63,7 @@ def clipped_sum(
     """
     if method not in {"auto", "vmap", "book-keeping"}:
         raise UserError(f'method = "{method}" is unknown; choose "auto", "book-keeping" or "vmap"')
+    keep_freed_memory()
     return _Engine(module, loss, method, max_bytes)
 
 
@@ -68,7 +78,14 @@ class _Engine:
         self.copies = 0
 
     def __call__(
-        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh
+        self,
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        weigh: Weigh,
+        *,
+        unit: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         nodes, lot = mask.shape
         norms = points.new_zeros(nodes, lot)
@@ -86,10 +103,11 @@ class _Engine:
             plan = slices(nodes, lot, method.bytes_per_record, self.max_bytes, cores)
 
             def run(worker: BookKeeping | Vmap, rows: slice) -> None:
+                own = weigh if unit is None else lambda norms: weigh(norms / unit[rows, None])
                 for b in range(0, lot, plan.records):
                     part = rows, slice(b, b + plan.records)
                     norms[part] = worker.weighted(
-                        points[rows], x[part], y[part], mask[part], weigh, target=total[rows], add=b > 0
+                        points[rows], x[part], y[part], mask[part], own, target=total[rows], add=b > 0
                     )
 
             jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
@@ -105,7 +123,7 @@ class _Engine:
                 ) from None
             logger.warning("per-sample gradients come from vmap, which is slower: %s", reason)
             self.method = Vmap(self.module, self.loss)
-            return self(points, x, y, mask, weigh)
+            return self(points, x, y, mask, weigh, unit=unit)
         return total, norms
 
     def _side_by_side(
@@ -142,7 +160,7 @@ class Slices:
 def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: int) -> Slices:
     """The cost model. It looks at sizes only, never at a clock, so that equal runs give equal numbers."""
     size = max(1, bytes_per_record)
-    fits = max(1, min(max_bytes, TILE_BYTES) // size)
+    fits = max(1, min(max_bytes // cores, TILE_BYTES) // size)
     if fits < lot:  # one node at a time, its lot whole if memory allows
         return Slices(1, min(lot, max(1, max_bytes // cores // size)), cores > 1 and nodes > 1)
     rows = min(nodes, fits // lot)

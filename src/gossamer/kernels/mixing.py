@@ -14,7 +14,8 @@ from torch import Tensor
 from gossamer.kernels import threads
 
 DENSE_FROM = 0.3  # share of nonzeros above which a matrix product beats the sparse kernel
-TILE_BYTES = 1 << 20  # of all nodes' columns that one tile works on: fits into one core's L2 cache
+TILE_BYTES = 1 << 20  # of all nodes' columns that one tile works on: fits into one core's L2 cache,
+LEAST_TILE = 4096  # unless that would leave rows too short to stream
 PARALLEL_FLOATS = 1 << 20
 
 
@@ -73,16 +74,25 @@ class MixPlan:
 
     def _sparse(self, rows: Tensor, into: Tensor) -> None:
         width = rows.shape[1]
-        tile = max(256, TILE_BYTES // (rows.element_size() * max(1, len(rows))))
+        tile = max(LEAST_TILE, TILE_BYTES // (rows.element_size() * max(1, len(rows))))
         source, target, weights = rows.numpy(), into.numpy(), self.weights[rows.dtype]
 
-        def mix_columns(columns: slice) -> None:
-            _mix(self.starts, self.neighbours, weights, source, target, columns.start, columns.stop, tile)
+        def mix_part(part: tuple[slice, slice]) -> None:
+            into, columns = part
+            own = self.starts[into.start : into.stop + 1]
+            _mix(own, self.neighbours, weights, source, target[into], columns.start, columns.stop, tile)
 
-        if into.numel() < PARALLEL_FLOATS or threads.cores() == 1:
-            mix_columns(slice(0, width))
+        everything = slice(0, len(target)), slice(0, width)
+        cores = threads.cores()
+        if target.size < PARALLEL_FLOATS or cores == 1:
+            mix_part(everything)
+        elif width >= cores * LEAST_TILE:
+            columns = threads.even_slices(width, cores, multiple=64)
+            threads.run_all(mix_part, [(everything[0], part) for part in columns])
         else:
-            threads.run_all(mix_columns, threads.even_slices(width, threads.cores(), multiple=64))
+            threads.run_all(
+                mix_part, [(part, everything[1]) for part in threads.even_slices(len(target), cores)]
+            )
 
 
 def mix(P: Any, values: Tensor, out: Tensor | None = None) -> Tensor:
@@ -90,8 +100,43 @@ def mix(P: Any, values: Tensor, out: Tensor | None = None) -> Tensor:
     return MixPlan(P)(values, out)
 
 
+Row = NDArray[Any]
+
+
+@nb.njit(inline="always")
+def _one(out: Row, p: float, a: Row, add: bool) -> None:
+    if add:
+        for j in range(out.shape[0]):
+            out[j] += p * a[j]
+    else:
+        for j in range(out.shape[0]):
+            out[j] = p * a[j]
+
+
+@nb.njit(inline="always")
+def _two(out: Row, weights: Row, a: Row, b: Row, add: bool) -> None:
+    p, q = weights[0], weights[1]
+    if add:
+        for j in range(out.shape[0]):
+            out[j] += p * a[j] + q * b[j]
+    else:
+        for j in range(out.shape[0]):
+            out[j] = p * a[j] + q * b[j]
+
+
+@nb.njit(inline="always")
+def _four(out: Row, weights: Row, a: Row, b: Row, c: Row, d: Row, add: bool) -> None:
+    p, q, r, s = weights[0], weights[1], weights[2], weights[3]
+    if add:
+        for j in range(out.shape[0]):
+            out[j] += (p * a[j] + q * b[j]) + (r * c[j] + s * d[j])
+    else:
+        for j in range(out.shape[0]):
+            out[j] = (p * a[j] + q * b[j]) + (r * c[j] + s * d[j])
+
+
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath={"contract", "nsz"}, error_model="numpy")
-def _mix(  # noqa: PLR0917
+def _mix(
     starts: NDArray[np.int64],
     neighbours: NDArray[np.int64],
     weights: NDArray[Any],
@@ -107,21 +152,19 @@ def _mix(  # noqa: PLR0917
         for i in range(target.shape[0]):
             out = target[i, low:high]
             k, end = starts[i], starts[i + 1]
-            out[:] = 0  # in the cache until the row is done
-            while k + 4 <= end:
-                a, b = source[neighbours[k], low:high], source[neighbours[k + 1], low:high]
-                c, d = source[neighbours[k + 2], low:high], source[neighbours[k + 3], low:high]
-                p, q, r, s = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
-                for j in range(high - low):
-                    out[j] += (p * a[j] + q * b[j]) + (r * c[j] + s * d[j])
-                k += 4
-            if k + 2 <= end:
-                a, b = source[neighbours[k], low:high], source[neighbours[k + 1], low:high]
-                p, q = weights[k], weights[k + 1]
-                for j in range(high - low):
-                    out[j] += p * a[j] + q * b[j]
-                k += 2
-            if k < end:
-                a, p = source[neighbours[k], low:high], weights[k]
-                for j in range(high - low):
-                    out[j] += p * a[j]
+            if k == end:
+                out[:] = 0
+            while k < end:
+                add = k > starts[i]  # the first to come overwrites what was there
+                a = source[neighbours[k], low:high]
+                if k + 4 <= end:
+                    b, c = source[neighbours[k + 1], low:high], source[neighbours[k + 2], low:high]
+                    d = source[neighbours[k + 3], low:high]
+                    _four(out, weights[k : k + 4], a, b, c, d, add)
+                    k += 4
+                elif k + 2 <= end:
+                    _two(out, weights[k : k + 2], a, source[neighbours[k + 1], low:high], add)
+                    k += 2
+                else:
+                    _one(out, weights[k], a, add)
+                    k += 1

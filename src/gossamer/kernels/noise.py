@@ -7,13 +7,16 @@ A stream is AES-128 of counter blocks that never repeat. One block is two little
 
 so every (purpose, node, step) has its own range, and any place in it can be read without what comes before.
 Samples 2j and 2j+1 of a range are one Box–Muller pair made from the j-th 32-bit word of each of three planes:
-the high and the low half of the radius' 64 bits, and the angle. The fourth plane holds uniform bits.
+the high and the low half of the radius' 64 bits, and the angle. The low half is read where the high one is so
+small (beyond 4.7σ, one pair in 65,536) that it has digits left to give: that is the tail, and elsewhere a
+float32 would round it away. The fourth plane holds uniform bits.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -26,10 +29,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PURPOSES, NODES, STEPS, BLOCKS = 1 << 8, 1 << 24, 1 << 32, 1 << 40
-UNIFORM_PLANE = 3
+HIGH_PLANE, LOW_PLANE, ANGLE_PLANE, UNIFORM_PLANE = range(4)
+RARE = 1 << 16  # high words below this take their low half too
 PER_BLOCK = 8  # samples that one block of each of the three planes gives: four pairs
-PARALLEL_SAMPLES = 1 << 18  # from here on every core draws a part
-CHUNK = 1 << 15  # samples between two calls into AES: long against the call, short against the L2 cache
+PARALLEL_SAMPLES = 1 << 17  # from here on every core draws a part
+CHUNK = 1 << 16  # samples between two calls into AES: many against a call, few against the L2 cache
 
 f32, i32, u32, u64 = np.float32, np.int32, np.uint32, np.uint64
 Indices = int | Sequence[int] | NDArray[np.int64]
@@ -109,12 +113,13 @@ class Stream:
             return
         from gossamer.kernels import threads
 
-        if len(out) >= threads.cores():
-            threads.run_all(
-                lambda rows: fill(rows, everything[1]), threads.even_slices(len(out), threads.cores())
-            )
+        cores = threads.cores()
+        if cores == 1:
+            fill(*everything)
+        elif len(out) >= cores:
+            threads.run_all(lambda rows: fill(rows, everything[1]), threads.even_slices(len(out), cores))
         else:
-            columns = threads.even_slices(out.shape[1], threads.cores(), multiple=PER_BLOCK)
+            columns = threads.even_slices(out.shape[1], cores, multiple=PER_BLOCK)
             threads.run_all(lambda part: fill(everything[0], part), columns)
 
     def _fill(
@@ -125,21 +130,37 @@ class Stream:
         offset: int,
         accumulate: bool,
     ) -> None:
-        """Chunk by chunk: counters, AES, Box–Muller. A chunk is several short rows or a part of a long one."""
+        """Chunk by chunk: counters, AES, Box–Muller. A chunk is some short rows or a part of a long one."""
         end = offset + out.shape[1]
         tile = min(CHUNK, (-(-out.shape[1] // PER_BLOCK) + 1) * PER_BLOCK)  # one for a start inside a block
         rows = max(1, CHUNK // tile)
-        keystream = self._keystream(3 * min(rows, len(out)) * tile // PER_BLOCK)
-        samples = np.empty(tile, f32)
+        keystream, samples, rare = self._keystream(_kept.counters), _kept.samples, _kept.rare
         for i in range(0, len(out), rows):
             some = slice(i, min(i + rows, len(out)))
             for first in range(offset // PER_BLOCK, -(-end // PER_BLOCK), tile // PER_BLOCK):
                 at, stop = max(offset, first * PER_BLOCK), min(end, first * PER_BLOCK + tile)
                 blocks = -(-stop // PER_BLOCK) - first
                 _write_counters(keystream.counters, high[some], first, blocks)
-                words = keystream(3 * (some.stop - some.start) * blocks)
+                words = keystream(2 * (some.stop - some.start) * blocks)
+                found = rare[: _find_rare(words, 4 * blocks, rare)]
+                lows = self._low_words(found, high[some], first, 4 * blocks)
                 part = out[some, at - offset : stop - offset]
-                _add_normal(words, samples, part, scales[some], at - first * PER_BLOCK, accumulate)
+                _add_normal(
+                    words, found, lows, samples, part, scales[some], at - first * PER_BLOCK, accumulate
+                )
+
+    def _low_words(
+        self, found: NDArray[np.int64], high: NDArray[np.uint64], first: int, pairs: int
+    ) -> NDArray[np.uint32]:
+        """The low halves of a chunk's few rare pairs, numbered row after row."""
+        if not len(found):
+            return np.empty(0, u32)
+        row, pair = np.divmod(found, pairs)
+        keystream = self._keystream(np.empty((len(found) + 1, 2), u64))
+        keystream.counters[:, 0] = (first + pair // 4).astype(u64) | u64(LOW_PLANE << 62)
+        keystream.counters[:, 1] = high[row]
+        low: NDArray[np.uint32] = keystream(len(found)).reshape(-1, 4)[np.arange(len(found)), pair % 4]
+        return low
 
     def _tensor_rows(
         self,
@@ -182,7 +203,7 @@ class Stream:
         first, skip = divmod(offset, 2)
         blocks = -(-(skip + count) // 2)
         _check_blocks(offset, first + blocks)
-        keystream = self._keystream(rows * blocks)
+        keystream = self._keystream(np.empty((rows * blocks + 1, 2), u64))
         counters = keystream.counters.reshape(rows, blocks, 2)
         counters[:, :, 0] = np.arange(first, first + blocks, dtype=u64) | u64(UNIFORM_PLANE << 62)
         counters[:, :, 1] = high[:, None]
@@ -202,25 +223,37 @@ class Stream:
                 raise ValueError(f"the noise stream's {name} must be in 0 … {bound - 1}, not {value}")
         return (u64(purpose << 56) | (node.astype(u64) << u64(32)) | step.astype(u64)).astype(u64)
 
-    def _keystream(self, blocks: int) -> _Keystream:
+    def _keystream(self, buffer: NDArray[np.uint64]) -> _Keystream:
         if not self.is_seeded and os.getpid() != self._process:
             raise RuntimeError("a system noise stream was carried into another process: make a new one there")
-        return _Keystream(self._key, blocks)
+        return _Keystream(self._key, buffer)
 
 
 class _Keystream:
-    """Encrypts the counters in its buffer, in place, to 32-bit words. One per call, so one per thread."""
+    """Encrypts the counters in a buffer, in place, to 32-bit words. One per call, so one per thread."""
 
-    def __init__(self, key: bytes, blocks: int) -> None:
+    def __init__(self, key: bytes, buffer: NDArray[np.uint64]) -> None:
         # ECB of distinct counters is counter mode; with our own counters one call serves many rows.
         self._encrypt = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update_into
-        self._buffer = np.empty((blocks + 1, 2), u64)  # update_into wants one block more than it fills
-        self.counters = self._buffer[:blocks]
+        self._buffer = buffer.reshape(-1)  # one block longer than it is filled: update_into wants that
+        self.counters = buffer[:-1]
 
     def __call__(self, blocks: int) -> NDArray[np.uint32]:
-        room = self._buffer[: blocks + 1].reshape(-1)
-        self._encrypt(room[: 2 * blocks].view(np.uint8).data, room.view(np.uint8).data)
-        return room[: 2 * blocks].view(u32)
+        room = self._buffer[: 2 * blocks + 2].view(np.uint8)
+        self._encrypt(room[:-16].data, room.data)
+        return room[:-16].view(u32)
+
+
+class _Buffers(threading.local):
+    """What a chunk needs, kept by every thread: fresh memory would cost as much as the noise."""
+
+    def __init__(self) -> None:
+        self.counters = np.empty((2 * CHUNK // PER_BLOCK + 1, 2), u64)
+        self.samples = np.empty(CHUNK, f32)
+        self.rare = np.empty(CHUNK // 2, np.int64)
+
+
+_kept = _Buffers()
 
 
 def _check_blocks(offset: int, end: int) -> None:
@@ -230,10 +263,10 @@ def _check_blocks(offset: int, end: int) -> None:
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
 def _write_counters(counters: NDArray[np.uint64], high: NDArray[np.uint64], first: int, blocks: int) -> None:
-    """Counters of `blocks` blocks from `first` on: the three planes of each row, row after row."""
+    """Counters of `blocks` blocks from `first` on: each row's high and angle plane, row after row."""
     at = 0
     for row in range(high.shape[0]):
-        for plane in range(3):
+        for plane in (HIGH_PLANE, ANGLE_PLANE):
             own, low, same = counters[at : at + blocks], (u64(plane) << u64(62)) | u64(first), high[row]
             for k in range(blocks):
                 own[k, 0] = low + u64(k)
@@ -242,20 +275,46 @@ def _write_counters(counters: NDArray[np.uint64], high: NDArray[np.uint64], firs
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
+def _find_rare(words: NDArray[np.uint32], pairs: int, found: NDArray[np.int64]) -> int:
+    """Write the numbers of the pairs whose high word is below RARE, rows counted through; return how many."""
+    count = 0
+    for row in range(words.shape[0] // (2 * pairs)):
+        own = words[2 * pairs * row : 2 * pairs * row + pairs]
+        for start in range(0, pairs, 256):
+            group = own[start : start + 256]
+            least = u32(0xFFFFFFFF)
+            for k in range(group.shape[0]):
+                least = min(least, group[k])
+            if least < RARE:
+                for k in range(group.shape[0]):
+                    if group[k] < RARE:
+                        found[count] = row * pairs + start + k
+                        count += 1
+    return count
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False)
 def _add_normal(
     words: NDArray[np.uint32],
+    rare: NDArray[np.int64],
+    lows: NDArray[np.uint32],
     samples: NDArray[np.float32],
     out: NDArray[np.float32],
     scales: NDArray[np.float32],
     skip: int,
     accumulate: bool,
 ) -> None:
-    """Turn each row's three planes of words into samples, write or add them, scaled, to that row of `out`."""
-    pairs = words.shape[0] // (3 * out.shape[0])
+    """Turn each row's words into samples and write or add them, scaled, to that row of `out`."""
+    pairs = words.shape[0] // (2 * out.shape[0])
     width = out.shape[1]
+    at = 0
     for row in range(out.shape[0]):
-        own = words[3 * pairs * row : 3 * pairs * (row + 1)]
-        box_muller(own[:pairs], own[pairs : 2 * pairs], own[2 * pairs :], samples)
+        high, angle = words[2 * pairs * row :][:pairs], words[2 * pairs * row + pairs :][:pairs]
+        box_muller_32(high, angle, samples)
+        while at < rare.shape[0] and rare[at] < (row + 1) * pairs:
+            j = rare[at] - row * pairs
+            box_muller_64(high[j : j + 1], lows[at : at + 1], angle[j : j + 1], samples[2 * j : 2 * j + 2])
+            at += 1
         target, scale, source = out[row], scales[row], samples[skip : skip + width]
         if accumulate:
             for k in range(width):
@@ -266,44 +325,56 @@ def _add_normal(
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
-def box_muller(
+def box_muller_32(high: NDArray[np.uint32], angle: NDArray[np.uint32], out: NDArray[np.float32]) -> None:
+    """out[2j], out[2j+1] = a pair with U = (high + ½)/2³²."""
+    unit, half = f32(2.0**-32), f32(2.0**-33)
+    for j in range(high.shape[0]):
+        u, v = f32(high[j]) * unit + half, f32(~high[j]) * unit + half
+        out[2 * j], out[2 * j + 1] = _pair(u, v, angle[j])
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
+def box_muller_64(
     high: NDArray[np.uint32], low: NDArray[np.uint32], angle: NDArray[np.uint32], out: NDArray[np.float32]
 ) -> None:
-    """out[2j], out[2j+1] = √(−2 ln U)·(cos θ, sin θ), where U = (2³²·high + low + ½)/2⁶⁴ and θ is uniform."""
-    two32, two64, half = f32(2.0**-32), f32(2.0**-64), f32(2.0**-65)
+    """out[2j], out[2j+1] = a pair with U = (2³²·high + low + ½)/2⁶⁴."""
+    unit, small, half = f32(2.0**-32), f32(2.0**-64), f32(2.0**-65)
     for j in range(high.shape[0]):
-        # U and 1 − U, each to float32's relative precision: small U is the tail, small 1 − U the centre.
-        u = f32(high[j]) * two32 + (f32(low[j]) * two64 + half)
-        v = f32(~high[j]) * two32 + f32(2.0**-33)
-        # ln U = e·ln 2 + ln(1 + f) with 1 + f in [√½, √2): exponent and mantissa from the bits of the float.
-        bits = np.float32(u).view(np.int32)
-        e = (bits >> i32(23)) - i32(126)
-        f = np.int32((bits & i32(0x007FFFFF)) | i32(0x3F000000)).view(np.float32)
-        small = f < f32(0.70710678)
-        e = i32(e - i32(1)) if small else i32(e)
-        f = (f + f - f32(1)) if small else (f - f32(1))
-        f = -v if u > f32(0.70710678) else f
-        ef, z = f32(e), f * f
-        p = f32(7.0376836292e-2)
-        p = p * f - f32(1.1514610310e-1)
-        p = p * f + f32(1.1676998740e-1)
-        p = p * f - f32(1.2420140846e-1)
-        p = p * f + f32(1.4249322787e-1)
-        p = p * f - f32(1.6668057665e-1)
-        p = p * f + f32(2.0000714765e-1)
-        p = p * f - f32(2.4999993993e-1)
-        p = p * f + f32(3.3333331174e-1)
-        log = f + (p * f * z + ef * f32(-2.12194440e-4) - f32(0.5) * z) + ef * f32(0.693359375)
-        r = np.sqrt(f32(-2) * log)
-        # 29 bits place t in an eighth of the circle; one bit swaps the axes, two choose the signs.
-        a = angle[j]
-        t = (f32(i32(a >> u32(3))) + f32(0.5)) * f32(2.0**-29 * 0.78539816339744831)
-        t2 = t * t
-        s = f32(-1.9515295891e-4) * t2 + f32(8.3321608736e-3)
-        s = t + t * t2 * (s * t2 - f32(1.6666654611e-1))
-        c = f32(2.443315711809948e-5) * t2 - f32(1.388731625493765e-3)
-        c = f32(1) - f32(0.5) * t2 + t2 * t2 * (c * t2 + f32(4.166664568298827e-2))
-        cos = s if a & u32(1) else c
-        sin = c if a & u32(1) else s
-        out[2 * j] = r * (-cos if a & u32(2) else cos)
-        out[2 * j + 1] = r * (-sin if a & u32(4) else sin)
+        u = f32(high[j]) * unit + (f32(low[j]) * small + half)
+        v = f32(~high[j]) * unit + (f32(~low[j]) * small + half)
+        out[2 * j], out[2 * j + 1] = _pair(u, v, angle[j])
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
+def _pair(u: np.float32, v: np.float32, angle: np.uint32) -> tuple[np.float32, np.float32]:
+    """√(−2 ln u)·(cos θ, sin θ); u and v = 1 − u are each exact to a float32's last digits, however small."""
+    # ln u = e·ln 2 + ln(1 + f) with 1 + f in [√½, √2): exponent and mantissa from the bits of the float.
+    bits = np.float32(u).view(np.int32)
+    e = (bits >> i32(23)) - i32(126)
+    f = np.int32((bits & i32(0x007FFFFF)) | i32(0x3F000000)).view(np.float32)
+    small = f < f32(0.70710678)
+    e = i32(e - i32(1)) if small else i32(e)
+    f = (f + f - f32(1)) if small else (f - f32(1))
+    f = -v if u > f32(0.70710678) else f
+    ef, z = f32(e), f * f
+    p = f32(7.0376836292e-2)
+    p = p * f - f32(1.1514610310e-1)
+    p = p * f + f32(1.1676998740e-1)
+    p = p * f - f32(1.2420140846e-1)
+    p = p * f + f32(1.4249322787e-1)
+    p = p * f - f32(1.6668057665e-1)
+    p = p * f + f32(2.0000714765e-1)
+    p = p * f - f32(2.4999993993e-1)
+    p = p * f + f32(3.3333331174e-1)
+    log = f + (p * f * z + ef * f32(-2.12194440e-4) - f32(0.5) * z) + ef * f32(0.693359375)
+    r = np.sqrt(f32(-2) * log)
+    # 29 bits place t in an eighth of the circle; one bit swaps the axes, two choose the signs.
+    t = (f32(i32(angle >> u32(3))) + f32(0.5)) * f32(2.0**-29 * 0.78539816339744831)
+    t2 = t * t
+    s = f32(-1.9515295891e-4) * t2 + f32(8.3321608736e-3)
+    s = t + t * t2 * (s * t2 - f32(1.6666654611e-1))
+    c = f32(2.443315711809948e-5) * t2 - f32(1.388731625493765e-3)
+    c = f32(1) - f32(0.5) * t2 + t2 * t2 * (c * t2 + f32(4.166664568298827e-2))
+    cos = s if angle & u32(1) else c
+    sin = c if angle & u32(1) else s
+    return r * (-cos if angle & u32(2) else cos), r * (-sin if angle & u32(4) else sin)

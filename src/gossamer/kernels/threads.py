@@ -16,6 +16,7 @@ import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 _lock = Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -31,7 +32,7 @@ def submit(work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future
     return _started().submit(work, *args, **kwargs)
 
 
-def run_all(work: Callable[[slice], None], parts: Iterable[slice]) -> None:
+def run_all(work: Callable[[T], object], parts: Iterable[T]) -> None:
     """Do all parts, side by side, and raise what any of them raises."""
     for done in [submit(work, part) for part in parts]:
         done.result()

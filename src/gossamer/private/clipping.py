@@ -24,6 +24,9 @@ class ClipStep:
     weigh: Weigh
     reference: Tensor  # (m,) what the noise is scaled to
     enforced: bool  # is the reference also a bound on every record's contribution?
+    unit: Tensor | None = (
+        None  # (m,) what each node's norms are measured in before `weigh`; None: plain norms
+    )
 
 
 class Clip(Protocol):
@@ -79,8 +82,7 @@ class QuantileClip:
     count_noise: Tensor = field(default_factory=lambda: torch.tensor(0.0))  # (m,) σ_b
 
     def at(self, k: int, nodes: int) -> ClipStep:
-        C = self.bounds[:, None]
-        return ClipStep(lambda norms: _clip_weights(norms, C.to(norms)), self.bounds.clone(), enforced=True)
+        return ClipStep(lambda norms: _clip_weights(norms, 1.0), self.bounds, enforced=True, unit=self.bounds)
 
     def gradient_multiplier(self, z: Tensor) -> Tensor:
         return (z**-2 - (2 * self.count_noise) ** -2) ** -0.5
@@ -93,6 +95,6 @@ class QuantileClip:
         self.bounds = torch.where(active, self.bounds * step, self.bounds)
 
 
-def _clip_weights(norms: Tensor, C: float | Tensor) -> Tensor:
+def _clip_weights(norms: Tensor, C: float) -> Tensor:
     # A zero gradient keeps weight 1; the tiny floor only avoids 0/0.
     return (C / norms.clamp_min(1e-30)).clamp_max(1.0)

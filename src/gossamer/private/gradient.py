@@ -16,18 +16,18 @@ from torch import Tensor
 
 from gossamer.accounting.events import Event
 from gossamer.kernels.noise import Stream
+from gossamer.private.arithmetic import Arithmetic, Floating
 from gossamer.private.clipping import Clip, QuantileClip, Weigh
 from gossamer.private.sampling import Lot, Sampler
 
-NOISE, COUNT_NOISE = 0, 2  # purpose fields of the stream; sampling has 1
-_ROUND_UP = 1 + 2**-20  # the noise is drawn in float32: never less of it than the ledger says
+COUNT_NOISE = 2  # purpose field of the stream; the others are in `arithmetic` and `sampling`
 
 
 class Vector(Protocol):
     """Σ_b mask · weigh(‖v_ib‖) · v_ib for every node i, (m, d), and the norms (m, B)."""
 
     def __call__(
-        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh
+        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None
     ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -94,11 +94,13 @@ class PrivateGradient:
         lots: Sequence[float],
         allowance: Sequence[int],
         adjacency: str,
+        arithmetic: Arithmetic | None = None,
         divisors: Sequence[float] | None = None,
         diagnostics: bool = False,
     ):
         self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
         self._noise, self._stream, self._book = noise, stream, book
+        self._arithmetic = arithmetic or Floating()
         self.nodes, self._rates, self._adjacency = list(nodes), list(sampler.rates), adjacency
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
@@ -116,9 +118,11 @@ class PrivateGradient:
         lot, x, y = self._lot(k)
         step = self._clip.at(k, len(self.nodes))
         mask = (lot.mask & active[:, None]).to(points.device)
-        sums, norms = self._vector(points, x, y, mask, step.weigh)
+        unit = None if step.unit is None else step.unit.to(points)
+        sums, norms = self._vector(points, x, y, mask, step.weigh, unit=unit)
         # In double precision: what the ledger says must read back exactly.
-        reference, multiplier = step.reference.double(), self._noise.multiplier(k)
+        bound, multiplier = step.reference.double(), self._noise.multiplier(k)
+        reference = self._arithmetic.sensitivity(bound, points.shape[1])
         self._log(k, active, multiplier, reference, step.enforced)
         if self._noise.mechanism != "none":
             share = multiplier
@@ -127,11 +131,10 @@ class PrivateGradient:
                 self._clip.follow(norms.cpu(), mask.cpu(), self._standard_normals(k), self._lots, active)
             own = self._noise.mechanism == "own-norm-gaussian"
             scale = share * (sums.norm(dim=1).cpu() if own else reference)
-            self._stream.normal_rows(
-                NOISE, self.nodes, k, sums, _ROUND_UP * torch.where(active, scale, 0.0), accumulate=True
-            )
+            scale = torch.where(active, scale, 0.0)
+            self._arithmetic.add(self._stream, self.nodes, k, sums, scale, bound)
         if self._diagnose:
-            self.last_diagnostics = _diagnose(norms, mask, step.weigh)
+            self.last_diagnostics = _diagnose(norms, mask, step.weigh, unit)
         return sums.div_(self._divisors.to(sums)[:, None])
 
     def _lot(self, k: int) -> tuple[Lot, Tensor, Tensor]:
@@ -178,7 +181,7 @@ class PrivateGradient:
         return state
 
 
-def _diagnose(norms: Tensor, mask: Tensor, weigh: Weigh) -> Diagnostics:
+def _diagnose(norms: Tensor, mask: Tensor, weigh: Weigh, unit: Tensor | None) -> Diagnostics:
     count = mask.sum(1).clamp_min(1)
-    clipped = ((weigh(norms) < 1) & mask).sum(1) / count
+    clipped = ((weigh(norms if unit is None else norms / unit[:, None]) < 1) & mask).sum(1) / count
     return Diagnostics(mean_norm=(norms * mask).sum(1) / count, clipped=clipped)

@@ -12,8 +12,11 @@ NOT_COVERED = (
     "Which node holds what kind of data is public: where labels are split over nodes, a node's identity tells them.",
     "The public constants listed here (declared record counts, sampling rates, lot sizes) are not protected.",
     "Choosing hyper-parameters by looking at private records is not accounted for.",
-    "Floating-point rounding of the noise is not part of the proof.",
 )
+ARITHMETIC = {
+    "float": "Floating-point rounding of the noise is not part of the proof.",
+    "lattice": "Float32 summation over a lot, before it is rounded to the lattice, is not part of the proof.",
+}
 NOT_PUBLIC = (
     "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
 )

@@ -7,18 +7,28 @@ from typing import Any
 
 from gossamer.results.certificate import epsilon_text
 
-_STYLE = """
+STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}
 h1{font-size:1.5rem;margin-bottom:.2rem} h2{font-size:1.1rem;margin-top:2rem}
 .three{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:1rem;margin:1.2rem 0}
 .three div{border:1px solid #ddd;border-radius:8px;padding:.8rem 1rem}.three b{display:block;font-size:1.9rem}
 .stamp{background:#b03030;color:#fff;padding:.6rem 1rem;border-radius:8px;font-weight:600}
 table{border-collapse:collapse;width:100%;font-size:.9rem} td,th{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #eee}
-code{font-size:.8rem;word-break:break-all} .scroll{overflow-x:auto}
+code{font-size:.8rem;white-space:nowrap} .scroll{overflow-x:auto}
 """
 
 
 def page(certificate: dict[str, Any], name: str) -> str:
+    e = html.escape
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>Privacy certificate: {e(name)}</title><style>{STYLE}</style><h1>Privacy certificate</h1><p>{e(name)}</p>"
+        f"{fragment(certificate)}</html>\n"
+    )
+
+
+def fragment(certificate: dict[str, Any]) -> str:
+    """The statement itself, for this page and for the report."""
     c, e = certificate, html.escape
     stamp = (
         f'<p class="stamp">{e(c["stamp"])}: the figures are those of the same run with secret noise.</p>'
@@ -60,19 +70,17 @@ def page(certificate: dict[str, Any], name: str) -> str:
     because = f"<p><b>Not proven:</b> {e(c['not_proven_because'])}</p>" if c["not_proven_because"] else ""
     nodes = "".join(
         f"<tr><td>{p['node']}</td><td>{p['records']:,}</td><td>{p['rate']:.4g}</td><td>{p['lot']:.4g}</td><td>{draws}</td>"
-        f"<td>{epsilon_text(eps['claimed'])}</td><td>{epsilon_text(eps['proven'])}</td><td><code>{head[:16]}…</code></td></tr>"
+        f"<td>{epsilon_text(eps['claimed'])}</td><td>{epsilon_text(eps['proven'])}</td><td><code>{head[:12]}…</code></td></tr>"
         for p, draws, eps, head in zip(
             c["public_constants"], c["draws"], c["epsilon_by_node"], c["ledger_heads"], strict=True
         )
     )
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>Privacy certificate: {e(name)}</title><style>{_STYLE}</style><h1>Privacy certificate</h1><p>{e(name)}</p>{stamp}"
-        f'<div class="three">{boxes}</div>{because}{facts}'
+        f'{stamp}<div class="three">{boxes}</div>{because}{facts}'
         f"{_list('About the claim', c['claim_flags'])}{_list('About this run', c['notes'])}{_list('What this does not cover', c['not_covered'])}"
         f'<h2>Per node</h2><div class="scroll"><table><tr><th>node<th>records (declared)<th>rate<th>lot<th>draws<th>claimed ε<th>proven ε<th>ledger head</tr>{nodes}</table></div>'
         f"<p>Check it: <code>gossamer plan --ledger RUN_DIRECTORY</code></p>"
-        f"<h2>Versions</h2>{_table(list(c['versions'].items()))}</html>\n"
+        f"<h2>Versions</h2>{_table(list(c['versions'].items()))}"
     )
 
 

@@ -60,7 +60,7 @@ def draw(
     def label(px: float, py: float, words: str, *, anchor: str = "start", colour: str = "#333") -> str:
         return f'<text x="{px:.1f}" y="{py:.1f}" text-anchor="{anchor}" fill="{colour}">{words}</text>'
 
-    marks = [top * i / 4 for i in range(5)]
+    marks = _round_marks(top)
     grid = "".join(
         f'<line x1="{_LEFT}" x2="{_WIDTH - 16}" y1="{y(v):.1f}" y2="{y(v):.1f}" stroke="#e4e4e4"/>'
         for v in marks
@@ -84,3 +84,11 @@ def draw(
         f"{label((_LEFT + _WIDTH) / 2, _HEIGHT - 8, 'round', anchor='middle')}{legend}{budget_line}"
         f"{line(claimed, _CLAIMED)}{line(proven, _PROVEN)}</svg>\n"
     )
+
+
+def _round_marks(top: float) -> list[float]:
+    """0 and a few round numbers up to `top`."""
+    rough = top / 4
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= rough)
+    return [step * i for i in range(int(top / step) + 1)]

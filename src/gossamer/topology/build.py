@@ -1,6 +1,5 @@
 """From a kind's name and options to a Topology. A new graph: one function in makers.py and one line here."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -8,24 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from gossamer.errors import UserError
+from gossamer.options import Option, check_options, options_of
 from gossamer.topology import makers
 from gossamer.topology.graph import Graph, from_arcs, strongly_connected, union
 from gossamer.topology.rounds import Periodic, Resampled, Rounds, WithDropout
 from gossamer.topology.schedule import Topology
 from gossamer.topology.weights import FITTING, MIXINGS, WEIGHTS, WeightsKind, weights_of
-
-
-@dataclass(frozen=True)
-class Option:
-    """One setting of a kind; `type` is a Python annotation, `default` counts only if not `required`."""
-
-    name: str
-    type: Any
-    default: Any
-    required: bool
 
 
 @dataclass(frozen=True)
@@ -40,11 +29,7 @@ class Kind:
     @property
     def options(self) -> tuple[Option, ...]:
         """The keyword-only parameters of the maker."""
-        return tuple(
-            Option(p.name, p.annotation, p.default, required=p.default is p.empty)
-            for p in inspect.signature(self.make).parameters.values()
-            if p.kind is p.KEYWORD_ONLY
-        )
+        return options_of(self.make)
 
     def graph(self, nodes: int, rng: np.random.Generator, options: Mapping[str, Any]) -> Graph | Rounds:
         """Check size and options, then make it."""
@@ -53,7 +38,7 @@ class Kind:
                 f"topology.kind = '{self.name}' needs at least {self.fewest_nodes} nodes (nodes = {nodes}); "
                 "use 'complete'"
             )
-        _check_options(self, options)
+        check_options("topology", self.name, self.make, options)
         return self.make(nodes, rng, **options)
 
 
@@ -159,30 +144,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     return str(value) if isinstance(value, Path) else value
-
-
-def _check_options(kind: Kind, options: Mapping[str, Any]) -> None:
-    known = {option.name: option for option in kind.options}
-    for name, value in options.items():
-        if name not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes no options"
-            raise UserError(f"topology.{name} is not an option of kind '{kind.name}'; {takes}")
-        try:
-            TypeAdapter(known[name].type).validate_python(value, strict=True)
-        except ValidationError:
-            annotation = known[name].type
-            readable = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-            raise UserError(
-                f"topology.{name} = {_short(value)} has the wrong type; kind '{kind.name}' takes {readable}"
-            ) from None
-    for option in known.values():
-        if option.required and option.name not in options:
-            raise UserError(f"topology.{option.name} is missing; kind '{kind.name}' needs it")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _check_mixing(mixing: str | None, weights: str) -> None:

@@ -1,0 +1,70 @@
+"""In which numbers noise is added: float32 (fast), or integers on a lattice (for those who distrust float32).
+
+A float32 sum of float32 noise leaves traces of its terms in the last digits, which no proof about real numbers sees.
+On the lattice the sum is rounded to multiples of γ and the noise is an exact discrete Gaussian of whole multiples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gossamer.kernels.discrete import discrete_normal
+from gossamer.kernels.noise import Stream
+
+NOISE, LATTICE = 0, 3  # purpose fields of the stream; sampling has 1, counts have 2
+_ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
+
+
+class Arithmetic(Protocol):
+    def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
+        """(m,) how far one record can move the released sum, if its contribution has norm at most `bound`."""
+        ...
+
+    def add(
+        self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
+    ) -> None:
+        """Add noise of std `scale` (m,) to `sums` (m, d) in place."""
+        ...
+
+
+class Floating:
+    def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
+        return bound
+
+    def add(
+        self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
+    ) -> None:
+        stream.normal_rows(NOISE, nodes, k, sums, _ROUND_UP * scale, accumulate=True)
+
+
+class Lattice:
+    """γ = bound / (1000 √d): rounding to it widens the sensitivity by γ √d, a thousandth, which the event includes.
+
+    The discrete Gaussian is priced as the Gaussian; with σ/γ in the thousands the two differ by exp(−2π² σ²/γ²).
+    What remains in float32 is the summation over a lot, before the rounding.
+    """
+
+    def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
+        return bound + self._step(bound, dimension) * math.sqrt(dimension)
+
+    def add(
+        self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
+    ) -> None:
+        steps = self._step(bound, sums.shape[1])
+        for i, node in enumerate(nodes):
+            if scale[i] == 0:
+                continue
+            ratio = Fraction(float(scale[i])) / Fraction(float(steps[i]))
+            noise = discrete_normal(stream, LATTICE, node, k, count=sums.shape[1], variance=ratio * ratio)
+            whole = torch.round(sums[i].double().cpu() / steps[i]).long() + torch.from_numpy(noise)
+            sums[i] = (whole.double() * steps[i]).to(sums)
+
+    @staticmethod
+    def _step(bound: Tensor, dimension: int) -> Tensor:
+        return bound / (1000 * math.sqrt(dimension))

@@ -1,0 +1,101 @@
+"""What a report reads of a run: the files of its directory, finished or still growing."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import UserError
+
+
+@dataclass(frozen=True)
+class Run:
+    label: str
+    path: Path
+    config: dict[str, Any]
+    config_text: str
+    manifest: dict[str, Any]
+    topology: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    certificate: dict[str, Any] | None  # None while the run goes on
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.metrics[-1]
+
+    @property
+    def quality(self) -> str | None:
+        """Which figure the nodes are judged by; None without a hold-out."""
+        return next((name for name in ("accuracy", "rmse") if f"{name}_mean" in self.last), None)
+
+    @property
+    def budgets(self) -> list[float]:
+        """ε as asked for; more than one where nodes differ."""
+        if self.config.get("baseline") == "non-private":
+            return []
+        asked = self.config.get("privacy", {}).get("epsilon")
+        return sorted({*asked} if isinstance(asked, list) else {asked} - {None})
+
+    @property
+    def stamp(self) -> str | None:
+        noise = str(self.manifest.get("noise", "system"))
+        return noise if noise != "system" else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """Why this run's figures must stay here."""
+        reasons = []
+        if "hold_out" in self.last:
+            reasons.append(f"The hold-out is {self.last['hold_out']}.")
+        if "not_private" in self.last:
+            reasons.append(
+                "Gradient norms and clipped shares are not private: they come from training records."
+            )
+        return reasons
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """All runs, each with a label of its own."""
+    runs = [_read(path) for path in paths]
+    names = Counter(run.label for run in runs)
+    return [
+        replace(run, label=f"{run.label} ({run.path.name})") if names[run.label] > 1 else run for run in runs
+    ]
+
+
+def _read(path: Path) -> Run:
+    needed = ("config.toml", "manifest.json", "topology.json")
+    missing = next((name for name in needed if not (path / name).is_file()), None)
+    if missing is not None:
+        raise UserError(
+            f"{path} is not a run directory: it has no {missing}; give one that `gossamer run` made."
+        )
+    text = (path / "config.toml").read_text(encoding="utf-8")
+    try:
+        config = tomllib.loads(text)
+        manifest, topology = _json(path / "manifest.json"), _json(path / "topology.json")
+        metrics = _metrics(path / "metrics.jsonl")
+        certificate = _json(path / "certificate.json") if (path / "certificate.json").is_file() else None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged and cannot be reported on: {error}.") from None
+    if not metrics:
+        raise UserError(f"{path} has no metrics yet; try again after its first evaluation.")
+    return Run(str(manifest["name"]), path, config, text, manifest, topology, metrics, certificate)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _metrics(path: Path) -> list[dict[str, Any]]:
+    """The complete lines: a run that goes on may be in the middle of one."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    return [json.loads(line) for line in lines if line]

@@ -1,0 +1,247 @@
+"""The composer against closed forms, dp-accounting and brute force: always above the truth, and close."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import dblquad
+
+from gossamer.accounting.claimed import gdp_delta, gdp_epsilon
+from gossamer.accounting.composer import Composition, Grouping, Window, _Upper
+from gossamer.accounting.pairs import GaussianPair, NoisePair
+from gossamer.accounting.profiles import Noise, gaussian, laplace
+
+RELATIONS = {"one-sided": pld.NeighborRel.ADD_OR_REMOVE_ONE, "two-sided": pld.NeighborRel.REPLACE_ONE}
+
+
+def library(mu, rate, kind, *, step):
+    return pld.from_gaussian_mechanism(
+        1 / mu,
+        sampling_prob=rate,
+        value_discretization_interval=step,
+        neighboring_relation=RELATIONS[kind],
+    )
+
+
+@pytest.mark.parametrize("kind", ["one-sided", "two-sided"])
+@pytest.mark.parametrize(("mu", "rate", "count"), [(1.0, 0.1, 50), (0.5, 1.0, 20), (2.0, 0.003, 300)])
+def test_the_same_grid_gives_the_librarys_profile(kind, mu, rate, count):
+    step = 5e-3
+    theirs = library(mu, rate, kind, step=step).self_compose(count)
+    ours = Composition([(GaussianPair(mu, rate, kind), count)])
+    for epsilon in (0.1, 0.5, 1.0, 2.0, 4.0):
+        expected = theirs.get_delta_for_epsilon(epsilon)
+        if expected > 1e-8:
+            assert ours.delta(epsilon, step) == pytest.approx(expected, rel=1e-5)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.lists(st.floats(0.02, 2.0), min_size=1, max_size=5),
+    st.integers(1, 60),
+    st.sampled_from([1e-3, 1e-5, 1e-8]),
+)
+def test_full_batch_gaussians_are_bracketed_exactly(mus, count, delta):
+    found = Composition([(GaussianPair(mu), count) for mu in mus]).bounds(delta)
+    exact = gdp_epsilon(math.sqrt(count * sum(mu * mu for mu in mus)), delta)
+    assert found.lower <= exact * (1 + 1e-6)
+    assert found.upper >= exact * (1 - 1e-9)
+    assert found.upper - found.lower <= 0.0101 * max(found.upper, 0.01)
+
+
+@settings(deadline=None, max_examples=10)
+@given(
+    st.floats(0.2, 4.0),
+    st.floats(5e-4, 0.5),
+    st.integers(1, 500),
+    st.sampled_from(["one-sided", "two-sided"]),
+    st.sampled_from([1e-4, 1e-6]),
+)
+def test_the_bounds_hold_the_librarys_figure(mu, rate, count, kind, delta):
+    """The library's figure is an upper bound on the truth, its grid finer or coarser than ours."""
+    found = Composition([(GaussianPair(mu, rate, kind), count)]).bounds(delta)
+    theirs = library(mu, rate, kind, step=2e-3).self_compose(count).get_epsilon_for_delta(delta)
+    assert found.lower <= theirs * (1 + 1e-6) + 1e-6
+    assert found.upper - found.lower <= 0.0101 * max(found.upper, 0.01)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.floats(0.05, 6.0),
+    st.floats(1e-4, 1.0),
+    st.floats(-0.5, 5.0),
+    st.sampled_from([1e-2, 1e-3]),
+    st.sampled_from(["one-sided", "symmetrised"]),
+)
+def test_one_sampled_step_is_never_below_its_exact_profile(mu, rate, epsilon, step, kind):
+    """δ(ε) = q δ_μ(log(1 + (e^ε − 1)/q)) and, for (Q, P), 1 − e^ε + e^ε δ(−ε)."""
+
+    def forward(e):
+        moved = 1 + math.expm1(e) / rate
+        return -math.expm1(e) if moved <= 0 else rate * gdp_delta(mu, math.log(moved))
+
+    exact = max(forward(epsilon), -math.expm1(epsilon) + math.exp(epsilon) * forward(-epsilon))
+    found = Composition([(GaussianPair(mu, rate, kind), 1)]).delta(epsilon, step)
+    assert found >= exact - 1e-13
+    assert found <= exact + 2 * step * min(1.0, mu + rate)
+
+
+@pytest.mark.parametrize("kind", ["one-sided", "two-sided"])
+def test_many_different_sigmas_against_the_library(kind):
+    rng = np.random.default_rng(3)
+    mus = np.exp(rng.uniform(math.log(0.5), math.log(3.0), 16))
+    theirs = None
+    for mu in mus:
+        one = library(mu, 0.01, kind, step=2e-3)
+        theirs = one if theirs is None else theirs.compose(one)
+    found = Composition([(GaussianPair(float(mu), 0.01, kind), 1) for mu in mus]).bounds(1e-5)
+    expected = theirs.get_epsilon_for_delta(1e-5)
+    assert found.lower <= expected
+    assert found.upper == pytest.approx(expected, rel=0.012)
+    assert found.upper >= expected * (1 - 2e-3)  # theirs is an upper bound too, 2e-3 is its own grid
+
+
+@settings(deadline=None, max_examples=6)
+@given(st.lists(st.floats(0.1, 3.0), min_size=2, max_size=20), st.sampled_from(["one-sided", "symmetrised"]))
+def test_grouping_only_loosens(mus, kind):
+    pairs = [(GaussianPair(mu, 0.02, kind), 3) for mu in mus]
+    exact = Composition(Grouping(pairs, 10**9).pessimistic()).bounds(1e-5)
+    for groups in (1, 4):
+        grouping = Grouping(pairs, groups)
+        assert sum(count for _, count in grouping.pessimistic()) == 3 * len(mus)
+        assert Composition(grouping.pessimistic()).bounds(1e-5, 0.05).upper >= exact.lower
+        assert Composition(grouping.optimistic()).bounds(1e-5, 0.05).lower <= exact.upper
+    assert Composition(pairs).bounds(1e-5, 0.02).upper >= exact.lower
+
+
+def test_a_window_too_small_is_paid_for_not_hidden():
+    """The mass that wraps around is added to δ: the bound stays a bound, however bad the window."""
+    mu, count = 0.5, 16
+    for length in (40, 80, 160, 320):
+        window = Window(0.02, -length // 4, length, 2.0, 2.0)
+        law = _Upper(window, [(GaussianPair(mu), count)])
+        for epsilon in (0.5, 2.0, 4.0):
+            assert law.delta(epsilon) >= gdp_delta(mu * math.sqrt(count), epsilon)
+
+
+def test_prefixes_agree_with_separate_runs():
+    order = [GaussianPair(0.5 + k / 100, 0.05) for k in range(60)]
+    marks = [1, 10, 30, 60]
+    found = Composition([(p, 1) for p in order]).prefixes(order, marks, [0.0] * 4, 1e-5, 0.01)
+    for k, upper in zip(marks, found, strict=True):
+        alone = Composition([(p, 1) for p in order[:k]]).bounds(1e-5)
+        assert upper >= alone.lower
+        assert upper <= alone.upper * 1.05 + 0.01
+    assert found == sorted(found)
+
+
+def test_tiny_and_huge_losses_survive():
+    assert Composition([(GaussianPair(1e-4, 0.01), 10)]).bounds(1e-5).upper == 0.0
+    big = Composition([(GaussianPair(60.0), 3)]).bounds(1e-5)
+    assert big.lower <= gdp_epsilon(60 * math.sqrt(3), 1e-5) <= big.upper
+    assert Composition([(GaussianPair(40.0, 0.5), 2)]).bounds(1e-5).upper < 1e5
+    assert Composition([(GaussianPair(45.0, 0.01, "two-sided"), 2)]).bounds(1e-3).upper < 1e5
+
+
+# --- the pairs themselves ---
+
+
+def normal(x, y, a, b):
+    return math.exp(-((x - a) ** 2 + (y - b) ** 2) / 2) / (2 * math.pi)
+
+
+@pytest.mark.parametrize(
+    ("v", "w"), [((1.2, 0.0), (0.0, 1.2)), ((1.2, 0.0), (0.5, -0.9)), ((0.7, 0.2), (-1.0, 0.6))]
+)
+@pytest.mark.parametrize("epsilon", [0.05, 0.4])
+def test_opposite_contributions_are_the_worst_replacement(v, w, epsilon):
+    """Poisson, replace-one: two contributions of at most C in any directions, by quadrature in the plane."""
+    rate, c = 0.3, 1.2
+    alpha = math.exp(epsilon)
+
+    def excess(y, x):
+        here = (1 - rate) * normal(x, y, 0, 0)
+        return max(0.0, here + rate * normal(x, y, *v) - alpha * (here + rate * normal(x, y, *w)))
+
+    found, _ = dblquad(excess, -6, 6, -6, 6, epsabs=2e-5)
+    assert found <= Composition([(GaussianPair(c, rate, "two-sided"), 1)]).delta(epsilon, 1e-3) + 1e-4
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
+def test_fixed_size_lots_by_brute_force(epsilon):
+    """One of three records per lot, one record replaced: the true mixture never exceeds the swap pair."""
+    x = np.linspace(-15, 15, 60001)
+    rng = np.random.default_rng(0)
+    bound = Composition([(GaussianPair(2.0, 1 / 3, "symmetrised"), 1)]).delta(epsilon, 1e-3)
+
+    def density(values):
+        return np.mean([np.exp(-((x - v) ** 2) / 2) for v in values], axis=0) / math.sqrt(2 * math.pi)
+
+    worst = 0.0
+    others = [rng.uniform(-1, 1, 2) for _ in range(20)] + [np.array([-1.0, -1.0])]
+    for rest in others:
+        for old, new in ((1.0, -1.0), (-1.0, 1.0), (0.3, -0.8)):
+            gain = density([*rest, old]) - math.exp(epsilon) * density([*rest, new])
+            worst = max(worst, float(np.sum(np.maximum(gain, 0)) * (x[1] - x[0])))
+    assert worst <= bound + 1e-7  # the sum over x is that good
+    assert worst == pytest.approx(bound, rel=1e-3)  # attained: all others at −C
+
+
+def test_the_symmetrised_profile_is_the_larger_direction():
+    pair = GaussianPair(1.5, 0.2)
+    for epsilon in (-0.5, -0.1, 0.1, 0.5):
+        both = Composition([(pair, 1)]).delta(epsilon, 1e-4)
+        one = Composition([(GaussianPair(1.5, 0.2, "symmetrised"), 1)]).delta(epsilon, 1e-4)
+        assert one == pytest.approx(both, rel=1e-4)
+
+
+def test_laplace_composes_as_in_the_library():
+    theirs = pld.from_laplace_mechanism(2.0, value_discretization_interval=1e-3, sampling_prob=0.2)
+    ours = Composition([(NoisePair(laplace(2.0), 1.0, 0.2), 40)])
+    found = ours.bounds(1e-5)
+    expected = theirs.self_compose(40).get_epsilon_for_delta(1e-5)
+    assert found.lower <= expected
+    assert found.upper == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.2, 0.45])
+def test_one_laplace_release_in_closed_form(epsilon):
+    exact = -math.expm1((epsilon - 0.5) / 2)
+    assert laplace(2.0).delta(1.0, epsilon) == pytest.approx(exact, rel=1e-9)
+    upper = Composition([(NoisePair(laplace(2.0), 1.0), 1)]).delta(epsilon, 1e-3)
+    assert exact <= upper <= exact + 3e-4
+
+
+@pytest.mark.parametrize("noise", [gaussian(1.0, 4.0), laplace(1.0, 6.0), Noise(1.2, 3.0, 2.5)], ids=str)
+@pytest.mark.parametrize("kind", ["one-sided", "symmetrised"])
+def test_sampled_truncated_noise_against_its_exact_profile(noise, kind):
+    rate, shift = 0.1, 0.8
+    pair = NoisePair(noise, shift, rate, kind)
+    for epsilon in (0.05, 0.5, 2.0):
+        exact = rate * noise.delta(shift, math.log1p(math.expm1(epsilon) / rate))
+        upper = Composition([(pair, 1)]).delta(epsilon, 1e-3)
+        assert exact - 1e-12 <= upper <= exact * 1.01 + 1e-4
+    found = Composition([(pair, 20)]).bounds(20 * rate * noise.identifying(shift) + 1e-3)
+    assert found.lower <= found.upper <= 1.02 * found.lower + 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [1.0, 5.0])
+def test_a_whole_schedule_against_the_library(ratio):
+    """3,500 steps of Dyn-D²P at 40 groups, pessimistic in both; the library takes most of the time."""
+    from gossamer.accounting.claimed import gdp_mu, initial_budget, schedule
+
+    rate, delta = 1 / 2500, 1e-4
+    mus = schedule(initial_budget(gdp_mu(1.0, delta), rate, 3500, ratio), 3500, ratio)
+    pairs = Grouping([(GaussianPair(float(mu), rate), 1) for mu in mus], 40).pessimistic()
+    theirs = None
+    for pair, count in pairs:
+        one = library(pair.mu, rate, "one-sided", step=1e-3).self_compose(count)
+        theirs = one if theirs is None else theirs.compose(one)
+    found = Composition(pairs).bounds(delta, 0.002)
+    expected = theirs.get_epsilon_for_delta(delta)
+    assert found.upper == pytest.approx(expected, rel=3e-3)
+    assert found.lower <= expected

@@ -1,0 +1,92 @@
+"""Trackers get the public figures of a run, all of them, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer import api
+from gossamer.build import assemble
+from gossamer.cli import main
+from gossamer.experiment import execute
+from gossamer.results.track import public
+
+SHORT = ["--set", "rounds=8", "--set", "evaluation.every=4"]
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["gossamer", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+def test_tensorboard_holds_what_metrics_jsonl_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    monkeypatch.chdir(tmp_path)
+    seeded = ["--set", "privacy.noise.source=seeded", "--set", "evaluation.diagnostics=true"]
+    assert call(monkeypatch, "run", "--track", "tensorboard", *SHORT, *seeded, "--out", "r") == 0
+    events = accumulator.EventAccumulator(str(tmp_path / "r" / "tensorboard"))
+    events.Reload()
+    rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    for name in ("accuracy_mean", "loss_max", "epsilon_proven", "consensus_distance", "bytes_sent"):
+        assert [(e.step, e.value) for e in events.Scalars(name)] == [
+            (row["round"], pytest.approx(row[name])) for row in rows
+        ]
+    assert events.Scalars("accuracy_by_node/7")[-1].value == pytest.approx(rows[-1]["accuracy_by_node"][7])
+    tags = events.Tags()
+    assert not [tag for tag in tags["scalars"] if "norm" in tag or "clipped" in tag]
+    assert "stamp/text_summary" in tags["tensors"]
+    assert all("not_private" in row for row in rows)  # they were there to be left out
+
+
+def test_what_is_not_public_stays() -> None:
+    row = {
+        "round": 1,
+        "accuracy_mean": 0.5,
+        "loss_min": 1.0,
+        "epsilon_proven": 2.0,
+        "not_private": {"x": [1]},
+    }
+    assert public(row) == {"round": 1, "accuracy_mean": 0.5, "loss_min": 1.0, "epsilon_proven": 2.0}
+    assert public({**row, "hold_out": "not declared public", "hold_out_rows": 3}) == {
+        "round": 1,
+        "epsilon_proven": 2.0,
+    }
+
+
+class Listener:
+    def __init__(self, directory: Path, facts: dict[str, Any]):
+        self.directory, self.facts, self.rows, self.closed = directory, facts, [], 0
+        Listener.last = self
+
+    def metrics(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_any_other_tracker_fits(tmp_path: Path) -> None:
+    outline = api.plan("quickstart", {"rounds": 8, "evaluation.every": 4})
+    execute(assemble(outline), out=tmp_path / "r", track=Listener)
+    assert [row["round"] for row in Listener.last.rows] == [4, 8]
+    assert (Listener.last.closed, Listener.last.directory) == (1, tmp_path / "r")
+    assert Listener.last.facts == {"run": "quickstart: dyn-d2p, sound mode, seed 0"}
+
+
+def test_mistakes_are_one_sentence_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, "run", "--track", "abacus", *SHORT) == 2
+    assert "--track abacus is not a tracker I know; use tensorboard." in capsys.readouterr().err
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert call(monkeypatch, "run", "--track", "tensorboard", *SHORT) == 2
+    assert "pip install 'gossamer[track]'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
