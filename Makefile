@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-slow test-data lint clean
+.PHONY: demo test test-slow test-data lint reproduce-small clean
 
 # Installed again only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt
@@ -29,6 +29,11 @@ test-slow: $(READY)
 
 test-data: $(READY)
 	$(BIN)/pytest -n 2 -m data
+
+# Two papers' tables, cut to about ten minutes each on two quiet cores; continued where it was stopped.
+reproduce-small: $(READY)
+	$(BIN)/gossamer reproduce dp-consensus/table1 --scale small
+	$(BIN)/gossamer reproduce dyn-d2p/table2 --scale small
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

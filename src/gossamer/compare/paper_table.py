@@ -58,7 +58,7 @@ class Cut(Strict):
 class Definition(Strict):
     title: str
     paper: str
-    recipe: str | dict[str, Any]
+    recipe: str
     sound_epsilon: Literal["asked", "claimed"] = "asked"
     notes: list[str] = []
     set: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def paper_cells(
     if scale not in definition.scale:
         raise UserError(f"--scale {scale} is not defined here; it can be {', '.join(definition.scale)}.")
     cut = definition.scale[scale]
-    recipe = definition.recipe if isinstance(definition.recipe, dict) else recipes.read(definition.recipe)
+    recipe = recipes.read(definition.recipe)
     data = _data_at_hand(cut.data, data_dir) if runs else {}
     found = []
     for grid in definition.grid:

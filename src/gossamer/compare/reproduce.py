@@ -55,7 +55,7 @@ def reproduce(
             "labels": cell.labels,
             "source": cell.source,
             "paper": {"printed": cell.printed, "mean": cell.mean, "std": cell.std},
-            **{mode: summaries.get(f"{cell.label}, {mode} mode") for mode in MODES},
+            **{f"{mode}_mode": summaries.get(f"{cell.label}, {mode} mode") for mode in MODES},
         }
         for cell in kept
     ]
@@ -83,6 +83,10 @@ def said_cuts(
         lines.append(f"{len(kept)} of the {len(full)} cells")
     if cut.seeds < whole.seeds:
         lines.append(f"{cut.seeds} of {whole.seeds} seeds")
+    used = {run.config.data.kind for cell in kept for runs in cell.runs.values() for run in runs}
+    lines += [
+        f"{kind} in place of {cut.data[0]}" for kind in sorted(used) if cut.data and kind != cut.data[0]
+    ]
     return [*lines, *cut.cut]
 
 
@@ -98,7 +102,7 @@ def paper_table(definition: Definition, figures: Sequence[dict[str, Any]], cuts:
     for figure in figures:
         own: list[str] = []
         for mode in MODES:
-            row = figure[mode]
+            row = figure[f"{mode}_mode"]
             if row is None:  # what needs no noise is run once
                 own += ["the same", "", ""]
             else:
@@ -121,11 +125,12 @@ def _caption(definition: Definition, figures: Sequence[dict[str, Any]], cuts: Se
         lines.append(f"Where the paper's column says 'not printed': {NOT_PRINTED}.")
     lines.append(f"Cut: {'; '.join(cuts)}." if cuts else "Nothing is cut: the paper's setting.")
     for mode in MODES:
-        known = [f[mode] for f in figures if f[mode] and f[mode]["delta"] is not None]
+        own = [figure[f"{mode}_mode"] for figure in figures]
+        known = [row for row in own if row and row["delta"] is not None]
         relations = sorted({f"δ = {row['delta']:g}, {row['adjacency']}" for row in known})
         if relations:
             lines.append(f"ε in {mode} mode: {' or '.join(relations)}; unit: {UNIT}; observer: {OBSERVER}.")
-    rows = [f[mode] for f in figures for mode in MODES if f[mode]]
+    rows = [f[f"{mode}_mode"] for f in figures for mode in MODES if f[f"{mode}_mode"]]
     lines += [f"not proven: {reason}" for reason in sorted({r["not_proven_because"] for r in rows} - {None})]
     lines += [stamp.upper() for stamp in sorted({r["stamp"] for r in rows} - {None})]
     return [*lines, *definition.notes]
@@ -141,7 +146,7 @@ def _flat(figure: dict[str, Any]) -> dict[str, Any]:
         "paper_std": paper["std"],
     }
     for mode in MODES:
-        row = figure[mode] or {}
+        row = figure[f"{mode}_mode"] or {}
         flat |= {f"{mode}_{key}": row.get(key) for key in _SHOWN}
     return {**flat, "source": figure["source"]}
 

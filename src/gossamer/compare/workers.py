@@ -47,7 +47,9 @@ class Worker:
         except OSError:
             answer = ""
         if not answer:
-            return f"its process ended with exit code {process.wait()} (out of memory?)."
+            code = process.wait()
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            return f"its process {how}{' (out of memory?)' if code == -9 else ''}."
         error: str | None = json.loads(answer)["error"]
         return error
 
