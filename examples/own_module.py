@@ -46,6 +46,7 @@ def main(folder: Path, rounds: int = 100) -> gossamer.Outcome:
             "label": "label",
             "owner": "clinic",
             "test": str(folder / "public.csv"),
+            "classes": 2,
             "records": 110,  # declared, hence public: about how many rows a clinic has
         },
         "model": {"kind": "own"},

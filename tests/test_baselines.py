@@ -15,6 +15,7 @@ from gossamer import recipes
 from gossamer.build import assemble, outline
 from gossamer.config import resolve
 from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
 from gossamer.private.sampling import UnevenPoissonSampler
 
 SIZES = [4, 8, 48]
@@ -112,7 +113,7 @@ def test_pooled_records_are_drawn_so_that_nodes_count_alike(squares) -> None:  #
     assert isinstance(parts.sampler, UnevenPoissonSampler)
     hits = np.zeros(60)
     for step in range(4000):
-        lot = parts.sampler.draw(parts.stream, [0], [60], step)
+        lot = parts.sampler.draw(Stream.seeded(0), [0], [60], step)
         hits[lot.rows[0][lot.mask[0]].numpy()] += 1
     expected = 4000 * np.repeat(2 / np.array(SIZES), SIZES)
     assert (np.abs(hits - expected) < 6 * np.sqrt(expected)).all()

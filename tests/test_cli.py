@@ -147,6 +147,8 @@ OWN = [
     "data.label=label",
     "--set",
     "data.records=7",
+    "--set",
+    "data.classes=2",
 ]
 
 
@@ -177,7 +179,12 @@ OWN = [
         (["run", "broken.toml"], ["broken.toml", "TOML"]),
         (["run", *OWN, "--set", "data.label=colour"], ["colour", "x1, x2, label"]),
         (["run", *OWN, "--set", "data.path=nan.csv"], ["x1", "nan.csv"]),
-        (["run", *OWN[:-2]], ["data.records"]),
+        (["run", *OWN[:-2]], ["data.classes"]),
+        (["run", *OWN[:6], *OWN[8:]], ["data.records"]),
+        (["run", "--set", "device=tpu"], ["device", "tpu"]),
+        (["run", "--set", "device=cuda"], ["device", "cuda", "cpu"]),
+        (["run", "--set", "privacy.clip.start=1e39"], ["privacy.clip.start", "less than"]),
+        (["run", "--set", "data.partition={kind=\"sampled\",size=100}"], ["sampled", "copies"]),
         (["run", "dyn-d2p/fashion-mnist", "--data-dir", "bad"], ["fashion", "refused"]),
         (["plan", "--ledger", "nowhere"], ["nowhere"]),
         (["data", "get", "imagenet"], ["imagenet", "mnist"]),
@@ -216,7 +223,7 @@ def test_own_table_with_owners_becomes_the_partition(command, tmp_path: Path) ->
     rows = [f"{i % 7},{i % 5},{'AB'[i % 2]},clinic-{'xyz'[i % 3]}" for i in range(90)]
     (tmp_path / "own.csv").write_text("x1,x2,label,site\n" + "\n".join(rows) + "\n")
     code, out, _ = command(
-        "run", "--json", *OWN, "--set", "data.owner=site", "--set", "data.records=30", "--set", "nodes=3",
+        "run", "--json", *OWN, "--set", 'data.classes=["A", "B"]', "--set", "data.owner=site", "--set", "data.records=30", "--set", "nodes=3",
         "--set", "topology.kind=complete", *SHORT, "--out", "r",
     )  # fmt: skip
     assert code == 0

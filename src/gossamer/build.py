@@ -107,22 +107,21 @@ class Parts:
     dataset: Dataset
     records: Records
     sampler: Sampler
-    clip: Clip
     noise: Noise
-    stream: Stream
     x0: Tensor
     test: tuple[Tensor, Tensor]
 
     def gradient(self, book: LedgerBook) -> PrivateGradient:
+        """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
-        nodes = o.plan.nodes
+        nodes, seeded = o.plan.nodes, o.config.privacy.noise.source == "seeded"
         return PrivateGradient(
             vector=clipped_sum(o.module, per_sample_loss(o.classes)),
             records=self.records,
             sampler=self.sampler,
-            clip=self.clip,
+            clip=_clip(o.config, o.plan, self.noise),
             noise=self.noise,
-            stream=self.stream,
+            stream=Stream.seeded(o.config.seed) if seeded else Stream.system(),
             book=book,
             nodes=range(o.config.nodes),
             lots=[node.lot for node in nodes],
@@ -145,6 +144,8 @@ def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
     else:
         sizes = [len(rows)] if o.pool is not None else sizes
         sampler = _sampler(o.plan, config, sizes)
+    if config.device != "cpu" and not torch.cuda.is_available():
+        raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")
     device = torch.device(config.device)
     records = Records(
         torch.from_numpy(dataset.x_train[rows]).to(device),
@@ -156,15 +157,13 @@ def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
         torch.tensor([node.factor for node in o.plan.nodes], dtype=torch.float64),
         o.plan.shape,
     )
-    stream = Stream.seeded(config.seed) if config.privacy.noise.source == "seeded" else Stream.system()
+    _clip(config, o.plan, noise)  # a mistake in it shows now
     return Parts(
         outline=o,
         dataset=dataset,
         records=records,
         sampler=sampler,
-        clip=_clip(config, o.plan, noise),
         noise=noise,
-        stream=stream,
         x0=o.stack.flatten(o.module).to(device).repeat(config.nodes, 1),
         test=(torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)),
     )
@@ -232,11 +231,7 @@ def declared(config: RunConfig, sizes: list[int]) -> list[int]:
     value = config.data.records
     if value is not None:
         return value if isinstance(value, list) else [value] * len(sizes)
-    if (
-        config.data.kind in OWN_DATA
-        and config.mode == "sound"
-        and config.privacy.noise.schedule.kind != "none"
-    ):
+    if _is_private(config):
         rounded = [max(1, round(size, -len(str(size)) + 2)) for size in sizes]
         example = rounded[0] if len(set(rounded)) == 1 else rounded
         raise UserError(
@@ -244,6 +239,21 @@ def declared(config: RunConfig, sizes: list[int]) -> list[int]:
             f"set a public number, rounded as you like, for example data.records = {example}."
         )
     return sizes
+
+
+def require_declared_labels(config: RunConfig) -> None:
+    """What the labels can be decides the model's size, which everyone sees: so it must not be read off the records."""
+    options = config.data.options
+    if _is_private(config) and "classes" not in options and options.get("task") != "regression":
+        raise UserError(
+            "data.classes is not set: which labels occur is private until you declare it; set their number or list "
+            'them, for example data.classes = 2 (or data.task = "regression").'
+        )
+
+
+def _is_private(config: RunConfig) -> bool:
+    """Records of the user's own, in a run that is to have a privacy figure."""
+    return config.data.kind in OWN_DATA and config.privacy.noise.schedule.kind != "none"
 
 
 def _topology(config: RunConfig, weights: Any) -> Topology:
@@ -261,6 +271,7 @@ def _topology(config: RunConfig, weights: Any) -> Topology:
 
 
 def _load(config: RunConfig, data_dir: Path | None) -> Dataset:
+    require_declared_labels(config)
     return data_load.load(config.data.kind, data_dir=data_dir, seed=config.seed, **config.data.options)
 
 
@@ -295,7 +306,7 @@ def _clip(config: RunConfig, plan: PrivacyPlan, noise: Noise) -> Clip:
         return Normalise(clip.gamma)
     if clip.kind == "quantile":
         lots = torch.tensor([node.lot for node in plan.nodes], dtype=torch.float64)
-        largest = noise.factor * max(plan.shape(0), plan.shape(plan.draws - 1))
+        largest = noise.factor * max(plan.shape(k) for k in range(plan.draws))
         # A twentieth of the lot as in Andrew et al.; never so small that the count takes most of the budget.
         count = (
             torch.full_like(lots, clip.count_noise) if clip.count_noise else torch.maximum(lots / 20, largest)

@@ -17,7 +17,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from gossamer.errors import UserError
 from gossamer.presets import PRESETS, expand_preset
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, lt=1e12)]
+# Far from where float32 ends: a bound that rounds to 0 or ∞ would not be what the ledger says.
+Size = Annotated[float, Field(gt=1e-12, lt=1e12)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Rate = Annotated[float, Field(gt=0, le=1)]
@@ -68,18 +70,18 @@ class Algorithm(Open):
 
 class ConstantClip(Strict):
     kind: Literal["constant"]
-    bound: Positive
+    bound: Size
 
 
 class DecayingClip(Strict):
     kind: Literal["decaying"]
-    start: Positive
-    ratio: Annotated[float, Field(ge=1)]
+    start: Size
+    ratio: Annotated[float, Field(ge=1, le=1e6)]
 
 
 class SequenceClip(Strict):
     kind: Literal["sequence"]
-    values: Annotated[list[Positive], Field(min_length=1)]
+    values: Annotated[list[Size], Field(min_length=1)]
 
 
 class NormalisedClip(Strict):
@@ -89,7 +91,7 @@ class NormalisedClip(Strict):
 
 class QuantileClip(Strict):
     kind: Literal["quantile"]
-    start: Positive = 1.0
+    start: Size = 1.0
     quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
     lr: Positive = 0.2
     count_noise: Positive | None = None
@@ -99,7 +101,7 @@ class AssumedBound(Strict):
     """Nothing is clipped; the noise is scaled to a bound that is only believed to hold."""
 
     kind: Literal["assumed"]
-    bound: Positive
+    bound: Size
 
 
 class NoClip(Strict):
@@ -118,12 +120,12 @@ class ConstantNoise(Strict):
 
 class GrowingBudget(Strict):
     kind: Literal["growing-budget"]
-    ratio: Annotated[float, Field(ge=1)]
+    ratio: Annotated[float, Field(ge=1, le=1e6)]
 
 
 class SequenceNoise(Strict):
     kind: Literal["sequence"]
-    values: Annotated[list[Positive], Field(min_length=1)]
+    values: Annotated[list[Size], Field(min_length=1)]
 
 
 class OwnNormNoise(Strict):
@@ -214,7 +216,7 @@ class RunConfig(Strict):
     nodes: Count
     rounds: Count
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    device: str = "cpu"
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     baseline: Literal["none", "non-private", "no-communication", "central"] = "none"
     weighting: Literal["uniform", "size"] = Field(
         default="uniform", description="whose mean is minimised: the nodes' means, or over all records"

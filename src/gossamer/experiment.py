@@ -14,7 +14,7 @@ import torch
 import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.accounting.recompute import recompute
-from gossamer.build import Outline, Parts, per_sample_loss
+from gossamer.build import OWN_DATA, Outline, Parts, per_sample_loss
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
 from gossamer.results.certificate_page import page
 from gossamer.results.epsilon_plot import epsilon_plot
@@ -112,7 +112,7 @@ def _train(
         row = {
             "round": done,
             **evaluate(o.algorithm.model(state), few if done < config.rounds else most),
-            **({} if parts.dataset.public_test else {"hold_out": NOT_PUBLIC}),
+            **({"hold_out": NOT_PUBLIC} if len(parts.test[0]) and not parts.dataset.public_test else {}),
             **({"push_sum_mass": float(state.w.double().sum())} if hasattr(state, "w") else {}),
             "epsilon_claimed": claimed,
             "epsilon_proven": proof,
@@ -130,7 +130,8 @@ def _train(
     )
     directory.save_checkpoint(config.rounds, _state(state, grad))
     book.close()
-    certificate = certify(o, directory, book.heads(), public_test=parts.dataset.public_test)
+    private_hold_out = len(parts.test[0]) > 0 and not parts.dataset.public_test
+    certificate = certify(o, directory, book.heads(), private_hold_out=private_hold_out)
     directory.write_json("certificate.json", certificate)
     directory.write_text("certificate.html", page(certificate, config.name))
     result = {
@@ -158,7 +159,7 @@ _SHARED = (
 
 
 def certify(
-    o: Outline, directory: RunDirectory, heads: dict[int, str], *, public_test: bool
+    o: Outline, directory: RunDirectory, heads: dict[int, str], *, private_hold_out: bool
 ) -> dict[str, Any]:
     """The privacy statement, its proven ε recomputed from the ledgers on disk alone."""
     nodes = recompute(directory.ledger)
@@ -184,7 +185,7 @@ def certify(
         "weighting": config.weighting,
         "noise_source": config.privacy.noise.source,
         "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
-        "notes": [*o.plan.notes, *([] if public_test else [f"The hold-out is {NOT_PUBLIC}."])],
+        "notes": [*o.plan.notes, *([f"The hold-out is {NOT_PUBLIC}."] if private_hold_out else [])],
         "not_covered": [*NOT_COVERED, ARITHMETIC[config.privacy.noise.arithmetic]],
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
@@ -220,12 +221,14 @@ def _ledger_header(o: Outline, i: int) -> dict[str, Any]:
 
 def _manifest(parts: Parts) -> dict[str, Any]:
     o = parts.outline
+    own = o.config.data.kind in OWN_DATA
     return {
         "name": o.config.name,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "dimension": o.stack.dim,
         "records_by_node": [node.records for node in o.plan.nodes],
-        "data": parts.dataset.provenance,
+        # A digest of private records would let whoever holds this file test guesses of them.
+        "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},
         "noise": SEEDED if o.config.privacy.noise.source == "seeded" else "system",
         "versions": _versions(),
     }

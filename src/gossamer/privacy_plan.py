@@ -13,6 +13,7 @@ from typing import Any
 
 from gossamer.accounting import calibrate, claimed
 from gossamer.accounting.claimed import Claim
+from gossamer.accounting.composer import SMALLEST_DELTA
 from gossamer.accounting.events import Event
 from gossamer.accounting.proven import Proven, curve, proven
 from gossamer.config import Full, Poisson, RunConfig, Single
@@ -151,6 +152,11 @@ def plan_privacy(
 def _plan_node(
     config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: float, epsilon: float | None, delta: float
 ) -> NodePlan:
+    if rate < 1 and delta < SMALLEST_DELTA:
+        raise UserError(
+            f"privacy.delta = {delta:g} is below {SMALLEST_DELTA:g}, where rounding leaves nothing to prove about sampled "
+            "releases; use a larger one, or privacy.sampling.kind = 'full'."
+        )
     draws, shape = base.draws, base.shape
     factor, allowance = 0.0, draws
     given = config.privacy.noise.multiplier
@@ -270,6 +276,8 @@ def _claimer(config: RunConfig, shape: Shape) -> Claimer:
     claim = config.privacy.claim
 
     def compute(factor: float, rate: float, delta: float, draws: int) -> Claim:
+        if draws == 0:
+            return Claim(0.0, "nothing was released")
         if claim == "none" or factor == 0.0:
             return Claim(None, "no paper claims an ε for this mechanism", ())
         if claim in ("gdp-clt", "gdp-general"):
@@ -283,9 +291,12 @@ def _claimer(config: RunConfig, shape: Shape) -> Claimer:
 
 def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> None:
     """In sound mode a run with noise must have a proof."""
-    if config.privacy.noise.arithmetic == "lattice" and (mechanism != "gaussian" or not enforced):
+    if config.privacy.noise.arithmetic == "lattice" and (
+        mechanism != "gaussian" or not enforced or config.privacy.clip.kind == "quantile"
+    ):
         raise UserError(
-            "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and an enforced clip; use 'float' here."
+            "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and a clip that is enforced and follows no data "
+            "(constant, decaying, sequence or normalised); use 'float' here."
         )
     if config.mode == "paper" or mechanism == "none":
         return
@@ -293,6 +304,11 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
         raise UserError(
             "privacy.noise.schedule.kind = 'own-norm' has no proof (the noise scale itself reveals the record); "
             "use mode = \"paper\" to study it, or privacy.clip.kind = 'quantile' with constant noise."
+        )
+    if config.data.partition.kind == "sampled":
+        raise UserError(
+            "data.partition.kind = 'sampled' puts copies of a record on several nodes, and the ε of one node does not "
+            "cover the others; use 'even' or 'sizes', or mode = \"paper\" to study it."
         )
     if not enforced:
         raise UserError(
@@ -348,6 +364,10 @@ def _notes(config: RunConfig) -> tuple[str, ...]:
         )
     if config.data.partition.kind == "label-split":
         notes.append("Labels are split over nodes: a node's identity gives away labels.")
+    if config.privacy.sampling.kind in ("fixed-size", "single"):
+        notes.append("Fixed-size sampling uses the exact number of records of every node: it is public.")
+    if config.data.kind in ("csv", "parquet", "npz") and "owner" not in config.data.options:
+        notes.append("The rows were dealt out from one file: ε holds for the partition as it fell.")
     if config.data.partition.kind == "sampled":
         notes.append(
             "A record may sit on several nodes; the ε of one node does not cover its copies on others."

@@ -414,3 +414,62 @@ def test_other_losses() -> None:
 def test_unknown_method() -> None:
     with pytest.raises(UserError, match="ghost"):
         clipped_sum(nn.Linear(2, 2), cross_entropy, method="ghost")
+
+
+EXTREME = [1e19, 1e30, 3e38]
+
+
+@pytest.mark.parametrize("method", ["book-keeping", "vmap"])
+@pytest.mark.parametrize("size", EXTREME)
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_record_without_a_finite_norm_is_left_out(method: str, size: float, hidden: bool) -> None:
+    """One record of 1e20 must not make the sum NaN: no noise would hide that."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)) if hidden else nn.Linear(5, 3)
+    kernel = clipped_sum(
+        net, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none"), method=method
+    )
+    points = torch.cat([p.detach().flatten() for p in net.parameters()]).repeat(2, 1)
+    x, y = torch.randn(2, 4, 5), torch.zeros(2, 4, dtype=torch.long)
+    mask = torch.ones(2, 4, dtype=torch.bool)
+    clip = lambda norms: (1.0 / norms.clamp_min(1e-30)).clamp_max(1.0)  # noqa: E731
+    without = mask.clone()
+    without[1, 2] = False
+    expected, _ = kernel(points, x, y, without, clip)
+    x[1, 2] = size
+    total, norms = kernel(points, x, y, mask, clip)
+    assert torch.isfinite(total).all()
+    assert torch.isfinite(norms).all()
+    moved = (total - expected).norm(dim=1)
+    assert moved[0] < 1e-6
+    assert moved[1] <= 1.0 + 1e-4
+
+
+def test_cancelling_gram_sums_do_not_hide_a_large_gradient() -> None:
+    """Inputs of mean 3000 before a GroupNorm: the terms of the Gram sum cancel, the gradient does not."""
+    clip = lambda norms: (0.1 / norms.clamp_min(1e-30)).clamp_max(1.0)  # noqa: E731
+    for seed in range(12):
+        torch.manual_seed(seed)
+        net = nn.Sequential(
+            nn.Conv2d(16, 32, 3), nn.GroupNorm(32, 32, affine=False), nn.Flatten(), nn.Linear(32 * 36, 4)
+        )
+        kernel = clipped_sum(net, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none"))
+        points = torch.cat([p.detach().flatten() for p in net.parameters()])[None]
+        x, y = torch.randn(1, 1, 16, 8, 8) + 3000, torch.zeros(1, 1, dtype=torch.long)
+        total, _ = kernel(points, x, y, torch.ones(1, 1, dtype=torch.bool), clip)
+        assert float(total.norm()) <= 0.1 * (1 + 1e-3)
+
+
+def test_a_module_that_mixes_records_is_found_out_by_a_lot_of_one(caplog: pytest.LogCaptureFixture) -> None:
+    class Centred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x - x.mean(0))
+
+    kernel = clipped_sum(Centred(), lambda out, y: out.square().sum(1))
+    ones = torch.ones(1, 1, dtype=torch.bool)
+    kernel(torch.zeros(1, 8), torch.randn(1, 1, 3), torch.zeros(1, 1), ones, torch.ones_like)
+    assert "vmap" in caplog.text

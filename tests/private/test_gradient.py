@@ -226,3 +226,82 @@ def test_lattice_noise_is_whole_multiples_of_the_stated_spread() -> None:
     assert stats.kstest(sample, stats.norm(0, event.sigma).cdf).pvalue > 1e-4
     for wrong in (2 / 3, 3 / 2):
         assert stats.kstest(sample, stats.norm(0, wrong * event.sigma).cdf).pvalue < 1e-4
+
+
+def quantile_noise(draws: int = 600) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Gradient noise and count noise of a quantile clip, each read off where nothing else is: (gradient, count, σ_Δ C, σ_b)."""
+    C, z, count_noise, lr, lot = 0.5, 1.0, 0.8, 0.1, 40.0
+    clip = QuantileClip(
+        torch.full((2,), C, dtype=torch.float64), 0.5, lr, torch.full((2,), count_noise, dtype=torch.float64)
+    )
+    grad, _ = make(
+        torch.zeros(2, 1, 40), z=z, clip=clip, lots=[1.0, 1.0], sampler=PoissonSampler([1e-18, 1e-18])
+    )
+    grad._lots = torch.full((2,), lot, dtype=torch.float64)
+    gradients, counts = [], []
+    for _ in range(draws):
+        clip.bounds = torch.full((2,), C, dtype=torch.float64)
+        gradients.append(grad(torch.zeros(2, 40)).flatten().numpy())
+        # empty lots: the share is ½ + σ_b ξ / L, and C moved by exp(−lr (share − ½))
+        counts.append((-torch.log(clip.bounds / C) / lr * lot).numpy())
+    return (
+        np.concatenate(gradients),
+        np.concatenate(counts),
+        C * (z**-2 - (2 * count_noise) ** -2) ** -0.5,
+        count_noise,
+    )
+
+
+def test_quantile_clip_pays_for_the_count_with_more_noise_on_the_gradient() -> None:
+    """Both noises have the stated spread (fixed key; accepts σ, rejects ⅔σ and 3⁄2σ) and are drawn apart."""
+    gradients, counts, sigma, count_sigma = quantile_noise()
+    for sample, spread in ((gradients, sigma), (counts, count_sigma)):
+        assert stats.kstest(sample, stats.norm(0, spread).cdf).pvalue > 1e-4
+        for wrong in (2 / 3, 3 / 2):
+            assert stats.kstest(sample, stats.norm(0, wrong * spread).cdf).pvalue < 1e-4
+    # The unenlarged multiplier (σ = z C) would be caught too: it is 22% smaller.
+    assert stats.kstest(gradients, stats.norm(0, 0.5).cdf).pvalue < 1e-4
+    first = gradients.reshape(-1, 40)[:, 0]
+    assert abs(np.corrcoef(first, counts)[0, 1]) < 0.2
+
+
+def test_every_use_of_the_stream_has_a_purpose_of_its_own() -> None:
+    from gossamer.private import arithmetic, gradient, sampling
+
+    purposes = [arithmetic.NOISE, arithmetic.LATTICE, gradient.COUNT_NOISE, sampling.SAMPLING]
+    assert len(set(purposes)) == len(purposes)
+
+
+def test_two_gradients_of_the_same_parts_never_share_noise() -> None:
+    from gossamer import recipes
+    from gossamer.build import assemble, outline
+    from gossamer.config import resolve
+
+    parts = assemble(outline(resolve(recipes.read("quickstart"), {"rounds": 10})))
+    one, two = parts.gradient(Book()), parts.gradient(Book())  # type: ignore[arg-type]
+    assert not torch.equal(one(parts.x0), two(parts.x0))
+
+
+@pytest.mark.parametrize("size", [1e3, 1e10, 1e19, 1e30, 3e38])
+def test_one_extreme_record_moves_the_real_sum_by_at_most_the_clip(size: float) -> None:
+    from torch import nn
+
+    from gossamer.build import per_sample_loss
+    from gossamer.kernels.clipped_sum import clipped_sum
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(D, 8), nn.ReLU(), nn.Linear(8, 3))
+    x = torch.randn(1, 5, D)
+    x[0, 0] = size
+    labels = torch.zeros(5, dtype=torch.long)
+
+    def total(records: torch.Tensor) -> torch.Tensor:
+        kernel = clipped_sum(net, per_sample_loss(3))
+        rows = Records(records[0], labels[: len(records[0])], [len(records[0])])
+        grad, _ = make(records, clip=ClipTo(Constant(0.5)), vector=kernel, records=rows, lots=[1.0])
+        points = torch.cat([p.detach().flatten() for p in net.parameters()])[None]
+        return grad(points)
+
+    moved = (total(x) - total(x[:, 1:])).norm()
+    assert torch.isfinite(moved)
+    assert float(moved) <= 0.5 * (1 + 1e-4)

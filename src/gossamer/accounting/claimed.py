@@ -4,8 +4,10 @@ Nothing here is a guarantee: `proven` is. Papers: Dyn-D²P (Zhu et al. 2025), Ad
 without-replacement SGD with a deep-Q controller, DP-dKM. Where they write 1/J we take the sampling rate.
 """
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -174,8 +176,22 @@ def rdp_sampled_gaussian(noise_multiplier: float, rate: float, steps: int, delta
     accountant = rdp.RdpAccountant(RDP_ORDERS)
     event = dp_accounting.GaussianDpEvent(noise_multiplier)
     sampled = event if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, event)
-    accountant.compose(sampled, steps)
+    with _quiet(
+        "absl"
+    ):  # an order whose series does not converge is left out, which is safe and no news to a user
+        accountant.compose(sampled, steps)
     return Claim(float(accountant.get_epsilon(delta)), _RDP, (flag,))
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def rdp_noise_multiplier(epsilon: float, rate: float, steps: int, delta: float) -> float:

@@ -34,6 +34,7 @@ COARSE_GROUPS = 12
 GROUP_SHARE, STEP_SHARE = 0.4, 0.1  # of the tolerance, for the groups (in ε) and for the step (h/ε)
 SMALLEST_EPSILON = 0.01  # below it the tolerance is of this
 FREE_WORK = 2e5  # grid points that cost next to nothing: used for a finer step than the tolerance needs
+SMALLEST_DELTA = 3e-12  # below it the rounding of the transforms is larger than δ, and nothing can be shown
 LARGEST_WORK = 5e7  # beyond it the bounds are returned as far apart as they are
 ALIAS_SHARE = 1e-3  # of δ that may be lost above the period
 UNIT = 2.0**-53
@@ -81,10 +82,13 @@ class Composition:
 
     def bounds(self, delta: float, tolerance: float = 0.01) -> Bounds:
         """ε(δ) from above and below, refined until they differ by at most `tolerance` of ε."""
+        if delta < SMALLEST_DELTA:
+            return Bounds(math.inf, 0.0, 0.0, 0)
         return self._settle(delta, tolerance)[0]
 
     def _settle(self, delta: float, tolerance: float) -> "tuple[Bounds, Grouping]":
         h, groups = self._resolution(delta, tolerance)
+        last_gap = math.inf
         while True:
             up, down = groups.pessimistic(), groups.optimistic()
             window = self._window(up, delta, h)
@@ -96,6 +100,10 @@ class Composition:
             aim = tolerance * max(upper, SMALLEST_EPSILON)
             if upper - lower <= aim:
                 return found, groups
+            # A δ near the rounding of the transform leaves no lower bound however fine the grid: do not chase it.
+            if upper - lower > 0.9 * last_gap:
+                return found, groups
+            last_gap = upper - lower
             # the upper bound's groups from below tell the grid's share of the gap from the groups'
             grid = upper - min(_lower_epsilon(window, up, reverse, delta), upper)
             grouped = upper - lower - grid
@@ -123,6 +131,8 @@ class Composition:
 
         All prefixes share one grid and each group's transform; this composition must be that of the longest.
         """
+        if delta < SMALLEST_DELTA:
+            return [math.inf] * len(at)
         settled, groups = self._settle(delta, tolerance)
         window = self._window(groups.pessimistic(), delta, settled.step)
         anchors = groups.anchors()

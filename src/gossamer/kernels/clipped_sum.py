@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from gossamer.errors import UserError
 from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
+from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.memory import keep_freed_memory
 from gossamer.kernels.oracle import Vmap
 
@@ -106,8 +107,8 @@ class _Engine:
                 own = weigh if unit is None else lambda norms: weigh(norms / unit[rows, None])
                 for b in range(0, lot, plan.records):
                     part = rows, slice(b, b + plan.records)
-                    norms[part] = worker.weighted(
-                        points[rows], x[part], y[part], mask[part], own, target=total[rows], add=b > 0
+                    norms[part] = _of_finite(
+                        worker, points[rows], x[part], y[part], mask[part], own, target=total[rows], add=b > 0
                     )
 
             jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
@@ -144,8 +145,28 @@ class _Engine:
 
     def _book_keeping(self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> BookKeeping:
         method = BookKeeping(self.module, self.loss)
-        method.check(points, x, y, mask)
+        method.check(points, x, y)
         return method
+
+
+def _of_finite(
+    worker: BookKeeping | Vmap,
+    points: Tensor,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    weigh: Weigh,
+    *,
+    target: Tensor,
+    add: bool,
+) -> Tensor:
+    """`worker.weighted` without the records that have no finite norm; theirs is 0, as if they were masked."""
+    try:
+        return worker.weighted(points, x, y, mask, weigh, target=target, add=add)
+    except NotFiniteError as found:
+        mask = mask & ~found.records
+        x, y = blank_masked(x, mask), blank_masked(y, mask)
+        return _of_finite(worker, points, x, y, mask, weigh, target=target, add=add)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ Sum = Callable[[Tensor, Parameters, bool], None]
 
 MEMORY_PASSES = 20  # cost of writing and reading one float of a per-sample gradient, in multiply-adds
 SMALL_WINDOWS = 1 << 18  # bytes of one record's windows up to which a convolution is done as a matrix product
+GRAM_ROUNDING = 2.0**-23  # forty times the largest rounding measured over sizes and offsets
 CACHE_BYTES = 1 << 20  # what fits comfortably into one core's L2 cache
 
 
@@ -66,6 +67,17 @@ def put(target: Tensor, value: Tensor, add: bool) -> None:
         target += value
     else:
         target.copy_(value)
+
+
+def gram_sum(outputs: Tensor, inputs: Tensor) -> Tensor:
+    """Σ_st G_st A_st over the last two axes, the squared norm of Σ_t g_t a_tᵀ, and a little more.
+
+    Where the terms of that sum cancel, rounding can leave far less than the norm, even less than 0, and too small a
+    norm is a record that is not clipped. The rounding is at most some multiples of 2⁻²³ (Σ_t ‖g_t‖ ‖a_t‖)², added here:
+    a millionth where nothing cancels.
+    """
+    sizes = (outputs.diagonal(dim1=-2, dim2=-1) * inputs.diagonal(dim1=-2, dim2=-1)).clamp_min(0).sqrt()
+    return outputs.mul_(inputs).sum((-2, -1)) + GRAM_ROUNDING * sizes.sum(-1).square()
 
 
 def gram_is_cheaper(positions: int, rows: int, columns: int) -> bool:
@@ -123,7 +135,7 @@ class LinearRule:
             )
         elif gram_is_cheaper(positions, rows, columns):
             inputs = torch.bmm(a, a.mT)
-            square = torch.bmm(g, g.mT).mul_(inputs.add_(1) if has_bias else inputs).sum((1, 2))
+            square = gram_sum(torch.bmm(g, g.mT), inputs.add_(1) if has_bias else inputs)
         else:
             return self._instantiated(torch.bmm(g.mT, a), g.sum(1) if has_bias else None)
 
@@ -237,8 +249,7 @@ class ConvolutionRule:
             windows = self._windows(a[some]) if kept is None else kept
             own = grouped[some]
             if gradients is None:
-                gram = torch.matmul(own.mT, own).mul_(torch.matmul(windows, windows.mT))
-                square[some] = gram.sum((1, 2, 3))
+                square[some] = gram_sum(torch.matmul(own.mT, own), torch.matmul(windows, windows.mT)).sum(1)
             else:
                 torch.matmul(own, windows, out=gradients[some])
                 square[some] = torch.linalg.vector_norm(gradients[some].flatten(1), dim=1).square_()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from gossamer.kernels.finite import refuse_infinite
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -51,7 +52,8 @@ class Vmap:
     ) -> Tensor:
         """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B)."""
         gradients = per_sample_gradients(self.module, self.loss, points.detach(), x, y).detach()
-        norms: Tensor = torch.linalg.vector_norm(gradients, dim=2) * mask
+        norms = torch.where(mask, torch.linalg.vector_norm(gradients, dim=2), 0.0)
+        refuse_infinite(norms)
         weights = torch.where(mask, weigh(norms), 0.0)
         total = torch.bmm(weights.unsqueeze(1), gradients).squeeze(1)
         _ = target.add_(total) if add else target.copy_(total)

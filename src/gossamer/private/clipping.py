@@ -92,7 +92,8 @@ class QuantileClip:
         below = ((norms <= self.bounds[:, None]).to(noise.dtype) - 0.5) * mask
         share = (below.sum(1) + self.count_noise * noise) / lot + 0.5
         step = torch.exp(-self.lr * (share.clamp(0, 1) - self.quantile))
-        self.bounds = torch.where(active, self.bounds * step, self.bounds)
+        # Kept where float32 can say it: a bound that rounds to 0 or overflows would no longer clip.
+        self.bounds = torch.where(active, self.bounds * step, self.bounds).clamp(1e-12, 1e12)
 
 
 def _clip_weights(norms: Tensor, C: float) -> Tensor:

@@ -48,7 +48,7 @@ class RunDisplay:
         else:
             names = (
                 "round",
-                "accuracy" if "accuracy_mean" in row else "rmse",
+                next((name for name in ("accuracy", "rmse") if f"{name}_mean" in row), "hold-out"),
                 "consensus",
                 "proven ε",
                 "sent",
@@ -87,7 +87,7 @@ class RunDisplay:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     name = "accuracy" if "accuracy_mean" in row else "rmse"
-    quality = "—"
+    quality = "none"
     if f"{name}_mean" in row:
         values = [row[f"{name}_{key}"] for key in ("min", "mean", "max")]
         quality = " / ".join(f"{v:.1%}" if name == "accuracy" else f"{v:.4g}" for v in values)
