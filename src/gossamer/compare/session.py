@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,6 +76,7 @@ def check(rows: Sequence[Row], data_dir: Path | None) -> None:
     """Outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why not."""
     from gossamer.build import outline
 
+    quiet_libraries()
     shelf = Shelf()
     seen: set[str] = set()
     for row in rows:
@@ -86,6 +88,11 @@ def check(rows: Sequence[Row], data_dir: Path | None) -> None:
                 outline(cell.config, data_dir=data_dir, dataset=shelf.dataset(cell.config, data_dir))
             except UserError as error:
                 raise UserError(f"{row.label}: {error}") from None
+
+
+def quiet_libraries() -> None:
+    """The Rényi accountant warns of every order it leaves out, by the hundred; leaving orders out is harmless."""
+    logging.getLogger("absl").setLevel(logging.ERROR)
 
 
 def refuse_foreign(out: Path) -> None:

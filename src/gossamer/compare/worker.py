@@ -18,8 +18,10 @@ def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # nothing else may get between the answers
     import torch
 
+    from gossamer.compare.session import quiet_libraries
     from gossamer.compare.shelf import Shelf
 
+    quiet_libraries()
     torch.set_num_threads(1)
     parent, shelf = os.getppid(), Shelf()
     for line in sys.stdin:
