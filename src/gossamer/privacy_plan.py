@@ -154,7 +154,7 @@ def _plan_node(
 ) -> NodePlan:
     if rate < 1 and delta < SMALLEST_DELTA:
         raise UserError(
-            f"privacy.delta = {delta:g} is below {SMALLEST_DELTA:g}, where rounding leaves nothing to prove about sampled "
+            f"privacy.delta = {delta:g} is below {SMALLEST_DELTA:g}, where rounding leaves nothing to prove of sampled "
             "releases; use a larger one, or privacy.sampling.kind = 'full'."
         )
     draws, shape = base.draws, base.shape
