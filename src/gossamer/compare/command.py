@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gossamer.compare.batch import run_rows
 from gossamer.compare.grid import EPSILON, METHOD, Row, lay_out, short
 from gossamer.compare.plot import curves_page, epsilon_page, write_page
 from gossamer.compare.progress import show
-from gossamer.compare.session import run_rows
 from gossamer.compare.statistics import curve, summarise
 from gossamer.compare.table import as_csv, compare_table
 from gossamer.results.rundir import write_atomically
@@ -33,7 +33,7 @@ def compare(
 
     rows = lay_out(names, sets=sets, overs=overs, seeds=seeds, baselines=baselines)
     out = out or default_folder(names, rows)
-    session = run_rows(rows, out, jobs=jobs, data_dir=data_dir, quiet=quiet)
+    batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, quiet=quiet)
     figures = [
         {
             "recipe": row.recipe,
@@ -42,7 +42,7 @@ def compare(
             **summarise(results),
             "cells": [r["cell"] for r in results],
         }
-        for row, results in zip(rows, session.results, strict=True)
+        for row, results in zip(rows, batch.results, strict=True)
     ]
     table = compare_table(figures)
     write_atomically(out / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
@@ -54,7 +54,7 @@ def compare(
     page = (
         epsilon_page(figures, labels, table)
         if swept
-        else curves_page([curve(results) for results in session.results], figures, labels, table)
+        else curves_page([curve(results) for results in batch.results], figures, labels, table)
     )
     plot = write_page(out / "plot.html", page)
     console.print(f"in {out}: table.csv, table.md" + (", plot.html" if plot else ""), soft_wrap=True)
@@ -63,7 +63,7 @@ def compare(
     return {
         "rows": figures,
         "caption": list(table.caption),
-        **session.summary,
+        **batch.summary,
         "table": str(out / "table.csv"),
         "plot": str(out / "plot.html") if plot else None,
     }

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gossamer import papers
+from gossamer.compare.batch import run_rows
 from gossamer.compare.grid import Row
 from gossamer.compare.paper_table import MODES, Definition, PaperCell, Scale, paper_cells, read
 from gossamer.compare.progress import show
-from gossamer.compare.session import run_rows
 from gossamer.compare.statistics import summarise
 from gossamer.compare.table import Table, as_csv, proven_text, quality_text
 from gossamer.errors import UserError
@@ -48,8 +48,8 @@ def reproduce(
     folder = (
         out or Path("runs") / f"reproduce-{Path(name).with_suffix('').as_posix().replace('/', '-')}-{scale}"
     )
-    session = run_rows(rows, folder, jobs=jobs, data_dir=data_dir, quiet=quiet)
-    summaries = dict(zip((row.recipe for row in rows), map(summarise, session.results), strict=True))
+    batch = run_rows(rows, folder, jobs=jobs, data_dir=data_dir, quiet=quiet)
+    summaries = dict(zip((row.recipe for row in rows), map(summarise, batch.results), strict=True))
     figures = [
         {
             "labels": cell.labels,
@@ -69,7 +69,7 @@ def reproduce(
         "scale": scale,
         "cut": cuts,
         "rows": figures,
-        **session.summary,
+        **batch.summary,
     }
 
 

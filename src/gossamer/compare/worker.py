@@ -18,7 +18,7 @@ def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # nothing else may get between the answers
     import torch
 
-    from gossamer.compare.session import quiet_libraries
+    from gossamer.compare.batch import quiet_libraries
     from gossamer.compare.shelf import Shelf
 
     quiet_libraries()

@@ -22,7 +22,7 @@ MARK = "comparison.json"
 
 
 @dataclass(frozen=True)
-class Session:
+class Batch:
     """What came of the cells. `results` has one list per row, without the cells that failed."""
 
     out: Path
@@ -38,7 +38,7 @@ class Session:
 
 def run_rows(
     rows: Sequence[Row], out: Path, *, jobs: int | None, data_dir: Path | None, quiet: bool
-) -> Session:
+) -> Batch:
     """A mistake in any cell raises before anything is written; a cell that fails later stops no other."""
     jobs = _jobs(jobs)
     refuse_foreign(out)
@@ -69,7 +69,7 @@ def run_rows(
             [on_disk.result(out, cell) for cell in row.cells if cell.name not in failed] for row in rows
         ]
     reasons = {unique[name].label: reason for name, reason in failed.items()}
-    return Session(out, results, reasons, len(todo), kept)
+    return Batch(out, results, reasons, len(todo), kept)
 
 
 def check(rows: Sequence[Row], data_dir: Path | None) -> None:
