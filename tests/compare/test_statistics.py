@@ -66,6 +66,14 @@ def test_one_seed_without_a_proof_leaves_the_row_without_one() -> None:
     assert figures["not_proven_because"] == "a reason"
 
 
+def test_a_diverged_seed_is_not_hidden_by_the_others() -> None:
+    diverged = {**result(0.1), "consensus_distance": None}  # not finite: JSON has null
+    figures = summarise([result(0.9), diverged])
+    assert figures["consensus_distance_mean"] is None
+    assert figures["accuracy_mean"] == pytest.approx(0.5)
+    assert compare_table([row(result(0.9), diverged)]).rows[0][3] == "—"
+
+
 def test_the_curve_is_over_common_rounds() -> None:
     one, two = result(0.8), result(0.6)
     two["history"] = two["history"][1:]

@@ -65,7 +65,9 @@ class Display:
             return f"failed: {error}"
         found = on_disk.result(self._out, cell)
         quality = "done"
-        if "accuracy_mean" in found:
+        if found.get("consensus_distance") is None:
+            quality = "diverged"
+        elif "accuracy_mean" in found:
             quality = f"accuracy {found['accuracy_mean']:.2%}"
         elif "rmse_mean" in found:
             quality = f"RMSE {found['rmse_mean']:.4g}"

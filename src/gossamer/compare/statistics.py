@@ -9,14 +9,18 @@ from typing import Any
 Spread = tuple[float | None, float | None]  # mean and standard deviation
 
 
-def spread(values: Sequence[float]) -> Spread:
-    """Mean and sample standard deviation (n − 1); a single value has no deviation."""
-    if not values:
+def spread(values: Sequence[float | None]) -> Spread:
+    """Mean and sample standard deviation (n − 1); a single value has no deviation.
+
+    None is a figure that was not finite: with one of them there is no mean, and the others must not hide it.
+    """
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
         return None, None
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
+    mean = math.fsum(known) / len(known)
+    if len(known) == 1:
         return mean, None
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))
 
 
 def metric_of(results: Sequence[dict[str, Any]]) -> str | None:
