@@ -258,7 +258,7 @@ def test_every_size_a_lattice_suggests_works() -> None:
                 make(kind, nodes)
             except UserError as error:
                 for size in str(error).split("use nodes = ")[1].split(" or "):
-                    make(kind, int(size))
+                    assert make(kind, int(size)).nodes == int(size)
 
 
 def test_single_node() -> None:
