@@ -15,6 +15,7 @@ import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.accounting.recompute import recompute
 from gossamer.build import OWN_DATA, Outline, Parts, per_sample_loss
+from gossamer.private.messages import NoisyMessages
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
 from gossamer.results.certificate_page import page
 from gossamer.results.epsilon_plot import epsilon_plot
@@ -90,8 +91,15 @@ def _train(
 ) -> Outcome:
     o, config = parts.outline, parts.outline.config
     grad = parts.gradient(book)
-    exchange = SimulatedExchange(o.topology)
-    evaluate = Evaluator(o.module, o.stack, per_sample_loss(o.classes), *parts.test, classes=o.classes)
+    exchange = parts.exchange(SimulatedExchange(o.topology), book)
+    evaluate = Evaluator(
+        o.module,
+        o.stack,
+        per_sample_loss(o.classes, o.config),
+        *parts.test,
+        classes=o.classes,
+        truth=parts.dataset.truth,
+    )
     at = evaluation_rounds(config.rounds, config.evaluation.every)
     spent = dict(zip(at, o.plan.epsilon_after(at), strict=True))
     most = max(
@@ -129,6 +137,8 @@ def _train(
         o.algorithm, o.algorithm.init(parts.x0), grad, exchange, rounds=config.rounds, after_round=after_round
     )
     directory.save_checkpoint(config.rounds, _state(state, grad))
+    if isinstance(exchange, NoisyMessages):
+        exchange.publish(config.rounds, o.stack.dim)
     book.close()
     private_hold_out = len(parts.test[0]) > 0 and not parts.dataset.public_test
     certificate = certify(o, directory, book.heads(), private_hold_out=private_hold_out)
