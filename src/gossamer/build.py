@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.algorithms import registry
 from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.algorithms.km import KM
 from gossamer.baselines import Pool, effective, pool
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
@@ -240,12 +241,12 @@ def build_algorithm(config: RunConfig) -> Algorithm:
 def facts_of(config: RunConfig, algorithm: Algorithm, topology: Topology, dimension: int) -> Facts:
     """What DP-dKM's Theorem 1 looks at, and the dimension."""
     facts = Facts(dimension=dimension)
-    if config.privacy.claim != "dp-dkm" or not hasattr(algorithm, "gamma"):
+    if config.privacy.claim != "dp-dkm" or not isinstance(algorithm, KM):
         return facts
     if algorithm.weights != "doubly" or (gap := topology.figures().get("spectral gap")) is None:
         raise UserError(
-            f"topology.kind = {config.topology.kind!r} has no spectral gap that Theorem 1 of dp-dkm could use; use ring, "
-            "star or complete."
+            f"topology.kind = {config.topology.kind!r} has no spectral gap that Theorem 1 of dp-dkm could use; use "
+            "ring, star or complete."
         )
     relaxations = tuple(algorithm.lr(t) for t in range(config.rounds))
     return replace(facts, relaxations=relaxations, gamma=algorithm.gamma, mixing=1 - gap)

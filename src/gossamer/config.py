@@ -170,7 +170,8 @@ class TruncatedGeneralised(Strict):
 
 
 NoiseFamily = Annotated[
-    Gaussian | Laplace | TruncatedLaplace | TruncatedGaussian | TruncatedGeneralised, Field(discriminator="kind")
+    Gaussian | Laplace | TruncatedLaplace | TruncatedGaussian | TruncatedGeneralised,
+    Field(discriminator="kind"),
 ]
 
 
@@ -179,7 +180,8 @@ class Noise(Strict):
     arithmetic: Literal["float", "lattice"] = "float"
     family: NoiseFamily = Gaussian(kind="gaussian")
     on: Literal["gradient", "iterate"] = Field(
-        default="gradient", description="what carries the noise: the answers about records, or the messages (dp-dkm)"
+        default="gradient",
+        description="what carries the noise: the answers about records, or the messages (dp-dkm)",
     )
     schedule: NoiseSchedule = ConstantNoise(kind="constant")
     multiplier: Positive | None = Field(

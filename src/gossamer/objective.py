@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from gossamer.algorithms.base import Algorithm
+from gossamer.algorithms.km import KM
 from gossamer.algorithms.operators.kinds import check_step
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
@@ -37,10 +39,14 @@ def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any
         if named.binary != (classes == 2):
             wanted = "labels of two classes" if named.binary else "numbers as targets"
             has = f"{classes} classes" if classes else "numbers"
-            raise UserError(f"loss.kind = {config.loss and config.loss.kind!r} needs {wanted}; these data have {has}.")
+            raise UserError(
+                f"loss.kind = {config.loss and config.loss.kind!r} needs {wanted}; these data have {has}."
+            )
         return lambda outputs, y: named.value(outputs.flatten(), y.flatten())
     if classes and config and config.model.kind == "linear":
-        raise UserError("model.kind = 'linear' on classes needs loss.kind = 'logistic' or 'hinge'; or use 'softmax'.")
+        raise UserError(
+            "model.kind = 'linear' on classes needs loss.kind = 'logistic' or 'hinge'; or use 'softmax'."
+        )
     if classes:
         return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
     return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
@@ -51,27 +57,24 @@ def check_operator(config: RunConfig, algorithm: Algorithm) -> None:
 
     A smooth loss of records in the unit ball has L at most its curvature; elsewhere L is what the user declares.
     """
-    operator, named = getattr(algorithm, "T", None), linear_loss(config)
-    if operator is None or named is None:
+    named = linear_loss(config)
+    if not isinstance(algorithm, KM) or named is None:
         return
-    kinked = named.curvature == float("inf")
-    if kinked or (config.data.options.get("scale") == "unit-ball" and algorithm.smoothness is None):  # type: ignore[attr-defined]
-        check_step(operator, algorithm.gamma, named.curvature)  # type: ignore[attr-defined]
+    kinked = math.isinf(named.curvature)
+    if kinked or (config.data.options.get("scale") == "unit-ball" and algorithm.smoothness is None):
+        check_step(algorithm.mapping, algorithm.gamma, named.curvature)
 
 
 def vector_of(config: RunConfig, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
     """What of a record the private mean is of: its loss gradient, or what its resolvent moves by."""
     loss = per_sample_loss(classes, config)
-    if getattr(algorithm, "asks", "gradient") == "gradient":
+    if not isinstance(algorithm, KM) or algorithm.mapping.asks == "gradient":
         return clipped_sum(module, loss)
     named = linear_loss(config)
     if named is None:
         raise UserError(
-            f"algorithm.operator = {config.algorithm.options.get('operator')!r} takes resolvents of the loss, which "
+            f"algorithm.operator = {algorithm.operator!r} takes resolvents of the loss, which "
             "linear models have here: set model.kind = 'linear' and loss.kind, or use operator = 'forward-backward'."
         )
-    return _RESOLVENTS[algorithm.resolvent](named.implicit_slope, algorithm.gamma)  # type: ignore[attr-defined]
-
-
-_RESOLVENTS: dict[str, Any] = {"record": RecordResolvent, "node": NodeResolvent}
-
+    resolvent = RecordResolvent if algorithm.resolvent == "record" else NodeResolvent
+    return resolvent(named.implicit_slope, algorithm.gamma)

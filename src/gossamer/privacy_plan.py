@@ -274,8 +274,10 @@ def truncation(config: RunConfig, base: PrivacyPlan, delta: float) -> float:
     if not base.mechanism.startswith("truncated") and base.mechanism != "generalised-gaussian":
         return math.inf
     asked: float | None = getattr(family, "bound", None)
-    share = delta / (20 * base.draws * base.facts.dimension)
-    return asked if asked is not None else float(magnitude(base.mechanism, base.family, np.array(np.inf), np.array(share)))
+    if asked is not None:
+        return asked
+    share = np.array(delta / (20 * base.draws * base.facts.dimension))
+    return float(magnitude(base.mechanism, base.family, np.array(np.inf), share))
 
 
 def _dkm_noise(config: RunConfig, base: PrivacyPlan, epsilon: float, delta: float) -> tuple[float, float]:
@@ -363,7 +365,9 @@ def _claimer(config: RunConfig, shape: Shape, mechanism: str, facts: Facts) -> C
         if claim in ("gdp-clt", "gdp-general"):
             return claimed.dyn_d2p([1 / (factor * shape(k)) for k in range(draws)], rate, delta)
         if claim == "dp-dkm":
-            return claimed.km(mechanism, factor, delta, dkm_sensitivity(facts, draws), shaped(config, "gaussian")[1])
+            return claimed.km(
+                mechanism, factor, delta, dkm_sensitivity(facts, draws), shaped(config, "gaussian")[1]
+            )
         if claim == "rdp":
             return claimed.rdp_sampled_gaussian(factor * shape(0), rate, draws, delta)
         return claimed.adad2p(factor, draws, 1 / rate, delta)
@@ -383,7 +387,7 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
     noise, clip = config.privacy.noise, config.privacy.clip
     if config.algorithm.kind != "dp-dkm" and (noise.on == "iterate" or config.privacy.claim == "dp-dkm"):
         raise UserError(
-            f"privacy.noise.on = {noise.on!r} with privacy.claim = {config.privacy.claim!r} is how dp-dkm's paper works; "
+            f"privacy.noise.on = {noise.on!r} with privacy.claim = {config.privacy.claim!r} is for dp-dkm; "
             f"algorithm.kind = {config.algorithm.kind!r} puts noise on the gradient, with a claim of its own."
         )
     if mechanism not in ("gaussian", "none", "own-norm-gaussian") and (
@@ -392,6 +396,11 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
         raise UserError(
             f"privacy.noise.family.kind = {noise.family.kind!r} does not go with privacy.clip.kind = 'quantile' or "
             "privacy.noise.arithmetic = 'lattice', which are for Gaussian noise."
+        )
+    if config.algorithm.options.get("resolvent") == "node" and noise.on == "gradient" and mechanism != "none":
+        raise UserError(
+            "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no record's "
+            "influence; use 'record'."
         )
     if config.mode == "paper" or mechanism == "none":
         return
@@ -417,7 +426,9 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
         )
 
 
-def _events(base: PrivacyPlan, factor: float, rate: float, draws: int, bound: float = math.inf) -> list[Event]:
+def _events(
+    base: PrivacyPlan, factor: float, rate: float, draws: int, bound: float = math.inf
+) -> list[Event]:
     """The events the run will write, on sensitivity 1 (only the ratio matters to an accountant)."""
     sensitivity = 1.0 if base.enforced else math.inf
     return [
@@ -429,7 +440,9 @@ def _events(base: PrivacyPlan, factor: float, rate: float, draws: int, bound: fl
             sampling=base.sampling,
             rate=rate,
             adjacency=base.adjacency,
-            parts=family_parts(base.mechanism, base.family, bound, factor * base.shape(k), base.facts.dimension),
+            parts=family_parts(
+                base.mechanism, base.family, bound, factor * base.shape(k), base.facts.dimension
+            ),
         )
         for k in range(draws)
     ]
@@ -461,7 +474,9 @@ def _notes(config: RunConfig) -> tuple[str, ...]:
     notes = []
     if config.privacy.clip.kind == "assumed":
         notes.append(
-            "The gradient bound is believed, not enforced; the paper measured it on private records."
+            "The bound on the residual is assumed, as the paper does; nothing enforces it."
+            if config.privacy.claim == "dp-dkm"
+            else "The gradient bound is believed, not enforced; the paper measured it on private records."
         )
     if config.data.partition.kind == "label-split":
         notes.append("Labels are split over nodes: a node's identity gives away labels.")

@@ -138,7 +138,9 @@ def unpriceable(release: Release, adjacency: str) -> str | None:
 def _compose(load: _Load, delta: float, adjacency: str, tolerance: float) -> Proven:
     if load.rho > 0:
         if load.pairs:
-            return Proven(math.inf, None, delta, adjacency, "Laplace vectors among sampled releases", CONCENTRATED)
+            return Proven(
+                math.inf, None, delta, adjacency, "Laplace vectors among sampled releases", CONCENTRATED
+            )
         epsilon = concentrated_epsilon(load.rho + load.mu_squared / 2, delta)
         return Proven(epsilon, None, delta, adjacency, None, CONCENTRATED)
     if not load.pairs:
@@ -182,12 +184,17 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
     Canonne, Kamath, Steinke 2020, Proposition 12; any order gives a bound, so a coarse search is safe.
     """
     orders = 1 + np.geomspace(1e-3, 1e5, 4000)
-    return max(0.0, float(np.min(rho * orders - np.log(delta * orders) / (orders - 1) + np.log1p(-1 / orders))))
+    return max(
+        0.0, float(np.min(rho * orders - np.log(delta * orders) / (orders - 1) + np.log1p(-1 / orders)))
+    )
 
 
 def _is_vector(release: Release) -> bool:
     """Is this a vector of independent noises that can be priced by the ℓ₂ norm of the whole change?"""
-    return release.mechanism in {"truncated-gaussian", "laplace", "truncated-laplace"} and _dimensions(release) > 1
+    return (
+        release.mechanism in {"truncated-gaussian", "laplace", "truncated-laplace"}
+        and _dimensions(release) > 1
+    )
 
 
 def _identifying(load: _Load) -> float:

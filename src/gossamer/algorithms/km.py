@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gossamer.algorithms.base import Grad, Mix, Positive, Schedule
 from gossamer.algorithms.operators.kinds import OPERATORS, Operator, check_step
-from gossamer.algorithms.operators.proximal import AnyPenalty, Nothing, Penalty
+from gossamer.algorithms.operators.proximal import NOTHING, AnyPenalty, Penalty
 from gossamer.errors import UserError
 
 
@@ -39,7 +39,7 @@ class KM:
     lr: Schedule
     operator: Annotated[str, AfterValidator(_known)] = "forward-backward"
     gamma: Positive = 0.1
-    penalty: AnyPenalty = Nothing()
+    penalty: AnyPenalty = NOTHING
     smoothness: Positive | None = None  # declared L of ∇f; the step is checked against it
     prox_first: bool = False
     resolvent: Literal["record", "node"] = "record"  # whose loss `grad` takes the resolvent of
@@ -48,23 +48,21 @@ class KM:
 
     def __post_init__(self) -> None:
         if not 0 < self.lr(0) <= 1:
-            raise UserError(f"algorithm.lr = {self.lr(0):g} is the relaxation α of the operator; use 0 < α ≤ 1.")
+            raise UserError(
+                f"algorithm.lr = {self.lr(0):g} is the relaxation α of the operator; use 0 < α ≤ 1."
+            )
         if self.smoothness is not None:
-            check_step(self.T, self.gamma, self.smoothness)
+            check_step(self.mapping, self.gamma, self.smoothness)
 
     @cached_property
-    def T(self) -> Operator:
+    def mapping(self) -> Operator:
         made: Operator = OPERATORS[self.operator](step=self.gamma, penalty=self.penalty)
         return made
 
-    @property
-    def asks(self) -> str:
-        return self.T.asks
-
     @cached_property
     def _parts(self) -> tuple[Operator, Penalty]:
-        apart: Any = getattr(self.T, "apart", None)
-        return (self.T, Nothing()) if self.prox_first or apart is None else apart()
+        apart: Any = getattr(self.mapping, "apart", None)
+        return (self.mapping, NOTHING) if self.prox_first or apart is None else apart()
 
     def init(self, x0: Tensor) -> State:
         return State(x=x0)
@@ -75,4 +73,4 @@ class KM:
         return State(follows(moved, alpha * self.gamma))
 
     def model(self, s: State) -> Tensor:
-        return self.T.solution(s.x)
+        return self.mapping.solution(s.x)

@@ -60,8 +60,9 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         kind: a public set's name, or csv, parquet or npz for the user's own records.
         data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
         seed: for shuffles and synthetic sets.
-        options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `positive`
-            (this label against the rest), `scale = "unit-ball"` (every record by itself: x / max(1, ‖x‖)), and for tables in it `bias` ((x, 1)/√2).
+        options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `positive` (this label
+            against the rest), `scale = "unit-ball"` (every record by itself: x / max(1, ‖x‖)), and for tables in
+            it `bias` ((x, 1)/√2).
     """
     loader = LOADERS[one_of("data.kind", kind, LOADERS)]
     refuse_unknown("data", loader, options, COMMON_OPTIONS)
@@ -94,7 +95,10 @@ def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:
         available = here or bool(sources.system_folders(entry))
         rows = (COVERTYPE_TRAIN_ROWS, COVERTYPE_TEST_ROWS) if entry.name == "covertype" else entry.rows
         lines.append(SetInfo(entry.name, rows, entry.shape, entry.classes, origins, available))
-    lines += [SetInfo(f"synthetic-{task}", None, None, None, ("generated",), True) for task in (*own.TASKS, "logistic")]
+    lines += [
+        SetInfo(f"synthetic-{task}", None, None, None, ("generated",), True)
+        for task in (*own.TASKS, "logistic")
+    ]
     return lines
 
 

@@ -74,7 +74,7 @@ class Logistic:
         return t.sigmoid() - y
 
     def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
-        """The root of s = σ(t − c s) − y by Newton's method, kept inside a bracket that halves where Newton leaves it."""
+        """The root of s = σ(t − c s) − y by Newton's method, inside a bracket that is halved where it leaves it."""
         import torch
 
         low, high = -y.to(t), 1 - y.to(t)

@@ -38,7 +38,12 @@ class NoisyMessages:
         nodes: Sequence[int],
         adjacency: str,
     ):
-        self._exchange, self._mechanism, self._scale, self._arithmetic = exchange, mechanism, scale, arithmetic
+        self._exchange, self._mechanism, self._scale, self._arithmetic = (
+            exchange,
+            mechanism,
+            scale,
+            arithmetic,
+        )
         self._stream, self._book, self._nodes, self._adjacency = stream, book, list(nodes), adjacency
 
     @property

@@ -12,11 +12,12 @@ operator is a class like these and a line in `OPERATORS`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from gossamer.algorithms.base import Grad
-from gossamer.algorithms.operators.proximal import Nothing, Penalty
+from gossamer.algorithms.operators.proximal import NOTHING, Penalty
 from gossamer.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Forward:
     """T = I − γ∇f: gradient descent. r plays no part. Nonexpansive for γ ≤ 2/L."""
 
     step: float
-    penalty: Penalty = Nothing()
+    penalty: Penalty = NOTHING
     asks: ClassVar[Asks] = "gradient"
 
     def __call__(self, x: Tensor, grad: Grad) -> Tensor:
@@ -64,7 +65,7 @@ class ForwardBackward:
     """T = prox_{γr} ∘ (I − γ∇f): proximal gradient (SPGD, ISTA). Nonexpansive for γ ≤ 2/L."""
 
     step: float
-    penalty: Penalty = Nothing()
+    penalty: Penalty = NOTHING
     asks: ClassVar[Asks] = "gradient"
 
     def __call__(self, x: Tensor, grad: Grad) -> Tensor:
@@ -86,7 +87,7 @@ class Backward:
     """T = prox_{γf}: proximal point. r plays no part. Nonexpansive for every γ."""
 
     step: float
-    penalty: Penalty = Nothing()
+    penalty: Penalty = NOTHING
     asks: ClassVar[Asks] = "envelope"
 
     def __call__(self, x: Tensor, grad: Grad) -> Tensor:
@@ -104,7 +105,7 @@ class PeacemanRachford:
     """T = R_f R_r with reflections R = 2 prox − I. Nonexpansive for every γ, and no more: it needs α < 1."""
 
     step: float
-    penalty: Penalty = Nothing()
+    penalty: Penalty = NOTHING
     asks: ClassVar[Asks] = "envelope"
 
     def __call__(self, x: Tensor, grad: Grad) -> Tensor:
@@ -123,7 +124,7 @@ class DouglasRachford:
     """T = ½ (I + R_f R_r): ADMM. Firmly nonexpansive for every γ."""
 
     step: float
-    penalty: Penalty = Nothing()
+    penalty: Penalty = NOTHING
     asks: ClassVar[Asks] = "envelope"
 
     def __call__(self, x: Tensor, grad: Grad) -> Tensor:
@@ -145,7 +146,7 @@ OPERATORS: dict[str, Any] = {
     "peaceman-rachford": PeacemanRachford,
 }
 
-Map = Any  # (x, grad) → T(x)
+Map = Callable[["Tensor", Grad], "Tensor"]  # (x, grad) → T(x)
 
 
 def relaxed(operator: Map, share: float) -> Map:

@@ -42,6 +42,9 @@ class Nothing:
         return x
 
 
+NOTHING = Nothing()
+
+
 @dataclass(frozen=True, kw_only=True)
 class L1:
     """r = λ‖x‖₁: soft thresholding."""
