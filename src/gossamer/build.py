@@ -196,6 +196,11 @@ def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
         torch.from_numpy(dataset.y_train[rows]).to(device),
         [len(rows)] if o.pool is not None else sizes,
     )
+    if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
+        raise UserError(
+            "evaluation.metric = 'truth' needs a made-up set with as many coefficients as the model has parameters, "
+            "for example data.kind = 'synthetic-regression' with model.kind = 'linear'; use 'hold-out'."
+        )
     noise = Noise(
         o.plan.mechanism,
         torch.tensor([node.factor for node in o.plan.nodes], dtype=torch.float64),

@@ -241,6 +241,10 @@ class Evaluation(Strict):
         default=None, description="rows of the hold-out used before the last evaluation"
     )
     diagnostics: bool = False
+    metric: Literal["hold-out", "truth"] = Field(
+        default="hold-out",
+        description="the headline: on the hold-out, or against the coefficients of a made-up set",
+    )
 
 
 class Checkpoints(Strict):

@@ -119,6 +119,7 @@ def _train(
         claimed, proof = spent[done]
         row = {
             "round": done,
+            **({"metric": "truth_rmse"} if config.evaluation.metric == "truth" else {}),
             **evaluate(o.algorithm.model(state), few if done < config.rounds else most),
             **({"hold_out": NOT_PUBLIC} if len(parts.test[0]) and not parts.dataset.public_test else {}),
             **({"push_sum_mass": float(state.w.double().sum())} if hasattr(state, "w") else {}),

@@ -17,6 +17,7 @@ from gossamer.accounting import calibrate, claimed
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.composer import SMALLEST_DELTA
 from gossamer.accounting.events import Event
+from gossamer.accounting.noises import truncated_share
 from gossamer.accounting.proven import Proven, curve, proven
 from gossamer.config import Full, Poisson, RunConfig, Single, TruncatedGeneralised
 from gossamer.errors import UserError
@@ -187,7 +188,7 @@ def _plan_node(
     if base.mechanism != "none":
         if given is not None:
             factor = given / (1.0 if base.mechanism == "own-norm-gaussian" else shape(0))
-            bound = truncation(config, base, delta)
+            bound = truncation(config, base, epsilon, delta)
         elif epsilon is None:
             raise UserError(
                 "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
@@ -195,7 +196,7 @@ def _plan_node(
         elif config.privacy.claim == "dp-dkm" and config.mode == "paper":
             factor, bound = _dkm_noise(config, base, epsilon, delta)
         else:
-            bound = truncation(config, base, delta)
+            bound = truncation(config, base, epsilon, delta)
             factor = _factor(config, base, rate, epsilon, delta, bound)
         if epsilon is not None and given is not None:
             allowance = _allowance(config, base, factor, rate, epsilon, delta)
@@ -268,16 +269,15 @@ def shaped(config: RunConfig, mechanism: str) -> tuple[str, float]:
     return family.kind, claimed.KM_FAMILIES[family.kind]
 
 
-def truncation(config: RunConfig, base: PrivacyPlan, delta: float) -> float:
-    """Where the noise ends, in units of its scale: as asked, or so far out that a twentieth of δ is cut off in all."""
-    family = config.privacy.noise.family
-    if not base.mechanism.startswith("truncated") and base.mechanism != "generalised-gaussian":
+def truncation(config: RunConfig, base: PrivacyPlan, epsilon: float | None, delta: float) -> float:
+    """Where the noise ends, in units of its scale: as asked, or so far out that truncating costs next to nothing."""
+    if not base.mechanism.startswith(("truncated", "generalised")):
         return math.inf
-    asked: float | None = getattr(family, "bound", None)
+    asked: float | None = getattr(config.privacy.noise.family, "bound", None)
     if asked is not None:
         return asked
-    share = np.array(delta / (20 * base.draws * base.facts.dimension))
-    return float(magnitude(base.mechanism, base.family, np.array(np.inf), share))
+    share = truncated_share(10.0 if epsilon is None else epsilon, delta, base.draws * base.facts.dimension)
+    return float(magnitude(base.mechanism, base.family, np.array(np.inf), np.array(share)))
 
 
 def _dkm_noise(config: RunConfig, base: PrivacyPlan, epsilon: float, delta: float) -> tuple[float, float]:
@@ -399,8 +399,8 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
         )
     if config.algorithm.options.get("resolvent") == "node" and noise.on == "gradient" and mechanism != "none":
         raise UserError(
-            "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no record's "
-            "influence; use 'record'."
+            "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no "
+            "record's influence; use 'record'."
         )
     if config.mode == "paper" or mechanism == "none":
         return

@@ -8,8 +8,8 @@ cannot be priced is not guessed: the figure is then ∞ and `because` says why.
   sum (parallel composition), each priced as a full batch. Several releases from the same lot have to be
   recorded as one event with their joint sensitivity.
 * Noise in several `dimensions` is priced with the whole sensitivity in each coordinate, without amplification
-  by sampling: an upper bound whatever direction the change takes. Laplace and truncated vectors are also priced
-  by the norm of the whole change, as what they were before truncation; the smaller figure counts.
+  by sampling: an upper bound whatever direction the change takes. Laplace and truncated vectors are priced
+  by the norm of the whole change, as what they were before truncation, wherever that proves something.
 """
 
 import itertools
@@ -89,15 +89,14 @@ def proven(
         return Proven(math.inf, None, delta, adjacency, reason, "not proven")
     if not counted:
         return Proven(0.0, 0.0, delta, adjacency, None, NOTHING)
-    results = [_compose(load, delta, adjacency, tolerance) for load in _loads(counted, adjacency)]
-    worst = max(results, key=lambda result: result.epsilon)
-    if not any(_is_vector(release) for release, _ in counted):
-        return worst
-    results = [
-        _despite_the_cut(load, delta, adjacency, tolerance)
-        for load in _loads(counted, adjacency, by_norm=True)
-    ]
-    return min(worst, max(results, key=lambda result: result.epsilon), key=lambda result: result.epsilon)
+    results = []
+    if any(_is_vector(release) for release, _ in counted):
+        loads = _loads(counted, adjacency, by_norm=True)
+        results = [_despite_the_cut(load, delta, adjacency, tolerance) for load in loads]
+    # Coordinate by coordinate only where the norm proves nothing: there it is never the better of the two by much.
+    if not results or math.isinf(max(result.epsilon for result in results)):
+        results = [_compose(load, delta, adjacency, tolerance) for load in _loads(counted, adjacency)]
+    return max(results, key=lambda result: result.epsilon)
 
 
 def curve(

@@ -14,6 +14,7 @@ from typing import Any
 
 from gossamer.compare.statistics import Spread
 from gossamer.compare.table import Table, one_relation
+from gossamer.results.headline import UNITS
 from gossamer.results.rundir import finite, write_atomically
 
 # Okabe and Ito's colours, which the colour-blind can tell apart, without the yellow that white swallows.
@@ -131,7 +132,7 @@ def write_page(path: Path, page: Page) -> bool:
 
 def _unit(figures: Sequence[dict[str, Any]]) -> tuple[float, str]:
     metric = next((f["metric"] for f in figures if f["metric"]), "accuracy")
-    return (100.0, "accuracy (%)") if metric == "accuracy" else (1.0, "RMSE")
+    return (100.0 if metric == "accuracy" else 1.0), UNITS[metric]
 
 
 def _quality(figure: dict[str, Any]) -> Spread:

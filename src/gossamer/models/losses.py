@@ -74,18 +74,20 @@ class Logistic:
         return t.sigmoid() - y
 
     def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
-        """The root of s = σ(t − c s) − y by Newton's method, inside a bracket that is halved where it leaves it."""
+        """The root of s = σ(t − c s) − y by Newton's method, halving a bracket wherever it leaves that or dawdles."""
         import torch
 
         low, high = -y.to(t), 1 - y.to(t)
-        s = self.slope(t, y)
+        s, last = self.slope(t, y), torch.ones_like(t)
         for _ in range(_NEWTON):
             p = (t - c * s).sigmoid()
             excess = s - p + y
             low, high = s.where(excess <= 0, low), s.where(excess >= 0, high)
             newton = s - excess / (1 + c * p * (1 - p))
-            before, s = s, newton.where((newton >= low) & (newton <= high), (low + high) / 2)
-            if torch.equal(before, s):
+            good = (newton >= low) & (newton <= high) & ((newton - s).abs() <= last / 2)
+            before, s = s, newton.where(good, (low + high) / 2)
+            last = (s - before).abs()
+            if not bool(last.any()):
                 break
         return s
 
@@ -148,7 +150,7 @@ class Quantile:
         return ((t - y) / c.clamp_min(_TINY)).clamp(-self.tau, 1 - self.tau)
 
 
-_NEWTON = 30  # steps; a dozen suffice unless c is huge, where the bracket halves instead
+_NEWTON = 60  # steps at most; a few suffice unless c is huge, where the bracket is halved instead
 _TINY = 1e-30  # a record of zeros has c = 0 and moves nothing whatever its slope
 
 
