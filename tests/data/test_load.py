@@ -185,5 +185,5 @@ def test_held_out_rows_are_training_rows_the_same_for_every_seed_and_never_train
 
 
 def test_more_rows_held_out_than_there_are():
-    with pytest.raises(UserError, match="data.held_out = 1437"):
+    with pytest.raises(UserError, match=r"data\.held_out = 1437"):
         load("digits", held_out=1437)
