@@ -44,7 +44,8 @@ def launch(config: RunConfig, request: RunRequest) -> dict[str, Any]:
         "track": request.track,
         "quiet": request.quiet,
     }
-    processes = [_start(rank, ranks, store.port) for rank in range(ranks)]
+    command = [sys.executable, "-P", "-m", "gossamer.launch"]
+    processes = [start_rank(command, rank, ranks, store.port) for rank in range(ranks)]
     try:
         for process in processes:
             assert process.stdin is not None
@@ -70,7 +71,8 @@ def how_many(config: RunConfig) -> int:
     return len(asked.blocks) if asked.blocks else min(os.cpu_count() or 1, config.nodes)
 
 
-def _start(rank: int, ranks: int, port: int) -> subprocess.Popen[bytes]:
+def start_rank(command: list[str], rank: int, ranks: int, port: int, **settings: Any) -> subprocess.Popen[bytes]:
+    """A process that finds the others by torchrun's variables; `settings` are subprocess' own."""
     root = str(Path(gossamer.__file__).parents[1])
     each = str(max(1, (os.cpu_count() or 1) // ranks))
     environment = {
@@ -88,13 +90,8 @@ def _start(rank: int, ranks: int, port: int) -> subprocess.Popen[bytes]:
         "OMP_WAIT_POLICY": "PASSIVE",
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
     }
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "gossamer.launch"],
-        stdin=subprocess.PIPE,
-        stdout=None if rank == 0 else subprocess.DEVNULL,
-        env=environment,
-        start_new_session=True,
-    )
+    shown = {"stdout": None if rank == 0 else subprocess.DEVNULL, **settings}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **shown)
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout: float) -> list[int]:
