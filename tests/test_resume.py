@@ -40,7 +40,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """As sudden as it gets within one process: nothing is put in order."""
 
 
@@ -82,7 +82,7 @@ def test_a_seeded_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
     parts = parts_of({**METHODS[method], **SEEDED})
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     execute(parts, out=whole)
-    for at, how in ((3, Crash), (7, KeyboardInterrupt), (11, Crash)):
+    for at, how in ((3, CrashError), (7, KeyboardInterrupt), (11, CrashError)):
         start = {"resume": cut} if cut.exists() else {"out": cut}
         with pytest.raises(how):
             execute(parts, **start, on_round=stopping(at, how))
@@ -101,8 +101,8 @@ def test_a_seeded_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
 
 def test_secret_noise_is_never_drawn_twice_and_what_was_logged_is_spent(tmp_path: Path) -> None:
     run = tmp_path / "r"
-    with pytest.raises(Crash):
-        execute(parts_of({"checkpoints.every": 4}), out=run, on_round=stopping(7, Crash))
+    with pytest.raises(CrashError):
+        execute(parts_of({"checkpoints.every": 4}), out=run, on_round=stopping(7, CrashError))
     assert steps(run) == [list(range(7))] * 5
     outcome = execute(again(run), resume=run)
     # Rounds 5 to 7 are done again with the draws 8 to 10, and the budget's 12 draws end before the rounds do.
@@ -127,8 +127,8 @@ def recompute_after(run: Path, draws: int) -> float:
 def test_a_step_that_some_nodes_had_logged_is_no_nodes_any_more(tmp_path: Path) -> None:
     """A stop between two nodes' lines: the step is spent where it is on file, and skipped where it is not."""
     run, parts = tmp_path / "r", parts_of({"checkpoints.every": 4})
-    with pytest.raises(Crash):
-        execute(parts, out=run, on_round=stopping(6, Crash))
+    with pytest.raises(CrashError):
+        execute(parts, out=run, on_round=stopping(6, CrashError))
     for node in (3, 4):
         path = run / "ledger" / f"node-{node:03d}.jsonl"
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
@@ -142,8 +142,8 @@ def test_every_start_has_a_key_of_its_own(tmp_path: Path) -> None:
     import shutil
 
     run = tmp_path / "r"
-    with pytest.raises(Crash):
-        execute(parts_of({"checkpoints.every": 4}), out=run, on_round=stopping(6, Crash))
+    with pytest.raises(CrashError):
+        execute(parts_of({"checkpoints.every": 4}), out=run, on_round=stopping(6, CrashError))
     shutil.copytree(run, tmp_path / "twin")
     for path in (run, tmp_path / "twin"):
         execute(again(path), resume=path)
@@ -152,8 +152,8 @@ def test_every_start_has_a_key_of_its_own(tmp_path: Path) -> None:
 
 def test_a_stop_before_the_first_checkpoint_starts_over_with_the_draws_that_are_left(tmp_path: Path) -> None:
     run = tmp_path / "r"
-    with pytest.raises(Crash):
-        execute(parts_of({}), out=run, on_round=stopping(3, Crash))
+    with pytest.raises(CrashError):
+        execute(parts_of({}), out=run, on_round=stopping(3, CrashError))
     execute(again(run), resume=run)
     assert steps(run) == [list(range(12))] * 5
 
@@ -179,8 +179,8 @@ def test_only_the_newest_checkpoint_is_kept_unless_asked(tmp_path: Path) -> None
 
 def stopped(tmp_path: Path) -> Path:
     run = tmp_path / "r"
-    with pytest.raises(Crash):
-        execute(parts_of({}), out=run, on_round=stopping(7, Crash))
+    with pytest.raises(CrashError):
+        execute(parts_of({}), out=run, on_round=stopping(7, CrashError))
     return run
 
 

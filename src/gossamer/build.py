@@ -270,12 +270,14 @@ def _is_private(config: RunConfig) -> bool:
 def _topology(config: RunConfig, weights: Any) -> Topology:
     if config.baseline == "no-communication":
         return isolated(config.nodes, weights)
+    slow = config.topology.slow
     return build_topology(
         config.topology.kind,
         nodes=config.nodes,
         weights=weights,
         seed=config.seed,
         dropout=config.topology.dropout,
+        slow=None if slow is None else (slow.share, slow.every),
         mixing=config.topology.mixing,
         **config.topology.options,
     )

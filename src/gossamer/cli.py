@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gossamer.errors import UserError
+from gossamer.errors import StoppedError, UserError
 
 app = typer.Typer(
     help="Differentially private, fully decentralized learning: claimed, proven and audited ε side by side.",
@@ -60,7 +60,10 @@ def run(
     from gossamer.start import RunRequest, start
 
     request = RunRequest(recipe, overrides or [], out, resume, runtime, data_dir, track, quiet=as_json)
-    outcome = start(request)
+    try:
+        outcome = start(request)
+    except KeyboardInterrupt as stop:
+        raise StoppedError(*stop.args) from None
     if as_json and outcome is not None:
         _print_json(outcome)
 
@@ -244,6 +247,6 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"gossamer: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt as stop:
-        typer.echo(f"gossamer: stopped{'; ' if stop.args else ''}{' '.join(map(str, stop.args))}.", err=True)
+    except StoppedError as stop:
+        typer.echo(f"gossamer: {'; '.join(['stopped', *map(str, stop.args)])}.", err=True)
         sys.exit(130)

@@ -52,9 +52,17 @@ class Data(Open):
     )
 
 
+class SlowLinks(Strict):
+    """A share of the links carries only every so-many-th of its messages."""
+
+    share: Rate
+    every: Annotated[int, Field(ge=2, le=64)]
+
+
 class Topology(Open):
     mixing: Literal["metropolis", "uniform"] | None = None
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    slow: SlowLinks | None = None
 
 
 class LearningRate(Strict):

@@ -71,7 +71,9 @@ def how_many(config: RunConfig) -> int:
     return len(asked.blocks) if asked.blocks else min(os.cpu_count() or 1, config.nodes)
 
 
-def start_rank(command: list[str], rank: int, ranks: int, port: int, **settings: Any) -> subprocess.Popen[bytes]:
+def start_rank(
+    command: list[str], rank: int, ranks: int, port: int, **settings: Any
+) -> subprocess.Popen[bytes]:
     """A process that finds the others by torchrun's variables; `settings` are subprocess' own."""
     root = str(Path(gossamer.__file__).parents[1])
     each = str(max(1, (os.cpu_count() or 1) // ranks))

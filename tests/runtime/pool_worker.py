@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch.distributed import PrefixStore
 
 from gossamer.config import RunConfig, stored
@@ -126,7 +127,9 @@ def misbehave(ranks: Ranks, sizes: list[int], how: str, rank: int, at: int) -> A
             x = exchange(t, x)
             time.sleep(0.002)
     except Exception as error:
-        return str(error), time.monotonic() - start
+        seconds = time.monotonic() - start
+        dist.destroy_process_group()  # as if the process had ended: this is what the next one notices
+        return str(error), seconds
     return "went on", time.monotonic() - start
 
 

@@ -27,7 +27,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.mixing import MixPlan
 from gossamer.runtime.blocks import split
 from gossamer.runtime.messages import Label, Layout, RefusedError, first_not_finite
-from gossamer.runtime.watch import RankError, Watch, name_of
+from gossamer.runtime.watch import Watch, name_of
 from gossamer.topology.schedule import Topology
 
 T = TypeVar("T")

@@ -57,9 +57,15 @@ class Watch:
     def lost(self, rank: int, reason: str) -> RankError:
         """This rank got nothing from that one. What everybody will say about it, whoever found it first."""
         said = self._said()
+        if said is None and "imed out" not in reason and self._lives(rank):
+            # Its connection broke but it is there: it has given up on somebody else and is about to say on whom.
+            deadline = time.monotonic() + 10 * self._every
+            while said is None and time.monotonic() < deadline:
+                time.sleep(self._every / 4)
+                said = self._said()
         if said is not None:
             return RankError(said)
-        if "imed out" not in reason:  # its connection broke: it is that rank itself
+        if "imed out" not in reason:
             return self.tell(f"{name_of(rank, self._blocks)} ended in round {self.round}")
         culprit, at, how = self._follow(rank)
         return self.tell(f"{name_of(culprit, self._blocks)} {how} in round {at}")
@@ -82,10 +88,8 @@ class Watch:
         """From the rank waited for to the one it waits for, and so on, to one that waits for nobody."""
         at, seen = self.round, {self._rank}
         while True:
-            before = self._line(rank)
-            time.sleep(2.5 * self._every)
-            line = self._line(rank)
-            if line is None or line == before:
+            line = self._line(rank) if self._lives(rank) else None
+            if line is None:
                 return rank, at, f"has not answered for {self._timeout:g} s"
             _, there, waits_for = line
             if waits_for == _COMPUTING:
@@ -94,6 +98,12 @@ class Watch:
                 return rank, there, f"has not answered for {self._timeout:g} s"
             seen.add(rank)
             rank, at = waits_for, there
+
+    def _lives(self, rank: int) -> bool:
+        """Does it still write its line?"""
+        before = self._line(rank)
+        time.sleep(2.5 * self._every)
+        return self._line(rank) != before
 
     def _line(self, rank: int) -> list[int] | None:
         try:
