@@ -63,7 +63,11 @@ def test_train_rows():
         ("digit", {}, "data.kind = 'digit' must be one of digits, mnist, "),
         ("digits", {"train_rows": 1438}, "data.train_rows = 1438 must be a whole number from 1 to 1437"),
         ("digits", {"train_rows": 0}, "data.train_rows = 0"),
-        ("digits", {"pca": 5}, "data.pca = 5 is no option here: the options are bias, held_out, scale, train_rows"),
+        (
+            "digits",
+            {"pca": 5},
+            "data.pca = 5 is no option here: the options are bias, held_out, scale, train_rows",
+        ),
         ("digits", {"scale": "ball"}, "data.scale = 'ball' must be one of none, unit-ball"),
         ("digits", {"scale": "unit-ball", "bias": True}, "data.bias = true needs a table"),
         (
