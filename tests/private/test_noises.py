@@ -87,7 +87,7 @@ def test_noisy_messages_perturb_what_is_sent_and_log_every_message_and_the_bare_
     assert float(x.abs().max()) == 0  # the node keeps its own iterate as it was
     np.testing.assert_allclose(sent.abs().mean(1), [0.5, 2.0], rtol=0.05)
     assert not torch.equal(sent, messages(1, x))
-    messages.publish(2, 20_000)
+    messages.publish(20_000)
     assert [event.mechanism for event in book.events] == ["laplace"] * 4 + ["none"] * 2
     assert all(math.isinf(event.sensitivity) for event in book.events)
     assert math.isinf(proven(book.events, 1e-3, "replace-one").epsilon)

@@ -37,6 +37,7 @@ class NoisyMessages:
         book: Book,
         nodes: Sequence[int],
         adjacency: str,
+        start: int = 0,
     ):
         self._exchange, self._mechanism, self._scale, self._arithmetic = (
             exchange,
@@ -45,29 +46,31 @@ class NoisyMessages:
             arithmetic,
         )
         self._stream, self._book, self._nodes, self._adjacency = stream, book, list(nodes), adjacency
+        self._sent = start  # messages on file: a run that goes on draws no noise twice
 
     @property
     def bytes_sent(self) -> int:
         return self._exchange.bytes_sent
 
     def __call__(self, t: int, x: Tensor) -> Any:
-        self._log(t, self._mechanism, x.shape[1])
+        k, self._sent = self._sent, self._sent + 1
+        self._log(k, self._mechanism, x.shape[1])
         sent = x.clone()
-        self._arithmetic.add(self._stream, self._nodes, t, sent, self._scale, self._scale)
+        self._arithmetic.add(self._stream, self._nodes, k, sent, self._scale, self._scale)
         return self._exchange(t, sent)
 
-    def publish(self, t: int, dimension: int) -> None:
+    def publish(self, dimension: int) -> None:
         """Line 11: the last iterates are given out as they are, without noise."""
-        self._log(t, "none", dimension)
+        self._log(self._sent, "none", dimension)
 
-    def _log(self, t: int, mechanism: str, dimension: int) -> None:
+    def _log(self, k: int, mechanism: str, dimension: int) -> None:
         for i, node in enumerate(self._nodes):
             sigma = 0.0 if mechanism == "none" else float(self._scale[i])
             parts = () if mechanism == "none" else self._arithmetic.parts(i, sigma, dimension)
             self._book.append(
                 node,
                 Event(
-                    step=t,
+                    step=k,
                     mechanism=mechanism,
                     sigma=sigma,
                     sensitivity=float("inf"),

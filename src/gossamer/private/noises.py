@@ -35,8 +35,18 @@ class Shaped:
     def parts(self, i: int, sigma: float, dimension: int) -> tuple[tuple[str, float], ...]:
         return family_parts(self.mechanism, self.shape, float(self.bounds[i]), sigma, dimension)
 
+    def ahead(self, stream: Stream, nodes: Sequence[int], k: int, dimension: int) -> Tensor | None:
+        return None
+
     def add(
-        self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
+        self,
+        stream: Stream,
+        nodes: Sequence[int],
+        k: int,
+        sums: Tensor,
+        scale: Tensor,
+        bound: Tensor,
+        ready: Tensor | None = None,
     ) -> None:
         bits = stream.uniform_bits_rows(NOISE, nodes, k, sums.shape[1])
         noise = magnitude(self.mechanism, self.shape, self.bounds[:, None], _uniform(bits)) * _sign(bits)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,21 @@ from gossamer.kernels.stack import ParameterStack
 _BATCH = 2000
 
 
+class Together(Protocol):
+    """Those who host the other nodes; alone, there are none."""
+
+    first: bool
+
+    def join(self, items: Sequence[Any]) -> list[Any]: ...
+
+    def mean(self, points: Tensor) -> Tensor: ...
+
+
 class Evaluator:
-    """Accuracy (classes) or RMSE (regression) and loss of every node's model and of the average model."""
+    """Accuracy (classes) or RMSE (regression) and loss of every node's model and of the average model.
+
+    Everyone judges the models of the nodes hosted there; figures travel, and of the models only their sum.
+    """
 
     def __init__(
         self,
@@ -26,23 +39,26 @@ class Evaluator:
         y: Tensor,
         *,
         classes: int | None,
+        together: Together,
         truth: Any = None,
     ):
         self._module, self._stack, self._loss, self._classes = module, stack, loss, classes
-        self._x, self._y = x, y
+        self._x, self._y, self._together = x, y, together
         # Of a made-up set the coefficients are known; a model of the same size can be measured against them.
         known = None if truth is None else torch.as_tensor(truth).flatten()
         self._truth = known if known is not None and known.numel() == stack.dim else None
 
     def __call__(self, points: Tensor, rows: int | None = None) -> dict[str, Any]:
         """`rows`: use only so many rows of the hold-out."""
-        distance = (points - points.mean(0)).norm(dim=1).square().mean().sqrt()
-        result: dict[str, Any] = {"consensus_distance": float(distance), **self._error(points)}
+        mean = self._together.mean(points)
+        squares = self._together.join((points - mean).norm(dim=1).square().tolist())
+        distance = (sum(squares) / len(squares)) ** 0.5
+        result: dict[str, Any] = {"consensus_distance": distance, **self._error(points, mean)}
         if len(self._x) == 0:
             return result
         x, y = self._x[:rows], self._y[:rows]
-        scores = [self._score(point, x, y) for point in points]
-        average = self._score(points.mean(0), x, y)
+        scores = self._together.join([self._score(point, x, y) for point in points])
+        average = self._together.join([self._score(mean, x, y)] if self._together.first else [])[0]
         losses = [loss for _, loss in scores]
         quality = [value for value, _ in scores]
         name = "accuracy" if self._classes else "rmse"
@@ -60,17 +76,17 @@ class Evaluator:
         }
         return result
 
-    def _error(self, points: Tensor) -> dict[str, Any]:
+    def _error(self, points: Tensor, mean: Tensor) -> dict[str, Any]:
         """Root mean squared error of the coefficients."""
         if self._truth is None:
             return {}
-        errors = (points - self._truth.to(points)).square().mean(1).sqrt()
-        average = (points.mean(0) - self._truth.to(points)).square().mean().sqrt()
+        truth = self._truth.to(points)
+        errors = self._together.join((points - truth).square().mean(1).sqrt().tolist())
         return {
-            "truth_rmse_mean": float(errors.mean()),
-            "truth_rmse_min": float(errors.min()),
-            "truth_rmse_max": float(errors.max()),
-            "truth_rmse_average_model": float(average),
+            "truth_rmse_mean": sum(errors) / len(errors),
+            "truth_rmse_min": min(errors),
+            "truth_rmse_max": max(errors),
+            "truth_rmse_average_model": float((mean - truth).square().mean().sqrt()),
         }
 
     @torch.no_grad()
