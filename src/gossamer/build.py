@@ -246,11 +246,13 @@ def build_algorithm(config: RunConfig) -> Algorithm:
             )
         try:
             # A table is read leniently, or it could not become a dataclass; its own fields are strict.
-            strict = not isinstance(value, dict)
+            strict = None if isinstance(value, dict) else True
             options[key] = TypeAdapter(fields[key]).validate_python(value, strict=strict)
         except ValidationError as error:
-            must = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
-            raise UserError(f"algorithm.{key} = {value!r}: {must[0].lower()}{must[1:]}.") from None
+            first = error.errors()[0]
+            must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
+            inside = f"{first['loc'][-1]}: " if isinstance(value, dict) and first["loc"] else ""
+            raise UserError(f"algorithm.{key} = {value!r}: {inside}{must[0].lower()}{must[1:]}.") from None
     algorithm: Algorithm = rule(lr=schedule, **options)
     return algorithm
 
