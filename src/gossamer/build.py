@@ -251,6 +251,7 @@ def build_algorithm(config: RunConfig) -> Algorithm:
         except ValidationError as error:
             first = error.errors()[0]
             must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
+            must = must.rstrip(".")
             inside = f"{first['loc'][-1]}: " if isinstance(value, dict) and first["loc"] else ""
             raise UserError(f"algorithm.{key} = {value!r}: {inside}{must[0].lower()}{must[1:]}.") from None
     algorithm: Algorithm = rule(lr=schedule, **options)

@@ -169,15 +169,19 @@ class PrivateGradient:
     ) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
         mechanism = self._noise.mechanism
-        for i, (node, rate) in enumerate(zip(self.nodes, self._rates, strict=True)):
-            if not active[i]:
+        made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
+        states = zip(
+            self.nodes, self._rates, active.tolist(), multiplier.tolist(), reference.tolist(), strict=True
+        )
+        for i, (node, rate, is_active, z, bound) in enumerate(states):
+            if not is_active:
                 continue
-            z, bound = float(multiplier[i]), float(reference[i])
             own = mechanism == "own-norm-gaussian"
             sigma = 0.0 if mechanism == "none" else z if own else z * bound
-            self._book.append(
-                node,
-                Event(
+            parts = self._arithmetic.parts(i, sigma, dimension) if sigma > 0 else ()
+            event = made.get((sigma, bound, rate, parts))
+            if event is None:
+                event = made[sigma, bound, rate, parts] = Event(
                     step=k,
                     mechanism=mechanism,
                     sigma=sigma,
@@ -185,9 +189,9 @@ class PrivateGradient:
                     sampling=self._sampler.kind,
                     rate=rate,
                     adjacency=self._adjacency,
-                    parts=self._arithmetic.parts(i, sigma, dimension) if sigma > 0 else (),
-                ),
-            )
+                    parts=parts,
+                )
+            self._book.append(node, event)
 
     def _standard_normals(self, k: int) -> Tensor:
         noise = torch.zeros(len(self.nodes), 1)
