@@ -23,3 +23,16 @@ def test_own_module_on_own_table(tmp_path: Path) -> None:
     assert outcome.result["accuracy_mean"] > 0.85
     assert outcome.result["epsilon_proven"] <= 4.0
     assert outcome.certificate["public_constants"][0]["records"] == 110
+
+
+def test_a_lasso_path_is_drawn_and_says_what_all_of_it_costs() -> None:
+    """On made-up data: the example's own set has to be fetched."""
+    example = load("lasso_path")
+    short = {"rounds": 5, "evaluation.metric": "hold-out", "evaluation.every": 5}
+    models, accuracies, cost = example.path("dp-dkm/logistic", [1.0, 0.001], short)
+    assert [len(model) for model in models] == [10, 10]
+    assert not any(models[0])  # so large a penalty leaves nothing
+    assert any(models[1])
+    assert "ε = 0.5 for each point, 0.7" in cost
+    picture = example.draw(models, accuracies, [1.0, 0.001], cost)
+    assert picture.count("<polyline") == 10
