@@ -346,3 +346,21 @@ def test_a_proximal_map_minimises_what_it_should(penalty: Any) -> None:
 def test_mistakes(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         KM(**{"lr": Exponential(1.0), **fields})
+
+
+def test_an_operator_that_asks_twice_is_paid_twice() -> None:
+    class Twice:
+        asks = "gradient"
+
+        def __init__(self, step: float, penalty: Any):
+            self.inner = OPERATORS["forward"](step)
+
+        def __call__(self, x: Tensor, grad: Any) -> Tensor:
+            return composed(self.inner, self.inner)(x, grad)
+
+    OPERATORS["twice"] = Twice
+    try:
+        assert KM(lr=Exponential(1.0), operator="twice").draws == 2
+        assert KM(lr=Exponential(1.0), operator="douglas-rachford", penalty=Box(low=0, high=1)).draws == 1
+    finally:
+        del OPERATORS["twice"]

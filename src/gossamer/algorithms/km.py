@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
+import torch
 from pydantic import AfterValidator
 from torch import Tensor
 
@@ -44,7 +45,6 @@ class KM:
     prox_first: bool = False
     resolvent: Literal["record", "node"] = "record"  # whose loss `grad` takes the resolvent of
     weights: ClassVar[str] = "doubly"
-    draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if not 0 < self.lr(0) <= 1:
@@ -58,6 +58,18 @@ class KM:
     def mapping(self) -> Operator:
         made: Operator = OPERATORS[self.operator](step=self.gamma, penalty=self.penalty)
         return made
+
+    @cached_property
+    def draws(self) -> int:
+        """How often T asks about records, counted on a point without content: what is asked twice is paid twice."""
+        calls: list[Tensor] = []
+
+        def count(points: Tensor) -> Tensor:
+            calls.append(points)
+            return torch.empty_like(points)
+
+        self.mapping(torch.empty(1, 1, device="meta"), count)
+        return len(calls)
 
     @cached_property
     def _parts(self) -> tuple[Operator, Penalty]:
