@@ -157,7 +157,7 @@ def test_losses_with_kinks_have_a_private_method(tmp_path: Path) -> None:
 def test_sound_lasso_recovers_most_of_the_truth(tmp_path: Path) -> None:
     outcome = gossamer.run("dp-dkm/lasso", {"evaluation.every": 1000}, out=tmp_path / "r")
     assert outcome.result["epsilon_proven"] <= 0.5
-    assert outcome.result["truth_rmse_mean"] < 0.3  # zeros have 0.66 on this seed
+    assert outcome.result["truth_rmse_mean"] < 0.3  # zeros have 0.46 on this seed
 
 
 @pytest.mark.parametrize(

@@ -360,7 +360,8 @@ def _claimer(config: RunConfig, shape: Shape, mechanism: str, facts: Facts) -> C
     def compute(factor: float, rate: float, delta: float, draws: int) -> Claim:
         if draws == 0:
             return Claim(0.0, "nothing was released")
-        if claim == "none" or factor == 0.0:
+        others = mechanism not in ("gaussian", "own-norm-gaussian") and claim != "dp-dkm"
+        if claim == "none" or factor == 0.0 or others:
             return Claim(None, "no paper claims an ε for this mechanism", ())
         if claim in ("gdp-clt", "gdp-general"):
             return claimed.dyn_d2p([1 / (factor * shape(k)) for k in range(draws)], rate, delta)
@@ -396,6 +397,11 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
         raise UserError(
             f"privacy.noise.family.kind = {noise.family.kind!r} does not go with privacy.clip.kind = 'quantile' or "
             "privacy.noise.arithmetic = 'lattice', which are for Gaussian noise."
+        )
+    if config.mode == "paper" and noise.family.kind != "gaussian" and config.privacy.claim != "dp-dkm":
+        raise UserError(
+            f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use 'gaussian', or "
+            'mode = "sound".'
         )
     if config.algorithm.options.get("resolvent") == "node" and noise.on == "gradient" and mechanism != "none":
         raise UserError(

@@ -47,9 +47,10 @@ class KM:
     weights: ClassVar[str] = "doubly"
 
     def __post_init__(self) -> None:
-        if not 0 < self.lr(0) <= 1:
+        largest = max(self.lr(0), self.lr(getattr(self.lr, "rounds", 0)))
+        if not 0 < largest <= 1:
             raise UserError(
-                f"algorithm.lr = {self.lr(0):g} is the relaxation α of the operator; use 0 < α ≤ 1."
+                f"algorithm.lr reaches {largest:g} and is the relaxation α of the operator; use 0 < α ≤ 1."
             )
         if self.smoothness is not None:
             check_step(self.mapping, self.gamma, self.smoothness)

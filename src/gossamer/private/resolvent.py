@@ -71,17 +71,22 @@ class NodeResolvent:
         tau = count / (self.step * squared)
         at = torch.bmm(a, points[..., None])[..., 0]
         slopes = torch.zeros_like(at) if self._slopes is None else self._slopes
-        ahead, momentum = slopes, 1.0
+        ahead, momentum = slopes, torch.ones_like(count)
+        moving = torch.ones_like(
+            count, dtype=torch.bool
+        )  # each node stops by itself: who sits beside it must not matter
         close = max(1e-9, 8 * torch.finfo(at.dtype).eps)  # slopes are of order 1
         for _ in range(self.iterations):
             pull = torch.bmm(torch.bmm(ahead[:, None], a), a.mT)[:, 0]  # A Aᵀ s
             new = self.implicit_slope(ahead / tau + at - self.step / count * pull, y, 1 / tau) * mask
             change = new - slopes
-            backwards = bool(((ahead - new) * change).sum() > 0)
-            following = 1.0 if backwards else (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-            ahead = new if backwards else new + ((momentum - 1) / following) * change
-            slopes, momentum = new, following
-            if float(change.abs().max()) < close:
+            backwards = ((ahead - new) * change).sum(1, keepdim=True) > 0
+            following = ((1 + (1 + 4 * momentum**2).sqrt()) / 2).masked_fill(backwards, 1.0)
+            onward = ((momentum - 1) / following).masked_fill(backwards, 0.0)
+            ahead = torch.where(moving, new + onward * change, ahead)
+            slopes, momentum = torch.where(moving, new, slopes), following
+            moving = moving & (change.abs().amax(1, keepdim=True) >= close)
+            if not bool(moving.any()):
                 break
         self._slopes = slopes
         mean = torch.bmm(slopes[:, None], a)[:, 0] / count
