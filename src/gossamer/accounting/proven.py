@@ -55,6 +55,9 @@ class _Load:
     mu_squared: float = 0.0
     pairs: dict[Pair, int] = field(default_factory=dict)
     cut: float = 0.0  # of the probability space, where truncated noise counts as what it was before
+    crossing: float = (
+        math.inf
+    )  # probability that noise, moved by one record, lands beyond its bound; ∞: not known
     rho: float = 0.0  # concentrated differential privacy of the Laplace vectors, where they are counted so
 
     def add(self, priced: "float | Pair", count: int) -> None:
@@ -159,22 +162,30 @@ def _compose(load: _Load, delta: float, adjacency: str, tolerance: float) -> Pro
 
 
 def _despite_the_cut(load: _Load, delta: float, adjacency: str, tolerance: float) -> Proven:
-    """Truncation moves a distribution by τ, so δ(ε) ≤ (δ_before(ε) + e^ε τ) / (1 − τ), whatever the vector's shape.
+    """The better of two bounds by what is known of the noise before truncation; κ = 1 − τ of it was kept.
 
-    ε is raised until what it says of the noise before truncation, at the δ that is left, is no more than itself.
+    * Truncated noise is the noise before, given an event E of probability κ; E′ for the neighbour. What lies in both
+      costs δ_before(ε)/κ, and outside E′ lies only noise that the record's move carried beyond the bound:
+      δ(ε) ≤ δ_before(ε)/κ + P(crossing).
+    * Truncation moves a distribution by τ: δ(ε) ≤ (δ_before(ε) + e^ε τ)/κ. Also with sampling. ε is raised until what
+      it says of the noise before, at the δ that is left, is no more than itself.
     """
     method = "as noise before truncation, at a δ less what was cut" if load.cut else CONCENTRATED
+    kept, found = 1 - load.cut, math.inf
+    if (left := (delta - load.crossing) * kept) > 0:
+        found = _compose(load, left, adjacency, tolerance).epsilon
     epsilon = 0.0
-    while epsilon < 700:
-        left = delta * (1 - load.cut) - math.exp(epsilon) * load.cut
+    while load.cut and epsilon < min(found, 700.0):
+        left = delta * kept - math.exp(epsilon) * load.cut
         if left <= 0:
             break
         before = _compose(load, left, adjacency, tolerance).epsilon
         if before <= epsilon:
-            return Proven(epsilon, None, delta, adjacency, None, method)
+            found = min(found, epsilon)
+            break
         epsilon = before * (1 + 1e-4)
     because = f"the truncation cuts off {load.cut:.3g} of the probability, too much for δ = {delta:g}"
-    return Proven(math.inf, None, delta, adjacency, because, method)
+    return Proven(found, None, delta, adjacency, because if math.isinf(found) else None, method)
 
 
 def concentrated_epsilon(rho: float, delta: float) -> float:
@@ -214,11 +225,12 @@ def _loads(
     Gaussians; Laplace of scale b as ½(Δ/b)²-zCDP, for a coordinate that moves by v is v/b-DP, hence ½(v/b)²-zCDP (Bun
     and Steinke 2016), and the squares add up to the norm's.
     """
-    cut = rho = 0.0
+    cut = rho = crossing = 0.0
     if by_norm:
         vectors = [(release, count) for release, count in counted if _is_vector(release)]
         for release, count in vectors:
             cut += count * _dimensions(release) * _tail(release)
+            crossing += count * _crossing(release, adjacency)
             if release.mechanism != "truncated-gaussian":
                 rho += count * (_shift(release, adjacency) / release.sigma) ** 2 / 2
         gaussians = [(r, n) for r, n in vectors if r.mechanism == "truncated-gaussian"]
@@ -231,7 +243,7 @@ def _loads(
         if release.sampling == "one-pass":
             passes.setdefault(release.part("pass", 0.0), []).append(release)
     for chosen in itertools.product(*(_worst(lots) for lots in passes.values())):
-        load = _Load(cut=min(cut, 1.0), rho=rho)
+        load = _Load(cut=min(cut, 1.0), crossing=crossing, rho=rho)
         for release, count in counted:
             if release.sampling != "one-pass":
                 load.add(_pair(release, adjacency), count * _dimensions(release))
@@ -246,6 +258,24 @@ def _tail(release: Release) -> float:
         return 0.0
     far = release.part("bound") / release.sigma
     return float(2 * ndtr(-far)) if release.mechanism == "truncated-gaussian" else math.exp(-far)
+
+
+def _crossing(release: Release, adjacency: str) -> float:
+    """Σ_j P(z_j > A − |v_j|) ≤ Σ_j |v_j| f(A − Δ) ≤ √d Δ f(A − Δ), for a density f that falls and ‖v‖ ≤ Δ < A.
+
+    Of sampled releases not known: there the other data set's noise is not the same noise moved.
+    """
+    if release.mechanism == "laplace":
+        return 0.0
+    shift, bound, sigma = _shift(release, adjacency), release.part("bound"), release.sigma
+    if release.rate < 1 or bound <= shift:
+        return math.inf
+    near = (bound - shift) / sigma
+    if release.mechanism == "truncated-gaussian":
+        density = math.exp(-(near**2) / 2) / (sigma * math.sqrt(2 * math.pi))
+    else:
+        density = math.exp(-near) / (2 * sigma)
+    return math.sqrt(_dimensions(release)) * shift * density / (1 - _tail(release))
 
 
 def _worst(lots: Sequence[Release]) -> list[Release]:
