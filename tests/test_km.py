@@ -226,6 +226,37 @@ def test_noises_from_the_command_line(monkeypatch: Any, capsys: Any, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+def test_other_noises_stop_at_the_budget_too() -> None:
+    changes = {"privacy__noise__multiplier": 40.0, "privacy__noise__family": {"kind": "laplace"}}
+    node = outline(configured(**changes)).plan.nodes[0]
+    assert 1 < node.allowance < 80
+    assert node.proven.epsilon <= 0.5
+    more = outline(configured(**changes, rounds=node.allowance + 1, privacy__epsilon=9.0)).plan.nodes[0]
+    assert more.allowance == node.allowance + 1
+    assert more.proven.epsilon > 0.5
+
+
+def test_the_central_baseline_from_the_command_line(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "gossamer",
+        "run",
+        "dp-dkm/lasso",
+        "--set",
+        "baseline=central",
+        "--set",
+        "rounds=3",
+        "--out",
+        "r",
+        "--json",
+    ]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    assert len(list((tmp_path / "r" / "ledger").glob("node-*.jsonl"))) == 1
+
+
 def test_positive_makes_two_classes() -> None:
     from gossamer.data.load import load
 

@@ -199,7 +199,7 @@ def _plan_node(
             bound = truncation(config, base, epsilon, delta)
             factor = _factor(config, base, rate, epsilon, delta, bound)
         if epsilon is not None and given is not None:
-            allowance = _allowance(config, base, factor, rate, epsilon, delta)
+            allowance = _allowance(config, base, factor, rate, epsilon, delta, bound)
     events = _events(base, factor, rate, allowance, bound)
     return NodePlan(
         records=J,
@@ -294,15 +294,16 @@ def dkm_sensitivity(facts: Facts, draws: int) -> float:
 
 
 def _allowance(
-    config: RunConfig, base: PrivacyPlan, factor: float, rate: float, epsilon: float, delta: float
+    config: RunConfig,
+    base: PrivacyPlan,
+    factor: float,
+    rate: float,
+    epsilon: float,
+    delta: float,
+    bound: float,
 ) -> int:
     """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
-    if config.mode == "sound" and base.mechanism != "gaussian":
-        raise UserError(
-            "privacy.noise.multiplier with a privacy.epsilon to stop at needs Gaussian noise; "
-            "set only one of the two for other noises."
-        )
-    if config.mode == "sound":
+    if config.mode == "sound" and base.mechanism == "gaussian":
         multipliers = [factor * base.shape(k) for k in range(base.draws)]
         return int(
             calibrate.affordable(
@@ -314,13 +315,18 @@ def _allowance(
                 delta=delta,
             )
         )
+
+    def spent(draws: int) -> float | None:
+        if config.mode == "sound":
+            return proven(_events(base, factor, rate, draws, bound), delta, base.adjacency).epsilon
+        return base.claimer(factor, rate, delta, draws).epsilon
+
     low, high = 0, base.draws
     while low < high:
         middle = (low + high + 1) // 2
-        claim = base.claimer(factor, rate, delta, middle).epsilon
-        low, high = (
-            (middle, high) if claim is not None and claim <= epsilon * (1 + 1e-9) else (low, middle - 1)
-        )
+        figure = spent(middle)
+        fits = figure is not None and figure <= epsilon * (1 if config.mode == "sound" else 1 + 1e-9)
+        low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 
