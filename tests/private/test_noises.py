@@ -157,8 +157,8 @@ def test_the_noise_table_has_the_papers_order_and_the_proofs_other_one(monkeypat
     assert lines["truncated-gaussian"].true_delta == pytest.approx(0.238, abs=1e-3)
     assert lines["gaussian"].true_delta < 1e-5
     assert lines["truncated-laplace"].true_epsilon == pytest.approx(0.5, rel=1e-6)
-    # Every coordinate of every release is priced alike, so 200 chances of 1e-3 each.
-    assert lines["truncated-gaussian"].identifying == pytest.approx(1 - (1 - 1e-3) ** 200, rel=1e-6)
+    # A record that moves one number has 20 chances of 1e-3 each to be shown.
+    assert lines["truncated-gaussian"].identifying == pytest.approx(1 - (1 - 1e-3) ** 20, rel=1e-6)
     proven_std = {name: line.proven_std for name, line in lines.items()}
     assert min(proven_std, key=proven_std.get) == "gaussian"
     assert proven_std["gaussian"] == pytest.approx(math.sqrt(20) * 4.61, rel=0.01)

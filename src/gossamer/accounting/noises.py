@@ -29,7 +29,9 @@ class Line:
     bound: float | None  # where the claimed noise ends
     true_delta: float | None  # of the claimed noise at ε, one release of one coordinate
     true_epsilon: float | None  # at δ; ∞ if outcomes that identify a record have more probability than δ
-    identifying: float | None  # probability that some coordinate of some release identifies a record outright
+    identifying: (
+        float | None
+    )  # probability that the run shows a record outright that moves one coordinate each time
     proven_std: float | None  # with which the whole run is proven to cost ε
     remark: str | None = None
 
@@ -66,7 +68,7 @@ def _line(
         None if math.isinf(bound) else bound,
         noise.delta(1.0, epsilon),
         noise.epsilon(1.0, delta),
-        noise.identifying(1.0, releases * dimension),
+        noise.identifying(1.0, releases),
         least,
         claimed.KM_FLAGS.get(mechanism),
     )

@@ -54,7 +54,7 @@ def show_noises(summary: dict[str, Any]) -> None:
     budget = f"δ = {s['delta']:g}, {s['adjacency']}, unit: {s['unit']}; observer: {s['observer']}"
     for text in (
         "All in units of the sensitivity. Claimed: as the paper calibrates it to this ε and δ; beside it what one",
-        "release of one number really has, and the probability that some number of the run shows a record outright.",
+        "release of one number has, and the probability that the run shows outright a record that moves one number.",
         f"Proven: the least noise with which {s['releases']} releases of {s['dimension']} numbers, full batches, cost "
         f"at most ε = {s['epsilon']:g} ({budget}).",
         "Shapes other than 1 and 2 are priced number by number at the whole sensitivity: up to √dimension too much.",
