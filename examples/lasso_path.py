@@ -49,7 +49,7 @@ def path(recipe: str, weights: Sequence[float], changes: dict[str, object]) -> F
     return (
         models,
         accuracies,
-        f"{one} (proven; δ = {result['delta']:g}, {result['adjacency']}, one record of one node)",
+        f"{one} (proven; δ = {result['delta']:g}, {result['adjacency']}, one record of one node, seen by everyone)",
     )
 
 
