@@ -37,6 +37,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "dinno": {
         "algorithm.kind": "dp-dinno", "algorithm.steps": 2, "algorithm.persistent": True, "topology.kind": "ring"
     },
+    "km": {
+        "algorithm.kind": "dp-dkm", "algorithm.lr": 1.0, "algorithm.penalty": {"kind": "l1", "weight": 0.01},
+        "topology.kind": "ring",
+    },
+    "km, noise on the messages": {
+        "algorithm.kind": "dp-dkm", "mode": "paper", "algorithm.lr": 1.0, "topology.kind": "ring",
+        "privacy.noise.family": {"kind": "laplace"}, "privacy.clip": {"kind": "assumed", "bound": 1e-4},
+        "privacy.noise.multiplier": 0.5,
+    },
 }  # fmt: skip
 
 

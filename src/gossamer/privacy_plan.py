@@ -404,7 +404,7 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
             f"privacy.noise.family.kind = {noise.family.kind!r} does not go with privacy.clip.kind = 'quantile' or "
             "privacy.noise.arithmetic = 'lattice', which are for Gaussian noise."
         )
-    if config.mode == "paper" and noise.family.kind != "gaussian" and config.privacy.claim != "dp-dkm":
+    if config.mode == "paper" and noise.family.kind != "gaussian" and config.algorithm.kind != "dp-dkm":
         raise UserError(
             f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use 'gaussian', or "
             'mode = "sound".'

@@ -184,7 +184,7 @@ class TestSolutions:
             max_iter=10_000,
         )
         theirs = rival.fit(problem.a[0], problem.y[0]).coef_[0]
-        assert_reaches(problem, theirs, operator, 2 * gamma, rounds=120)
+        assert_reaches(problem, theirs, operator, 2 * gamma, rounds=60)
         assert (theirs == 0).any()
 
     @pytest.mark.parametrize(("operator", "gamma"), BOTH)
