@@ -26,6 +26,8 @@ def effective(asked: RunConfig) -> RunConfig:
         changes = {
             "weighting": "uniform"
         }  # a node alone has no sum to weight, only its own step size to spoil
+        if "controller" in asked.algorithm.options:  # nobody writes the shared model
+            changes["algorithm"] = asked.algorithm.model_copy(update={"controller": "local"})
     elif asked.baseline == "central":
         # One node, so one budget: the strictest of those asked for.
         change = {"epsilon": _least(privacy.epsilon), "delta": _least(privacy.delta)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -12,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from gossamer.accounting.ledger import LedgerBook
-from gossamer.algorithms import registry
+from gossamer.algorithms import registry, token_rules
 from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.algorithms.collaborative import Collaborative
 from gossamer.baselines import Pool, effective, pool
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
@@ -30,13 +32,17 @@ from gossamer.privacy_plan import PrivacyPlan, clip_schedule, plan_privacy, rate
 from gossamer.private.arithmetic import Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
+from gossamer.private.local_models import Blind, LocalModels, RawView, ReleasedView, View
 from gossamer.private.sampling import (
     FixedSizeSampler,
     FullSampler,
+    OnePassSampler,
     PoissonSampler,
     Sampler,
     UnevenPoissonSampler,
 )
+from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.runtime.token import TokenExchange
 from gossamer.topology.build import build as build_topology
 from gossamer.topology.build import isolated
 
@@ -62,8 +68,17 @@ class Outline:
     pool: Pool | None  # of the central baseline
 
     @property
+    def loss(self) -> Any:
+        return per_sample_loss(self.classes, self.config.model.kind)
+
+    @property
     def bytes_per_round(self) -> float:
-        """What a message holds, over every link of a round; the mean over the first period."""
+        """What a message holds, over every link of a round; the mean over the first period.
+
+        Where a token goes round: what all writes of a round would fetch.
+        """
+        if isinstance(self.algorithm, Collaborative):
+            return 4.0 * self.stack.dim * self.config.nodes
         rounds = range(min(self.topology.period or 8, 64))
         links = float(np.mean([self.topology.out_degree(t).sum() for t in rounds]))
         return 4.0 * floats_per_message(self.algorithm, self.stack.dim) * links
@@ -93,7 +108,7 @@ def outline(
     if config.baseline == "central":
         pooled = pool(config, records, rates)
         records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
-    plan = plan_privacy(config, records, algorithm.draws, rates)
+    plan = plan_privacy(config, records, algorithm.draws, rates, classes)
     return Outline(
         config, asked, algorithm, topology, module, ParameterStack(module), plan, classes, dataset, pooled
     )
@@ -111,17 +126,20 @@ class Parts:
     x0: Tensor
     test: tuple[Tensor, Tensor]
 
-    def gradient(self, book: LedgerBook) -> PrivateGradient:
+    def gradient(self, book: LedgerBook) -> PrivateGradient | LocalModels:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
         nodes, seeded = o.plan.nodes, o.config.privacy.noise.source == "seeded"
+        stream = Stream.seeded(o.config.seed) if seeded else Stream.system()
+        if isinstance(o.algorithm, Collaborative):
+            return self._local_models(o.algorithm, stream, book)
         return PrivateGradient(
-            vector=clipped_sum(o.module, per_sample_loss(o.classes)),
+            vector=clipped_sum(o.module, o.loss),
             records=self.records,
             sampler=self.sampler,
             clip=_clip(o.config, o.plan, self.noise),
             noise=self.noise,
-            stream=Stream.seeded(o.config.seed) if seeded else Stream.system(),
+            stream=stream,
             book=book,
             nodes=range(o.config.nodes),
             lots=[node.lot for node in nodes],
@@ -130,6 +148,36 @@ class Parts:
             adjacency=o.plan.adjacency,
             arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
             diagnostics=o.config.evaluation.diagnostics,
+        )
+
+    def exchange(self) -> SimulatedExchange | TokenExchange:
+        o = self.outline
+        if isinstance(o.algorithm, Collaborative):
+            return TokenExchange(o.config.nodes, o.config.seed, self.x0[0].view(o.classes or 1, -1).clone())
+        return SimulatedExchange(o.topology)
+
+    def _local_models(self, algorithm: Collaborative, stream: Stream, book: LedgerBook) -> LocalModels:
+        o, clip = self.outline, self.outline.config.privacy.clip
+        view: View = Blind()
+        if algorithm.looks:
+            view = RawView() if algorithm.observes == "raw" else ReleasedView(algorithm.loss_share)
+        return LocalModels(
+            records=self.records,
+            sampler=self.sampler,
+            classes=o.classes or 1,
+            record_bound=clip.radius if clip.kind == "record-ball" else math.inf,
+            regularisation=algorithm.regularisation,
+            radius=algorithm.radius,
+            average=algorithm.average,
+            view=view,
+            noise=self.noise,
+            stream=stream,
+            book=book,
+            nodes=range(o.config.nodes),
+            lots=[node.lot for node in o.plan.nodes],
+            allowance=[node.allowance for node in o.plan.nodes],
+            adjacency=o.plan.adjacency,
+            turns=o.config.rounds,
         )
 
 
@@ -170,12 +218,17 @@ def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
 
 
 def build_algorithm(config: RunConfig) -> Algorithm:
-    rule = registry()[PRESETS[config.algorithm.kind]["rule"]]
+    rule = {**registry(), **token_rules()}[PRESETS[config.algorithm.kind]["rule"]]
     lr = config.algorithm.lr
     given = lr if isinstance(lr, LearningRate) else LearningRate(start=lr)
-    schedule = Exponential(given.start, given.decay, config.rounds)
+    context = {
+        "lr": Exponential(given.start, given.decay, config.rounds, given.power),
+        "seed": config.seed,
+        "rounds": config.rounds,
+    }
+    context = {key: value for key, value in context.items() if key in rule.__dataclass_fields__}
     fields = get_type_hints(rule, include_extras=True)
-    known = sorted(set(rule.__dataclass_fields__) - {"lr"})
+    known = sorted(set(rule.__dataclass_fields__) - set(context))
     for key, value in config.algorithm.options.items():
         if key not in known:
             allowed = ", ".join(["kind", "lr", *known])
@@ -187,8 +240,17 @@ def build_algorithm(config: RunConfig) -> Algorithm:
         except ValidationError as error:
             must = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
             raise UserError(f"algorithm.{key} = {value!r}: {must[0].lower()}{must[1:]}.") from None
-    algorithm: Algorithm = rule(lr=schedule, **config.algorithm.options)
+    algorithm: Algorithm = rule(**context, **config.algorithm.options)
     return algorithm
+
+
+def scored(o: Outline, state: Any, private: Any) -> Tensor:
+    """(m, d) the models that are evaluated: what was released, or the nodes' own where that is asked for."""
+    algorithm = o.algorithm
+    if isinstance(algorithm, Collaborative) and "local" in (algorithm.scored, algorithm.controller):
+        models: Tensor = private.models()
+        return models
+    return algorithm.model(state)
 
 
 def floats_per_message(algorithm: Algorithm, dim: int) -> int:
@@ -204,7 +266,11 @@ def floats_per_message(algorithm: Algorithm, dim: int) -> int:
     return sent
 
 
-def per_sample_loss(classes: int | None) -> Any:
+def per_sample_loss(classes: int | None, model: str = "") -> Any:
+    if classes and model == "one-vs-all":  # Σ over classes of ln(1 + exp(−y ⟨w, x⟩)), y = ±1
+        return lambda outputs, y: nn.functional.softplus(
+            torch.where(nn.functional.one_hot(y, outputs.shape[1]).bool(), -outputs, outputs)
+        ).sum(1)
     if classes:
         return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
     return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
@@ -289,6 +355,14 @@ def _sampler(plan: PrivacyPlan, config: RunConfig, sizes: list[int]) -> Sampler:
         return PoissonSampler([node.rate for node in plan.nodes])
     if plan.sampling == "full":
         return FullSampler(len(sizes))
+    if plan.sampling == "one-pass":
+        for i, (node, size) in enumerate(zip(plan.nodes, sizes, strict=True)):
+            if size > node.records:
+                raise UserError(
+                    f"data.records = {node.records} is less than node {i} holds, and each of its records needs a place in "
+                    "a lot; declare at least as many as there are."
+                )
+        return OnePassSampler([round(node.lot) for node in plan.nodes], [node.records for node in plan.nodes])
     for i, (node, size) in enumerate(zip(plan.nodes, sizes, strict=True)):
         if node.records != size:
             raise UserError(

@@ -14,7 +14,7 @@ import torch
 import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.accounting.recompute import recompute
-from gossamer.build import OWN_DATA, Outline, Parts, per_sample_loss
+from gossamer.build import OWN_DATA, Outline, Parts, scored
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
 from gossamer.results.certificate_page import page
 from gossamer.results.epsilon_plot import epsilon_plot
@@ -22,7 +22,6 @@ from gossamer.results.metrics import Evaluator
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.track import OpenTracker, Tracker, public
 from gossamer.runtime.loop import run as run_loop
-from gossamer.runtime.simulator import SimulatedExchange
 
 MOST_SCORED = 20_000_000  # rows × nodes of one evaluation
 OnMetrics = Callable[[dict[str, Any]], None]
@@ -90,8 +89,8 @@ def _train(
 ) -> Outcome:
     o, config = parts.outline, parts.outline.config
     grad = parts.gradient(book)
-    exchange = SimulatedExchange(o.topology)
-    evaluate = Evaluator(o.module, o.stack, per_sample_loss(o.classes), *parts.test, classes=o.classes)
+    exchange = parts.exchange()
+    evaluate = Evaluator(o.module, o.stack, o.loss, *parts.test, classes=o.classes)
     at = evaluation_rounds(config.rounds, config.evaluation.every)
     spent = dict(zip(at, o.plan.epsilon_after(at), strict=True))
     most = max(
@@ -111,7 +110,7 @@ def _train(
         claimed, proof = spent[done]
         row = {
             "round": done,
-            **evaluate(o.algorithm.model(state), few if done < config.rounds else most),
+            **evaluate(scored(o, state, grad), few if done < config.rounds else most),
             **({"hold_out": NOT_PUBLIC} if len(parts.test[0]) and not parts.dataset.public_test else {}),
             **({"push_sum_mass": float(state.w.double().sum())} if hasattr(state, "w") else {}),
             "epsilon_claimed": claimed,
@@ -149,7 +148,7 @@ def _train(
         "baseline": config.baseline,
         "noise_source": config.privacy.noise.source,
     }
-    return Outcome(result, certificate, directory.path, o.algorithm.model(state))
+    return Outcome(result, certificate, directory.path, o.algorithm.model(state).expand(config.nodes, -1))
 
 
 _SHARED = (
@@ -203,7 +202,8 @@ def evaluation_rounds(rounds: int, every: int | None) -> list[int]:
 
 
 def _state(state: Any, grad: Any) -> dict[str, Any]:
-    return {**state._asdict(), **{f"gradient.{key}": value for key, value in grad.state().items()}}
+    tensors = {key: value for key, value in state._asdict().items() if isinstance(value, torch.Tensor)}
+    return {**tensors, **{f"gradient.{key}": value for key, value in grad.state().items()}}
 
 
 def _ledger_header(o: Outline, i: int) -> dict[str, Any]:

@@ -16,13 +16,21 @@ from gossamer.accounting.claimed import Claim
 from gossamer.accounting.composer import SMALLEST_DELTA
 from gossamer.accounting.events import Event
 from gossamer.accounting.proven import Proven, curve, proven
-from gossamer.config import Full, Poisson, RunConfig, Single
+from gossamer.collaboration import Lemma4, lemma4_of
+from gossamer.collaboration import notes as collaboration_notes
+from gossamer.config import Full, OnePass, Poisson, RunConfig, Single
 from gossamer.errors import UserError
 from gossamer.private.schedules import Constant, Geometric, Ratio, Stretches
 
 Shape = Callable[[int], float]
 Claimer = Callable[[float, float, float, int], Claim]
-SAMPLER_KIND = {"poisson": "poisson", "fixed-size": "fixed-size", "single": "fixed-size", "full": "full"}
+SAMPLER_KIND = {
+    "poisson": "poisson",
+    "fixed-size": "fixed-size",
+    "one-pass": "one-pass",
+    "single": "fixed-size",
+    "full": "full",
+}
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,7 @@ class PrivacyPlan:
     nodes: tuple[NodePlan, ...]
     notes: tuple[str, ...]
     claimer: Claimer  # (factor, rate, δ, draws) → the paper's figure
+    lemma4: Lemma4 | None = None  # of methods with a shared model
 
     @cached_property
     def worst(self) -> NodePlan:
@@ -111,6 +120,7 @@ def plan_privacy(
     records: list[int],
     draws_per_round: int,
     rates: list[tuple[float, float]] | None = None,
+    classes: int | None = None,
 ) -> PrivacyPlan:
     """Resolve mode, budgets and schedules into numbers, one group of equal nodes at a time.
 
@@ -118,7 +128,8 @@ def plan_privacy(
     """
     draws = config.rounds * draws_per_round
     mechanism, shape, enforced = _shape(config, draws)
-    claimer = _claimer(config, shape)
+    lemma4 = lemma4_of(config, classes)
+    claimer = _claimer(config, shape, lemma4)
     privacy = config.privacy
     base = PrivacyPlan(
         mode=config.mode,
@@ -132,6 +143,7 @@ def plan_privacy(
         nodes=(),
         notes=(),
         claimer=claimer,
+        lemma4=lemma4,
     )
     _refuse_unprovable(config, mechanism, enforced)
     rates = rates or rates_of(config, records)
@@ -139,7 +151,7 @@ def plan_privacy(
     same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
     for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        key = (same, draws_per_round, rate, epsilon, delta)
+        key = (same, draws_per_round, rate, epsilon, delta, lemma4)
         if key not in _solved:
             if len(_solved) >= 1000:
                 _solved.clear()
@@ -152,7 +164,7 @@ def plan_privacy(
 def _plan_node(
     config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: float, epsilon: float | None, delta: float
 ) -> NodePlan:
-    if rate < 1 and delta < SMALLEST_DELTA:
+    if rate < 1 and base.sampling != "one-pass" and delta < SMALLEST_DELTA:
         raise UserError(
             f"privacy.delta = {delta:g} is below {SMALLEST_DELTA:g}, where rounding leaves nothing to prove of sampled "
             "releases; use a larger one, or privacy.sampling.kind = 'full'."
@@ -190,10 +202,13 @@ def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, d
     draws, shape = base.draws, base.shape
     if config.mode == "sound":
         shapes = [shape(k) for k in range(draws)]
+        sampling = base.sampling
+        if sampling == "one-pass":  # a pass costs its worst lot, and passes compose
+            sampling, shapes = "full", [min(lots) for lots in by_pass(shapes, rate)]
         return float(
             calibrate.common_factor(
                 shapes,
-                sampling=base.sampling,
+                sampling=sampling,
                 rate=rate,
                 adjacency=base.adjacency,
                 epsilon=epsilon,
@@ -201,6 +216,8 @@ def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, d
             )
         )
     claim = config.privacy.claim
+    if claim == "lemma4" and base.lemma4 is not None:
+        return base.lemma4.multiplier(epsilon, delta, visits(base.sampling, rate, draws))
     if claim == "gdp-clt":
         schedule = config.privacy.noise.schedule
         ratio = schedule.ratio if schedule.kind == "growing-budget" else 1.0
@@ -224,16 +241,19 @@ def _allowance(
     """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
     if config.mode == "sound":
         multipliers = [factor * base.shape(k) for k in range(base.draws)]
-        return int(
-            calibrate.affordable(
-                multipliers,
-                sampling=base.sampling,
-                rate=rate,
-                adjacency=base.adjacency,
-                epsilon=epsilon,
-                delta=delta,
-            )
+        sampling, turns = base.sampling, 1
+        if sampling == "one-pass":
+            sampling, turns = "full", turns_in(rate)
+            multipliers = [min(lots) for lots in by_pass(multipliers, rate)]
+        paid = calibrate.affordable(
+            multipliers,
+            sampling=sampling,
+            rate=rate,
+            adjacency=base.adjacency,
+            epsilon=epsilon,
+            delta=delta,
         )
+        return min(int(paid) * turns, base.draws)
     low, high = 0, base.draws
     while low < high:
         middle = (low + high + 1) // 2
@@ -272,7 +292,22 @@ def clip_schedule(config: RunConfig, draws: int) -> Constant | Geometric | Stret
     return Constant(1.0)
 
 
-def _claimer(config: RunConfig, shape: Shape) -> Claimer:
+def turns_in(rate: float) -> int:
+    """Lots in a pass: ⌈J / L⌉."""
+    return math.ceil(1 / rate - 1e-9)
+
+
+def by_pass(values: list[float], rate: float) -> list[list[float]]:
+    turns = turns_in(rate)
+    return [values[start : start + turns] for start in range(0, len(values), turns)]
+
+
+def visits(sampling: str, rate: float, draws: int) -> float:
+    """How often a record is looked at: exactly, or on average."""
+    return float(-(-draws // turns_in(rate))) if sampling == "one-pass" else draws * rate
+
+
+def _claimer(config: RunConfig, shape: Shape, lemma4: Lemma4 | None) -> Claimer:
     claim = config.privacy.claim
 
     def compute(factor: float, rate: float, delta: float, draws: int) -> Claim:
@@ -282,6 +317,9 @@ def _claimer(config: RunConfig, shape: Shape) -> Claimer:
             return Claim(None, "no paper claims an ε for this mechanism", ())
         if claim in ("gdp-clt", "gdp-general"):
             return claimed.dyn_d2p([1 / (factor * shape(k)) for k in range(draws)], rate, delta)
+        if claim == "lemma4" and lemma4 is not None:
+            kind = SAMPLER_KIND[config.privacy.sampling.kind]
+            return lemma4.claim(factor * shape(0), delta, visits(kind, rate, draws))
         if claim == "rdp":
             return claimed.rdp_sampled_gaussian(factor * shape(0), rate, draws, delta)
         return claimed.adad2p(factor, draws, 1 / rate, delta)
@@ -310,6 +348,11 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
             "data.partition.kind = 'sampled' puts copies of a record on several nodes, and the ε of one node does not "
             "cover the others; use 'even' or 'sizes', or mode = \"paper\" to study it."
         )
+    if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") == "train":
+        raise UserError(
+            "data.pca_from = 'train' fits components on the private records, which nothing pays for; "
+            "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\"."
+        )
     if not enforced:
         raise UserError(
             f"privacy.clip.kind = {config.privacy.clip.kind!r} bounds no record's influence, so no ε can be proven; "
@@ -320,15 +363,18 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
 def _events(base: PrivacyPlan, factor: float, rate: float, draws: int) -> list[Event]:
     """The events the run will write, on sensitivity 1 (only the ratio matters to an accountant)."""
     sensitivity = 1.0 if base.enforced else math.inf
+    raw = base.lemma4 is not None and base.lemma4.raw_decisions and base.mechanism != "none"
+    turns = turns_in(rate) if base.sampling == "one-pass" else 0
     return [
         Event(
             step=k,
-            mechanism=base.mechanism,
+            mechanism="raw-decision" if raw else base.mechanism,
             sigma=factor * base.shape(k),
             sensitivity=sensitivity,
             sampling=base.sampling,
             rate=rate,
             adjacency=base.adjacency,
+            parts=(("pass", float(k // turns)),) if turns else (),
         )
         for k in range(draws)
     ]
@@ -358,6 +404,7 @@ def rates_of(config: RunConfig, records: list[int]) -> list[tuple[float, float]]
 
 def _notes(config: RunConfig) -> tuple[str, ...]:
     notes = []
+    notes += collaboration_notes(config)
     if config.privacy.clip.kind == "assumed":
         notes.append(
             "The gradient bound is believed, not enforced; the paper measured it on private records."

@@ -32,6 +32,7 @@ _REGISTRY = {
     kind.name: kind
     for kind in (
         Kind("softmax", linear.softmax),
+        Kind("one-vs-all", linear.one_vs_all),
         Kind("mlp", linear.mlp),
         Kind("shallow-cnn", cnn.shallow_cnn),
         Kind("mnist-cnn", cnn.mnist_cnn),

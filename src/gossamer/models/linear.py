@@ -17,6 +17,15 @@ def softmax(input_shape: tuple[int, ...], outputs: int, *, bias: bool = True) ->
     return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), outputs, bias=bias))
 
 
+def one_vs_all(input_shape: tuple[int, ...], outputs: int) -> "nn.Module":
+    """One linear classifier per class, from zero. The bias is a feature (`data.bias`), so that records stay in a ball."""
+    from torch import nn
+
+    layer = nn.Linear(prod(input_shape), outputs, bias=False)
+    nn.init.zeros_(layer.weight)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
 def mlp(
     input_shape: tuple[int, ...],
     outputs: int,

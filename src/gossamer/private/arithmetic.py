@@ -18,7 +18,7 @@ from gossamer.kernels.discrete import discrete_normal
 from gossamer.kernels.noise import Stream
 
 NOISE, LATTICE = 0, 3  # purpose fields of the stream; sampling has 1, counts have 2
-_ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
+ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
 
 
 class Arithmetic(Protocol):
@@ -40,7 +40,7 @@ class Floating:
     def add(
         self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
     ) -> None:
-        stream.normal_rows(NOISE, nodes, k, sums, _ROUND_UP * scale, accumulate=True)
+        stream.normal_rows(NOISE, nodes, k, sums, ROUND_UP * scale, accumulate=True)
 
 
 class Lattice:

@@ -18,7 +18,7 @@ from gossamer.accounting.events import Event
 from gossamer.kernels.noise import Stream
 from gossamer.private.arithmetic import Arithmetic, Floating
 from gossamer.private.clipping import Clip, QuantileClip, Weigh
-from gossamer.private.sampling import Lot, Sampler
+from gossamer.private.sampling import Lot, Sampler, pass_parts
 
 COUNT_NOISE = 2  # purpose field of the stream; the others are in `arithmetic` and `sampling`
 
@@ -149,6 +149,7 @@ class PrivateGradient:
     def _log(self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
         mechanism = self._noise.mechanism
+        parts = pass_parts(self._sampler, k)
         for i, (node, rate) in enumerate(zip(self.nodes, self._rates, strict=True)):
             if not active[i]:
                 continue
@@ -165,6 +166,7 @@ class PrivateGradient:
                     sampling=self._sampler.kind,
                     rate=rate,
                     adjacency=self._adjacency,
+                    parts=parts[i],
                 ),
             )
 
