@@ -359,8 +359,8 @@ def _sampler(plan: PrivacyPlan, config: RunConfig, sizes: list[int]) -> Sampler:
         for i, (node, size) in enumerate(zip(plan.nodes, sizes, strict=True)):
             if size > node.records:
                 raise UserError(
-                    f"data.records = {node.records} is less than node {i} holds, and each of its records needs a place in "
-                    "a lot; declare at least as many as there are."
+                    f"data.records = {node.records} is less than node {i} holds, and each record needs a place in a "
+                    "lot; declare at least as many as there are."
                 )
         return OnePassSampler([round(node.lot) for node in plan.nodes], [node.records for node in plan.nodes])
     for i, (node, size) in enumerate(zip(plan.nodes, sizes, strict=True)):

@@ -56,23 +56,25 @@ def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4 | None:
     decay = options.get("regularisation", 0.0)
     lipschitz = 1 + decay * (options.get("radius") or 0.0)
     raw = looks(config) and options.get("observes") == "raw"
-    smooth = 1 + decay
-    history = options.get("controller") != "global"
     flags: tuple[str, ...] = ()
-    if history:
-        rates = [largest_step(config)]
-        flags = claimed.lemma4_sensitivity(rates, lipschitz, 1, smooth)[1]
-        if flags and config.mode == "sound" and config.privacy.noise.schedule.kind != "none":
+    if options.get("controller") != "global":  # without local steps there is nothing to expand
+        longest = largest_step(config)
+        flags = claimed.lemma4_sensitivity([longest], lipschitz, 1, 1 + decay)[1]
+        # The paper takes μ = 1 + λ; a logistic loss of records of norm B is (B²/4 + λ)-smooth.
+        most = 1 / (2 * (bound**2 / 4 + decay))
+        if longest > most and config.mode == "sound" and config.privacy.noise.schedule.kind != "none":
             raise UserError(
-                f"algorithm.lr = {rates[0]:.4g} breaks Lemma 4, whose steps are non-expansive up to "
-                f"1/(2μ) = {1 / (2 * smooth):.4g}; use at most that, or algorithm.controller = \"global\"."
+                f"algorithm.lr = {longest:.4g} breaks Lemma 4, whose steps are non-expansive up to "
+                f'1/(2μ) = {most:.4g}; use at most that, or algorithm.controller = "global".'
             )
     if classes and classes > 1:
         flags += (
             f"the claim counts one of the {classes} one-vs-all models; all of them are learned from the same records",
         )
     if bound > 1:
-        flags += (f"the claim takes records for unit vectors; with the bias outside they have norm {bound:.4g}",)
+        flags += (
+            f"the claim takes records for unit vectors; with the bias outside they have norm {bound:.4g}",
+        )
     return Lemma4(classes or 1, lipschitz, bound, raw, flags)
 
 
@@ -98,7 +100,10 @@ def notes(config: RunConfig) -> list[str]:
         )
     if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") == "train":
         found.append("The principal components were fitted on the private records; no figure covers that.")
-    if config.algorithm.options.get("scored") == "local" or config.algorithm.options.get("controller") == "local":
+    if (
+        config.algorithm.options.get("scored") == "local"
+        or config.algorithm.options.get("controller") == "local"
+    ):
         found.append(
             "The accuracies are those of the nodes' own local models, whose last steps have no noise: they stay there."
         )
@@ -137,18 +142,23 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
             "use 'float'."
         )
     if config.weighting != "uniform":
-        raise UserError(f"weighting = {config.weighting!r} does not fit algorithm.kind = {kind!r}; use 'uniform'.")
+        raise UserError(
+            f"weighting = {config.weighting!r} does not fit algorithm.kind = {kind!r}; use 'uniform'."
+        )
     if privacy.sampling.kind != "one-pass" and (
         options.get("controller") != "global" or options.get("average", True)
     ):
         raise UserError(
-            f"privacy.sampling.kind = {privacy.sampling.kind!r} may take a record twice between two writes, which Lemma 4 "
-            'does not cover; use "one-pass", or algorithm.controller = "global" with algorithm.average = false.'
+            f"privacy.sampling.kind = {privacy.sampling.kind!r} may take a record twice between two writes, which "
+            'Lemma 4 does not cover; use "one-pass", or algorithm.controller = "global" with algorithm.average = false.'
         )
-    if config.mode == "sound" and looks(config) and options.get("observes") == "raw" and (
-        privacy.noise.schedule.kind != "none"
+    if (
+        config.mode == "sound"
+        and looks(config)
+        and options.get("observes") == "raw"
+        and (privacy.noise.schedule.kind != "none")
     ):
         raise UserError(
-            'algorithm.observes = "raw" lets everyone see choices made on raw losses, which no ε covers; use "released", '
-            'or mode = "paper" to study it.'
+            'algorithm.observes = "raw" lets everyone see choices made on raw losses, which no ε covers; '
+            'use "released", or mode = "paper" to study it.'
         )

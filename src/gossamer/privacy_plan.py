@@ -18,7 +18,7 @@ from gossamer.accounting.events import Event
 from gossamer.accounting.proven import Proven, curve, proven
 from gossamer.collaboration import Lemma4, lemma4_of
 from gossamer.collaboration import notes as collaboration_notes
-from gossamer.config import Full, OnePass, Poisson, RunConfig, Single
+from gossamer.config import Full, Poisson, RunConfig, Single
 from gossamer.errors import UserError
 from gossamer.private.schedules import Constant, Geometric, Ratio, Stretches
 

@@ -255,7 +255,8 @@ def without_replacement(sigma: float, sensitivity: float, delta: float, visits: 
     epsilon = math.inf
     if sigma > 0:
         epsilon = visits * sensitivity * math.sqrt(2 * math.log(1.25 * visits / delta)) / sigma
-    flags = ("Theorem 1 holds for ε < 1 only",) if epsilon / visits >= 1 - 1e-12 else ()
+    flags: tuple[str, ...] = ()
+    flags += ("Theorem 1 holds for ε < 1 only",) if epsilon / visits >= 1 - 1e-12 else ()
     if visits > 1:
         flags += (f"a record's {visits:g} visits are added up, (ε/{visits:g}, δ/{visits:g}) each",)
     return Claim(epsilon, "Without-replacement SGD with deep-Q, Theorems 1 and 2, Lemma 4", flags)

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gossamer.algorithms.base import Count, Positive, Schedule
-from gossamer.algorithms.controllers import Always, Coin, Controller, Threshold
+from gossamer.algorithms.controllers import Always, Coin, Controller, PassEnd, Threshold
 from gossamer.algorithms.deep_q import DeepQ
 
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -35,7 +35,7 @@ class Collaborative:
     lr: Schedule
     seed: int = 0
     rounds: int = 1
-    controller: Literal["global", "local", "probability", "deep-q", "loss-threshold"] = "deep-q"
+    controller: Literal["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"] = "deep-q"
     observes: Literal["raw", "released"] = "released"
     probability: Annotated[float, Field(ge=0, le=1)] = 0.1
     threshold: NonNegative = 0.3
@@ -56,12 +56,13 @@ class Collaborative:
         """`grad` is the private part (LocalModels), `mix` one round of the token."""
         seen = grad.open(t, self.lr(t))
         wants = s.controller.choose(seen, t)
-        if self.controller != "local":  # a pass ends with a write, so that no write holds a record twice
+        if self.controller != "local" and t + 1 < self.rounds:
+            # A pass that another follows ends with a write: else the next write would hold a record twice.
             wants = wants | seen.closing[:, None]
         wants = wants & grad.may_write()[:, None]
-        grad.draw_noise(wants)
+        grad.prepare(wants)
         token = mix(wants, lambda i, public: grad.write(i, public, wants[i]))
-        grad.stay(~wants)
+        grad.settle(wants)
         new = token.state_dict()
         return State(new["public"].reshape(1, -1), new["holder"], new["writes"], s.controller)
 
@@ -76,6 +77,8 @@ class Collaborative:
     def make_controller(self) -> Controller:
         if self.controller in ("global", "local"):
             return Always(self.controller == "global")
+        if self.controller == "pass-end":
+            return PassEnd()
         if self.controller == "probability":
             return Coin(self.probability, self.seed)
         if self.controller == "loss-threshold":

@@ -26,6 +26,14 @@ class Always:
         return torch.full(seen.state.shape[:2], self.write)
 
 
+class PassEnd:
+    """Write once a pass, at its last turn: by Lemma 4 the noise is that of one step, and all lots of the pass are in."""
+
+    def choose(self, seen: Any, t: int) -> Tensor:
+        last: Tensor = seen.closing[:, None].expand(seen.state.shape[:2])
+        return last
+
+
 @dataclass(frozen=True)
 class Coin:
     """Write with a fixed probability, all classes of a node together: a public coin, so the choice reveals nothing."""

@@ -10,6 +10,9 @@ from torch import Tensor
 
 HIDDEN, MEMORY, BATCH, ADAM = 128, 20, 10, 0.01  # as in the paper
 FIRST, LAST = 1.0, 0.1  # exploration, annealed
+# Adam moves a value of these networks by about 1 per step, and mean losses differ by hundredths: rewards are counted
+# in fiftieths, the sum over the paper's lot of 50.
+REWARD = 50.0
 _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
 
 
@@ -37,87 +40,87 @@ class Network(NamedTuple):
         back = out @ self.w2.mT
         return Network(states.mT @ back, back.sum(1, keepdim=True), hidden.mT @ out, out.sum(1, keepdim=True))
 
+    def copy(self) -> Network:
+        return Network(*(weight.clone() for weight in self))
 
-class DeepQ:
-    """Algorithm 2 of the paper: replay of the last 20 transitions, batches of 10, Adam, a target network.
 
-    y = r + discount · max_a' Q̂(s', a'). The paper gives no discount of its own (its symbol is that of the learning
-    rate) and no period of the target network. 0 is the local action, 1 the global one.
-    """
+class Learners:
+    """N learners: their networks, target networks, Adam moments and the last 20 transitions of each."""
 
-    def __init__(self, *, discount: float, target_every: int, anneal: int, seed: int):
-        self.discount, self.target_every, self.anneal = discount, target_every, max(1, anneal)
-        self._random = torch.Generator().manual_seed(seed)
-        self.network: Network | None = None
-        self._taken: tuple[Tensor, Tensor] | None = None  # the last states and actions
-        self._seen = self._steps = 0
-
-    def choose(self, seen: Any, t: int) -> Tensor:
-        shape = seen.state.shape[:2]
-        states = seen.state.reshape(-1, 1, seen.state.shape[2]).float()
-        if self.network is None:
-            self._begin(*states.shape[::2])
-        if self._taken is not None and seen.reward is not None:
-            self._remember(*self._taken, seen.reward.reshape(-1), states[:, 0])
-            self.learn()
-        actions = torch.where(self._coins(len(states)) < self.exploration(t), self._guess(states), self.best(states))
-        self._taken = states[:, 0], actions
-        return actions.bool().reshape(shape)
-
-    def exploration(self, t: int) -> float:
-        return max(LAST, FIRST - (FIRST - LAST) * t / self.anneal)
-
-    def best(self, states: Tensor) -> Tensor:
-        assert self.network is not None
-        return self.network.values(states)[:, 0].argmax(1)
-
-    def learn(self) -> None:
-        """One step of Adam on a random batch of remembered transitions."""
-        assert self.network is not None
-        picked = torch.randint(min(self._seen, MEMORY), (BATCH,), generator=self._random)
-        before, after = self._before[:, picked], self._after[:, picked]
-        targets = self._rewards[:, picked]
-        if self.discount:
-            targets = targets + self.discount * self.target.values(after).amax(2)
-        slopes = self.network.slopes(before, self._actions[:, picked], targets)
-        self._steps += 1
-        first, second = 1 - _BETA1**self._steps, 1 - _BETA2**self._steps
-        for weight, slope, m, v in zip(self.network, slopes, self._m, self._v, strict=True):
-            m.lerp_(slope, 1 - _BETA1)
-            v.mul_(_BETA2).addcmul_(slope, slope, value=1 - _BETA2)
-            weight.addcdiv_(m, (v / second).sqrt_().add_(_TINY), value=-ADAM / first)
-        if self._steps % self.target_every == 0:
-            self.target = Network(*(weight.clone() for weight in self.network))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The networks; what they learned from may be private, so they belong to their node."""
-        nets = {"network": self.network, "target": self.target} if self.network else {}
-        return {f"{name}.{key}": value for name, net in nets.items() for key, value in net._asdict().items()}
-
-    def _begin(self, learners: int, width: int) -> None:
+    def __init__(
+        self, count: int, width: int, *, discount: float, target_every: int, random: torch.Generator
+    ):
         def xavier(rows: int, columns: int) -> Tensor:
-            uniform = torch.rand(learners, rows, columns, generator=self._random)
+            uniform = torch.rand(count, rows, columns, generator=random)
             return (2 * uniform - 1) * math.sqrt(6 / (rows + columns))
 
-        weights = Network(
-            xavier(width, HIDDEN), torch.zeros(learners, 1, HIDDEN),
-            xavier(HIDDEN, 2), torch.zeros(learners, 1, 2),
-        )  # fmt: skip
-        self.network, self.target = weights, Network(*(w.clone() for w in weights))
-        self._m, self._v = [[torch.zeros_like(w) for w in weights] for _ in range(2)]
-        self._before = torch.zeros(learners, MEMORY, width)
-        self._after = torch.zeros(learners, MEMORY, width)
-        self._actions = torch.zeros(learners, MEMORY, dtype=torch.long)
-        self._rewards = torch.zeros(learners, MEMORY)
+        self.network = Network(
+            xavier(width, HIDDEN), torch.zeros(count, 1, HIDDEN), xavier(HIDDEN, 2), torch.zeros(count, 1, 2)
+        )
+        self.target = self.network.copy()
+        self._discount, self._target_every, self._random = discount, target_every, random
+        self._first = [torch.zeros_like(weight) for weight in self.network]
+        self._second = [torch.zeros_like(weight) for weight in self.network]
+        self._before = torch.zeros(count, MEMORY, width)
+        self._after = torch.zeros(count, MEMORY, width)
+        self._actions = torch.zeros(count, MEMORY, dtype=torch.long)
+        self._rewards = torch.zeros(count, MEMORY)
+        self._seen = self._steps = 0
 
-    def _remember(self, states: Tensor, actions: Tensor, rewards: Tensor, after: Tensor) -> None:
+    def best(self, states: Tensor) -> Tensor:
+        """(N, k) → the action with the larger value."""
+        return self.network.values(states[:, None])[:, 0].argmax(1)
+
+    def remember(self, states: Tensor, actions: Tensor, rewards: Tensor, after: Tensor) -> None:
         place = self._seen % MEMORY
         self._before[:, place], self._after[:, place] = states, after
         self._actions[:, place], self._rewards[:, place] = actions, rewards
         self._seen += 1
 
-    def _coins(self, count: int) -> Tensor:
-        return torch.rand(count, generator=self._random)
+    def learn(self) -> None:
+        """One step of Adam on a random batch of remembered transitions."""
+        picked = torch.randint(min(self._seen, MEMORY), (BATCH,), generator=self._random)
+        targets = self._rewards[:, picked]
+        if self._discount:
+            targets = targets + self._discount * self.target.values(self._after[:, picked]).amax(2)
+        slopes = self.network.slopes(self._before[:, picked], self._actions[:, picked], targets)
+        self._steps += 1
+        first, second = 1 - _BETA1**self._steps, 1 - _BETA2**self._steps
+        for weight, slope, m, v in zip(self.network, slopes, self._first, self._second, strict=True):
+            m.lerp_(slope, 1 - _BETA1)
+            v.mul_(_BETA2).addcmul_(slope, slope, value=1 - _BETA2)
+            weight.addcdiv_(m, (v / second).sqrt_().add_(_TINY), value=-ADAM / first)
+        if self._steps % self._target_every == 0:
+            self.target = self.network.copy()
 
-    def _guess(self, states: Tensor) -> Tensor:
-        return torch.randint(2, (len(states),), generator=self._random)
+
+class DeepQ:
+    """Algorithm 2 of the paper: y = r + discount · max_a' Q̂(s', a'), replay, a target network, annealed exploration.
+
+    The paper gives no discount of its own (its symbol is that of the learning rate) and no period of the target
+    network. Action 0 stays local, 1 writes.
+    """
+
+    def __init__(self, *, discount: float, target_every: int, anneal: int, seed: int):
+        self._settings: dict[str, Any] = {"discount": discount, "target_every": target_every}
+        self._anneal = max(1, anneal)
+        self._random = torch.Generator().manual_seed(seed)
+        self.learners: Learners | None = None
+        self._taken: tuple[Tensor, Tensor] | None = None  # the last states and actions
+
+    def choose(self, seen: Any, t: int) -> Tensor:
+        nodes, classes, width = seen.state.shape
+        states = seen.state.reshape(-1, width).float()
+        if self.learners is None:
+            self.learners = Learners(len(states), width, **self._settings, random=self._random)
+        if self._taken is not None and seen.reward is not None:
+            self.learners.remember(*self._taken, REWARD * seen.reward.reshape(-1), states)
+            self.learners.learn()
+        explore = torch.rand(len(states), generator=self._random) < self.exploration(t)
+        guess = torch.randint(2, (len(states),), generator=self._random)
+        actions = torch.where(explore, guess, self.learners.best(states))
+        self._taken = states, actions
+        return actions.bool().reshape(nodes, classes)
+
+    def exploration(self, t: int) -> float:
+        return max(LAST, FIRST - (FIRST - LAST) * t / self._anneal)

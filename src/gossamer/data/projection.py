@@ -14,7 +14,7 @@ def fit_components(x: Floats, count: int) -> tuple[Floats, Floats]:
     # E[x xᵀ] − m mᵀ in blocks: a centred double-precision copy of the whole set would take gigabytes.
     moment = np.zeros((rows.shape[1], rows.shape[1]))
     for block in np.array_split(rows, max(1, len(rows) // 10_000)):
-        centred = block - mean
+        centred = np.asarray(block - mean, dtype=np.float64)
         moment += centred.T @ centred
     basis = np.linalg.eigh(moment)[1][:, ::-1][:, :count].T
     signs = np.sign(basis[np.arange(len(basis)), np.abs(basis).argmax(1)])
@@ -22,5 +22,4 @@ def fit_components(x: Floats, count: int) -> tuple[Floats, Floats]:
 
 
 def project(x: Floats, mean: Floats, basis: Floats) -> Floats:
-    projected: Floats = (x.reshape(len(x), -1) - mean) @ basis.T
-    return projected
+    return np.asarray((x.reshape(len(x), -1) - mean) @ basis.T, dtype=np.float32)

@@ -18,7 +18,7 @@ def softmax(input_shape: tuple[int, ...], outputs: int, *, bias: bool = True) ->
 
 
 def one_vs_all(input_shape: tuple[int, ...], outputs: int) -> "nn.Module":
-    """One linear classifier per class, from zero. The bias is a feature (`data.bias`), so that records stay in a ball."""
+    """One linear classifier per class, from zero. The bias is a feature of the record (`data.bias`)."""
     from torch import nn
 
     layer = nn.Linear(prod(input_shape), outputs, bias=False)

@@ -31,14 +31,18 @@ class Seen(NamedTuple):
 
     state: Tensor  # (m, C, k)
     reward: Tensor | None  # (m, C) of the last choice; None before the first
-    closing: Tensor  # (m,) the turn ends a pass and another follows: what is written now is written once only
+    closing: Tensor  # (m,) the turn ends a pass of the node's records
 
 
 class View(Protocol):
     """Which values reach the controllers; `loss_share` of a write's budget is spent on them."""
 
-    mechanism: str | None  # how the choice itself must be logged
-    loss_share: float
+    @property
+    def mechanism(self) -> str | None:
+        """How the choice itself must be logged."""
+
+    @property
+    def loss_share(self) -> float: ...
 
     def state(self, models: LocalModels) -> Tensor: ...
 
@@ -49,7 +53,7 @@ class View(Protocol):
 class Blind:
     """Nothing: the choice does not depend on data."""
 
-    mechanism: None = None
+    mechanism: str | None = None
     loss_share: float = 0.0
 
     def state(self, models: LocalModels) -> Tensor:
@@ -63,7 +67,7 @@ class Blind:
 class RawView:
     """As in the paper: the un-noised local model and its loss on the lot. No proof survives it."""
 
-    mechanism: str = "raw-decision"
+    mechanism: str | None = "raw-decision"
     loss_share: float = 0.0
 
     def state(self, models: LocalModels) -> Tensor:
@@ -78,7 +82,7 @@ class ReleasedView:
     """What everyone knows: the model this node last wrote, how long ago, and the last noised loss of each class."""
 
     loss_share: float = 0.1
-    mechanism: None = None
+    mechanism: str | None = None
 
     def state(self, models: LocalModels) -> Tensor:
         known = models.released_loss.expand(len(models.local), -1)
@@ -140,6 +144,8 @@ class LocalModels:
         self._rates = list(sampler.rates)
         self._lot: tuple[Tensor, Tensor] | None = None
         self._turn, self._lr = -1, 0.0
+        self._divisors = self._lots.tolist()
+        self._left = torch.zeros(m, classes, d)  # the public model as each node left it
         self._noises = torch.zeros(m, classes, d)
         self._loss_noises = torch.zeros(m, classes)
         self.draws = 0
@@ -166,27 +172,38 @@ class LocalModels:
         """(m,) whose budget pays for this turn."""
         return self._allowance > self._turn
 
-    def stay(self, chosen: Tensor) -> None:
-        """w ← Π(w − 2η ∇f(w)) for the chosen (node, class) pairs; nothing is released."""
-        if not bool(chosen.any()):
-            return
-        if self._sampler.kind != "one-pass":
-            raise ValueError("a local model of lots that may overlap has no bounded influence of a record")
-        x, signs = self._opened()
-        moved = self._project(self.local - 2 * self._lr * self._slope(self.local, x, signs, self._lots))
-        self.local = torch.where(chosen[..., None], moved, self.local)
-        self._window = torch.where(chosen, self._window.clamp_min(self._lr), self._window)
-        self.waited += chosen
+    def prepare(self, chosen: Tensor) -> None:
+        """Before the writes of the turn: their events, and the noise of all nodes at once.
 
-    def draw_noise(self, chosen: Tensor) -> None:
-        """The turn's noise of all nodes at once, standard normal; only the chain of writes is one after the other."""
-        if self._noise.mechanism == "none" or not bool(chosen.any()):
+        Only the chain of writes is one after the other, so all that can be done beside it is done here and in `settle`.
+        """
+        if bool((self._stale & chosen).any()):
+            raise ValueError(
+                "a write over lots of two passes holds a record twice: a pass must end with a write"
+            )
+        # The longest step since each class's last write, this one included: Lemma 4's maximum. Times B / b it is what
+        # adding or removing a record can move in one class.
+        each = self._window.clamp_min(self._lr) * self._bound / self._lots[:, None]
+        joint = math.sqrt(each.shape[1]) * torch.where(chosen, each, 0.0).amax(1)
+        multiplier, noisy = self._noise.multiplier(self._turn), self._noise.mechanism != "none"
+        sigma = multiplier * joint if noisy else torch.zeros_like(joint)
+        for i in chosen.any(1).nonzero()[:, 0].tolist():
+            self._book.append(
+                self.nodes[i], self._event(i, self._noise.mechanism, float(sigma[i]), float(joint[i]))
+            )
+        if not noisy or not bool(chosen.any()):
             return
-        ones = torch.full((len(self.nodes),), ROUND_UP, dtype=torch.float64)
-        flat = self._noises.view(len(self.nodes), -1)
-        self._stream.normal_rows(NOISE, self.nodes, self._turn, flat, ones)
+        # Of a write at multiplier z the model takes 1 − share, the released loss the rest: together one release at z.
+        whole = ROUND_UP * multiplier * math.sqrt(each.shape[1])
+        unit = torch.ones(len(self.nodes), dtype=torch.float64)
+        self._stream.normal_rows(NOISE, self.nodes, self._turn, self._noises.flatten(1), unit)
+        self._noises *= (whole[:, None] / math.sqrt(1 - self._view.loss_share) * each).to(self._noises)[
+            ..., None
+        ]
         if self._view.loss_share:
-            self._stream.normal_rows(COUNT_NOISE, self.nodes, self._turn, self._loss_noises, ones)
+            self._stream.normal_rows(COUNT_NOISE, self.nodes, self._turn, self._loss_noises, unit)
+            scale = whole / math.sqrt(self._view.loss_share) * LOSS_RANGE / 2 / self._lots
+            self._loss_noises *= scale.to(self._loss_noises)[:, None]
 
     def write(self, i: int, public: Tensor, chosen: Tensor) -> Tensor:
         """The only release: hosted node i writes its chosen classes (C,) of the public model (C, d).
@@ -195,32 +212,33 @@ class LocalModels:
 
         `average` off: w_G ← Π(w_G − η ∇f(w_G) + noise).
         """
-        if bool(self._stale[i][chosen].any()):
-            raise ValueError("a write over lots of two passes holds a record twice: a pass must end with a write")
-        all_x, all_signs = self._opened()
-        x, signs, lot = all_x[i], all_signs[i], self._lots[i]
+        x, signs = self._opened()
+        x, signs = x[i], signs[i]
+        margins = signs * (x @ public.mT)
+        slope = self._decay * public - (torch.sigmoid(-margins) * signs).mT @ x / self._divisors[i]
         start = (public + self.local[i]) / 2 if self._average else public
-        new = start - self._lr * self._slope(public[None], x[None], signs[None], lot[None])[0]
-        # The longest step since each class's last write, this one included: Lemma 4's maximum.
-        longest = self._window[i].clamp_min(self._lr)
-        each = longest * self._bound / lot  # what adding or removing a record can move in one class
-        multiplier = float(self._noise.multiplier(self._turn)[i])
-        joint = math.sqrt(len(each)) * float(each[chosen].max())
-        noisy = self._noise.mechanism != "none"
-        self._book.append(
-            self.nodes[i], self._event(i, self._noise.mechanism, multiplier * joint if noisy else 0.0, joint)
-        )
-        if noisy:
-            share = multiplier * math.sqrt(len(each)) / math.sqrt(1 - self._view.loss_share)
-            new = new + (share * each).to(new)[:, None] * self._noises[i]
+        new = self._project(start - self._lr * slope + self._noises[i])
         if self._view.loss_share:
-            self._release_loss(i, public, chosen, multiplier if noisy else 0.0)
-        public = torch.where(chosen[:, None], self._project(new), public)
-        self.local[i] = torch.where(chosen[:, None], public, self.local[i])
-        self.written[i] = torch.where(chosen[:, None], public, self.written[i])
-        self._window[i] = torch.where(chosen, 0.0, self._window[i])
-        self.waited[i] = torch.where(chosen, 0.0, self.waited[i])
-        return public
+            self._release_loss(i, margins, signs, chosen)
+        self._left[i] = torch.where(chosen[:, None], new, public)
+        return self._left[i].clone()
+
+    def settle(self, chosen: Tensor) -> None:
+        """After the writes: w_L ← w_G where a class was written, else w_L ← Π(w_L − 2η ∇f(w_L)). Releases nothing."""
+        if not bool(chosen.all()):
+            if self._sampler.kind != "one-pass":
+                raise ValueError(
+                    "lots that may overlap leave a record's influence on a local model unbounded"
+                )
+            x, signs = self._opened()
+            moved = self._project(self.local - 2 * self._lr * self._slope(self.local, x, signs))
+            self.local = torch.where(chosen[..., None], self._left, moved)
+        else:
+            self.local = self._left.clone()
+        self.written = torch.where(chosen[..., None], self._left, self.written)
+        self._window = torch.where(chosen, 0.0, self._window.clamp_min(self._lr))
+        self._stale &= ~chosen
+        self.waited = torch.where(chosen, 0.0, self.waited + 1)
 
     def lot_loss(self) -> Tensor:
         """(m, C) the lot's mean loss at the local models: raw, for eyes on the node only."""
@@ -244,20 +262,15 @@ class LocalModels:
             "draws": torch.tensor(self.draws),
         }
 
-    def _release_loss(self, i: int, public: Tensor, chosen: Tensor, multiplier: float) -> None:
+    def _release_loss(self, i: int, margins: Tensor, signs: Tensor, chosen: Tensor) -> None:
         """Mean loss of the fetched model on the lot, each record's cut to [0, 2] and counted from the middle."""
-        x, signs = self._opened()
-        losses = self._losses(public[None], x[i][None], signs[i][None])[0].clamp_max(LOSS_RANGE)
-        inside = (signs[i] != 0).to(losses)
-        mean = ((losses - LOSS_RANGE / 2) * inside).sum(0) / self._lots[i]
-        each = LOSS_RANGE / 2 / float(self._lots[i])
-        scale = multiplier * math.sqrt(len(mean)) / math.sqrt(self._view.loss_share) * each
-        noised = (mean + scale * self._loss_noises[i] + LOSS_RANGE / 2).clamp(0, LOSS_RANGE)
-        self.released_loss = torch.where(chosen, noised.to(self.released_loss), self.released_loss)
+        losses = torch.nn.functional.softplus(-margins).clamp_max(LOSS_RANGE) - LOSS_RANGE / 2
+        mean = (losses * (signs != 0)).sum(0) / self._divisors[i] + LOSS_RANGE / 2
+        noised = (mean + self._loss_noises[i]).clamp(0, LOSS_RANGE)
+        self.released_loss = torch.where(chosen, noised, self.released_loss)
 
     def _closing(self) -> Tensor:
-        """A window must not reach over two passes: a record would be in it twice."""
-        if not isinstance(self._sampler, OnePassSampler) or self._turn + 1 >= self.turns:
+        if not isinstance(self._sampler, OnePassSampler):
             return torch.zeros(len(self.nodes), dtype=torch.bool)
         now, then = self._sampler.passes(self._turn), self._sampler.passes(self._turn + 1)
         return torch.tensor([a != b for a, b in zip(now, then, strict=True)])
@@ -267,10 +280,10 @@ class LocalModels:
             raise ValueError("no turn is open")
         return self._lot
 
-    def _slope(self, points: Tensor, x: Tensor, signs: Tensor, lots: Tensor) -> Tensor:
+    def _slope(self, points: Tensor, x: Tensor, signs: Tensor) -> Tensor:
         """∇ of the mean logistic loss over the lot plus λ/2 ‖w‖², (m, C, d); padding has sign 0 and no weight."""
         pull = torch.sigmoid(-signs * (x @ points.mT)) * signs
-        return self._decay * points - (pull.mT @ x) / lots.to(x)[:, None, None]
+        return self._decay * points - (pull.mT @ x) / self._lots.to(x)[:, None, None]
 
     @staticmethod
     def _losses(points: Tensor, x: Tensor, signs: Tensor) -> Tensor:
@@ -281,7 +294,10 @@ class LocalModels:
         """Π: each class's weights back into the ball of radius R; non-expansive, and free after noise."""
         if self._radius is None:
             return points
-        return points * (self._radius / points.norm(dim=-1, keepdim=True).clamp_min(1e-30)).clamp_max(1.0)
+        inside: Tensor = points * (
+            self._radius / points.norm(dim=-1, keepdim=True).clamp_min(1e-30)
+        ).clamp_max(1.0)
+        return inside
 
     def _event(self, i: int, mechanism: str, sigma: float, sensitivity: float) -> Event:
         return Event(

@@ -1,8 +1,8 @@
 """Who holds the public model: the seam of methods in which nodes write one shared model, one after the other.
 
-A round gives every node one turn, in an order that everyone knows. Those who want to write fetch the model from the last
-writer, write, and hold it from then on. All between the writes happens on all hosted nodes at once; the chain of
-writes alone is sequential. Another carrier (several processes) needs only `Token`: it is small, and all of it is public.
+A round gives every node one turn, in an order that everyone knows. Those who want to write fetch the model from the
+last writer, write, and hold it from then on. All between the writes happens on all hosted nodes at once; the chain of
+writes alone is sequential. Another carrier (several processes) needs only `Token`: small, and all of it public.
 """
 
 from __future__ import annotations
