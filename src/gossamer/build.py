@@ -250,7 +250,7 @@ def scored(o: Outline, state: Any, private: Any) -> Tensor:
     if isinstance(algorithm, Collaborative) and "local" in (algorithm.scored, algorithm.controller):
         models: Tensor = private.models()
         return models
-    return algorithm.model(state)
+    return algorithm.model(state).expand(o.config.nodes, -1)
 
 
 def floats_per_message(algorithm: Algorithm, dim: int) -> int:

@@ -303,8 +303,8 @@ def by_pass(values: list[float], rate: float) -> list[list[float]]:
 
 
 def visits(sampling: str, rate: float, draws: int) -> float:
-    """How often a record is looked at: exactly, or on average."""
-    return float(-(-draws // turns_in(rate))) if sampling == "one-pass" else draws * rate
+    """How often a record is looked at: exactly, or on average (once at least)."""
+    return float(-(-draws // turns_in(rate))) if sampling == "one-pass" else max(1.0, draws * rate)
 
 
 def _claimer(config: RunConfig, shape: Shape, lemma4: Lemma4 | None) -> Claimer:

@@ -27,7 +27,7 @@ class Always:
 
 
 class PassEnd:
-    """Write once a pass, at its last turn: by Lemma 4 the noise is that of one step, and all lots of the pass are in."""
+    """Write once a pass, at its last turn: by Lemma 4 with the noise of one step for all lots of the pass."""
 
     def choose(self, seen: Any, t: int) -> Tensor:
         last: Tensor = seen.closing[:, None].expand(seen.state.shape[:2])

@@ -10,9 +10,9 @@ from torch import Tensor
 
 HIDDEN, MEMORY, BATCH, ADAM = 128, 20, 10, 0.01  # as in the paper
 FIRST, LAST = 1.0, 0.1  # exploration, annealed
-# Adam moves a value of these networks by about 1 per step, and mean losses differ by hundredths: rewards are counted
-# in fiftieths, the sum over the paper's lot of 50.
-REWARD = 50.0
+# A step of Adam moves a value of these networks by about a tenth, and the mean losses after the two actions differ by
+# hundredths: in units of 1/200 the difference is larger than a step.
+REWARD = 200.0
 _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
 
 
