@@ -24,6 +24,7 @@ from gossamer.private.gradient import COUNT_NOISE, Book, Noise, Records
 from gossamer.private.sampling import OnePassSampler, Sampler, pass_parts
 
 LOSS_RANGE = 2.0  # losses are cut off here before they are released
+TENS = 10.0  # controllers see weights in tens, so that a loss below 1 is not drowned by weights of length 20
 
 
 class Seen(NamedTuple):
@@ -71,7 +72,7 @@ class RawView:
     loss_share: float = 0.0
 
     def state(self, models: LocalModels) -> Tensor:
-        return torch.cat([models.local, models.lot_loss()[..., None]], -1)
+        return torch.cat([models.local / TENS, models.lot_loss()[..., None]], -1)
 
     def reward(self, models: LocalModels) -> Tensor:
         return -models.lot_loss()
@@ -87,7 +88,7 @@ class ReleasedView:
     def state(self, models: LocalModels) -> Tensor:
         known = models.released_loss.expand(len(models.local), -1)
         waited = models.waited / models.turns
-        return torch.cat([models.written, known[..., None], waited[..., None]], -1)
+        return torch.cat([models.written / TENS, known[..., None], waited[..., None]], -1)
 
     def reward(self, models: LocalModels) -> Tensor:
         return -models.released_loss.expand(len(models.local), -1)
