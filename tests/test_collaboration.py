@@ -223,6 +223,7 @@ REFUSED = [
     ({"model.kind": "softmax"}, "one-vs-all"),
     ({"topology.kind": "ring"}, "complete"),
     ({"topology.dropout": 0.2}, r"topology\.dropout"),
+    ({"runtime.kind": "processes"}, "simulator"),
     ({"privacy.clip": {"kind": "constant", "bound": 1.0}}, "record-ball"),
     ({"privacy.sampling": {"kind": "poisson", "lot": 10}}, "one-pass"),
     ({"privacy.sampling.lot": 400}, "400"),
@@ -289,6 +290,11 @@ def test_the_command_line_runs_plans_and_recomputes(
     assert planned["epsilon_proven"] == pytest.approx(ran["epsilon_proven"])
     assert again["epsilon_proven"] == pytest.approx(ran["epsilon_proven"])
     assert again["matches_certificate"] is True
+    monkeypatch.setattr(sys, "argv", ["gossamer", "run", "--resume", "r"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "run it anew" in capsys.readouterr().err
     compared = call("compare", "digits.toml", "--over", "algorithm.controller=pass-end,global", "--out", "c")
     assert len(compared["rows"]) == 2
     assert gossamer.plan(DIGITS).plan.nodes[0].proven.epsilon <= 1.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -28,7 +30,7 @@ from gossamer.kernels.stack import ParameterStack
 from gossamer.models.build import build as build_model
 from gossamer.models.check import check_no_mixing
 from gossamer.presets import PRESETS
-from gossamer.privacy_plan import PrivacyPlan, clip_schedule, plan_privacy, rates_of
+from gossamer.privacy_plan import NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.private.arithmetic import Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
@@ -41,7 +43,7 @@ from gossamer.private.sampling import (
     Sampler,
     UnevenPoissonSampler,
 )
-from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.runtime.group import CountingExchange, Group
 from gossamer.runtime.token import TokenExchange
 from gossamer.topology.build import build as build_topology
 from gossamer.topology.build import isolated
@@ -116,9 +118,10 @@ def outline(
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything a simulated run is made of, but for the ledger, which needs a place on disk."""
+    """Everything a run is made of at the nodes hosted here, but for the ledger, which needs a place on disk."""
 
     outline: Outline
+    nodes: range  # hosted here: all of them in the simulator, a block of them in one of several processes
     dataset: Dataset
     records: Records
     sampler: Sampler
@@ -129,7 +132,10 @@ class Parts:
     def gradient(self, book: LedgerBook) -> PrivateGradient | LocalModels:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
-        nodes, seeded = o.plan.nodes, o.config.privacy.noise.source == "seeded"
+        nodes, seeded = (
+            o.plan.nodes[self.nodes.start : self.nodes.stop],
+            o.config.privacy.noise.source == "seeded",
+        )
         stream = Stream.seeded(o.config.seed) if seeded else Stream.system()
         if isinstance(o.algorithm, Collaborative):
             return self._local_models(o.algorithm, stream, book)
@@ -137,11 +143,11 @@ class Parts:
             vector=clipped_sum(o.module, o.loss),
             records=self.records,
             sampler=self.sampler,
-            clip=_clip(o.config, o.plan, self.noise),
+            clip=_clip(o.config, o.plan, nodes, self.noise),
             noise=self.noise,
             stream=stream,
             book=book,
-            nodes=range(o.config.nodes),
+            nodes=self.nodes,
             lots=[node.lot for node in nodes],
             divisors=[node.lot / node.weight for node in nodes],
             allowance=[node.allowance for node in nodes],
@@ -150,11 +156,12 @@ class Parts:
             diagnostics=o.config.evaluation.diagnostics,
         )
 
-    def exchange(self) -> SimulatedExchange | TokenExchange:
+    def exchange(self, group: Group, run: str, private: PrivateGradient | LocalModels) -> CountingExchange:
+        """What carries the messages of run `run`; gradients draw their next noise while these travel."""
         o = self.outline
-        if isinstance(o.algorithm, Collaborative):
+        if isinstance(private, LocalModels):
             return TokenExchange(o.config.nodes, o.config.seed, self.x0[0].view(o.classes or 1, -1).clone())
-        return SimulatedExchange(o.topology)
+        return group.exchange(o.topology, run, partial(private.draw_ahead, o.stack.dim))
 
     def _local_models(self, algorithm: Collaborative, stream: Stream, book: LedgerBook) -> LocalModels:
         o, clip = self.outline, self.outline.config.privacy.clip
@@ -173,7 +180,7 @@ class Parts:
             noise=self.noise,
             stream=stream,
             book=book,
-            nodes=range(o.config.nodes),
+            nodes=self.nodes,
             lots=[node.lot for node in o.plan.nodes],
             allowance=[node.allowance for node in o.plan.nodes],
             adjacency=o.plan.adjacency,
@@ -181,17 +188,22 @@ class Parts:
         )
 
 
-def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
+def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = None) -> Parts:
+    """The parts of these nodes (of all, if not said); no other node's records are kept."""
     config = o.config
+    nodes = range(config.nodes) if nodes is None else nodes
+    hosted = o.plan.nodes[nodes.start : nodes.stop]
     dataset = o.dataset or _load(config, data_dir)
     pieces = _partition(o.asked, dataset)
+    if o.pool is None:
+        pieces = pieces[nodes.start : nodes.stop]
     rows = np.concatenate(pieces)
     sizes = [len(piece) for piece in pieces]
     if o.pool is not None and o.plan.sampling == "poisson":
         sampler: Sampler = UnevenPoissonSampler(np.repeat(o.pool.rates, sizes).tolist())
     else:
         sizes = [len(rows)] if o.pool is not None else sizes
-        sampler = _sampler(o.plan, config, sizes)
+        sampler = _sampler(o.plan.sampling, dict(zip(nodes, hosted, strict=True)), config, sizes)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")
     device = torch.device(config.device)
@@ -202,17 +214,18 @@ def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
     )
     noise = Noise(
         o.plan.mechanism,
-        torch.tensor([node.factor for node in o.plan.nodes], dtype=torch.float64),
+        torch.tensor([node.factor for node in hosted], dtype=torch.float64),
         o.plan.shape,
     )
-    _clip(config, o.plan, noise)  # a mistake in it shows now
+    _clip(config, o.plan, hosted, noise)  # a mistake in it shows now
     return Parts(
         outline=o,
+        nodes=nodes,
         dataset=dataset,
         records=records,
         sampler=sampler,
         noise=noise,
-        x0=o.stack.flatten(o.module).to(device).repeat(config.nodes, 1),
+        x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
         test=(torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)),
     )
 
@@ -250,7 +263,13 @@ def scored(o: Outline, state: Any, private: Any) -> Tensor:
     if isinstance(algorithm, Collaborative) and "local" in (algorithm.scored, algorithm.controller):
         models: Tensor = private.models()
         return models
-    return algorithm.model(state).expand(o.config.nodes, -1)
+    return released(o, state)
+
+
+def released(o: Outline, state: Any) -> Tensor:
+    """(m, d) the models that everyone may have."""
+    model = o.algorithm.model(state)
+    return model.expand(o.config.nodes, -1) if isinstance(o.algorithm, Collaborative) else model
 
 
 def floats_per_message(algorithm: Algorithm, dim: int) -> int:
@@ -325,12 +344,14 @@ def _is_private(config: RunConfig) -> bool:
 def _topology(config: RunConfig, weights: Any) -> Topology:
     if config.baseline == "no-communication":
         return isolated(config.nodes, weights)
+    slow = config.topology.slow
     return build_topology(
         config.topology.kind,
         nodes=config.nodes,
         weights=weights,
         seed=config.seed,
         dropout=config.topology.dropout,
+        slow=None if slow is None else (slow.share, slow.every),
         mixing=config.topology.mixing,
         **config.topology.options,
     )
@@ -350,36 +371,37 @@ def _partition(config: RunConfig, dataset: Dataset) -> list[np.ndarray]:
     )
 
 
-def _sampler(plan: PrivacyPlan, config: RunConfig, sizes: list[int]) -> Sampler:
-    if plan.sampling == "poisson":
-        return PoissonSampler([node.rate for node in plan.nodes])
-    if plan.sampling == "full":
+def _sampler(kind: str, nodes: dict[int, NodePlan], config: RunConfig, sizes: list[int]) -> Sampler:
+    if kind == "poisson":
+        return PoissonSampler([node.rate for node in nodes.values()])
+    if kind == "full":
         return FullSampler(len(sizes))
-    if plan.sampling == "one-pass":
-        for i, (node, size) in enumerate(zip(plan.nodes, sizes, strict=True)):
+    if kind == "one-pass":
+        for (i, node), size in zip(nodes.items(), sizes, strict=True):
             if size > node.records:
                 raise UserError(
                     f"data.records = {node.records} is less than node {i} holds, and each record needs a place in a "
                     "lot; declare at least as many as there are."
                 )
-        return OnePassSampler([round(node.lot) for node in plan.nodes], [node.records for node in plan.nodes])
-    for i, (node, size) in enumerate(zip(plan.nodes, sizes, strict=True)):
+        held = list(nodes.values())
+        return OnePassSampler([round(node.lot) for node in held], [node.records for node in held])
+    for (i, node), size in zip(nodes.items(), sizes, strict=True):
         if node.records != size:
             raise UserError(
                 f"privacy.sampling.kind = {config.privacy.sampling.kind!r} draws a share of the true number of "
                 f"records, and data.records = {node.records} is not that of node {i}; use kind = 'poisson'."
             )
-    return FixedSizeSampler([round(node.lot) for node in plan.nodes], sizes)
+    return FixedSizeSampler([round(node.lot) for node in nodes.values()], sizes)
 
 
-def _clip(config: RunConfig, plan: PrivacyPlan, noise: Noise) -> Clip:
+def _clip(config: RunConfig, plan: PrivacyPlan, nodes: Sequence[NodePlan], noise: Noise) -> Clip:
     clip = config.privacy.clip
     if clip.kind in ("constant", "decaying", "sequence"):
         return ClipTo(clip_schedule(config, plan.draws))
     if clip.kind == "normalised":
         return Normalise(clip.gamma)
     if clip.kind == "quantile":
-        lots = torch.tensor([node.lot for node in plan.nodes], dtype=torch.float64)
+        lots = torch.tensor([node.lot for node in nodes], dtype=torch.float64)
         largest = noise.factor * max(plan.shape(k) for k in range(plan.draws))
         # A twentieth of the lot as in Andrew et al.; never so small that the count takes most of the budget.
         count = (

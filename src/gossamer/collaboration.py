@@ -122,6 +122,11 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
             f"topology.kind = {config.topology.kind!r} does not fit algorithm.kind = {kind!r}: whoever writes fetches "
             'the model from the last writer, so everyone must reach everyone; use "complete".'
         )
+    if config.runtime.kind != "simulator":
+        raise UserError(
+            f"runtime.kind = {config.runtime.kind!r} does not carry the shared model of algorithm.kind = {kind!r}; "
+            "use 'simulator'."
+        )
     if config.topology.dropout:
         raise UserError(
             f"topology.dropout = {config.topology.dropout} has no meaning for algorithm.kind = {kind!r}: leave it out."

@@ -23,7 +23,7 @@ from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, to_unit_spher
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437
-COMMON_OPTIONS = {"train_rows", "pca", "pca_from", "scale", "bias"}
+COMMON_OPTIONS = {"train_rows", "held_out", "pca", "pca_from", "scale", "bias"}
 SCALES = {"unit-ball": to_unit_ball, "unit-sphere": to_unit_sphere}
 
 # Four fifths and one fifth of 581,012, both rounded down as in the without-replacement paper: one record
@@ -68,12 +68,16 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
             components of `pca_from`, a public set, or "train"), `scale = "unit-ball"` (every record by itself:
             x / max(1, ‖x‖)) or `"unit-sphere"` (x / ‖x‖), and for tables in it `bias`: true is (x, 1)/√2, inside
             the ball, "outside" is (x, 1), of norm √2.
+            `held_out`: so many training rows, whatever the seed the same ones, take the place of the test rows:
+            settings are to be chosen on them.
     """
     loader = LOADERS[one_of("data.kind", kind, LOADERS)]
     refuse_unknown("data", loader, options, COMMON_OPTIONS)
     given = {"seed": whole("seed", seed, at_least=0), "data_dir": data_dir, **options}
     accepted = inspect.signature(loader).parameters
     dataset = loader(**{name: value for name, value in given.items() if name in accepted})
+    if options.get("held_out") is not None:
+        dataset = _hold_out(dataset, options["held_out"])
     if options.get("train_rows") is not None:
         dataset = _first_rows(dataset, options["train_rows"], seed)
     if options.get("pca") is not None:
@@ -199,6 +203,22 @@ def _covertype(*, seed: int, data_dir: Path | None, test_rows: int | None = None
 def _provenance(found: sources.Found) -> dict[str, str]:
     note = {"note": found.note} if found.note else {}
     return {"source": found.source, "sha256": found.sha256, **note}
+
+
+def _hold_out(dataset: Dataset, held_out: int) -> Dataset:
+    available = len(dataset.y_train)
+    rows = whole("data.held_out", held_out, at_least=1, at_most=available - 1)
+    out, kept = np.split(np.random.default_rng([0x401D]).permutation(available), [rows])
+    return replace(
+        dataset,
+        x_train=dataset.x_train[kept],
+        y_train=dataset.y_train[kept],
+        x_test=dataset.x_train[out],
+        y_test=dataset.y_train[out],
+        owner=None if dataset.owner is None else dataset.owner[kept],
+        public_test=False,  # training records: what they show is not private
+        provenance={**dataset.provenance, "held_out": f"{rows} training rows in place of the test rows"},
+    )
 
 
 def _first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
