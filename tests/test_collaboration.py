@@ -181,7 +181,7 @@ def test_noiseless_is_scikit_learns_sgd(tmp_path: Path, lot: int) -> None:
 
     from gossamer.data.load import load
 
-    passes = 20
+    passes = 10
     rounds = passes * -(-1437 // lot)
     out = run(
         tmp_path, nodes=1, rounds=rounds, baseline="non-private", algorithm__controller="global",
@@ -290,13 +290,12 @@ def test_the_command_line_runs_plans_and_recomputes(
     assert planned["epsilon_proven"] == pytest.approx(ran["epsilon_proven"])
     assert again["epsilon_proven"] == pytest.approx(ran["epsilon_proven"])
     assert again["matches_certificate"] is True
+    Path("r/certificate.json").unlink()  # as if it had been stopped
     monkeypatch.setattr(sys, "argv", ["gossamer", "run", "--resume", "r"])
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 2
     assert "run it anew" in capsys.readouterr().err
-    compared = call("compare", "digits.toml", "--over", "algorithm.controller=pass-end,global", "--out", "c")
-    assert len(compared["rows"]) == 2
     assert gossamer.plan(DIGITS).plan.nodes[0].proven.epsilon <= 1.0
 
 
