@@ -11,7 +11,7 @@ from torch import Tensor
 HIDDEN, MEMORY, BATCH, ADAM = 128, 20, 10, 0.01  # as in the paper
 FIRST, LAST = 1.0, 0.1  # exploration, annealed
 # A step of Adam moves a value of these networks by about a tenth, and the mean losses after the two actions differ by
-# hundredths: in units of 1/200 the difference is larger than a step.
+# hundredths and less: in units of 1/200 the difference outweighs a step. Chosen on held-out training images.
 REWARD = 200.0
 _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
 
