@@ -172,6 +172,13 @@ def test_with_replacement_is_the_papers_baseline(tmp_path: Path) -> None:
     assert 0.9 < sound.figures()["epsilon_proven"] <= 1.0
     out = run(tmp_path, mode="paper", **{**changes, "rounds": 20})
     assert out.certificate["draws"] == [20] * 4
+    stopped = run(
+        tmp_path,
+        mode="paper",
+        **changes,
+        privacy__noise__multiplier=plan(mode="paper", **changes).nodes[0].factor / 2,
+    )
+    assert 0 < stopped.certificate["draws"][0] < 180  # a node whose budget is used up stays where it is
 
 
 @pytest.mark.parametrize("lot", [10, 40])
@@ -224,6 +231,7 @@ REFUSED = [
     ({"topology.kind": "ring"}, "complete"),
     ({"topology.dropout": 0.2}, r"topology\.dropout"),
     ({"runtime.kind": "processes"}, "simulator"),
+    ({"device": "cuda"}, "device"),
     ({"privacy.clip": {"kind": "constant", "bound": 1.0}}, "record-ball"),
     ({"privacy.sampling": {"kind": "poisson", "lot": 10}}, "one-pass"),
     ({"privacy.sampling.lot": 400}, "400"),
@@ -343,3 +351,25 @@ def test_components_and_scales() -> None:
     outside = load("digits", pca=20, scale="unit-sphere", bias="outside")
     assert np.linalg.norm(outside.x_train, axis=1).max() == pytest.approx(math.sqrt(2), rel=1e-5)
     assert set(outside.x_train[:, -1]) == {1.0}
+
+
+def test_other_methods_can_use_disjoint_lots_too(tmp_path: Path) -> None:
+    """Each pass is one release of a record: three passes of 18 lots cost what three full batches cost."""
+    changes = {
+        "rounds": 54,
+        "privacy.sampling": {"kind": "one-pass", "lot": 10},
+        "algorithm.kind": "const-d2p",
+    }
+    parts = assemble(gossamer.plan("quickstart", changes))
+    factor = parts.outline.plan.nodes[0].factor
+    assert parts.outline.plan.nodes[0].proven.epsilon == pytest.approx(8.0, rel=1e-6)
+    assert gdp_epsilon(math.sqrt(3) / factor, 1e-4) == pytest.approx(8.0, rel=1e-6)
+    out = execute(parts, out=tmp_path / "r")
+    assert out.result["epsilon_proven"] == pytest.approx(8.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("baseline", ["non-private", "central"])
+def test_baselines_run(tmp_path: Path, baseline: str) -> None:
+    out = run(tmp_path, baseline=baseline, algorithm__controller="pass-end", privacy__epsilon=1.0)
+    assert out.result["baseline"] == baseline
+    assert (out.result["epsilon_proven"] is None) == (baseline == "non-private")

@@ -127,6 +127,8 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
             f"runtime.kind = {config.runtime.kind!r} does not carry the shared model of algorithm.kind = {kind!r}; "
             "use 'simulator'."
         )
+    if config.device != "cpu":
+        raise UserError(f"device = {config.device!r} is not made for algorithm.kind = {kind!r}; use 'cpu'.")
     if config.topology.dropout:
         raise UserError(
             f"topology.dropout = {config.topology.dropout} has no meaning for algorithm.kind = {kind!r}: leave it out."

@@ -124,12 +124,8 @@ class LocalModels:
     ):
         self._records = Records(_within(records.x.flatten(1), record_bound), records.y, records.sizes)
         self._sampler, self._noise, self._stream, self._book = sampler, noise, stream, book
-        self._bound, self._decay, self._radius, self._average = (
-            record_bound,
-            regularisation,
-            radius,
-            average,
-        )
+        self._bound, self._decay = record_bound, regularisation
+        self._radius, self._average = radius, average
         self._view, self._adjacency, self.nodes = view, adjacency, list(nodes)
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
@@ -198,13 +194,12 @@ class LocalModels:
         whole = ROUND_UP * multiplier * math.sqrt(each.shape[1])
         unit = torch.ones(len(self.nodes), dtype=torch.float64)
         self._stream.normal_rows(NOISE, self.nodes, self._turn, self._noises.flatten(1), unit)
-        self._noises *= (whole[:, None] / math.sqrt(1 - self._view.loss_share) * each).to(self._noises)[
-            ..., None
-        ]
+        scale = whole[:, None] / math.sqrt(1 - self._view.loss_share) * each
+        self._noises *= scale.to(self._noises)[..., None]
         if self._view.loss_share:
             self._stream.normal_rows(COUNT_NOISE, self.nodes, self._turn, self._loss_noises, unit)
-            scale = whole / math.sqrt(self._view.loss_share) * LOSS_RANGE / 2 / self._lots
-            self._loss_noises *= scale.to(self._loss_noises)[:, None]
+            scale = (whole / math.sqrt(self._view.loss_share) * LOSS_RANGE / 2 / self._lots)[:, None]
+            self._loss_noises *= scale.to(self._loss_noises)
 
     def write(self, i: int, public: Tensor, chosen: Tensor) -> Tensor:
         """The only release: hosted node i writes its chosen classes (C,) of the public model (C, d).
@@ -226,16 +221,13 @@ class LocalModels:
 
     def settle(self, chosen: Tensor) -> None:
         """After the writes: w_L ← w_G where a class was written, else w_L ← Π(w_L − 2η ∇f(w_L)). Releases nothing."""
-        if not bool(chosen.all()):
-            if self._sampler.kind != "one-pass":
-                raise ValueError(
-                    "lots that may overlap leave a record's influence on a local model unbounded"
-                )
+        local = self.local
+        if self._sampler.kind == "one-pass" and not bool(chosen.all()):
             x, signs = self._opened()
-            moved = self._project(self.local - 2 * self._lr * self._slope(self.local, x, signs))
-            self.local = torch.where(chosen[..., None], self._left, moved)
-        else:
-            self.local = self._left.clone()
+            local = self._project(local - 2 * self._lr * self._slope(local, x, signs))
+        elif bool((~chosen & self.may_write()[:, None]).any()):
+            raise ValueError("lots that may overlap leave a record's influence on a local model unbounded")
+        self.local = torch.where(chosen[..., None], self._left, local)
         self.written = torch.where(chosen[..., None], self._left, self.written)
         self._window = torch.where(chosen, 0.0, self._window.clamp_min(self._lr))
         self._stale &= ~chosen
