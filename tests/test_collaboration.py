@@ -232,6 +232,7 @@ REFUSED = [
     ({"topology.dropout": 0.2}, r"topology\.dropout"),
     ({"runtime.kind": "processes"}, "simulator"),
     ({"device": "cuda"}, "device"),
+    ({"privacy.noise.family": {"kind": "laplace"}}, "gaussian"),
     ({"privacy.clip": {"kind": "constant", "bound": 1.0}}, "record-ball"),
     ({"privacy.sampling": {"kind": "poisson", "lot": 10}}, "one-pass"),
     ({"privacy.sampling.lot": 400}, "400"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -18,23 +17,27 @@ from gossamer.accounting.ledger import LedgerBook
 from gossamer.algorithms import registry, token_rules
 from gossamer.algorithms.base import Algorithm, Exponential
 from gossamer.algorithms.collaborative import Collaborative
+from gossamer.algorithms.km import KM
 from gossamer.baselines import Pool, effective, pool
+from gossamer.collaboration import lemma4_of
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
 from gossamer.data.dataset import Dataset
 from gossamer.data.partition import partition
 from gossamer.errors import UserError
-from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.build import build as build_model
 from gossamer.models.check import check_no_mixing
+from gossamer.objective import check_operator, per_sample_loss, vector_of
 from gossamer.presets import PRESETS
-from gossamer.privacy_plan import NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
-from gossamer.private.arithmetic import Floating, Lattice
+from gossamer.privacy_plan import Facts, NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
+from gossamer.private.arithmetic import Arithmetic, Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
 from gossamer.private.local_models import Blind, LocalModels, RawView, ReleasedView, View
+from gossamer.private.messages import NoisyMessages, Unreleased
+from gossamer.private.noises import Shaped
 from gossamer.private.sampling import (
     FixedSizeSampler,
     FullSampler,
@@ -43,13 +46,14 @@ from gossamer.private.sampling import (
     Sampler,
     UnevenPoissonSampler,
 )
-from gossamer.runtime.group import CountingExchange, Group
 from gossamer.runtime.token import TokenExchange
 from gossamer.topology.build import build as build_topology
 from gossamer.topology.build import isolated
 
 if TYPE_CHECKING:
     from gossamer.topology.schedule import Topology
+
+__all__ = ["Outline", "Parts", "assemble", "outline", "per_sample_loss"]
 
 OWN_DATA = ("csv", "parquet", "npz")
 
@@ -71,7 +75,7 @@ class Outline:
 
     @property
     def loss(self) -> Any:
-        return per_sample_loss(self.classes, self.config.model.kind)
+        return per_sample_loss(self.classes, self.config)
 
     @property
     def bytes_per_round(self) -> float:
@@ -110,7 +114,11 @@ def outline(
     if config.baseline == "central":
         pooled = pool(config, records, rates)
         records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
-    plan = plan_privacy(config, records, algorithm.draws, rates, classes)
+    check_operator(config, algorithm)
+    vector_of(config, algorithm, module, classes)  # a mistake in it shows now
+    dimension = sum(parameter.numel() for parameter in module.parameters())
+    facts = facts_of(config, algorithm, topology, dimension, classes)
+    plan = plan_privacy(config, records, algorithm.draws, rates, facts)
     return Outline(
         config, asked, algorithm, topology, module, ParameterStack(module), plan, classes, dataset, pooled
     )
@@ -129,41 +137,60 @@ class Parts:
     x0: Tensor
     test: tuple[Tensor, Tensor]
 
+    @property
+    def hosted(self) -> Sequence[NodePlan]:
+        return self.outline.plan.nodes[self.nodes.start : self.nodes.stop]
+
+    @property
+    def noisy_messages(self) -> bool:
+        """Is it the messages that carry the noise? Then the answers about records have none and stay on their node."""
+        return self.outline.plan.on == "iterate" and self.outline.plan.mechanism != "none"
+
+    def exchange(self, plain: Any, book: LedgerBook, start: int) -> Any:
+        """The exchange with what is done to a message before it leaves."""
+        o = self.outline
+        if isinstance(o.algorithm, Collaborative):
+            return TokenExchange(o.config.nodes, o.config.seed, self.x0[0].view(o.classes or 1, -1).clone())
+        if not self.noisy_messages:
+            return plain
+        bound = getattr(o.config.privacy.clip, "bound", 1.0)
+        return NoisyMessages(
+            plain,
+            mechanism=o.plan.mechanism,
+            scale=self.noise.factor * bound,
+            arithmetic=_arithmetic(o, self.hosted),
+            stream=_stream(o.config),
+            book=book,
+            nodes=self.nodes,
+            adjacency=o.plan.adjacency,
+            start=start,
+        )
+
     def gradient(self, book: LedgerBook) -> PrivateGradient | LocalModels:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
-        nodes, seeded = (
-            o.plan.nodes[self.nodes.start : self.nodes.stop],
-            o.config.privacy.noise.source == "seeded",
-        )
-        stream = Stream.seeded(o.config.seed) if seeded else Stream.system()
         if isinstance(o.algorithm, Collaborative):
-            return self._local_models(o.algorithm, stream, book)
+            return self._local_models(o.algorithm, book)
+        nodes = self.hosted
+        unreleased = self.noisy_messages
         return PrivateGradient(
-            vector=clipped_sum(o.module, o.loss),
+            vector=vector_of(o.config, o.algorithm, o.module, o.classes),
             records=self.records,
             sampler=self.sampler,
             clip=_clip(o.config, o.plan, nodes, self.noise),
-            noise=self.noise,
-            stream=stream,
-            book=book,
+            noise=replace(self.noise, mechanism="none") if unreleased else self.noise,
+            stream=_stream(o.config),
+            book=Unreleased() if unreleased else book,
             nodes=self.nodes,
             lots=[node.lot for node in nodes],
             divisors=[node.lot / node.weight for node in nodes],
             allowance=[node.allowance for node in nodes],
             adjacency=o.plan.adjacency,
-            arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
+            arithmetic=_arithmetic(o, nodes),
             diagnostics=o.config.evaluation.diagnostics,
         )
 
-    def exchange(self, group: Group, run: str, private: PrivateGradient | LocalModels) -> CountingExchange:
-        """What carries the messages of run `run`; gradients draw their next noise while these travel."""
-        o = self.outline
-        if isinstance(private, LocalModels):
-            return TokenExchange(o.config.nodes, o.config.seed, self.x0[0].view(o.classes or 1, -1).clone())
-        return group.exchange(o.topology, run, partial(private.draw_ahead, o.stack.dim))
-
-    def _local_models(self, algorithm: Collaborative, stream: Stream, book: LedgerBook) -> LocalModels:
+    def _local_models(self, algorithm: Collaborative, book: LedgerBook) -> LocalModels:
         o, clip = self.outline, self.outline.config.privacy.clip
         view: View = Blind()
         if algorithm.looks:
@@ -178,7 +205,7 @@ class Parts:
             average=algorithm.average,
             view=view,
             noise=self.noise,
-            stream=stream,
+            stream=_stream(o.config),
             book=book,
             nodes=self.nodes,
             lots=[node.lot for node in o.plan.nodes],
@@ -186,6 +213,17 @@ class Parts:
             adjacency=o.plan.adjacency,
             turns=o.config.rounds,
         )
+
+
+def _stream(config: RunConfig) -> Stream:
+    return Stream.seeded(config.seed) if config.privacy.noise.source == "seeded" else Stream.system()
+
+
+def _arithmetic(o: Outline, nodes: Sequence[NodePlan]) -> Arithmetic:
+    plan = o.plan
+    if plan.mechanism not in ("gaussian", "own-norm-gaussian", "none"):
+        return Shaped(plan.mechanism, plan.family, np.array([node.bound for node in nodes]))
+    return Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating()
 
 
 def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = None) -> Parts:
@@ -212,6 +250,11 @@ def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = 
         torch.from_numpy(dataset.y_train[rows]).to(device),
         [len(rows)] if o.pool is not None else sizes,
     )
+    if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
+        raise UserError(
+            "evaluation.metric = 'truth' needs a made-up set with as many coefficients as the model has parameters, "
+            "for example data.kind = 'synthetic-regression' with model.kind = 'linear'; use 'hold-out'."
+        )
     noise = Noise(
         o.plan.mechanism,
         torch.tensor([node.factor for node in hosted], dtype=torch.float64),
@@ -242,6 +285,7 @@ def build_algorithm(config: RunConfig) -> Algorithm:
     context = {key: value for key, value in context.items() if key in rule.__dataclass_fields__}
     fields = get_type_hints(rule, include_extras=True)
     known = sorted(set(rule.__dataclass_fields__) - set(context))
+    options: dict[str, Any] = {}
     for key, value in config.algorithm.options.items():
         if key not in known:
             allowed = ", ".join(["kind", "lr", *known])
@@ -249,12 +293,33 @@ def build_algorithm(config: RunConfig) -> Algorithm:
                 f"algorithm.{key} = {value!r} is not a key of {config.algorithm.kind}; it has {allowed}."
             )
         try:
-            TypeAdapter(fields[key]).validate_python(value, strict=True)
+            # A table is read leniently, or it could not become a dataclass; its own fields are strict.
+            strict = None if isinstance(value, dict) else True
+            options[key] = TypeAdapter(fields[key]).validate_python(value, strict=strict)
         except ValidationError as error:
-            must = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
-            raise UserError(f"algorithm.{key} = {value!r}: {must[0].lower()}{must[1:]}.") from None
-    algorithm: Algorithm = rule(**context, **config.algorithm.options)
+            first = error.errors()[0]
+            must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
+            must = must.rstrip(".")
+            inside = f"{first['loc'][-1]}: " if isinstance(value, dict) and first["loc"] else ""
+            raise UserError(f"algorithm.{key} = {value!r}: {inside}{must[0].lower()}{must[1:]}.") from None
+    algorithm: Algorithm = rule(**context, **options)
     return algorithm
+
+
+def facts_of(
+    config: RunConfig, algorithm: Algorithm, topology: Topology, dimension: int, classes: int | None
+) -> Facts:
+    """What Lemma 4 and DP-dKM's Theorem 1 look at, and the dimension."""
+    facts = Facts(dimension=dimension, lemma4=lemma4_of(config, classes))
+    if config.privacy.claim != "dp-dkm" or not isinstance(algorithm, KM):
+        return facts
+    if algorithm.weights != "doubly" or (gap := topology.figures().get("spectral gap")) is None:
+        raise UserError(
+            f"topology.kind = {config.topology.kind!r} has no spectral gap that Theorem 1 of dp-dkm could use; use "
+            "ring, star or complete."
+        )
+    relaxations = tuple(algorithm.lr(t) for t in range(config.rounds))
+    return replace(facts, relaxations=relaxations, gamma=algorithm.gamma, mixing=1 - gap)
 
 
 def scored(o: Outline, state: Any, private: Any) -> Tensor:
@@ -283,16 +348,6 @@ def floats_per_message(algorithm: Algorithm, dim: int) -> int:
 
     algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 0)
     return sent
-
-
-def per_sample_loss(classes: int | None, model: str = "") -> Any:
-    if classes and model == "one-vs-all":  # Σ over classes of ln(1 + exp(−y ⟨w, x⟩)), y = ±1
-        return lambda outputs, y: nn.functional.softplus(
-            torch.where(nn.functional.one_hot(y, outputs.shape[1]).bool(), -outputs, outputs)
-        ).sum(1)
-    if classes:
-        return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
-    return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
 
 
 def _data_facts(

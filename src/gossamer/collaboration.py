@@ -143,6 +143,11 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
             f"privacy.noise.schedule.kind = {privacy.noise.schedule.kind!r} does not fit algorithm.kind = {kind!r}; "
             'use "constant" or "none".'
         )
+    if privacy.noise.family.kind != "gaussian":
+        raise UserError(
+            f"privacy.noise.family.kind = {privacy.noise.family.kind!r} is not made for algorithm.kind = {kind!r}; use "
+            "'gaussian'."
+        )
     if privacy.noise.arithmetic != "float":
         raise UserError(
             f"privacy.noise.arithmetic = {privacy.noise.arithmetic!r} is not made for algorithm.kind = {kind!r}; "

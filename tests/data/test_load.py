@@ -66,7 +66,7 @@ def test_train_rows():
         (
             "digits",
             {"whiten": 5},
-            "data.whiten = 5 is no option here: the options are bias, held_out, pca, pca_from, scale",
+            "data.whiten = 5 is no option here: the options are bias, held_out, pca, pca_from, positive",
         ),
         ("digits", {"scale": "ball"}, "data.scale = 'ball' must be one of none, unit-ball"),
         ("digits", {"scale": "unit-ball", "bias": True}, "data.bias = true needs a table"),

@@ -23,7 +23,7 @@ from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, to_unit_spher
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437
-COMMON_OPTIONS = {"train_rows", "held_out", "pca", "pca_from", "scale", "bias"}
+COMMON_OPTIONS = {"train_rows", "held_out", "pca", "pca_from", "scale", "bias", "positive"}
 SCALES = {"unit-ball": to_unit_ball, "unit-sphere": to_unit_sphere}
 
 # Four fifths and one fifth of 581,012, both rounded down as in the without-replacement paper: one record
@@ -64,7 +64,8 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         kind: a public set's name, or csv, parquet or npz for the user's own records.
         data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
         seed: for shuffles and synthetic sets.
-        options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `pca` (so many principal
+        options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `positive`
+            (this label against the rest), `pca` (so many principal
             components of `pca_from`, a public set, or "train"), `scale = "unit-ball"` (every record by itself:
             x / max(1, ‖x‖)) or `"unit-sphere"` (x / ‖x‖), and for tables in it `bias`: true is (x, 1)/√2, inside
             the ball, "outside" is (x, 1), of norm √2.
@@ -84,6 +85,8 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         dataset = _reduced(dataset, options["pca"], options.get("pca_from", "train"), data_dir)
     elif "pca_from" in options:
         raise UserError(f"data.pca_from = {options['pca_from']!r} needs data.pca, the number of components")
+    if options.get("positive") is not None:
+        dataset = _one_against_rest(dataset, options["positive"])
     return _scaled(dataset, options.get("scale", "none"), options.get("bias", False))
 
 
@@ -106,7 +109,10 @@ def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:
         available = here or bool(sources.system_folders(entry))
         rows = (COVERTYPE_TRAIN_ROWS, COVERTYPE_TEST_ROWS) if entry.name == "covertype" else entry.rows
         lines.append(SetInfo(entry.name, rows, entry.shape, entry.classes, origins, available))
-    lines += [SetInfo(f"synthetic-{task}", None, None, None, ("generated",), True) for task in own.TASKS]
+    lines += [
+        SetInfo(f"synthetic-{task}", None, None, None, ("generated",), True)
+        for task in (*own.TASKS, "logistic")
+    ]
     return lines
 
 
@@ -250,6 +256,15 @@ def _reduced(dataset: Dataset, components: object, origin: object, data_dir: Pat
     )
 
 
+def _one_against_rest(dataset: Dataset, positive: int) -> Dataset:
+    """Two classes: this label is 1, all others are 0."""
+    if dataset.classes is None:
+        raise UserError(f"data.positive = {positive!r} needs labels of classes; these data have numbers")
+    label = whole("data.positive", positive, at_least=0, at_most=dataset.classes - 1)
+    y_train, y_test = ((y == label).astype(np.int64) for y in (dataset.y_train, dataset.y_test))
+    return replace(dataset, y_train=y_train, y_test=y_test, classes=2)
+
+
 def _scaled(dataset: Dataset, scale: object, bias: object) -> Dataset:
     train, test = dataset.x_train, dataset.x_test
     chosen = one_of("data.scale", scale, ("none", *SCALES))
@@ -272,6 +287,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "covertype": _covertype,
     "synthetic-regression": synthetic.regression,
     "synthetic-classification": synthetic.classification,
+    "synthetic-logistic": synthetic.logistic,
     "csv": partial(own.table, "csv"),
     "parquet": partial(own.table, "parquet"),
     "npz": own.arrays,

@@ -26,6 +26,15 @@ def one_vs_all(input_shape: tuple[int, ...], outputs: int) -> "nn.Module":
     return nn.Sequential(nn.Flatten(), layer)
 
 
+def linear(input_shape: tuple[int, ...], outputs: int) -> "nn.Module":
+    """⟨a, x⟩, one number whatever the classes, for the losses of `losses`; starts at 0."""
+    from torch import nn
+
+    layer = nn.Linear(prod(input_shape), 1, bias=False)
+    nn.init.zeros_(layer.weight)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
 def mlp(
     input_shape: tuple[int, ...],
     outputs: int,

@@ -21,6 +21,9 @@ NOISE, LATTICE = 0, 3  # purpose fields of the stream; sampling has 1, counts ha
 ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
 
 
+Parts = tuple[tuple[str, float], ...]
+
+
 class Arithmetic(Protocol):
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         """(m,) how far one record can move the released sum, if its contribution has norm at most `bound`."""
@@ -43,8 +46,15 @@ class Arithmetic(Protocol):
         """Add noise of std `scale` (m,) to `sums` (m, d) in place; `ready` is what `ahead` gave, and is used up."""
         ...
 
+    def parts(self, i: int, sigma: float, dimension: int) -> Parts:
+        """What the event of hosted node i must say of this noise beyond σ."""
+        ...
+
 
 class Floating:
+    def parts(self, i: int, sigma: float, dimension: int) -> Parts:
+        return ()
+
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound
 
@@ -75,6 +85,9 @@ class Lattice:
     The discrete Gaussian is priced as the Gaussian; with σ/γ in the thousands the two differ by exp(−2π² σ²/γ²).
     What remains in float32 is the summation over a lot, before the rounding.
     """
+
+    def parts(self, i: int, sigma: float, dimension: int) -> Parts:
+        return ()
 
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound + self._step(bound, dimension) * math.sqrt(dimension)

@@ -233,6 +233,9 @@ class LocalModels:
         self._stale &= ~chosen
         self.waited = torch.where(chosen, 0.0, self.waited + 1)
 
+    def draw_ahead(self, dimension: int) -> None:
+        """A turn's noise is drawn at once in `prepare`: there is nothing to do while messages travel."""
+
     def lot_loss(self) -> Tensor:
         """(m, C) the lot's mean loss at the local models: raw, for eyes on the node only."""
         return self._losses(self.local, *self._opened()).sum(1) / self._lots.to(self.local)[:, None]
