@@ -246,11 +246,19 @@ def classical_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -
     return sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 
-def without_replacement(sigma: float, sensitivity: float, delta: float) -> Claim:
-    """ε = Δ sqrt(2 ln(1.25/δ)) / σ of the worst release; each record enters one release only."""
+def without_replacement(sigma: float, sensitivity: float, delta: float, visits: float = 1) -> Claim:
+    """ε = Δ sqrt(2 ln(1.25/δ)) / σ of the worst release; each record enters one release only.
+
+    With several visits of a record, as in the paper's baseline: each is (ε/v, δ/v), and they are added up.
+    """
     _check_delta(delta)
-    epsilon = math.inf if sigma == 0 else sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / sigma
-    flags = ("Theorem 1 holds for ε < 1 only",) if epsilon >= 1 else ()
+    epsilon = math.inf
+    if sigma > 0:
+        epsilon = visits * sensitivity * math.sqrt(2 * math.log(1.25 * visits / delta)) / sigma
+    flags: tuple[str, ...] = ()
+    flags += ("Theorem 1 holds for ε < 1 only",) if epsilon / visits >= 1 - 1e-12 else ()
+    if visits > 1:
+        flags += (f"a record's {visits:g} visits are added up, (ε/{visits:g}, δ/{visits:g}) each",)
     return Claim(epsilon, "Without-replacement SGD with deep-Q, Theorems 1 and 2, Lemma 4", flags)
 
 
