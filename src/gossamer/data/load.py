@@ -64,13 +64,12 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         kind: a public set's name, or csv, parquet or npz for the user's own records.
         data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
         seed: for shuffles and synthetic sets.
-        options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `positive`
-            (this label against the rest), `pca` (so many principal
-            components of `pca_from`, a public set, or "train"), `scale = "unit-ball"` (every record by itself:
-            x / max(1, ‖x‖)) or `"unit-sphere"` (x / ‖x‖), and for tables in it `bias`: true is (x, 1)/√2, inside
-            the ball, "outside" is (x, 1), of norm √2.
-            `held_out`: so many training rows, whatever the seed the same ones, take the place of the test rows:
-            settings are to be chosen on them.
+        options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `positive` (this label
+            against the rest), `pca` (so many principal components of `pca_from`, a public set, or "train"), `scale =
+            "unit-ball"` (every record by itself: x / max(1, ‖x‖)) or `"unit-sphere"` (x / ‖x‖), and for tables in
+            it `bias`: true is (x, 1)/√2, inside the ball, "outside" is (x, 1), of norm √2. `held_out`: so many
+            training rows, whatever the seed the same ones, take the place of the test rows: settings are to be
+            chosen on them.
     """
     loader = LOADERS[one_of("data.kind", kind, LOADERS)]
     refuse_unknown("data", loader, options, COMMON_OPTIONS)
