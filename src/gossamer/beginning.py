@@ -52,10 +52,12 @@ def afresh(parts: Parts, group: Group, out: Path | None) -> Begun:
     path = Path(group.join([str(out or free_path(o.config.name))])[0])
     agreed(group, lambda: RunDirectory.create(path), here=group.first_here)
     directory, run = RunDirectory(path), group.join([secrets.token_hex(8)])[0]
+    blocks = group.join([(group.machine, group.nodes.start, group.nodes.stop)])
+    here = [i for machine, start, stop in blocks if machine == group.machine for i in range(start, stop)]
     if group.first_here:
         directory.write_config(o.asked.model_dump())
         directory.write_json("topology.json", o.topology.to_json())
-        directory.write_json("manifest.json", _manifest(parts, run))
+        directory.write_json("manifest.json", _manifest(parts, run, here))
         directory.write_text("epsilon.svg", epsilon_plot(o.plan, o.config.rounds))
     book = agreed(group, lambda: LedgerBook.create(directory.ledger, _headers(parts), sync=group.spread))
     return Begun(directory, run, book, parts.gradient(book), o.algorithm.init(parts.x0))
@@ -201,7 +203,7 @@ def _headers(parts: Parts) -> dict[int, dict[str, Any]]:
     }
 
 
-def _manifest(parts: Parts, run: str) -> dict[str, Any]:
+def _manifest(parts: Parts, run: str, here: list[int]) -> dict[str, Any]:
     o = parts.outline
     own = o.config.data.kind in OWN_DATA
     return {
@@ -214,6 +216,7 @@ def _manifest(parts: Parts, run: str) -> dict[str, Any]:
         "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},
         "noise": SEEDED if o.config.privacy.noise.source == "seeded" else "system",
         "configuration": _digest(o.asked, without={"runtime"}),
+        "ledgers_here": here,  # the other nodes' lie on their own machines
         "versions": versions(),
     }
 

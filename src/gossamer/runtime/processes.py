@@ -45,6 +45,7 @@ class Ranks:
         self.nodes, self.first = self.blocks[rank], rank == 0
         self.first_here = int(os.environ.get("LOCAL_RANK", rank)) == 0
         self.spread = int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) < self.size
+        self.machine = os.environ.get("GROUP_RANK", "0")
         self.store, self.timeout, self.device = store, timeout, torch.device(device)
         self.watch = Watch(store, rank, blocks, timeout)
 
