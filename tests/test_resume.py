@@ -270,3 +270,85 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_it_goes_on_with_room(tmp_
 
 def lenient(path: Path) -> Any:
     return ledger._parse(path, path.read_bytes(), lenient=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--resume", "nowhere"], ["--resume nowhere", "not a directory"]),
+        (["--resume", "empty"], ["--resume empty", "config.toml"]),
+        (["quickstart", "--resume", "r"], ["leave out the recipe"]),
+        (["--resume", "r", "--out", "new"], ["--out"]),
+        (["--resume", "r", "--set", "rounds=99"], ["--set rounds", "runtime"]),
+        (["--runtime", "cloud"], ["runtime.kind", "cloud", "processes"]),
+        (["--set", "runtime.blocks=[0]"], ["runtime.blocks", "greater than or equal to 1"]),
+    ],
+)
+def test_a_mistake_in_continuing_is_one_sentence(
+    words: list[str], named: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    from gossamer.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "r").mkdir()
+    monkeypatch.setattr(sys, "argv", ["gossamer", "run", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    err = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert len(err.strip().splitlines()) == 1
+    assert all(word in err for word in named), err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "r"]
+
+
+def test_the_command_and_the_library_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    import gossamer
+    from gossamer.cli import main
+
+    for name in ("one", "two"):
+        with pytest.raises(CrashError):
+            execute(parts_of(SEEDED), out=tmp_path / name, on_round=stopping(7, CrashError))
+    monkeypatch.setattr(sys, "argv", ["gossamer", "run", "--resume", str(tmp_path / "one"), "--json"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    outcome = gossamer.resume(tmp_path / "two")
+    assert printed["accuracy_by_node"] == outcome.result["accuracy_by_node"]
+    assert printed["rounds"] == ROUNDS
+
+
+@pytest.mark.slow
+def test_control_c_at_the_command_says_how_to_go_on(tmp_path: Path) -> None:
+    """A real interrupt of a real process, past its first checkpoint."""
+    import os
+    import signal
+    import time
+
+    run = tmp_path / "r"
+    words = ["run", "--out", str(run), "--set", "rounds=3000", "--set", "checkpoints.every=5"]
+    fixed = [
+        "--set",
+        "privacy.noise.multiplier=90",
+        "--set",
+        "privacy.claim=none",
+        "--set",
+        "privacy.epsilon=1000",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from gossamer.cli import main; main()", *words, *fixed],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    while not list((run / "checkpoints").glob("*.safetensors")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip() == f"gossamer: stopped; continue with `gossamer run --resume {run}`."
+    last = max(int(path.name[6:12]) for path in (run / "checkpoints").iterdir())
+    assert last >= len(ledger.read(run / "ledger" / "node-000.jsonl")[1]) - 1  # all but the round under way

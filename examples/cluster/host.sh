@@ -7,7 +7,7 @@
 set -euo pipefail
 host=$1 meeting_point=$2 interface=$3
 shift 3
-export GLOO_SOCKET_IFNAME=$interface
+export GLOO_SOCKET_IFNAME=$interface TORCH_CPP_LOG_LEVEL=ERROR
 exec "${TORCHRUN:-torchrun}" --nnodes 2 --node-rank "$host" --nproc-per-node "${RANKS_PER_HOST:-1}" \
     --master-addr "$meeting_point" --master-port "${PORT:-29500}" \
     -m gossamer run ${RECIPE-quickstart} --runtime processes "$@"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import gossamer
+from gossamer.baselines import effective
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.rundir import free_path
@@ -33,7 +34,7 @@ def launch(config: RunConfig, request: RunRequest) -> dict[str, Any]:
     from torch._C._distributed_c10d import TCPStore
 
     ranks = how_many(config)
-    split(config.nodes, ranks, config.runtime.blocks)  # a mistake in it shows now
+    split(effective(config).nodes, ranks, config.runtime.blocks)  # a mistake in it shows now
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5))
     out = None if request.resume else request.out or free_path(config.name)
     job = {
@@ -68,7 +69,7 @@ def how_many(config: RunConfig) -> int:
     asked = config.runtime
     if asked.ranks is not None:
         return asked.ranks
-    return len(asked.blocks) if asked.blocks else min(os.cpu_count() or 1, config.nodes)
+    return len(asked.blocks) if asked.blocks else min(os.cpu_count() or 1, effective(config).nodes)
 
 
 def start_rank(
@@ -141,7 +142,7 @@ def _reason(store: Any, codes: Sequence[int]) -> str:
 
 def rank_main() -> None:
     """One rank: the job comes on stdin, why it failed and what it found go to the meeting point."""
-    from gossamer.start import as_rank
+    from gossamer.start import run_here
 
     job = json.loads(sys.stdin.read())
     request = RunRequest(
@@ -160,7 +161,7 @@ def rank_main() -> None:
             os._exit(1)
 
     try:
-        result = as_rank(RunConfig.model_validate(job["config"]), request, orphaned)
+        result = run_here(RunConfig.model_validate(job["config"]), request, orphaned)
     except UserError as error:
         _tell(FAILURE, str(error))
         os._exit(2)  # without torch's farewell to connections that are gone
