@@ -338,10 +338,11 @@ def test_control_c_at_the_command_says_how_to_go_on(tmp_path: Path) -> None:
         "--set",
         "privacy.epsilon=1000",
     ]
+    # Whoever starts the tests in the background has interrupts ignored, and children inherit that.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     process = subprocess.Popen(
-        [sys.executable, "-c", "from gossamer.cli import main; main()", *words, *fixed],
+        [sys.executable, "-c", f"{heard}from gossamer.cli import main; main()", *words, *fixed],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     while not list((run / "checkpoints").glob("*.safetensors")):
         assert process.poll() is None

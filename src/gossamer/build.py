@@ -18,6 +18,7 @@ from gossamer.algorithms.base import Algorithm, Exponential
 from gossamer.baselines import Pool, effective, pool
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
+from gossamer.data.by_node import has_file_per_node, load_nodes
 from gossamer.data.dataset import Dataset
 from gossamer.data.partition import partition
 from gossamer.errors import UserError
@@ -76,12 +77,13 @@ def outline(
     data_dir: Path | None = None,
     module: nn.Module | None = None,
     dataset: Dataset | None = None,
+    nodes: range | None = None,
 ) -> Outline:
-    """`dataset`: the configuration's data where they are loaded already."""
+    """`dataset`: the configuration's data where they are loaded already. `nodes`: those hosted here; all, if None."""
     asked, config = config, effective(config)
     algorithm = build_algorithm(config)
     topology = _topology(config, algorithm.weights)
-    dataset, shape, classes, sizes = _data_facts(asked, data_dir, dataset)
+    dataset, shape, classes, sizes = _data_facts(asked, data_dir, dataset, nodes)
     records = declared(config, sizes)
     if module is None:
         with torch.random.fork_rng(devices=[]):
@@ -143,9 +145,9 @@ def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = 
     config = o.config
     nodes = range(config.nodes) if nodes is None else nodes
     hosted = o.plan.nodes[nodes.start : nodes.stop]
-    dataset = o.dataset or _load(config, data_dir)
+    dataset = o.dataset or _load(o.asked, data_dir, nodes)
     pieces = _partition(o.asked, dataset)
-    if o.pool is None:
+    if o.pool is None and len(pieces) > len(nodes):
         pieces = pieces[nodes.start : nodes.stop]
     rows = np.concatenate(pieces)
     sizes = [len(piece) for piece in pieces]
@@ -222,7 +224,7 @@ def per_sample_loss(classes: int | None) -> Any:
 
 
 def _data_facts(
-    config: RunConfig, data_dir: Path | None, dataset: Dataset | None
+    config: RunConfig, data_dir: Path | None, dataset: Dataset | None, hosted: range | None
 ) -> tuple[Dataset | None, tuple[int, ...], int | None, list[int]]:
     """(data set if it had to be loaded, feature shape, classes, records of each node)."""
     info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
@@ -232,8 +234,13 @@ def _data_facts(
         if rows >= nodes:  # the even split follows from the row count alone
             sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
             return dataset, info.shape, info.classes, sizes
-    dataset = dataset or _load(config, data_dir)
+    dataset = dataset or _load(config, data_dir, hosted)
+    if has_file_per_node(config.data.options) and config.data.records is None:
+        raise UserError(
+            "data.records is not set: with a file per node nobody sees how many records the others hold; declare it."
+        )
     sizes = [len(piece) for piece in _partition(config, dataset)]
+    sizes += [0] * (config.nodes - len(sizes))  # of nodes hosted elsewhere: what is declared counts
     return dataset, dataset.x_train.shape[1:], dataset.classes, sizes
 
 
@@ -283,13 +290,25 @@ def _topology(config: RunConfig, weights: Any) -> Topology:
     )
 
 
-def _load(config: RunConfig, data_dir: Path | None) -> Dataset:
+def _load(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> Dataset:
     require_declared_labels(config)
+    if has_file_per_node(config.data.options) and config.data.kind in OWN_DATA:
+        hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
+        return load_nodes(
+            config.data.kind, hosted, data_dir=data_dir, seed=config.seed, **config.data.options
+        )
     return data_load.load(config.data.kind, data_dir=data_dir, seed=config.seed, **config.data.options)
 
 
 def _partition(config: RunConfig, dataset: Dataset) -> list[np.ndarray]:
     split = config.data.partition
+    if has_file_per_node(config.data.options) and dataset.owner is not None:
+        if split.kind not in ("even", "owner") or split.options:
+            raise UserError(
+                f"data.partition.kind = {split.kind!r} does not go with a file per node, which is the partition; "
+                "leave it out."
+            )
+        return [np.flatnonzero(dataset.owner == i) for i in np.unique(dataset.owner)]
     rng = np.random.default_rng([config.seed, 0x5EED])
     kind = "owner" if split.kind == "even" and dataset.owner is not None and not split.options else split.kind
     return partition(

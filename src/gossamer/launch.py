@@ -155,6 +155,9 @@ def rank_main() -> None:
         quiet=job["quiet"],
     )
     parent = os.getppid()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # whatever it was inherited as: the parent passes it on
 
     def orphaned(_: int) -> None:
         if os.getppid() != parent:  # nobody is left to end us or to hear how it went

@@ -98,9 +98,8 @@ def parts_of(config: RunConfig, group: Group, *, data_dir: Path | None = None, m
     """What this process needs for its nodes; one process' mistake is everybody's."""
 
     def assembled() -> Parts:
-        parts = assemble(
-            outline(config, data_dir=data_dir, module=module), data_dir=data_dir, nodes=group.nodes
-        )
+        o = outline(config, data_dir=data_dir, module=module, nodes=group.nodes)
+        parts = assemble(o, data_dir=data_dir, nodes=group.nodes)
         if group.size == 1 or parts.dataset.public_test:
             return parts
         # A hold-out that was not declared public stays where it is, and so do figures computed from it.
