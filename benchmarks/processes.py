@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from gossamer.kernels.noise import Stream
 from gossamer.launch import start_rank
@@ -32,17 +33,18 @@ from gossamer.topology.build import build
 
 RUN = "00" * 8
 TIMEOUT = 300.0
+WARM_UP = 3  # rounds
 
 
 def timed(exchange: Any, noise: Any, x: torch.Tensor, rounds: int) -> list[float]:
-    """Seconds of each round; one round before counts for nothing."""
+    """Seconds of each round; the first few count for nothing."""
     times = []
-    for t in range(rounds + 1):
+    for t in range(rounds + WARM_UP):
         start = time.perf_counter()
         noise()
         exchange(t, x)
         times.append(time.perf_counter() - start)
-    return times[1:]
+    return times[WARM_UP:]
 
 
 def quartile(times: list[float]) -> float:
@@ -61,7 +63,7 @@ def simulate(job: dict[str, Any]) -> dict[str, Any]:
     x = torch.ones(job["nodes"], job["width"])
     noise = drawing(range(job["nodes"]), job["width"]) if job["noise"] else lambda: None
     times = timed(exchange, noise, x, job["rounds"])
-    sent = exchange.bytes_sent / (job["rounds"] + 1) / job["nodes"]
+    sent = exchange.bytes_sent / (job["rounds"] + WARM_UP) / job["nodes"]
     return {"seconds": quartile(times), "sent": sent, "wire": 0.0}
 
 
@@ -79,12 +81,13 @@ def rank_main() -> None:
         exchange = ranks.exchange(topology, RUN, noise)
         times = timed(exchange, lambda: None, torch.ones(len(ranks.nodes), job["width"]), job["rounds"])
         slowest = [max(pair) for pair in zip(*_rows(ranks.join(times), size), strict=True)]
-        wire = sum(ranks.join([exchange.bytes_on_wire])) / (job["rounds"] + 1) / n
-        sent = sum(ranks.join([exchange.bytes_sent])) / (job["rounds"] + 1) / n
+        wire = sum(ranks.join([exchange.bytes_on_wire])) / (job["rounds"] + WARM_UP) / n
+        sent = sum(ranks.join([exchange.bytes_sent])) / (job["rounds"] + WARM_UP) / n
         ranks.watch.close()
         if ranks.first:
             answer = {"seconds": quartile(slowest), "sent": sent, "wire": wire}
             print(json.dumps(answer), flush=True)
+    dist.destroy_process_group()
 
 
 def _rows(flat: list[float], rows: int) -> list[list[float]]:
