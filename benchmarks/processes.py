@@ -2,6 +2,7 @@
 
     python benchmarks/processes.py            the table, the model, its check against what was measured
     python benchmarks/processes.py --cable    and against two namespaces with a cable of limited rate (needs root)
+    python benchmarks/processes.py --write    and put it all into docs/scaling.md
 
 A round here is what a private method does besides gradients: draw every node's noise, then exchange with the
 neighbours. The ranks draw the next noise while messages travel. Times are of the slowest rank, the lower quartile over
@@ -171,6 +172,14 @@ def on_a_cable(rate: str, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
             subprocess.run(["ip", "netns", "del", name], check=False)
 
 
+said: list[str] = []
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+    said.append(text)
+
+
 def table(rounds: int) -> None:
     nodes = 8
     jobs = [
@@ -188,15 +197,15 @@ def table(rounds: int) -> None:
         "simulator": [simulate(job) for job in jobs],
         **{f"{r} ranks": on_ranks(r, jobs) for r in (2, 4)},
     }
-    print(f"\n{nodes} nodes, a round = all noise + the exchange; bytes per node and round")
-    print("| d | graph | runtime | ms a round | sent, measured | 4·d·out-degree | off by | on the wire |")
-    print("|---|---|---|---|---|---|---|---|")
+    say(f"\n{nodes} nodes, a round = all noise + the exchange; bytes per node and round\n")
+    say("| d | graph | runtime | ms a round | sent, measured | 4·d·out-degree | off by | on the wire |")
+    say("|---|---|---|---|---|---|---|---|")
     for i, job in enumerate(jobs):
         degree = build(job["topology"], nodes=nodes, weights="column", seed=0).out_degree(0).mean()
         due = 4 * job["width"] * degree
         for name, found in measured.items():
             one = found[i]
-            print(
+            say(
                 f"| {job['width']:,} | {job['topology']} | {name} | {1e3 * one['seconds']:.1f} | {one['sent']:,.0f} "
                 f"| {due:,.0f} | {100 * (one['sent'] / due - 1):+.2f}% | {one['wire']:,.0f} |"
             )
@@ -207,11 +216,11 @@ def table(rounds: int) -> None:
             for k in ("ring", "exponential")
         ],
     )
-    print("\none node per rank (8 ranks), d = 100,000: every message is on the wire")
+    say("\none node per rank (8 ranks), d = 100,000: every message is on the wire\n")
     for kind, one in zip(("ring", "exponential"), alone, strict=True):
         due = 4 * 10**5 * build(kind, nodes=8, weights="column", seed=0).out_degree(0).mean()
-        print(
-            f"  {kind}: {one['wire']:,.0f} bytes per node and round, "
+        say(
+            f"- {kind}: {one['wire']:,.0f} bytes per node and round, "
             f"{100 * (one['wire'] / due - 1):+.3f}% off 4·d·out-degree"
         )
 
@@ -238,15 +247,15 @@ def model(rounds: int) -> tuple[float, float]:
     A = np.array([[row[3], row[4]] for row in fit])
     y = np.array([row[5] for row in fit])
     a, b = np.linalg.lstsq(A / y[:, None], np.ones(len(y)), rcond=None)[0]  # relative errors count
-    print(
+    say(
         f"\nmodel: {1e6 * a:.0f} µs a message and {1e9 * b:.2f} ns a byte: packed, checked, carried, mixed "
-        "(fitted at 2 and 4 ranks)"
+        "(fitted at 2 and 4 ranks)\n"
     )
-    print("| ranks | graph | d | measured ms | model ms | ratio |")
-    print("|---|---|---|---|---|---|")
+    say("| ranks | graph | d | measured ms | model ms | ratio |")
+    say("|---|---|---|---|---|---|")
     for size, kind, width, count, total, seconds in rows:
         said = a * count + b * total
-        print(
+        say(
             f"| {size} | {kind} | {width:,} | {1e3 * seconds:.2f} | {1e3 * said:.2f} | {seconds / said:.2f} |"
         )
     return float(a), float(b)
@@ -265,11 +274,9 @@ def _traffic(kind: str, nodes: int, size: int, width: int) -> tuple[float, float
 
 
 def cable(a: float, b: float, rounds: int) -> None:
-    print(
-        "\ntwo hosts (namespaces), one node each, a cable of limited rate; model = local part + bytes / rate"
-    )
-    print("| rate | d | measured ms | model ms | ratio |")
-    print("|---|---|---|---|---|")
+    say("\ntwo hosts (namespaces), one node each, a cable of limited rate; model = local part + bytes / rate")
+    say("| rate | d | measured ms | model ms | ratio |")
+    say("|---|---|---|---|---|")
     for rate, bits in (("100mbit", 1e8), ("1gbit", 1e9)):
         jobs = [
             {"nodes": 2, "topology": "directed-ring", "width": width, "rounds": rounds, "noise": False}
@@ -278,10 +285,39 @@ def cable(a: float, b: float, rounds: int) -> None:
         for job, found in zip(jobs, on_a_cable(rate, jobs), strict=True):
             size = 4 * job["width"] + HEADER
             said = a * 2 + b * 2 * size + 8 * size * 1.04 / bits  # 4%: the headers of TCP, IP and Ethernet
-            print(
+            say(
                 f"| {rate} | {job['width']:,} | {1e3 * found['seconds']:.1f} | {1e3 * said:.1f} "
                 f"| {found['seconds'] / said:.2f} |"
             )
+
+
+def internet(a: float, b: float) -> list[str]:
+    """The same model on lines nobody here has: one node per site."""
+    lines = [
+        "| d | graph | bytes per node and round | 1 Gbit/s, 1 ms | 100 Mbit/s, 20 ms | 20 Mbit/s, 80 ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    for width, kind, degree in (
+        (26_010, "one-peer exponential", 1), (10**5, "ring", 2), (10**7, "one-peer exponential", 1),
+        (10**7, "exponential, 1,024 nodes", 10),
+    ):  # fmt: skip
+        size = 4 * width * degree
+        local = 2 * degree * a + 2 * size * b
+        times = [
+            local + latency + 8 * size / rate for rate, latency in ((1e9, 1e-3), (1e8, 0.02), (2e7, 0.08))
+        ]
+        shown = " | ".join(f"{seconds:.3g} s" for seconds in times)
+        lines.append(f"| {width:,} | {kind} | {size:,} | {shown} |")
+    return lines
+
+
+def write(name: str, lines: list[str]) -> None:
+    """Between the marks of that name."""
+    page = Path(__file__).parents[1] / "docs" / "scaling.md"
+    before, rest = page.read_text(encoding="utf-8").split(f"<!-- {name} -->\n", 1)
+    _, after = rest.split(f"<!-- end {name} -->", 1)
+    text = "\n".join(lines).strip("\n")
+    page.write_text(f"{before}<!-- {name} -->\n{text}\n<!-- end {name} -->{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -290,16 +326,23 @@ def main() -> None:
     parser.add_argument(
         "--cable", action="store_true", help="also two namespaces with a limited cable (needs root)"
     )
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/scaling.md")
     parser.add_argument("--rounds", type=int, default=20)
     asked = parser.parse_args()
     if asked.rank:
         rank_main()
         return
-    print(f"{os.cpu_count()} cores, torch {torch.__version__}, {Path(__file__).name}")
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    say(
+        f"Measured on {os.cpu_count()} cores, torch {torch.__version__}; load before (1, 5, 15 minutes): {load}."
+    )
     table(asked.rounds)
     a, b = model(asked.rounds)
     if asked.cable:
         cable(a, b, 6)
+    if asked.write:
+        write("tables", said)
+        write("internet", internet(a, b))
 
 
 if __name__ == "__main__":
