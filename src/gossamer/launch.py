@@ -16,8 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import gossamer
 from gossamer.baselines import effective
+from gossamer.children import environment
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.rundir import free_path
@@ -25,7 +25,6 @@ from gossamer.runtime.blocks import split
 from gossamer.runtime.watch import FAILURE, RESULT
 from gossamer.start import RunRequest
 
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _GRACE = 10.0  # seconds beyond the time-out that the others have to end by themselves
 
 
@@ -76,13 +75,7 @@ def start_rank(
     command: list[str], rank: int, ranks: int, port: int, **settings: Any
 ) -> subprocess.Popen[bytes]:
     """A process that finds the others by torchrun's variables; `settings` are subprocess' own."""
-    root = str(Path(gossamer.__file__).parents[1])
-    each = str(max(1, (os.cpu_count() or 1) // ranks))
-    environment = {
-        **dict.fromkeys(_THREADS, each),
-        "GLOO_SOCKET_IFNAME": "lo",  # nothing leaves the machine
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-        **os.environ,
+    meeting = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(ranks),
@@ -90,11 +83,12 @@ def start_rank(
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's name for: the meeting point exists, do not open one
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+        "GLOO_SOCKET_IFNAME": "lo",  # nothing leaves the machine
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
+    own = {**environment(threads=max(1, (os.cpu_count() or 1) // ranks)), **meeting}
     shown = {"stdout": None if rank == 0 else subprocess.DEVNULL, **settings}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **shown)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=own, start_new_session=True, **shown)
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout: float) -> list[int]:
