@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.algorithms import registry
 from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.algorithms.km import KM
 from gossamer.baselines import Pool, effective, pool
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
@@ -22,16 +23,18 @@ from gossamer.data.by_node import has_file_per_node, load_nodes
 from gossamer.data.dataset import Dataset
 from gossamer.data.partition import partition
 from gossamer.errors import UserError
-from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.build import build as build_model
 from gossamer.models.check import check_no_mixing
+from gossamer.objective import check_operator, per_sample_loss, vector_of
 from gossamer.presets import PRESETS
-from gossamer.privacy_plan import NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
-from gossamer.private.arithmetic import Floating, Lattice
+from gossamer.privacy_plan import Facts, NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
+from gossamer.private.arithmetic import Arithmetic, Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
+from gossamer.private.messages import NoisyMessages, Unreleased
+from gossamer.private.noises import Shaped
 from gossamer.private.sampling import (
     FixedSizeSampler,
     FullSampler,
@@ -44,6 +47,8 @@ from gossamer.topology.build import isolated
 
 if TYPE_CHECKING:
     from gossamer.topology.schedule import Topology
+
+__all__ = ["Outline", "Parts", "assemble", "outline", "per_sample_loss"]
 
 OWN_DATA = ("csv", "parquet", "npz")
 
@@ -96,7 +101,11 @@ def outline(
     if config.baseline == "central":
         pooled = pool(config, records, rates)
         records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
-    plan = plan_privacy(config, records, algorithm.draws, rates)
+    check_operator(config, algorithm)
+    vector_of(config, algorithm, module, classes)  # a mistake in it shows now
+    dimension = sum(parameter.numel() for parameter in module.parameters())
+    facts = facts_of(config, algorithm, topology, dimension)
+    plan = plan_privacy(config, records, algorithm.draws, rates, facts)
     return Outline(
         config, asked, algorithm, topology, module, ParameterStack(module), plan, classes, dataset, pooled
     )
@@ -115,29 +124,65 @@ class Parts:
     x0: Tensor
     test: tuple[Tensor, Tensor]
 
+    @property
+    def hosted(self) -> Sequence[NodePlan]:
+        return self.outline.plan.nodes[self.nodes.start : self.nodes.stop]
+
+    @property
+    def noisy_messages(self) -> bool:
+        """Is it the messages that carry the noise? Then the answers about records have none and stay on their node."""
+        return self.outline.plan.on == "iterate" and self.outline.plan.mechanism != "none"
+
+    def exchange(self, plain: Any, book: LedgerBook, start: int) -> Any:
+        """The exchange with what is done to a message before it leaves."""
+        o = self.outline
+        if not self.noisy_messages:
+            return plain
+        bound = getattr(o.config.privacy.clip, "bound", 1.0)
+        return NoisyMessages(
+            plain,
+            mechanism=o.plan.mechanism,
+            scale=self.noise.factor * bound,
+            arithmetic=_arithmetic(o, self.hosted),
+            stream=_stream(o.config),
+            book=book,
+            nodes=self.nodes,
+            adjacency=o.plan.adjacency,
+            start=start,
+        )
+
     def gradient(self, book: LedgerBook) -> PrivateGradient:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
-        nodes, seeded = (
-            o.plan.nodes[self.nodes.start : self.nodes.stop],
-            o.config.privacy.noise.source == "seeded",
-        )
+        nodes = self.hosted
+        unreleased = self.noisy_messages
         return PrivateGradient(
-            vector=clipped_sum(o.module, per_sample_loss(o.classes)),
+            vector=vector_of(o.config, o.algorithm, o.module, o.classes),
             records=self.records,
             sampler=self.sampler,
             clip=_clip(o.config, o.plan, nodes, self.noise),
-            noise=self.noise,
-            stream=Stream.seeded(o.config.seed) if seeded else Stream.system(),
-            book=book,
+            noise=replace(self.noise, mechanism="none") if unreleased else self.noise,
+            stream=_stream(o.config),
+            book=Unreleased() if unreleased else book,
             nodes=self.nodes,
             lots=[node.lot for node in nodes],
             divisors=[node.lot / node.weight for node in nodes],
             allowance=[node.allowance for node in nodes],
             adjacency=o.plan.adjacency,
-            arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
+            arithmetic=_arithmetic(o, nodes),
             diagnostics=o.config.evaluation.diagnostics,
         )
+
+
+def _stream(config: RunConfig) -> Stream:
+    return Stream.seeded(config.seed) if config.privacy.noise.source == "seeded" else Stream.system()
+
+
+def _arithmetic(o: Outline, nodes: Sequence[NodePlan]) -> Arithmetic:
+    plan = o.plan
+    if plan.mechanism not in ("gaussian", "own-norm-gaussian", "none"):
+        return Shaped(plan.mechanism, plan.family, np.array([node.bound for node in nodes]))
+    return Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating()
 
 
 def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = None) -> Parts:
@@ -164,6 +209,11 @@ def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = 
         torch.from_numpy(dataset.y_train[rows]).to(device),
         [len(rows)] if o.pool is not None else sizes,
     )
+    if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
+        raise UserError(
+            "evaluation.metric = 'truth' needs a made-up set with as many coefficients as the model has parameters, "
+            "for example data.kind = 'synthetic-regression' with model.kind = 'linear'; use 'hold-out'."
+        )
     noise = Noise(
         o.plan.mechanism,
         torch.tensor([node.factor for node in hosted], dtype=torch.float64),
@@ -189,6 +239,7 @@ def build_algorithm(config: RunConfig) -> Algorithm:
     schedule = Exponential(given.start, given.decay, config.rounds)
     fields = get_type_hints(rule, include_extras=True)
     known = sorted(set(rule.__dataclass_fields__) - {"lr"})
+    options: dict[str, Any] = {}
     for key, value in config.algorithm.options.items():
         if key not in known:
             allowed = ", ".join(["kind", "lr", *known])
@@ -196,12 +247,31 @@ def build_algorithm(config: RunConfig) -> Algorithm:
                 f"algorithm.{key} = {value!r} is not a key of {config.algorithm.kind}; it has {allowed}."
             )
         try:
-            TypeAdapter(fields[key]).validate_python(value, strict=True)
+            # A table is read leniently, or it could not become a dataclass; its own fields are strict.
+            strict = None if isinstance(value, dict) else True
+            options[key] = TypeAdapter(fields[key]).validate_python(value, strict=strict)
         except ValidationError as error:
-            must = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
-            raise UserError(f"algorithm.{key} = {value!r}: {must[0].lower()}{must[1:]}.") from None
-    algorithm: Algorithm = rule(lr=schedule, **config.algorithm.options)
+            first = error.errors()[0]
+            must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
+            must = must.rstrip(".")
+            inside = f"{first['loc'][-1]}: " if isinstance(value, dict) and first["loc"] else ""
+            raise UserError(f"algorithm.{key} = {value!r}: {inside}{must[0].lower()}{must[1:]}.") from None
+    algorithm: Algorithm = rule(lr=schedule, **options)
     return algorithm
+
+
+def facts_of(config: RunConfig, algorithm: Algorithm, topology: Topology, dimension: int) -> Facts:
+    """What DP-dKM's Theorem 1 looks at, and the dimension."""
+    facts = Facts(dimension=dimension)
+    if config.privacy.claim != "dp-dkm" or not isinstance(algorithm, KM):
+        return facts
+    if algorithm.weights != "doubly" or (gap := topology.figures().get("spectral gap")) is None:
+        raise UserError(
+            f"topology.kind = {config.topology.kind!r} has no spectral gap that Theorem 1 of dp-dkm could use; use "
+            "ring, star or complete."
+        )
+    relaxations = tuple(algorithm.lr(t) for t in range(config.rounds))
+    return replace(facts, relaxations=relaxations, gamma=algorithm.gamma, mixing=1 - gap)
 
 
 def floats_per_message(algorithm: Algorithm, dim: int) -> int:
@@ -215,12 +285,6 @@ def floats_per_message(algorithm: Algorithm, dim: int) -> int:
 
     algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 0)
     return sent
-
-
-def per_sample_loss(classes: int | None) -> Any:
-    if classes:
-        return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
-    return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
 
 
 def _data_facts(

@@ -149,9 +149,48 @@ NoiseSchedule = Annotated[
 ]
 
 
+class Gaussian(Strict):
+    kind: Literal["gaussian"]
+
+
+class Laplace(Strict):
+    kind: Literal["laplace"]
+
+
+class TruncatedLaplace(Strict):
+    """Truncated where `bound` says, in units of the scale; if not set, where the paper or the budget say."""
+
+    kind: Literal["truncated-laplace"]
+    bound: Size | None = None
+
+
+class TruncatedGaussian(Strict):
+    kind: Literal["truncated-gaussian"]
+    bound: Size | None = None
+
+
+class TruncatedGeneralised(Strict):
+    """Density ∝ exp(−(|z|/s)^shape) up to the bound."""
+
+    kind: Literal["truncated-generalised"]
+    shape: Annotated[float, Field(ge=1, le=16)]
+    bound: Size | None = None
+
+
+NoiseFamily = Annotated[
+    Gaussian | Laplace | TruncatedLaplace | TruncatedGaussian | TruncatedGeneralised,
+    Field(discriminator="kind"),
+]
+
+
 class Noise(Strict):
     source: Literal["system", "seeded"] = "system"
     arithmetic: Literal["float", "lattice"] = "float"
+    family: NoiseFamily = Gaussian(kind="gaussian")
+    on: Literal["gradient", "iterate"] = Field(
+        default="gradient",
+        description="what carries the noise: the answers about records, or the messages (dp-dkm)",
+    )
     schedule: NoiseSchedule = ConstantNoise(kind="constant")
     multiplier: Positive | None = Field(
         default=None, description="noise std / sensitivity at the first round; without it, epsilon decides"
@@ -199,7 +238,7 @@ class Privacy(Strict):
     sampling: Sampling = Full(kind="full")
     clip: Clip = NoClip(kind="none")
     noise: Noise = Noise(schedule=NoNoise(kind="none"))
-    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "none"] = "none"
+    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "dp-dkm", "none"] = "none"
 
 
 class Evaluation(Strict):
@@ -210,6 +249,10 @@ class Evaluation(Strict):
         default=None, description="rows of the hold-out used before the last evaluation"
     )
     diagnostics: bool = False
+    metric: Literal["hold-out", "truth"] = Field(
+        default="hold-out",
+        description="the headline: on the hold-out, or against the coefficients of a made-up set",
+    )
 
 
 class Checkpoints(Strict):
@@ -244,6 +287,7 @@ class RunConfig(Strict):
     )
     data: Data
     model: Open
+    loss: Open | None = Field(default=None, description="of a linear model; cross-entropy or ½ r² if not set")
     topology: Topology
     algorithm: Algorithm
     privacy: Privacy = Privacy()
