@@ -27,6 +27,10 @@ from gossamer.presets import PRESETS
 ROUNDS = 12
 SEEDED = {"privacy.noise.source": "seeded", "privacy.claim": "none"}  # claims only cost time here
 BASE = {"rounds": ROUNDS, "evaluation.every": 4, "checkpoints.every": 5, "nodes": 5}
+KM = {
+    "algorithm.kind": "dp-dkm", "topology.kind": "ring", "model.kind": "linear", "loss": {"kind": "logistic"},
+    "data.positive": 3,
+}  # fmt: skip
 # Every algorithm, and every part of a mechanism that carries something from draw to draw.
 METHODS: dict[str, dict[str, Any]] = {
     "push-sum": {"algorithm.kind": "dyn-d2p", "topology.kind": "resampled", "topology.base": "digraph"},
@@ -36,6 +40,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "dsgt": {"algorithm.kind": "dp-dsgt", "topology.kind": "ring"},
     "dinno": {
         "algorithm.kind": "dp-dinno", "algorithm.steps": 2, "algorithm.persistent": True, "topology.kind": "ring"
+    },
+    "km": {"algorithm.lr": 0.5, **KM},
+    "km, noise on messages": {
+        "mode": "paper",
+        "privacy.noise.multiplier": 2.0, "algorithm.lr": 0.5, "privacy.clip": {"kind": "assumed", "bound": 0.1}, **KM
+    },
+    "km, a resolvent that starts where its last ended": {
+        "algorithm.lr": 0.5, "algorithm.operator": "backward", "algorithm.resolvent": "node", "mode": "paper",
+        "privacy.sampling": {"kind": "full"}, "privacy.noise.schedule": {"kind": "none"}, **KM,
     },
 }  # fmt: skip
 

@@ -93,9 +93,11 @@ def load(folder: Path, done: int, nodes: range) -> Checkpoint:
                 common[key] = value
             else:
                 rows.setdefault(key, []).append((own.start, value[own.start - first : own.stop - first]))
+    # What is padded to a block's longest lot does not fit together with other blocks'; it only saved a search.
     joined = {
         key: torch.cat([part for _, part in sorted(parts, key=lambda pair: pair[0])])
         for key, parts in rows.items()
+        if len({part.shape[1:] for _, part in parts}) == 1
     }
     return Checkpoint(done, {**common, **joined}, bytes_sent, seconds, ledgers)
 
