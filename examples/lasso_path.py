@@ -49,7 +49,7 @@ def path(recipe: str, weights: Sequence[float], changes: dict[str, object]) -> F
     return (
         models,
         accuracies,
-        f"{one} (proven; δ = {result['delta']:g}, {result['adjacency']}, one record of one node)",
+        f"{one} (proven; δ = {result['delta']:g}, {result['adjacency']}, one record of one node, seen by everyone)",
     )
 
 
@@ -92,7 +92,7 @@ def draw(
     ]
     titles = [
         text(left, 20, cost),
-        text(left - 8, top - 6, "accuracy", anchor="end", colour="#777"),
+        text(left - 20, top - 6, "accuracy", anchor="end", colour="#777"),
         text((left + width - right) / 2, height - 8, "penalty λ", anchor="middle"),
     ]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from gossamer.accounting.ledger import LedgerBook
-from gossamer.algorithms import registry
+from gossamer.algorithms import registry, token_rules
 from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.algorithms.collaborative import Collaborative
 from gossamer.algorithms.km import KM
 from gossamer.baselines import Pool, effective, pool
+from gossamer.collaboration import lemma4_of
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
 from gossamer.data.by_node import has_file_per_node, load_nodes
@@ -33,15 +36,18 @@ from gossamer.privacy_plan import Facts, NodePlan, PrivacyPlan, clip_schedule, p
 from gossamer.private.arithmetic import Arithmetic, Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
+from gossamer.private.local_models import Blind, LocalModels, RawView, ReleasedView, View
 from gossamer.private.messages import NoisyMessages, Unreleased
 from gossamer.private.noises import Shaped
 from gossamer.private.sampling import (
     FixedSizeSampler,
     FullSampler,
+    OnePassSampler,
     PoissonSampler,
     Sampler,
     UnevenPoissonSampler,
 )
+from gossamer.runtime.token import TokenExchange
 from gossamer.topology.build import build as build_topology
 from gossamer.topology.build import isolated
 
@@ -69,8 +75,17 @@ class Outline:
     pool: Pool | None  # of the central baseline
 
     @property
+    def loss(self) -> Any:
+        return per_sample_loss(self.classes, self.config)
+
+    @property
     def bytes_per_round(self) -> float:
-        """What a message holds, over every link of a round; the mean over the first period."""
+        """What a message holds, over every link of a round; the mean over the first period.
+
+        Where a token goes round: what all writes of a round would fetch.
+        """
+        if isinstance(self.algorithm, Collaborative):
+            return 4.0 * self.stack.dim * self.config.nodes
         rounds = range(min(self.topology.period or 8, 64))
         links = float(np.mean([self.topology.out_degree(t).sum() for t in rounds]))
         return 4.0 * floats_per_message(self.algorithm, self.stack.dim) * links
@@ -104,7 +119,7 @@ def outline(
     check_operator(config, algorithm)
     vector_of(config, algorithm, module, classes)  # a mistake in it shows now
     dimension = sum(parameter.numel() for parameter in module.parameters())
-    facts = facts_of(config, algorithm, topology, dimension)
+    facts = facts_of(config, algorithm, topology, dimension, classes)
     plan = plan_privacy(config, records, algorithm.draws, rates, facts)
     return Outline(
         config, asked, algorithm, topology, module, ParameterStack(module), plan, classes, dataset, pooled
@@ -136,6 +151,8 @@ class Parts:
     def exchange(self, plain: Any, book: LedgerBook, start: int) -> Any:
         """The exchange with what is done to a message before it leaves."""
         o = self.outline
+        if isinstance(o.algorithm, Collaborative):
+            return TokenExchange(o.config.nodes, o.config.seed, self.x0[0].view(o.classes or 1, -1).clone())
         if not self.noisy_messages:
             return plain
         bound = getattr(o.config.privacy.clip, "bound", 1.0)
@@ -151,9 +168,11 @@ class Parts:
             start=start,
         )
 
-    def gradient(self, book: LedgerBook) -> PrivateGradient:
+    def gradient(self, book: LedgerBook) -> PrivateGradient | LocalModels:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
+        if isinstance(o.algorithm, Collaborative):
+            return self._local_models(o.algorithm, book)
         nodes = self.hosted
         unreleased = self.noisy_messages
         return PrivateGradient(
@@ -171,6 +190,30 @@ class Parts:
             adjacency=o.plan.adjacency,
             arithmetic=_arithmetic(o, nodes),
             diagnostics=o.config.evaluation.diagnostics,
+        )
+
+    def _local_models(self, algorithm: Collaborative, book: LedgerBook) -> LocalModels:
+        o, clip = self.outline, self.outline.config.privacy.clip
+        view: View = Blind()
+        if algorithm.looks:
+            view = RawView() if algorithm.observes == "raw" else ReleasedView(algorithm.loss_share)
+        return LocalModels(
+            records=self.records,
+            sampler=self.sampler,
+            classes=o.classes or 1,
+            record_bound=clip.radius if clip.kind == "record-ball" else math.inf,
+            regularisation=algorithm.regularisation,
+            radius=algorithm.radius,
+            average=algorithm.average,
+            view=view,
+            noise=self.noise,
+            stream=_stream(o.config),
+            book=book,
+            nodes=self.nodes,
+            lots=[node.lot for node in o.plan.nodes],
+            allowance=[node.allowance for node in o.plan.nodes],
+            adjacency=o.plan.adjacency,
+            turns=o.config.rounds,
         )
 
 
@@ -233,12 +276,17 @@ def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = 
 
 
 def build_algorithm(config: RunConfig) -> Algorithm:
-    rule = registry()[PRESETS[config.algorithm.kind]["rule"]]
+    rule = {**registry(), **token_rules()}[PRESETS[config.algorithm.kind]["rule"]]
     lr = config.algorithm.lr
     given = lr if isinstance(lr, LearningRate) else LearningRate(start=lr)
-    schedule = Exponential(given.start, given.decay, config.rounds)
+    context = {
+        "lr": Exponential(given.start, given.decay, config.rounds, given.power),
+        "seed": config.seed,
+        "rounds": config.rounds,
+    }
+    context = {key: value for key, value in context.items() if key in rule.__dataclass_fields__}
     fields = get_type_hints(rule, include_extras=True)
-    known = sorted(set(rule.__dataclass_fields__) - {"lr"})
+    known = sorted(set(rule.__dataclass_fields__) - set(context))
     options: dict[str, Any] = {}
     for key, value in config.algorithm.options.items():
         if key not in known:
@@ -256,13 +304,15 @@ def build_algorithm(config: RunConfig) -> Algorithm:
             must = must.rstrip(".")
             inside = f"{first['loc'][-1]}: " if isinstance(value, dict) and first["loc"] else ""
             raise UserError(f"algorithm.{key} = {value!r}: {inside}{must[0].lower()}{must[1:]}.") from None
-    algorithm: Algorithm = rule(lr=schedule, **options)
+    algorithm: Algorithm = rule(**context, **options)
     return algorithm
 
 
-def facts_of(config: RunConfig, algorithm: Algorithm, topology: Topology, dimension: int) -> Facts:
-    """What DP-dKM's Theorem 1 looks at, and the dimension."""
-    facts = Facts(dimension=dimension)
+def facts_of(
+    config: RunConfig, algorithm: Algorithm, topology: Topology, dimension: int, classes: int | None
+) -> Facts:
+    """What Lemma 4 and DP-dKM's Theorem 1 look at, and the dimension."""
+    facts = Facts(dimension=dimension, lemma4=lemma4_of(config, classes))
     if config.privacy.claim != "dp-dkm" or not isinstance(algorithm, KM):
         return facts
     if algorithm.weights != "doubly" or (gap := topology.figures().get("spectral gap")) is None:
@@ -272,6 +322,21 @@ def facts_of(config: RunConfig, algorithm: Algorithm, topology: Topology, dimens
         )
     relaxations = tuple(algorithm.lr(t) for t in range(config.rounds))
     return replace(facts, relaxations=relaxations, gamma=algorithm.gamma, mixing=1 - gap)
+
+
+def scored(o: Outline, state: Any, private: Any) -> Tensor:
+    """(m, d) the models that are evaluated: what was released, or the nodes' own where that is asked for."""
+    algorithm = o.algorithm
+    if isinstance(algorithm, Collaborative) and "local" in (algorithm.scored, algorithm.controller):
+        models: Tensor = private.models()
+        return models
+    return released(o, state)
+
+
+def released(o: Outline, state: Any) -> Tensor:
+    """(m, d) the models that everyone may have."""
+    model = o.algorithm.model(state)
+    return model.expand(o.config.nodes, -1) if isinstance(o.algorithm, Collaborative) else model
 
 
 def floats_per_message(algorithm: Algorithm, dim: int) -> int:
@@ -385,6 +450,15 @@ def _sampler(kind: str, nodes: dict[int, NodePlan], config: RunConfig, sizes: li
         return PoissonSampler([node.rate for node in nodes.values()])
     if kind == "full":
         return FullSampler(len(sizes))
+    if kind == "one-pass":
+        for (i, node), size in zip(nodes.items(), sizes, strict=True):
+            if size > node.records:
+                raise UserError(
+                    f"data.records = {node.records} is less than node {i} holds, and each record needs a place in a "
+                    "lot; declare at least as many as there are."
+                )
+        held = list(nodes.values())
+        return OnePassSampler([round(node.lot) for node in held], [node.records for node in held])
     for (i, node), size in zip(nodes.items(), sizes, strict=True):
         if node.records != size:
             raise UserError(

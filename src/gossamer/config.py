@@ -66,10 +66,11 @@ class Topology(Open):
 
 
 class LearningRate(Strict):
-    """lr · decay^(t / rounds); decay = 1 keeps it constant."""
+    """start · decay^(t / rounds) / (t + 1)^power; decay = 1 and power = 0 keep it constant."""
 
     start: Positive
     decay: Positive = 1.0
+    power: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
 class Algorithm(Open):
@@ -112,12 +113,26 @@ class AssumedBound(Strict):
     bound: Size
 
 
+class RecordBall(Strict):
+    """Records are scaled into a ball, each by itself, and with them the gradients of a linear model's loss."""
+
+    kind: Literal["record-ball"]
+    radius: Size = 1.0
+
+
 class NoClip(Strict):
     kind: Literal["none"]
 
 
 Clip = Annotated[
-    ConstantClip | DecayingClip | SequenceClip | NormalisedClip | QuantileClip | AssumedBound | NoClip,
+    ConstantClip
+    | DecayingClip
+    | SequenceClip
+    | NormalisedClip
+    | QuantileClip
+    | AssumedBound
+    | RecordBall
+    | NoClip,
     Field(discriminator="kind"),
 ]
 
@@ -214,6 +229,13 @@ class FixedSize(Strict):
     lot: Count
 
 
+class OnePass(Strict):
+    """Disjoint lots: every record is in one of them in each pass over the data."""
+
+    kind: Literal["one-pass"]
+    lot: Count
+
+
 class Single(Strict):
     kind: Literal["single"]
 
@@ -222,7 +244,7 @@ class Full(Strict):
     kind: Literal["full"]
 
 
-Sampling = Annotated[Poisson | FixedSize | Single | Full, Field(discriminator="kind")]
+Sampling = Annotated[Poisson | FixedSize | OnePass | Single | Full, Field(discriminator="kind")]
 
 
 def _not_empty(value: list[float]) -> list[float]:
@@ -238,7 +260,7 @@ class Privacy(Strict):
     sampling: Sampling = Full(kind="full")
     clip: Clip = NoClip(kind="none")
     noise: Noise = Noise(schedule=NoNoise(kind="none"))
-    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "dp-dkm", "none"] = "none"
+    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"] = "none"
 
 
 class Evaluation(Strict):

@@ -16,7 +16,7 @@ import torch
 from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import recompute
 from gossamer.beginning import Begun, afresh, keep, resumed, to_keep, versions
-from gossamer.build import Outline, Parts, per_sample_loss
+from gossamer.build import Outline, Parts, released, scored
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
 from gossamer.private.messages import NoisyMessages
@@ -137,14 +137,14 @@ def _train(
         raise _explained(stop, directory.path, group) from stop
     seconds = time.perf_counter() - start
     result = _result(config, certificate, row, seconds=seconds, run_dir=str(directory.path))
-    return Outcome(result, certificate, directory.path, o.algorithm.model(state))
+    return Outcome(result, certificate, directory.path, released(o, state))
 
 
 def _evaluations(parts: Parts, begun: Begun, group: Group) -> Callable[[int, Any], dict[str, Any] | None]:
     """(rounds done, state) → that round's figures, None where none are due."""
     o, config, grad = parts.outline, parts.outline.config, begun.grad
     evaluate = Evaluator(
-        o.module, o.stack, per_sample_loss(o.classes, config), *parts.test, classes=o.classes, together=group,
+        o.module, o.stack, o.loss, *parts.test, classes=o.classes, together=group,
         truth=parts.dataset.truth,
     )  # fmt: skip
     at = evaluation_rounds(config.rounds, config.evaluation.every)
@@ -162,7 +162,7 @@ def _evaluations(parts: Parts, begun: Begun, group: Group) -> Callable[[int, Any
         row = {
             "round": done,
             **({"metric": "truth_rmse"} if config.evaluation.metric == "truth" else {}),
-            **evaluate(o.algorithm.model(state), few if done < config.rounds else most),
+            **evaluate(scored(o, state, grad), few if done < config.rounds else most),
             **({"hold_out": NOT_PUBLIC} if _private_hold_out(parts) else {}),
             "epsilon_claimed": claimed,
             "epsilon_proven": proof,

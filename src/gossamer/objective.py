@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from gossamer.algorithms.base import Algorithm
@@ -47,6 +48,12 @@ def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any
         raise UserError(
             "model.kind = 'linear' on classes needs loss.kind = 'logistic' or 'hinge'; or use 'softmax'."
         )
+    if (
+        classes and config and config.model.kind == "one-vs-all"
+    ):  # Σ over classes of ln(1 + exp(−y ⟨w, x⟩)), y = ±1
+        return lambda outputs, y: nn.functional.softplus(
+            torch.where(nn.functional.one_hot(y, outputs.shape[1]).bool(), -outputs, outputs)
+        ).sum(1)
     if classes:
         return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
     return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()

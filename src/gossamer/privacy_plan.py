@@ -19,6 +19,8 @@ from gossamer.accounting.composer import SMALLEST_DELTA
 from gossamer.accounting.events import Event
 from gossamer.accounting.noises import truncated_share
 from gossamer.accounting.proven import Proven, curve, proven
+from gossamer.collaboration import Lemma4
+from gossamer.collaboration import notes as collaboration_notes
 from gossamer.config import Full, Poisson, RunConfig, Single, TruncatedGeneralised
 from gossamer.errors import UserError
 from gossamer.private.noises import family_parts, magnitude
@@ -26,7 +28,13 @@ from gossamer.private.schedules import Constant, Geometric, Ratio, Stretches
 
 Shape = Callable[[int], float]
 Claimer = Callable[[float, float, float, int], Claim]
-SAMPLER_KIND = {"poisson": "poisson", "fixed-size": "fixed-size", "single": "fixed-size", "full": "full"}
+SAMPLER_KIND = {
+    "poisson": "poisson",
+    "fixed-size": "fixed-size",
+    "one-pass": "one-pass",
+    "single": "fixed-size",
+    "full": "full",
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,7 @@ class Facts:
     gamma: float = 1.0
     mixing: float = 0.0  # λ, the second largest eigenvalue of W in size
     records: int = 1  # N·M
+    lemma4: Lemma4 | None = None  # of methods with a shared model
 
 
 @dataclass(frozen=True)
@@ -177,7 +186,7 @@ def plan_privacy(
 def _plan_node(
     config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: float, epsilon: float | None, delta: float
 ) -> NodePlan:
-    if rate < 1 and delta < SMALLEST_DELTA:
+    if rate < 1 and base.sampling != "one-pass" and delta < SMALLEST_DELTA:
         raise UserError(
             f"privacy.delta = {delta:g} is below {SMALLEST_DELTA:g}, where rounding leaves nothing to prove of sampled "
             "releases; use a larger one, or privacy.sampling.kind = 'full'."
@@ -220,28 +229,11 @@ def _factor(
 ) -> float:
     """The noise that meets ε: by the paper's formula in paper mode, by the accountant in sound mode."""
     draws, shape = base.draws, base.shape
-    if config.mode == "sound" and base.mechanism != "gaussian":
-        return float(
-            calibrate.least_scale(
-                lambda factor: _events(base, factor, rate, draws, bound),
-                adjacency=base.adjacency,
-                epsilon=epsilon,
-                delta=delta,
-            )
-        )
     if config.mode == "sound":
-        shapes = [shape(k) for k in range(draws)]
-        return float(
-            calibrate.common_factor(
-                shapes,
-                sampling=base.sampling,
-                rate=rate,
-                adjacency=base.adjacency,
-                epsilon=epsilon,
-                delta=delta,
-            )
-        )
+        return _proven_factor(base, rate, epsilon, delta, bound)
     claim = config.privacy.claim
+    if claim == "lemma4" and base.facts.lemma4 is not None:
+        return base.facts.lemma4.multiplier(epsilon, delta, visits(base.sampling, rate, draws))
     if claim == "gdp-clt":
         schedule = config.privacy.noise.schedule
         ratio = schedule.ratio if schedule.kind == "growing-budget" else 1.0
@@ -256,6 +248,26 @@ def _factor(
     raise UserError(
         f"algorithm.kind = {config.algorithm.kind!r} has no formula of a paper that turns privacy.epsilon into noise; "
         'set privacy.noise.multiplier or mode = "sound".'
+    )
+
+
+def _proven_factor(base: PrivacyPlan, rate: float, epsilon: float, delta: float, bound: float) -> float:
+    if base.mechanism != "gaussian":
+        return float(
+            calibrate.least_scale(
+                lambda factor: _events(base, factor, rate, base.draws, bound),
+                adjacency=base.adjacency,
+                epsilon=epsilon,
+                delta=delta,
+            )
+        )
+    shapes, sampling = [base.shape(k) for k in range(base.draws)], base.sampling
+    if sampling == "one-pass":  # a pass costs its worst lot, and passes compose
+        sampling, shapes = "full", [min(lots) for lots in by_pass(shapes, rate)]
+    return float(
+        calibrate.common_factor(
+            shapes, sampling=sampling, rate=rate, adjacency=base.adjacency, epsilon=epsilon, delta=delta
+        )
     )
 
 
@@ -305,16 +317,19 @@ def _allowance(
     """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
     if config.mode == "sound" and base.mechanism == "gaussian":
         multipliers = [factor * base.shape(k) for k in range(base.draws)]
-        return int(
-            calibrate.affordable(
-                multipliers,
-                sampling=base.sampling,
-                rate=rate,
-                adjacency=base.adjacency,
-                epsilon=epsilon,
-                delta=delta,
-            )
+        sampling, turns = base.sampling, 1
+        if sampling == "one-pass":
+            sampling, turns = "full", turns_in(rate)
+            multipliers = [min(lots) for lots in by_pass(multipliers, rate)]
+        paid = calibrate.affordable(
+            multipliers,
+            sampling=sampling,
+            rate=rate,
+            adjacency=base.adjacency,
+            epsilon=epsilon,
+            delta=delta,
         )
+        return min(int(paid) * turns, base.draws)
 
     def spent(draws: int) -> float | None:
         if config.mode == "sound":
@@ -360,6 +375,21 @@ def clip_schedule(config: RunConfig, draws: int) -> Constant | Geometric | Stret
     return Constant(1.0)
 
 
+def turns_in(rate: float) -> int:
+    """Lots in a pass: ⌈J / L⌉."""
+    return math.ceil(1 / rate - 1e-9)
+
+
+def by_pass(values: list[float], rate: float) -> list[list[float]]:
+    turns = turns_in(rate)
+    return [values[start : start + turns] for start in range(0, len(values), turns)]
+
+
+def visits(sampling: str, rate: float, draws: int) -> float:
+    """How often a record is looked at: exactly, or on average (once at least)."""
+    return float(-(-draws // turns_in(rate))) if sampling == "one-pass" else max(1.0, draws * rate)
+
+
 def _claimer(config: RunConfig, shape: Shape, mechanism: str, facts: Facts) -> Claimer:
     claim = config.privacy.claim
 
@@ -369,6 +399,12 @@ def _claimer(config: RunConfig, shape: Shape, mechanism: str, facts: Facts) -> C
         others = mechanism not in ("gaussian", "own-norm-gaussian") and claim != "dp-dkm"
         if claim == "none" or factor == 0.0 or others:
             return Claim(None, "no paper claims an ε for this mechanism", ())
+        if facts.lemma4 is not None and claim == "lemma4":
+            kind = SAMPLER_KIND[config.privacy.sampling.kind]
+            return facts.lemma4.claim(factor * shape(0), delta, visits(kind, rate, draws))
+        return of_others(factor, rate, delta, draws)
+
+    def of_others(factor: float, rate: float, delta: float, draws: int) -> Claim:
         if claim in ("gdp-clt", "gdp-general"):
             return claimed.dyn_d2p([1 / (factor * shape(k)) for k in range(draws)], rate, delta)
         if claim == "dp-dkm":
@@ -431,6 +467,11 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
             "data.partition.kind = 'sampled' puts copies of a record on several nodes, and the ε of one node does not "
             "cover the others; use 'even' or 'sizes', or mode = \"paper\" to study it."
         )
+    if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") == "train":
+        raise UserError(
+            "data.pca_from = 'train' fits components on the private records, which nothing pays for; "
+            "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\"."
+        )
     if not enforced:
         raise UserError(
             f"privacy.clip.kind = {config.privacy.clip.kind!r} bounds no record's influence, so no ε can be proven; "
@@ -443,10 +484,12 @@ def _events(
 ) -> list[Event]:
     """The events the run will write, on sensitivity 1 (only the ratio matters to an accountant)."""
     sensitivity = 1.0 if base.enforced else math.inf
+    raw = base.facts.lemma4 is not None and base.facts.lemma4.raw_decisions and base.mechanism != "none"
+    turns = turns_in(rate) if base.sampling == "one-pass" else 0
     return [
         Event(
             step=k,
-            mechanism=base.mechanism,
+            mechanism="raw-decision" if raw else base.mechanism,
             sigma=factor * base.shape(k),
             sensitivity=sensitivity,
             sampling=base.sampling,
@@ -454,7 +497,8 @@ def _events(
             adjacency=base.adjacency,
             parts=family_parts(
                 base.mechanism, base.family, bound, factor * base.shape(k), base.facts.dimension
-            ),
+            )
+            + ((("pass", float(k // turns)),) if turns else ()),
         )
         for k in range(draws)
     ]
@@ -484,6 +528,7 @@ def rates_of(config: RunConfig, records: list[int]) -> list[tuple[float, float]]
 
 def _notes(config: RunConfig) -> tuple[str, ...]:
     notes = []
+    notes += collaboration_notes(config)
     if config.privacy.clip.kind == "assumed":
         notes.append(
             "The bound on the residual is assumed, as the paper does; nothing enforces it."

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
-from scipy.special import erf, gammainc, log_ndtr
+from scipy.special import gammainc, log_ndtr
 
 from gossamer.errors import UserError
 
@@ -246,11 +246,19 @@ def classical_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -
     return sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 
-def without_replacement(sigma: float, sensitivity: float, delta: float) -> Claim:
-    """ε = Δ sqrt(2 ln(1.25/δ)) / σ of the worst release; each record enters one release only."""
+def without_replacement(sigma: float, sensitivity: float, delta: float, visits: float = 1) -> Claim:
+    """ε = Δ sqrt(2 ln(1.25/δ)) / σ of the worst release; each record enters one release only.
+
+    With several visits of a record, as in the paper's baseline: each is (ε/v, δ/v), and they are added up.
+    """
     _check_delta(delta)
-    epsilon = math.inf if sigma == 0 else sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / sigma
-    flags = ("Theorem 1 holds for ε < 1 only",) if epsilon >= 1 else ()
+    epsilon = math.inf
+    if sigma > 0:
+        epsilon = visits * sensitivity * math.sqrt(2 * math.log(1.25 * visits / delta)) / sigma
+    flags: tuple[str, ...] = ()
+    flags += ("Theorem 1 holds for ε < 1 only",) if epsilon / visits >= 1 - 1e-12 else ()
+    if visits > 1:
+        flags += (f"a record's {visits:g} visits are added up, (ε/{visits:g}, δ/{visits:g}) each",)
     return Claim(epsilon, "Without-replacement SGD with deep-Q, Theorems 1 and 2, Lemma 4", flags)
 
 
@@ -316,21 +324,10 @@ def km_truncated_gaussian(epsilon: float, delta: float, sensitivity: float) -> t
     """(standard deviation, bound A) that Theorem 6 prescribes; `profiles` shows that its δ is far too small.
 
     The density is C exp(−(z/s)²) on [−A, A] with s² = Δ²/ε, so the standard deviation before truncation is
-    s/√2; A makes the mass of the last Δ equal to δ: erf(A/s) − erf((A − Δ)/s) = 2δ erf(A/s).
+    s/√2; A makes the mass of the last Δ equal to δ.
     """
-    _check_epsilon(epsilon)
-    _check_delta(delta)
-    if delta >= 0.5:
-        raise UserError(f"delta = {delta} must be below 1/2: a truncated noise gives one side at most half")
-    s = sensitivity / math.sqrt(epsilon)
-
-    def excess(bound: float) -> float:
-        return float(erf(bound / s) - erf((bound - sensitivity) / s) - 2 * delta * erf(bound / s))
-
-    high = sensitivity
-    while excess(high) > 0:
-        high *= 2
-    return s / math.sqrt(2), float(brentq(excess, sensitivity / 2, high, xtol=1e-13))
+    scale, bound = km_truncated_generalised(epsilon, delta, sensitivity, 2.0)
+    return scale / math.sqrt(2), bound
 
 
 def km_truncated_generalised(

@@ -124,6 +124,8 @@ def unpriceable(release: Release, adjacency: str) -> str | None:
     reason: str | None = None
     if release.mechanism == "own-norm-gaussian":
         reason = "the noise is scaled by the record's own gradient norm, so its size reveals the record"
+    elif release.mechanism == "raw-decision":
+        reason = "who writes the shared model when is decided on raw losses, and everyone sees it"
     elif release.mechanism == "none" or release.sigma == 0:
         reason = "a value was released without noise"
     elif math.isinf(release.sensitivity):

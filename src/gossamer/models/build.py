@@ -38,6 +38,7 @@ _REGISTRY = {
         Kind("mnist-cnn", cnn.mnist_cnn),
         Kind("resnet9", resnet.resnet9),
         Kind("resnet18", resnet.resnet18),
+        Kind("one-vs-all", linear.one_vs_all),
     )
 }
 

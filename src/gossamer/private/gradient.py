@@ -18,7 +18,7 @@ from gossamer.accounting.events import Event
 from gossamer.kernels.noise import Stream
 from gossamer.private.arithmetic import Arithmetic, Floating
 from gossamer.private.clipping import Clip, QuantileClip, Weigh
-from gossamer.private.sampling import Lot, Sampler
+from gossamer.private.sampling import Lot, Sampler, pass_parts
 
 COUNT_NOISE = 2  # purpose field of the stream; the others are in `arithmetic` and `sampling`
 
@@ -169,6 +169,7 @@ class PrivateGradient:
     ) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
         mechanism = self._noise.mechanism
+        passes = pass_parts(self._sampler, k)
         made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
         states = zip(
             self.nodes, self._rates, active.tolist(), multiplier.tolist(), reference.tolist(), strict=True
@@ -178,7 +179,7 @@ class PrivateGradient:
                 continue
             own = mechanism == "own-norm-gaussian"
             sigma = 0.0 if mechanism == "none" else z if own else z * bound
-            parts = self._arithmetic.parts(i, sigma, dimension) if sigma > 0 else ()
+            parts = (self._arithmetic.parts(i, sigma, dimension) if sigma > 0 else ()) + passes[i]
             event = made.get((sigma, bound, rate, parts))
             if event is None:
                 event = made[sigma, bound, rate, parts] = Event(
