@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gossamer.algorithms.controllers import place
+
 HIDDEN, MEMORY, BATCH, ADAM = 128, 20, 10, 0.01  # as in the paper
 FIRST, LAST = 1.0, 0.1  # exploration, annealed
 # A step of Adam moves a value of these networks by about a tenth, and the mean losses after the two actions differ by
@@ -48,10 +50,20 @@ class Learners:
     """N learners: their networks, target networks, Adam moments and the last 20 transitions of each."""
 
     def __init__(
-        self, count: int, width: int, *, discount: float, target_every: int, random: torch.Generator
+        self,
+        count: int,
+        width: int,
+        *,
+        discount: float,
+        target_every: int,
+        random: torch.Generator,
+        own: slice = slice(None),
+        of: int | None = None,
     ):
+        """`own`: which of `of` learners, hosted here or elsewhere, these are."""
+
         def xavier(rows: int, columns: int) -> Tensor:
-            uniform = torch.rand(count, rows, columns, generator=random)
+            uniform = torch.rand(of or count, rows, columns, generator=random)[own]
             return (2 * uniform - 1) * math.sqrt(6 / (rows + columns))
 
         self.network = Network(
@@ -111,13 +123,17 @@ class DeepQ:
     def choose(self, seen: Any, t: int) -> Tensor:
         nodes, classes, width = seen.state.shape
         states = seen.state.reshape(-1, width).float()
+        hosted, of = place(seen)
+        own = slice(hosted.start * classes, hosted.stop * classes)
         if self.learners is None:
-            self.learners = Learners(len(states), width, **self._settings, random=self._random)
+            self.learners = Learners(
+                len(states), width, **self._settings, random=self._random, own=own, of=of * classes
+            )
         if self._taken is not None and seen.reward is not None:
             self.learners.remember(*self._taken, REWARD * seen.reward.reshape(-1), states)
             self.learners.learn()
-        explore = torch.rand(len(states), generator=self._random) < self.exploration(t)
-        guess = torch.randint(2, (len(states),), generator=self._random)
+        explore = torch.rand(of * classes, generator=self._random)[own] < self.exploration(t)
+        guess = torch.randint(2, (of * classes,), generator=self._random)[own]
         actions = torch.where(explore, guess, self.learners.best(states))
         self._taken = states, actions
         return actions.bool().reshape(nodes, classes)

@@ -33,6 +33,8 @@ class Seen(NamedTuple):
     state: Tensor  # (m, C, k)
     reward: Tensor | None  # (m, C) of the last choice; None before the first
     closing: Tensor  # (m,) the turn ends a pass of the node's records
+    hosted: range = range(0)  # which of all nodes these m are; range(0): they are all
+    of: int = 0
 
 
 class View(Protocol):
@@ -121,12 +123,14 @@ class LocalModels:
         allowance: Sequence[int],
         adjacency: str,
         turns: int,
+        of: int | None = None,
     ):
         self._records = Records(_within(records.x.flatten(1), record_bound), records.y, records.sizes)
         self._sampler, self._noise, self._stream, self._book = sampler, noise, stream, book
         self._bound, self._decay = record_bound, regularisation
         self._radius, self._average = radius, average
         self._view, self._adjacency, self.nodes = view, adjacency, list(nodes)
+        self._place = range(self.nodes[0], self.nodes[-1] + 1), of or len(self.nodes)
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         m, d = len(self.nodes), self._records.x.shape[1]
@@ -163,7 +167,7 @@ class LocalModels:
         if self._view.mechanism is not None:
             for i, node in enumerate(self.nodes):
                 self._book.append(node, self._event(i, self._view.mechanism, 0.0, math.inf))
-        return Seen(self._view.state(self), reward, self._closing())
+        return Seen(self._view.state(self), reward, self._closing(), *self._place)
 
     def may_write(self) -> Tensor:
         """(m,) whose budget pays for this turn."""
