@@ -92,7 +92,10 @@ def test_every_algorithm_is_stopped_and_continued() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_seeded_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
-    parts = parts_of({**METHODS[method], **SEEDED})
+    goes_on_bit_for_bit(parts_of({**METHODS[method], **SEEDED}), tmp_path)
+
+
+def goes_on_bit_for_bit(parts: Any, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     execute(parts, out=whole)
     for at, how in ((3, CrashError), (7, KeyboardInterrupt), (11, CrashError)):
@@ -110,6 +113,37 @@ def test_a_seeded_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
         assert (whole / "ledger" / name).read_bytes() == (cut / "ledger" / name).read_bytes()
     assert check_certificate(cut / "ledger", cut / "certificate.json")
     assert outcome.result["bytes_sent"] == evaluations(whole)[-1]["bytes_sent"]
+
+
+TOKEN: dict[str, Any] = {
+    "nodes": 5,
+    "rounds": ROUNDS,
+    "data": {"kind": "digits", "scale": "unit-sphere"},
+    "model": {"kind": "one-vs-all"},
+    "topology": {"kind": "complete"},
+    "algorithm": {"kind": "without-replacement", "lr": 0.4},
+    "privacy": {
+        "epsilon": 4.0, "delta": 1e-6, "sampling": {"kind": "one-pass", "lot": 60}, "noise": {"source": "seeded"}
+    },
+    "evaluation": {"every": 4},
+    "checkpoints": {"every": 5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("controller", ["deep-q", "probability", "loss-threshold", "global", "local"])
+def test_a_shared_model_goes_on_bit_for_bit_with_its_controllers(controller: str, tmp_path: Path) -> None:
+    parts = assemble(outline(resolve(TOKEN, {"algorithm.controller": controller})))
+    goes_on_bit_for_bit(parts, tmp_path)
+
+
+def test_a_shared_model_with_secret_lots_cannot_be_taken_up_in_the_middle_of_a_pass(tmp_path: Path) -> None:
+    parts = assemble(outline(resolve(TOKEN, {"privacy.noise.source": "system"})))
+    with pytest.raises(CrashError):
+        execute(parts, out=tmp_path / "r", on_round=stopping(7, CrashError))
+    saved = load_file(tmp_path / "r" / "checkpoints" / "round-000005.safetensors")
+    assert not [key for key in saved if key.startswith(("private.", "controller."))]
+    with pytest.raises(UserError, match="the lots of the pass"):
+        execute(parts, resume=tmp_path / "r")
 
 
 def test_secret_noise_is_never_drawn_twice_and_what_was_logged_is_spent(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -47,7 +48,10 @@ from gossamer.private.sampling import (
     Sampler,
     UnevenPoissonSampler,
 )
+from gossamer.runtime.group import Group
+from gossamer.runtime.processes import Ranks
 from gossamer.runtime.token import TokenExchange
+from gossamer.runtime.token_ranks import RankTokenExchange
 from gossamer.topology.build import build as build_topology
 from gossamer.topology.build import isolated
 
@@ -148,11 +152,29 @@ class Parts:
         """Is it the messages that carry the noise? Then the answers about records have none and stay on their node."""
         return self.outline.plan.on == "iterate" and self.outline.plan.mechanism != "none"
 
-    def exchange(self, plain: Any, book: LedgerBook, start: int) -> Any:
-        """The exchange with what is done to a message before it leaves."""
+    def exchange(
+        self,
+        group: Group,
+        run: str,
+        private: PrivateGradient | LocalModels,
+        book: LedgerBook,
+        *,
+        state: Any,
+        known_at: Container[int],
+        bytes_sent: int,
+    ) -> Any:
+        """What carries the messages of run `run`, from `state` on, with what is done to one before it leaves.
+
+        Gradients draw their next noise while messages travel. A shared model that goes round is known to all
+        processes after the rounds `known_at`.
+        """
         o = self.outline
-        if isinstance(o.algorithm, Collaborative):
-            return TokenExchange(o.config.nodes, o.config.seed, self.x0[0].view(o.classes or 1, -1).clone())
+        if isinstance(private, LocalModels):
+            made = self._token(group, run, private, state, known_at)
+            made.bytes_sent = bytes_sent
+            return made
+        plain = group.exchange(o.topology, run, partial(private.draw_ahead, o.stack.dim))
+        plain.bytes_sent = bytes_sent
         if not self.noisy_messages:
             return plain
         bound = getattr(o.config.privacy.clip, "bound", 1.0)
@@ -165,8 +187,19 @@ class Parts:
             book=book,
             nodes=self.nodes,
             adjacency=o.plan.adjacency,
-            start=start,
+            start=private.draws,
         )
+
+    def _token(
+        self, group: Group, run: str, private: LocalModels, state: Any, known_at: Container[int]
+    ) -> TokenExchange | RankTokenExchange:
+        nodes, seed = self.outline.config.nodes, self.outline.config.seed
+        public = state.public.view(self.outline.classes or 1, -1).clone()
+        made: TokenExchange | RankTokenExchange = TokenExchange(nodes, seed, public)
+        if isinstance(group, Ranks):
+            made = RankTokenExchange(group, run, nodes, seed, public, private, known_at)
+        made.token.load_state_dict({"public": public, "holder": state.holder, "writes": state.writes})
+        return made
 
     def gradient(self, book: LedgerBook) -> PrivateGradient | LocalModels:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
@@ -210,8 +243,9 @@ class Parts:
             stream=_stream(o.config),
             book=book,
             nodes=self.nodes,
-            lots=[node.lot for node in o.plan.nodes],
-            allowance=[node.allowance for node in o.plan.nodes],
+            of=o.config.nodes,
+            lots=[node.lot for node in self.hosted],
+            allowance=[node.allowance for node in self.hosted],
             adjacency=o.plan.adjacency,
             turns=o.config.rounds,
         )
@@ -324,19 +358,19 @@ def facts_of(
     return replace(facts, relaxations=relaxations, gamma=algorithm.gamma, mixing=1 - gap)
 
 
-def scored(o: Outline, state: Any, private: Any) -> Tensor:
+def scored(o: Outline, state: Any, private: Any, hosted: int) -> Tensor:
     """(m, d) the models that are evaluated: what was released, or the nodes' own where that is asked for."""
     algorithm = o.algorithm
     if isinstance(algorithm, Collaborative) and "local" in (algorithm.scored, algorithm.controller):
         models: Tensor = private.models()
         return models
-    return released(o, state)
+    return released(o, state, hosted)
 
 
-def released(o: Outline, state: Any) -> Tensor:
+def released(o: Outline, state: Any, hosted: int) -> Tensor:
     """(m, d) the models that everyone may have."""
     model = o.algorithm.model(state)
-    return model.expand(o.config.nodes, -1) if isinstance(o.algorithm, Collaborative) else model
+    return model.expand(hosted, -1) if isinstance(o.algorithm, Collaborative) else model
 
 
 def floats_per_message(algorithm: Algorithm, dim: int) -> int:

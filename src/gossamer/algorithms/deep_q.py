@@ -77,32 +77,54 @@ class Learners:
         self._after = torch.zeros(count, MEMORY, width)
         self._actions = torch.zeros(count, MEMORY, dtype=torch.long)
         self._rewards = torch.zeros(count, MEMORY)
-        self._seen = self._steps = 0
+        self.seen = self.steps = 0
+
+    def tensors(self) -> dict[str, Tensor]:
+        moments = {
+            "first": self._first,
+            "second": self._second,
+            "network": self.network,
+            "target": self.target,
+        }
+        memory = {
+            "before": self._before,
+            "after": self._after,
+            "taken": self._actions,
+            "rewards": self._rewards,
+        }
+        named = {
+            f"{name}.{i}": weight for name, weights in moments.items() for i, weight in enumerate(weights)
+        }
+        return {**named, **memory}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        for name, value in self.tensors().items():
+            value.copy_(tensors[name])
 
     def best(self, states: Tensor) -> Tensor:
         """(N, k) → the action with the larger value."""
         return self.network.values(states[:, None])[:, 0].argmax(1)
 
     def remember(self, states: Tensor, actions: Tensor, rewards: Tensor, after: Tensor) -> None:
-        place = self._seen % MEMORY
+        place = self.seen % MEMORY
         self._before[:, place], self._after[:, place] = states, after
         self._actions[:, place], self._rewards[:, place] = actions, rewards
-        self._seen += 1
+        self.seen += 1
 
     def learn(self) -> None:
         """One step of Adam on a random batch of remembered transitions."""
-        picked = torch.randint(min(self._seen, MEMORY), (BATCH,), generator=self._random)
+        picked = torch.randint(min(self.seen, MEMORY), (BATCH,), generator=self._random)
         targets = self._rewards[:, picked]
         if self._discount:
             targets = targets + self._discount * self.target.values(self._after[:, picked]).amax(2)
         slopes = self.network.slopes(self._before[:, picked], self._actions[:, picked], targets)
-        self._steps += 1
-        first, second = 1 - _BETA1**self._steps, 1 - _BETA2**self._steps
+        self.steps += 1
+        first, second = 1 - _BETA1**self.steps, 1 - _BETA2**self.steps
         for weight, slope, m, v in zip(self.network, slopes, self._first, self._second, strict=True):
             m.lerp_(slope, 1 - _BETA1)
             v.mul_(_BETA2).addcmul_(slope, slope, value=1 - _BETA2)
             weight.addcdiv_(m, (v / second).sqrt_().add_(_TINY), value=-ADAM / first)
-        if self._steps % self._target_every == 0:
+        if self.steps % self._target_every == 0:
             self.target = self.network.copy()
 
 
@@ -137,6 +159,25 @@ class DeepQ:
         actions = torch.where(explore, guess, self.learners.best(states))
         self._taken = states, actions
         return actions.bool().reshape(nodes, classes)
+
+    def state(self, nodes: int) -> dict[str, Tensor]:
+        """For a checkpoint: every learner's tensors under the node it belongs to."""
+        if self.learners is None or self._taken is None:
+            return {"random": self._random.get_state()}
+        tensors = {**self.learners.tensors(), "states": self._taken[0], "actions": self._taken[1]}
+        by_node = {key: value.reshape(nodes, -1, *value.shape[1:]) for key, value in tensors.items()}
+        counts = {"seen": torch.tensor(self.learners.seen), "steps": torch.tensor(self.learners.steps)}
+        return {**by_node, **counts, "random": self._random.get_state()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        if "states" in state:
+            flat = {key: value.flatten(0, 1) for key, value in state.items() if value.ndim > 1}
+            self._taken = flat.pop("states"), flat.pop("actions")
+            count, width = self._taken[0].shape
+            self.learners = Learners(count, width, **self._settings, random=self._random)
+            self.learners.load(flat)
+            self.learners.seen, self.learners.steps = int(state["seen"]), int(state["steps"])
+        self._random.set_state(state["random"])
 
     def exploration(self, t: int) -> float:
         return max(LAST, FIRST - (FIRST - LAST) * t / self._anneal)
