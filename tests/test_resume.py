@@ -27,6 +27,10 @@ from gossamer.presets import PRESETS
 ROUNDS = 12
 SEEDED = {"privacy.noise.source": "seeded", "privacy.claim": "none"}  # claims only cost time here
 BASE = {"rounds": ROUNDS, "evaluation.every": 4, "checkpoints.every": 5, "nodes": 5}
+KM = {
+    "algorithm.kind": "dp-dkm", "topology.kind": "ring", "model.kind": "linear", "loss": {"kind": "logistic"},
+    "data.positive": 3,
+}  # fmt: skip
 # Every algorithm, and every part of a mechanism that carries something from draw to draw.
 METHODS: dict[str, dict[str, Any]] = {
     "push-sum": {"algorithm.kind": "dyn-d2p", "topology.kind": "resampled", "topology.base": "digraph"},
@@ -37,14 +41,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "dinno": {
         "algorithm.kind": "dp-dinno", "algorithm.steps": 2, "algorithm.persistent": True, "topology.kind": "ring"
     },
-    "km": {
-        "algorithm.kind": "dp-dkm", "algorithm.lr": 1.0, "algorithm.penalty": {"kind": "l1", "weight": 0.01},
-        "topology.kind": "ring",
+    "km": {"algorithm.lr": 0.5, **KM},
+    "km, noise on messages": {
+        "mode": "paper",
+        "privacy.noise.multiplier": 2.0, "algorithm.lr": 0.5, "privacy.clip": {"kind": "assumed", "bound": 0.1}, **KM
     },
-    "km, noise on the messages": {
-        "algorithm.kind": "dp-dkm", "mode": "paper", "algorithm.lr": 1.0, "topology.kind": "ring",
-        "privacy.noise.family": {"kind": "laplace"}, "privacy.clip": {"kind": "assumed", "bound": 1e-4},
-        "privacy.noise.multiplier": 0.5,
+    "km, a resolvent that starts where its last ended": {
+        "algorithm.lr": 0.5, "algorithm.operator": "backward", "algorithm.resolvent": "node", "mode": "paper",
+        "privacy.sampling": {"kind": "full"}, "privacy.noise.schedule": {"kind": "none"}, **KM,
     },
 }  # fmt: skip
 
@@ -88,7 +92,10 @@ def test_every_algorithm_is_stopped_and_continued() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_seeded_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
-    parts = parts_of({**METHODS[method], **SEEDED})
+    goes_on_bit_for_bit(parts_of({**METHODS[method], **SEEDED}), tmp_path)
+
+
+def goes_on_bit_for_bit(parts: Any, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     execute(parts, out=whole)
     for at, how in ((3, CrashError), (7, KeyboardInterrupt), (11, CrashError)):
@@ -106,6 +113,37 @@ def test_a_seeded_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
         assert (whole / "ledger" / name).read_bytes() == (cut / "ledger" / name).read_bytes()
     assert check_certificate(cut / "ledger", cut / "certificate.json")
     assert outcome.result["bytes_sent"] == evaluations(whole)[-1]["bytes_sent"]
+
+
+TOKEN: dict[str, Any] = {
+    "nodes": 5,
+    "rounds": ROUNDS,
+    "data": {"kind": "digits", "scale": "unit-sphere"},
+    "model": {"kind": "one-vs-all"},
+    "topology": {"kind": "complete"},
+    "algorithm": {"kind": "without-replacement", "lr": 0.4},
+    "privacy": {
+        "epsilon": 4.0, "delta": 1e-6, "sampling": {"kind": "one-pass", "lot": 60}, "noise": {"source": "seeded"}
+    },
+    "evaluation": {"every": 4},
+    "checkpoints": {"every": 5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("controller", ["deep-q", "probability", "loss-threshold", "global", "local"])
+def test_a_shared_model_goes_on_bit_for_bit_with_its_controllers(controller: str, tmp_path: Path) -> None:
+    parts = assemble(outline(resolve(TOKEN, {"algorithm.controller": controller})))
+    goes_on_bit_for_bit(parts, tmp_path)
+
+
+def test_a_shared_model_with_secret_lots_cannot_be_taken_up_in_the_middle_of_a_pass(tmp_path: Path) -> None:
+    parts = assemble(outline(resolve(TOKEN, {"privacy.noise.source": "system"})))
+    with pytest.raises(CrashError):
+        execute(parts, out=tmp_path / "r", on_round=stopping(7, CrashError))
+    saved = load_file(tmp_path / "r" / "checkpoints" / "round-000005.safetensors")
+    assert not [key for key in saved if key.startswith(("private.", "controller."))]
+    with pytest.raises(UserError, match="the lots of the pass"):
+        execute(parts, resume=tmp_path / "r")
 
 
 def test_secret_noise_is_never_drawn_twice_and_what_was_logged_is_spent(tmp_path: Path) -> None:
@@ -279,3 +317,86 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_it_goes_on_with_room(tmp_
 
 def lenient(path: Path) -> Any:
     return ledger._parse(path, path.read_bytes(), lenient=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--resume", "nowhere"], ["--resume nowhere", "not a directory"]),
+        (["--resume", "empty"], ["--resume empty", "config.toml"]),
+        (["quickstart", "--resume", "r"], ["leave out the recipe"]),
+        (["--resume", "r", "--out", "new"], ["--out"]),
+        (["--resume", "r", "--set", "rounds=99"], ["--set rounds", "runtime"]),
+        (["--runtime", "cloud"], ["runtime.kind", "cloud", "processes"]),
+        (["--set", "runtime.blocks=[0]"], ["runtime.blocks", "greater than or equal to 1"]),
+    ],
+)
+def test_a_mistake_in_continuing_is_one_sentence(
+    words: list[str], named: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    from gossamer.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "r").mkdir()
+    monkeypatch.setattr(sys, "argv", ["gossamer", "run", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    err = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert len(err.strip().splitlines()) == 1
+    assert all(word in err for word in named), err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "r"]
+
+
+def test_the_command_and_the_library_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    import gossamer
+    from gossamer.cli import main
+
+    for name in ("one", "two"):
+        with pytest.raises(CrashError):
+            execute(parts_of(SEEDED), out=tmp_path / name, on_round=stopping(7, CrashError))
+    monkeypatch.setattr(sys, "argv", ["gossamer", "run", "--resume", str(tmp_path / "one"), "--json"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    outcome = gossamer.resume(tmp_path / "two")
+    assert printed["accuracy_by_node"] == outcome.result["accuracy_by_node"]
+    assert printed["rounds"] == ROUNDS
+
+
+@pytest.mark.slow
+def test_control_c_at_the_command_says_how_to_go_on(tmp_path: Path) -> None:
+    """A real interrupt of a real process, past its first checkpoint."""
+    import os
+    import signal
+    import time
+
+    run = tmp_path / "r"
+    words = ["run", "--out", str(run), "--set", "rounds=3000", "--set", "checkpoints.every=5"]
+    fixed = [
+        "--set",
+        "privacy.noise.multiplier=90",
+        "--set",
+        "privacy.claim=none",
+        "--set",
+        "privacy.epsilon=1000",
+    ]
+    # Whoever starts the tests in the background has interrupts ignored, and children inherit that.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{heard}from gossamer.cli import main; main()", *words, *fixed],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not list((run / "checkpoints").glob("*.safetensors")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip() == f"gossamer: stopped; continue with `gossamer run --resume {run}`."
+    last = max(int(path.name[6:12]) for path in (run / "checkpoints").iterdir())
+    assert last >= len(ledger.read(run / "ledger" / "node-000.jsonl")[1]) - 1  # all but the round under way

@@ -15,14 +15,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gossamer.api import Outcome, plan, run
+    from gossamer.api import Outcome, plan, resume, run
 
 __version__ = "0.1.0"
-__all__ = ["Outcome", "plan", "run"]
+__all__ = ["Outcome", "plan", "resume", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """`run` and `plan` bring torch along: loaded at first use."""
+    """These bring torch along: loaded at first use."""
     if name in __all__:
         from gossamer import api
 

@@ -9,11 +9,13 @@ from typing import Any
 from torch import nn
 
 from gossamer import recipes
-from gossamer.build import Outline, assemble, outline
-from gossamer.config import RunConfig, resolve
+from gossamer.build import Outline, outline
+from gossamer.config import RunConfig, resolve, stored
 from gossamer.experiment import Outcome, execute
+from gossamer.results.rundir import RunDirectory
+from gossamer.start import carrier, parts_of
 
-__all__ = ["Outcome", "configure", "plan", "run"]
+__all__ = ["Outcome", "configure", "plan", "resume", "run"]
 
 
 def configure(recipe: str | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
@@ -40,6 +42,21 @@ def run(
     out: Path | None = None,
     data_dir: Path | None = None,
 ) -> Outcome:
-    """Train. `module` replaces the configuration's model by your own."""
-    parts = assemble(plan(recipe, changes, module=module, data_dir=data_dir), data_dir=data_dir)
-    return execute(parts, out=out)
+    """Train. `module` replaces the configuration's model by your own.
+
+    With `runtime.kind = "processes"` this is one rank of those that torchrun started; its outcome has the models of its
+    own nodes.
+    """
+    config = configure(recipe, changes)
+    with carrier(config) as group:
+        return execute(parts_of(config, group, data_dir=data_dir, module=module), out=out, group=group)
+
+
+def resume(
+    directory: Path | str, *, module: nn.Module | None = None, data_dir: Path | None = None
+) -> Outcome:
+    """Go on with a run that was stopped; `module` as at its beginning."""
+    config = stored(RunDirectory.resume(Path(directory)).path / "config.toml")
+    with carrier(config) as group:
+        parts = parts_of(config, group, data_dir=data_dir, module=module)
+        return execute(parts, resume=Path(directory), group=group)

@@ -56,10 +56,12 @@ def afresh(parts: Parts, group: Group, out: Path | None) -> Begun:
     path = Path(group.join([str(out or free_path(o.config.name))])[0])
     agreed(group, lambda: RunDirectory.create(path), here=group.first_here)
     directory, run = RunDirectory(path), group.join([secrets.token_hex(8)])[0]
+    blocks = group.join([(group.machine, group.nodes.start, group.nodes.stop)])
+    here = [i for machine, start, stop in blocks if machine == group.machine for i in range(start, stop)]
     if group.first_here:
         directory.write_config(o.asked.model_dump())
         directory.write_json("topology.json", o.topology.to_json())
-        directory.write_json("manifest.json", _manifest(parts, run))
+        directory.write_json("manifest.json", _manifest(parts, run, here))
         directory.write_text("epsilon.svg", epsilon_plot(o.plan, o.config.rounds))
     book = agreed(group, lambda: LedgerBook.create(directory.ledger, _headers(parts), sync=group.spread))
     return Begun(directory, run, book, parts.gradient(book), o.algorithm.init(parts.x0))
@@ -92,10 +94,13 @@ def resumed(parts: Parts, group: Group, path: Path) -> Begun:
     )
     grad = parts.gradient(book)
     begun = Begun(directory, run, book, grad, o.algorithm.init(parts.x0), done=at)
-    if saved is not None and isinstance(grad, PrivateGradient):
+    if saved is not None:
         begun.bytes_sent, begun.seconds = saved.bytes_sent, saved.seconds
         begun.state = _restore(begun.state, saved.tensors)
-        grad.restore(_named(saved.tensors, "gradient."))
+        if isinstance(grad, LocalModels):
+            grad.restore(_named(saved.tensors, "gradient."), _named(saved.tensors, "private."))
+        else:
+            grad.restore(_named(saved.tensors, "gradient."))
     if not seeded:
         on_file = max(group.join([book.next_step]))
         begun.lost_draws, grad.draws = max(on_file - grad.draws, 0), max(on_file, grad.draws)
@@ -109,8 +114,9 @@ def resumed(parts: Parts, group: Group, path: Path) -> Begun:
 
 def _refuse_lost_secrets(o: Outline, path: Path) -> None:
     """A pass cannot be taken up again: dealt anew, its lots would hold records that earlier ones held already."""
-    one_pass = o.plan.sampling == "one-pass" and o.config.privacy.noise.source != "seeded"
-    if one_pass or is_shared(o.config):  # private local models are in no checkpoint
+    if o.config.privacy.noise.source == "seeded":
+        return  # the same lots again; and where nothing is private, local models are in the checkpoint
+    if o.plan.sampling == "one-pass" or is_shared(o.config):
         raise UserError(
             f"--resume {path} cannot continue algorithm.kind = {o.config.algorithm.kind!r}: what its nodes alone know "
             "(the lots of the pass, local models) was kept nowhere; run it anew."
@@ -141,9 +147,16 @@ def keep(
             checkpoint.drop_older(begun.directory.checkpoints, done)
 
 
-def to_keep(state: Any, grad: PrivateGradient | LocalModels) -> dict[str, Any]:
-    tensors = {key: value for key, value in state._asdict().items() if isinstance(value, Tensor)}
-    return {**tensors, **{f"gradient.{key}": value for key, value in grad.state().items()}}
+def to_keep(state: Any, grad: PrivateGradient | LocalModels, *, seeded: bool) -> dict[str, Any]:
+    """What a checkpoint holds. What only its node may know is in it where seeded noise leaves nothing to hide."""
+    kept = {key: value for key, value in state._asdict().items() if isinstance(value, Tensor)}
+    kept |= {f"gradient.{key}": value for key, value in grad.state().items()}
+    if seeded and isinstance(grad, LocalModels):
+        kept |= {f"private.{key}": value.clone() for key, value in grad.private_state().items()}
+        if hasattr(state.controller, "state"):
+            learned = state.controller.state(len(grad.nodes))
+            kept |= {f"controller.{key}": value.clone() for key, value in learned.items()}
+    return kept
 
 
 def versions() -> dict[str, str]:
@@ -157,6 +170,11 @@ def _restore(fresh: Any, tensors: dict[str, Any]) -> Any:
     """A state like `fresh` with the saved values."""
     values = {}
     for key, value in fresh._asdict().items():
+        if not isinstance(value, Tensor):
+            if hasattr(value, "restore"):
+                value.restore(_named(tensors, f"{key}."))
+            values[key] = value
+            continue
         saved = tensors.get(key)
         if saved is None or saved.shape != value.shape:
             raise UserError(
@@ -217,7 +235,7 @@ def _headers(parts: Parts) -> dict[int, dict[str, Any]]:
     }
 
 
-def _manifest(parts: Parts, run: str) -> dict[str, Any]:
+def _manifest(parts: Parts, run: str, here: list[int]) -> dict[str, Any]:
     o = parts.outline
     own = o.config.data.kind in OWN_DATA
     return {
@@ -230,6 +248,7 @@ def _manifest(parts: Parts, run: str) -> dict[str, Any]:
         "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},
         "noise": SEEDED if o.config.privacy.noise.source == "seeded" else "system",
         "configuration": _digest(o.asked, without={"runtime"}),
+        "ledgers_here": here,  # the other nodes' lie on their own machines
         "versions": versions(),
     }
 

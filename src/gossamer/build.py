@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -22,6 +23,7 @@ from gossamer.baselines import Pool, effective, pool
 from gossamer.collaboration import lemma4_of
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
+from gossamer.data.by_node import has_file_per_node, load_nodes
 from gossamer.data.dataset import Dataset
 from gossamer.data.partition import partition
 from gossamer.errors import UserError
@@ -46,7 +48,10 @@ from gossamer.private.sampling import (
     Sampler,
     UnevenPoissonSampler,
 )
+from gossamer.runtime.group import Group
+from gossamer.runtime.processes import Ranks
 from gossamer.runtime.token import TokenExchange
+from gossamer.runtime.token_ranks import RankTokenExchange
 from gossamer.topology.build import build as build_topology
 from gossamer.topology.build import isolated
 
@@ -96,12 +101,13 @@ def outline(
     data_dir: Path | None = None,
     module: nn.Module | None = None,
     dataset: Dataset | None = None,
+    nodes: range | None = None,
 ) -> Outline:
-    """`dataset`: the configuration's data where they are loaded already."""
+    """`dataset`: the configuration's data where they are loaded already. `nodes`: those hosted here; all, if None."""
     asked, config = config, effective(config)
     algorithm = build_algorithm(config)
     topology = _topology(config, algorithm.weights)
-    dataset, shape, classes, sizes = _data_facts(asked, data_dir, dataset)
+    dataset, shape, classes, sizes = _data_facts(asked, data_dir, dataset, nodes)
     records = declared(config, sizes)
     if module is None:
         with torch.random.fork_rng(devices=[]):
@@ -146,11 +152,29 @@ class Parts:
         """Is it the messages that carry the noise? Then the answers about records have none and stay on their node."""
         return self.outline.plan.on == "iterate" and self.outline.plan.mechanism != "none"
 
-    def exchange(self, plain: Any, book: LedgerBook, start: int) -> Any:
-        """The exchange with what is done to a message before it leaves."""
+    def exchange(
+        self,
+        group: Group,
+        run: str,
+        private: PrivateGradient | LocalModels,
+        book: LedgerBook,
+        *,
+        state: Any,
+        known_at: Container[int],
+        bytes_sent: int,
+    ) -> Any:
+        """What carries the messages of run `run`, from `state` on, with what is done to one before it leaves.
+
+        Gradients draw their next noise while messages travel. A shared model that goes round is known to all
+        processes after the rounds `known_at`.
+        """
         o = self.outline
-        if isinstance(o.algorithm, Collaborative):
-            return TokenExchange(o.config.nodes, o.config.seed, self.x0[0].view(o.classes or 1, -1).clone())
+        if isinstance(private, LocalModels):
+            made = self._token(group, run, private, state, known_at)
+            made.bytes_sent = bytes_sent
+            return made
+        plain = group.exchange(o.topology, run, partial(private.draw_ahead, o.stack.dim))
+        plain.bytes_sent = bytes_sent
         if not self.noisy_messages:
             return plain
         bound = getattr(o.config.privacy.clip, "bound", 1.0)
@@ -163,8 +187,19 @@ class Parts:
             book=book,
             nodes=self.nodes,
             adjacency=o.plan.adjacency,
-            start=start,
+            start=private.draws,
         )
+
+    def _token(
+        self, group: Group, run: str, private: LocalModels, state: Any, known_at: Container[int]
+    ) -> TokenExchange | RankTokenExchange:
+        nodes, seed = self.outline.config.nodes, self.outline.config.seed
+        public = state.public.view(self.outline.classes or 1, -1).clone()
+        made: TokenExchange | RankTokenExchange = TokenExchange(nodes, seed, public)
+        if isinstance(group, Ranks):
+            made = RankTokenExchange(group, run, nodes, seed, public, private, known_at)
+        made.token.load_state_dict({"public": public, "holder": state.holder, "writes": state.writes})
+        return made
 
     def gradient(self, book: LedgerBook) -> PrivateGradient | LocalModels:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
@@ -208,8 +243,9 @@ class Parts:
             stream=_stream(o.config),
             book=book,
             nodes=self.nodes,
-            lots=[node.lot for node in o.plan.nodes],
-            allowance=[node.allowance for node in o.plan.nodes],
+            of=o.config.nodes,
+            lots=[node.lot for node in self.hosted],
+            allowance=[node.allowance for node in self.hosted],
             adjacency=o.plan.adjacency,
             turns=o.config.rounds,
         )
@@ -231,9 +267,9 @@ def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = 
     config = o.config
     nodes = range(config.nodes) if nodes is None else nodes
     hosted = o.plan.nodes[nodes.start : nodes.stop]
-    dataset = o.dataset or _load(config, data_dir)
+    dataset = o.dataset or _load(o.asked, data_dir, nodes)
     pieces = _partition(o.asked, dataset)
-    if o.pool is None:
+    if o.pool is None and len(pieces) > len(nodes):
         pieces = pieces[nodes.start : nodes.stop]
     rows = np.concatenate(pieces)
     sizes = [len(piece) for piece in pieces]
@@ -322,19 +358,19 @@ def facts_of(
     return replace(facts, relaxations=relaxations, gamma=algorithm.gamma, mixing=1 - gap)
 
 
-def scored(o: Outline, state: Any, private: Any) -> Tensor:
+def scored(o: Outline, state: Any, private: Any, hosted: int) -> Tensor:
     """(m, d) the models that are evaluated: what was released, or the nodes' own where that is asked for."""
     algorithm = o.algorithm
     if isinstance(algorithm, Collaborative) and "local" in (algorithm.scored, algorithm.controller):
         models: Tensor = private.models()
         return models
-    return released(o, state)
+    return released(o, state, hosted)
 
 
-def released(o: Outline, state: Any) -> Tensor:
+def released(o: Outline, state: Any, hosted: int) -> Tensor:
     """(m, d) the models that everyone may have."""
     model = o.algorithm.model(state)
-    return model.expand(o.config.nodes, -1) if isinstance(o.algorithm, Collaborative) else model
+    return model.expand(hosted, -1) if isinstance(o.algorithm, Collaborative) else model
 
 
 def floats_per_message(algorithm: Algorithm, dim: int) -> int:
@@ -351,7 +387,7 @@ def floats_per_message(algorithm: Algorithm, dim: int) -> int:
 
 
 def _data_facts(
-    config: RunConfig, data_dir: Path | None, dataset: Dataset | None
+    config: RunConfig, data_dir: Path | None, dataset: Dataset | None, hosted: range | None
 ) -> tuple[Dataset | None, tuple[int, ...], int | None, list[int]]:
     """(data set if it had to be loaded, feature shape, classes, records of each node)."""
     info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
@@ -361,8 +397,13 @@ def _data_facts(
         if rows >= nodes:  # the even split follows from the row count alone
             sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
             return dataset, info.shape, info.classes, sizes
-    dataset = dataset or _load(config, data_dir)
+    dataset = dataset or _load(config, data_dir, hosted)
+    if has_file_per_node(config.data.options) and config.data.records is None:
+        raise UserError(
+            "data.records is not set: with a file per node nobody sees how many records the others hold; declare it."
+        )
     sizes = [len(piece) for piece in _partition(config, dataset)]
+    sizes += [0] * (config.nodes - len(sizes))  # of nodes hosted elsewhere: what is declared counts
     return dataset, dataset.x_train.shape[1:], dataset.classes, sizes
 
 
@@ -412,13 +453,25 @@ def _topology(config: RunConfig, weights: Any) -> Topology:
     )
 
 
-def _load(config: RunConfig, data_dir: Path | None) -> Dataset:
+def _load(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> Dataset:
     require_declared_labels(config)
+    if has_file_per_node(config.data.options) and config.data.kind in OWN_DATA:
+        hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
+        return load_nodes(
+            config.data.kind, hosted, data_dir=data_dir, seed=config.seed, **config.data.options
+        )
     return data_load.load(config.data.kind, data_dir=data_dir, seed=config.seed, **config.data.options)
 
 
 def _partition(config: RunConfig, dataset: Dataset) -> list[np.ndarray]:
     split = config.data.partition
+    if has_file_per_node(config.data.options) and dataset.owner is not None:
+        if split.kind not in ("even", "owner") or split.options:
+            raise UserError(
+                f"data.partition.kind = {split.kind!r} does not go with a file per node, which is the partition; "
+                "leave it out."
+            )
+        return [np.flatnonzero(dataset.owner == i) for i in np.unique(dataset.owner)]
     rng = np.random.default_rng([config.seed, 0x5EED])
     kind = "owner" if split.kind == "even" and dataset.owner is not None and not split.options else split.kind
     return partition(

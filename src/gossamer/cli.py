@@ -186,7 +186,11 @@ def _plan_from_ledger(directory: Path, as_json: bool) -> None:
 
     ledgers = directory / "ledger" if (directory / "ledger").is_dir() else directory
     proofs = recompute(ledgers)
-    certified = check_certificate(ledgers, ledgers.parent / "certificate.json")
+    manifest = ledgers.parent / "manifest.json"
+    here = (
+        json.loads(manifest.read_text(encoding="utf-8")).get("ledgers_here") if manifest.is_file() else None
+    )
+    certified = check_certificate(ledgers, ledgers.parent / "certificate.json", here)
     if as_json:
         _print_json(ledger_summary(proofs, certified))
     else:

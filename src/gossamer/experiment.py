@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +83,20 @@ def _train(
     parts: Parts, begun: Begun, group: Group, on_metrics: OnMetrics, on_round: Callable[[int], None]
 ) -> Outcome:
     o, config, directory, grad = parts.outline, parts.outline.config, begun.directory, begun.grad
-    exchange: Any = group.exchange(o.topology, begun.run, partial(grad.draw_ahead, o.stack.dim))
-    exchange.bytes_sent = begun.bytes_sent
-    exchange = parts.exchange(exchange, begun.book, grad.draws)
+    seeded, kept_at = (
+        config.privacy.noise.source == "seeded",
+        checkpoint_rounds(config.rounds, config.checkpoints.every),
+    )
+    exchange = parts.exchange(
+        group,
+        begun.run,
+        grad,
+        begun.book,
+        state=begun.state,
+        known_at=kept_at.union(evaluation_rounds(config.rounds, config.evaluation.every)),
+        bytes_sent=begun.bytes_sent,
+    )
     evaluation = _evaluations(parts, begun, group)
-    kept_at = checkpoint_rounds(config.rounds, config.checkpoints.every)
     start, row = time.perf_counter() - begun.seconds, directory.last_metrics()
     last: tuple[int, dict[str, Any], int] | None = None  # a complete round and what a checkpoint of it holds
 
@@ -107,7 +115,7 @@ def _train(
                 directory.append_metrics(row)
             on_metrics(row)
         # After the evaluation of its round: whoever goes on from here finds that on file.
-        last = (done, to_keep(state, grad), exchange.bytes_sent)
+        last = (done, to_keep(state, grad, seeded=seeded), exchange.bytes_sent)
         if done in kept_at:
             save(*last)
             last = None
@@ -137,7 +145,7 @@ def _train(
         raise _explained(stop, directory.path, group) from stop
     seconds = time.perf_counter() - start
     result = _result(config, certificate, row, seconds=seconds, run_dir=str(directory.path))
-    return Outcome(result, certificate, directory.path, released(o, state))
+    return Outcome(result, certificate, directory.path, released(o, state, len(group.nodes)))
 
 
 def _evaluations(parts: Parts, begun: Begun, group: Group) -> Callable[[int, Any], dict[str, Any] | None]:
@@ -162,7 +170,7 @@ def _evaluations(parts: Parts, begun: Begun, group: Group) -> Callable[[int, Any
         row = {
             "round": done,
             **({"metric": "truth_rmse"} if config.evaluation.metric == "truth" else {}),
-            **evaluate(scored(o, state, grad), few if done < config.rounds else most),
+            **evaluate(scored(o, state, grad, len(group.nodes)), few if done < config.rounds else most),
             **({"hold_out": NOT_PUBLIC} if _private_hold_out(parts) else {}),
             "epsilon_claimed": claimed,
             "epsilon_proven": proof,

@@ -16,7 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import gossamer
+from gossamer.baselines import effective
+from gossamer.children import environment
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.rundir import free_path
@@ -24,7 +25,6 @@ from gossamer.runtime.blocks import split
 from gossamer.runtime.watch import FAILURE, RESULT
 from gossamer.start import RunRequest
 
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _GRACE = 10.0  # seconds beyond the time-out that the others have to end by themselves
 
 
@@ -33,7 +33,7 @@ def launch(config: RunConfig, request: RunRequest) -> dict[str, Any]:
     from torch._C._distributed_c10d import TCPStore
 
     ranks = how_many(config)
-    split(config.nodes, ranks, config.runtime.blocks)  # a mistake in it shows now
+    split(effective(config).nodes, ranks, config.runtime.blocks)  # a mistake in it shows now
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5))
     out = None if request.resume else request.out or free_path(config.name)
     job = {
@@ -68,20 +68,14 @@ def how_many(config: RunConfig) -> int:
     asked = config.runtime
     if asked.ranks is not None:
         return asked.ranks
-    return len(asked.blocks) if asked.blocks else min(os.cpu_count() or 1, config.nodes)
+    return len(asked.blocks) if asked.blocks else min(os.cpu_count() or 1, effective(config).nodes)
 
 
 def start_rank(
     command: list[str], rank: int, ranks: int, port: int, **settings: Any
 ) -> subprocess.Popen[bytes]:
     """A process that finds the others by torchrun's variables; `settings` are subprocess' own."""
-    root = str(Path(gossamer.__file__).parents[1])
-    each = str(max(1, (os.cpu_count() or 1) // ranks))
-    environment = {
-        **dict.fromkeys(_THREADS, each),
-        "GLOO_SOCKET_IFNAME": "lo",  # nothing leaves the machine
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-        **os.environ,
+    meeting = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(ranks),
@@ -89,11 +83,12 @@ def start_rank(
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's name for: the meeting point exists, do not open one
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+        "GLOO_SOCKET_IFNAME": "lo",  # nothing leaves the machine
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
+    own = {**environment(threads=max(1, (os.cpu_count() or 1) // ranks)), **meeting}
     shown = {"stdout": None if rank == 0 else subprocess.DEVNULL, **settings}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **shown)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=own, start_new_session=True, **shown)
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout: float) -> list[int]:
@@ -141,7 +136,7 @@ def _reason(store: Any, codes: Sequence[int]) -> str:
 
 def rank_main() -> None:
     """One rank: the job comes on stdin, why it failed and what it found go to the meeting point."""
-    from gossamer.start import as_rank
+    from gossamer.start import run_here
 
     job = json.loads(sys.stdin.read())
     request = RunRequest(
@@ -154,13 +149,16 @@ def rank_main() -> None:
         quiet=job["quiet"],
     )
     parent = os.getppid()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # whatever it was inherited as: the parent passes it on
 
     def orphaned(_: int) -> None:
         if os.getppid() != parent:  # nobody is left to end us or to hear how it went
             os._exit(1)
 
     try:
-        result = as_rank(RunConfig.model_validate(job["config"]), request, orphaned)
+        result = run_here(RunConfig.model_validate(job["config"]), request, orphaned)
     except UserError as error:
         _tell(FAILURE, str(error))
         os._exit(2)  # without torch's farewell to connections that are gone

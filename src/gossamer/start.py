@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gossamer import recipes
+from gossamer.baselines import effective
+from gossamer.build import Parts, assemble, outline
 from gossamer.config import RunConfig, parse_overrides, resolve, stored
 from gossamer.errors import UserError
+from gossamer.experiment import execute
+from gossamer.results.console import RunDisplay
+from gossamer.results.rundir import RunDirectory
+from gossamer.results.track import OpenTracker, find_tracker
+from gossamer.runtime.group import Alone, Group, agreed
 
 
 @dataclass(frozen=True)
@@ -31,19 +39,12 @@ def start(request: RunRequest) -> dict[str, Any] | None:
     from gossamer.runtime.processes import started_by_torchrun
 
     config = configuration(request)
-    if config.runtime.kind == "simulator":
-        if started_by_torchrun():
-            raise UserError(
-                "torchrun started several processes, but runtime.kind = 'simulator' needs one; "
-                "use --runtime processes."
-            )
-        return run_here(config, request)
-    check_processes(config)
-    if not started_by_torchrun():
+    if config.runtime.kind == "processes" and not started_by_torchrun():
         from gossamer.launch import launch
 
+        check_processes(config)
         return launch(config, request)
-    return as_rank(config, request)
+    return run_here(config, request)
 
 
 def configuration(request: RunRequest) -> RunConfig:
@@ -61,8 +62,6 @@ def configuration(request: RunRequest) -> RunConfig:
         raise UserError(f"--set {fixed} cannot change a run that has begun; only runtime.* may differ.")
     if not request.resume.is_dir():
         raise UserError(f"--resume {request.resume} is not a directory; name one that `gossamer run` made.")
-    from gossamer.results.rundir import RunDirectory
-
     return stored(RunDirectory.resume(request.resume).path / "config.toml", changes)
 
 
@@ -75,53 +74,60 @@ def check_processes(config: RunConfig) -> None:
         )
 
 
-def without_private_hold_out(parts: Any) -> Any:
-    """A hold-out that was not declared public stays where it is, and so do figures computed from it."""
-    if parts.dataset.public_test:
-        return parts
-    x, y = parts.test
-    return replace(parts, test=(x[:0], y[:0]))
+def carrier(config: RunConfig) -> AbstractContextManager[Group]:
+    """This process among those that carry the run: alone, or as torchrun's environment says."""
+    from gossamer.runtime.processes import Ranks, started_by_torchrun
+
+    nodes, asked = effective(config).nodes, config.runtime
+    if asked.kind == "simulator":
+        if started_by_torchrun():
+            raise UserError(
+                "torchrun started several processes, but runtime.kind = 'simulator' needs one; "
+                "use --runtime processes."
+            )
+        return nullcontext(Alone(nodes))
+    check_processes(config)
+    if not started_by_torchrun():
+        raise UserError(
+            "runtime.kind = 'processes' needs processes: start this with torchrun, or use `gossamer run`."
+        )
+    return Ranks.meet(nodes, blocks=asked.blocks, timeout=asked.timeout, device=config.device)
 
 
-def as_rank(
-    config: RunConfig, request: RunRequest, on_round: Callable[[int], None] = lambda t: None
-) -> dict[str, Any] | None:
-    """One of several processes, in the environment that torchrun or `launch` made."""
-    from gossamer.baselines import effective
-    from gossamer.runtime.processes import Ranks
+def parts_of(config: RunConfig, group: Group, *, data_dir: Path | None = None, module: Any = None) -> Parts:
+    """What this process needs for its nodes; one process' mistake is everybody's."""
 
-    asked = config.runtime
-    with Ranks.meet(
-        effective(config).nodes, blocks=asked.blocks, timeout=asked.timeout, device=config.device
-    ) as ranks:
-        result = run_here(config, request, ranks, on_round)
-        return result if ranks.first else None
+    def assembled() -> Parts:
+        o = outline(config, data_dir=data_dir, module=module, nodes=group.nodes)
+        parts = assemble(o, data_dir=data_dir, nodes=group.nodes)
+        if group.size == 1 or parts.dataset.public_test:
+            return parts
+        # A hold-out that was not declared public stays where it is, and so do figures computed from it.
+        x, y = parts.test
+        return replace(parts, test=(x[:0], y[:0]))
+
+    parts: Parts = agreed(group, assembled)
+    return parts
 
 
 def run_here(
+    config: RunConfig, request: RunRequest, on_round: Callable[[int], None] = lambda t: None
+) -> dict[str, Any] | None:
+    """In this process: all nodes, or those of one rank."""
+    tracker = find_tracker(request.track) if request.track else None
+    with carrier(config) as group:
+        result = run_in(group, config, request, tracker, on_round)
+        return result if group.first else None
+
+
+def run_in(
+    group: Group,
     config: RunConfig,
     request: RunRequest,
-    group: Any = None,
+    tracker: OpenTracker | None = None,
     on_round: Callable[[int], None] = lambda t: None,
 ) -> dict[str, Any]:
-    """The nodes of this process; all of them without a group."""
-    from gossamer.baselines import effective
-    from gossamer.build import assemble, outline
-    from gossamer.experiment import execute
-    from gossamer.results.console import RunDisplay
-    from gossamer.results.track import find_tracker
-    from gossamer.runtime.group import Alone, agreed
-
-    tracker = find_tracker(request.track) if request.track else None
-    group = group or Alone(effective(config).nodes)
-
-    def parts_of_this_process() -> Any:
-        o = outline(config, data_dir=request.data_dir)
-        if group.size == 1:
-            return assemble(o, data_dir=request.data_dir)
-        return without_private_hold_out(assemble(o, data_dir=request.data_dir, nodes=group.nodes))
-
-    parts = agreed(group, parts_of_this_process)
+    parts = parts_of(config, group, data_dir=request.data_dir)
     with RunDisplay(config.name, config.rounds, quiet=request.quiet, hidden=not group.first) as display:
         display.plan(parts.outline)
 

@@ -22,7 +22,7 @@ from gossamer.runtime import messages
 from gossamer.runtime.blocks import split
 from gossamer.runtime.loop import run
 from gossamer.runtime.processes import Ranks
-from gossamer.start import RunRequest, run_here
+from gossamer.start import RunRequest, run_in
 from gossamer.topology.build import build as build_topology
 
 RUN = "0123456789abcdef"
@@ -56,7 +56,7 @@ def gossamer_run(
 
     config = RunConfig.model_validate(settings) if settings is not None else stored(out / "config.toml")
     where = {"resume": out} if settings is None else {"out": out}
-    return run_here(config, RunRequest(None, [], **where, quiet=True), ranks, stop)
+    return run_in(ranks, config, RunRequest(None, [], **where, quiet=True), on_round=stop)
 
 
 def digraphs(ranks: Ranks, sizes: list[int], rounds: int, seed: int) -> Any:

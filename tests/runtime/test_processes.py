@@ -121,9 +121,9 @@ def agree_on_a_run(pool: Any, method: str, folder: Path) -> None:
             raise answer
     one = load_file(folder / "alone" / "checkpoints" / "round-000006.safetensors")
     two = checkpoint.load(folder / "ranks" / "checkpoints", 6, range(sum(sizes))).tensors
-    assert set(one) == set(two)
-    for key, value in one.items():
-        torch.testing.assert_close(two[key], value, rtol=1e-4, atol=1e-5)
+    assert set(one) - {"gradient.vector.slopes"} == set(two)
+    for key, value in two.items():
+        torch.testing.assert_close(value, one[key], rtol=1e-4, atol=1e-5)
     for node in range(sum(sizes)):
         events = [
             (folder / way / "ledger" / f"node-{node:03d}.jsonl").read_bytes() for way in ("alone", "ranks")
@@ -150,6 +150,53 @@ def test_a_whole_run_on_two_ranks_is_the_simulators(two: Any, method: str, tmp_p
 @pytest.mark.parametrize("method", METHODS)
 def test_a_whole_run_on_more_ranks_is_the_simulators(more: Any, method: str, tmp_path: Path) -> None:
     agree_on_a_run(more, method, tmp_path)
+
+
+TOKEN: dict[str, Any] = {
+    "rounds": 24,
+    "data": {"kind": "digits", "scale": "unit-sphere"},
+    "model": {"kind": "one-vs-all"},
+    "topology": {"kind": "complete"},
+    "algorithm": {"kind": "without-replacement", "lr": 0.4},
+    "privacy": {
+        "epsilon": 4.0, "delta": 1e-6, "sampling": {"kind": "one-pass", "lot": 20}, "noise": {"source": "seeded"}
+    },
+    "evaluation": {"every": 7},
+}  # fmt: skip
+
+
+def agree_on_a_token(pool: Any, controller: str, folder: Path) -> None:
+    sizes = uneven(pool)
+    config = resolve(TOKEN, {"nodes": sum(sizes), "algorithm.controller": controller})
+    alone = execute(assemble(outline(config)), out=folder / "alone").result
+    asked = config.model_dump(exclude_none=True)
+    answers = pool.call("gossamer_run", sizes=sizes, settings=asked, out=folder / "ranks")
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    one = load_file(folder / "alone" / "checkpoints" / "round-000024.safetensors")
+    for path in (folder / "ranks" / "checkpoints").iterdir():
+        two = load_file(path)
+        for key in ("public", "holder", "writes", "gradient.released_loss"):
+            torch.testing.assert_close(two[key], one[key], rtol=1e-4, atol=1e-5)
+    for node in range(sum(sizes)):
+        name = f"ledger/node-{node:03d}.jsonl"
+        assert (folder / "alone" / name).read_bytes() == (folder / "ranks" / name).read_bytes()
+    assert answers[0]["bytes_sent"] == alone["bytes_sent"]
+    np.testing.assert_allclose(answers[0]["accuracy_by_node"], alone["accuracy_by_node"], atol=0.01)
+
+
+@pytest.mark.parametrize("controller", ["deep-q", "probability", "loss-threshold", "global", "local"])
+def test_a_token_goes_round_two_ranks_as_in_the_simulator(two: Any, controller: str, tmp_path: Path) -> None:
+    agree_on_a_token(two, controller, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("controller", ["deep-q", "global"])
+def test_a_token_goes_round_more_ranks_as_in_the_simulator(
+    more: Any, controller: str, tmp_path: Path
+) -> None:
+    agree_on_a_token(more, controller, tmp_path)
 
 
 SEEDED = {"privacy.noise.source": "seeded", "privacy.claim": "none"}

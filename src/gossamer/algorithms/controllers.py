@@ -16,6 +16,13 @@ class Controller(Protocol):
         ...
 
 
+def place(seen: Any) -> tuple[slice, int]:
+    """Which nodes of how many: what is drawn for all nodes is the same wherever they are hosted."""
+    hosted, of = getattr(seen, "hosted", range(0)), getattr(seen, "of", 0)
+    nodes = seen.state.shape[0]
+    return (slice(hosted.start, hosted.stop), of) if of else (slice(0, nodes), nodes)
+
+
 @dataclass(frozen=True)
 class Always:
     """Fully collaborative (`write`), or every node for itself."""
@@ -43,8 +50,9 @@ class Coin:
 
     def choose(self, seen: Any, t: int) -> Tensor:
         nodes, classes = seen.state.shape[:2]
-        heads = np.random.default_rng([self.seed, 0xC014, t]).random(nodes) < self.probability
-        return torch.from_numpy(heads)[:, None].expand(nodes, classes)
+        hosted, of = place(seen)
+        heads = np.random.default_rng([self.seed, 0xC014, t]).random(of) < self.probability
+        return torch.from_numpy(heads[hosted])[:, None].expand(nodes, classes)
 
 
 @dataclass(frozen=True)

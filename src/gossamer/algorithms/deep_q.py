@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gossamer.algorithms.controllers import place
+
 HIDDEN, MEMORY, BATCH, ADAM = 128, 20, 10, 0.01  # as in the paper
 FIRST, LAST = 1.0, 0.1  # exploration, annealed
 # A step of Adam moves a value of these networks by about a tenth, and the mean losses after the two actions differ by
@@ -48,10 +50,20 @@ class Learners:
     """N learners: their networks, target networks, Adam moments and the last 20 transitions of each."""
 
     def __init__(
-        self, count: int, width: int, *, discount: float, target_every: int, random: torch.Generator
+        self,
+        count: int,
+        width: int,
+        *,
+        discount: float,
+        target_every: int,
+        random: torch.Generator,
+        own: slice = slice(None),
+        of: int | None = None,
     ):
+        """`own`: which of `of` learners, hosted here or elsewhere, these are."""
+
         def xavier(rows: int, columns: int) -> Tensor:
-            uniform = torch.rand(count, rows, columns, generator=random)
+            uniform = torch.rand(of or count, rows, columns, generator=random)[own]
             return (2 * uniform - 1) * math.sqrt(6 / (rows + columns))
 
         self.network = Network(
@@ -65,32 +77,54 @@ class Learners:
         self._after = torch.zeros(count, MEMORY, width)
         self._actions = torch.zeros(count, MEMORY, dtype=torch.long)
         self._rewards = torch.zeros(count, MEMORY)
-        self._seen = self._steps = 0
+        self.seen = self.steps = 0
+
+    def tensors(self) -> dict[str, Tensor]:
+        moments = {
+            "first": self._first,
+            "second": self._second,
+            "network": self.network,
+            "target": self.target,
+        }
+        memory = {
+            "before": self._before,
+            "after": self._after,
+            "taken": self._actions,
+            "rewards": self._rewards,
+        }
+        named = {
+            f"{name}.{i}": weight for name, weights in moments.items() for i, weight in enumerate(weights)
+        }
+        return {**named, **memory}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        for name, value in self.tensors().items():
+            value.copy_(tensors[name])
 
     def best(self, states: Tensor) -> Tensor:
         """(N, k) → the action with the larger value."""
         return self.network.values(states[:, None])[:, 0].argmax(1)
 
     def remember(self, states: Tensor, actions: Tensor, rewards: Tensor, after: Tensor) -> None:
-        place = self._seen % MEMORY
+        place = self.seen % MEMORY
         self._before[:, place], self._after[:, place] = states, after
         self._actions[:, place], self._rewards[:, place] = actions, rewards
-        self._seen += 1
+        self.seen += 1
 
     def learn(self) -> None:
         """One step of Adam on a random batch of remembered transitions."""
-        picked = torch.randint(min(self._seen, MEMORY), (BATCH,), generator=self._random)
+        picked = torch.randint(min(self.seen, MEMORY), (BATCH,), generator=self._random)
         targets = self._rewards[:, picked]
         if self._discount:
             targets = targets + self._discount * self.target.values(self._after[:, picked]).amax(2)
         slopes = self.network.slopes(self._before[:, picked], self._actions[:, picked], targets)
-        self._steps += 1
-        first, second = 1 - _BETA1**self._steps, 1 - _BETA2**self._steps
+        self.steps += 1
+        first, second = 1 - _BETA1**self.steps, 1 - _BETA2**self.steps
         for weight, slope, m, v in zip(self.network, slopes, self._first, self._second, strict=True):
             m.lerp_(slope, 1 - _BETA1)
             v.mul_(_BETA2).addcmul_(slope, slope, value=1 - _BETA2)
             weight.addcdiv_(m, (v / second).sqrt_().add_(_TINY), value=-ADAM / first)
-        if self._steps % self._target_every == 0:
+        if self.steps % self._target_every == 0:
             self.target = self.network.copy()
 
 
@@ -111,16 +145,39 @@ class DeepQ:
     def choose(self, seen: Any, t: int) -> Tensor:
         nodes, classes, width = seen.state.shape
         states = seen.state.reshape(-1, width).float()
+        hosted, of = place(seen)
+        own = slice(hosted.start * classes, hosted.stop * classes)
         if self.learners is None:
-            self.learners = Learners(len(states), width, **self._settings, random=self._random)
+            self.learners = Learners(
+                len(states), width, **self._settings, random=self._random, own=own, of=of * classes
+            )
         if self._taken is not None and seen.reward is not None:
             self.learners.remember(*self._taken, REWARD * seen.reward.reshape(-1), states)
             self.learners.learn()
-        explore = torch.rand(len(states), generator=self._random) < self.exploration(t)
-        guess = torch.randint(2, (len(states),), generator=self._random)
+        explore = torch.rand(of * classes, generator=self._random)[own] < self.exploration(t)
+        guess = torch.randint(2, (of * classes,), generator=self._random)[own]
         actions = torch.where(explore, guess, self.learners.best(states))
         self._taken = states, actions
         return actions.bool().reshape(nodes, classes)
+
+    def state(self, nodes: int) -> dict[str, Tensor]:
+        """For a checkpoint: every learner's tensors under the node it belongs to."""
+        if self.learners is None or self._taken is None:
+            return {"random": self._random.get_state()}
+        tensors = {**self.learners.tensors(), "states": self._taken[0], "actions": self._taken[1]}
+        by_node = {key: value.reshape(nodes, -1, *value.shape[1:]) for key, value in tensors.items()}
+        counts = {"seen": torch.tensor(self.learners.seen), "steps": torch.tensor(self.learners.steps)}
+        return {**by_node, **counts, "random": self._random.get_state()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        if "states" in state:
+            flat = {key: value.flatten(0, 1) for key, value in state.items() if value.ndim > 1}
+            self._taken = flat.pop("states"), flat.pop("actions")
+            count, width = self._taken[0].shape
+            self.learners = Learners(count, width, **self._settings, random=self._random)
+            self.learners.load(flat)
+            self.learners.seen, self.learners.steps = int(state["seen"]), int(state["steps"])
+        self._random.set_state(state["random"])
 
     def exploration(self, t: int) -> float:
         return max(LAST, FIRST - (FIRST - LAST) * t / self._anneal)

@@ -118,6 +118,11 @@ def cells(recipe: Mapping[str, Any], changes: Mapping[str, Any], label: str, see
         several = [resolve(recipe, {**ordered, "seed": first.seed + i}) for i in range(seeds)]
     except UserError as error:
         raise UserError(f"{label}: {error}") from None
+    if first.runtime.kind != "simulator":
+        raise UserError(
+            f"{label}: runtime.kind = {first.runtime.kind!r} is for single runs; a comparison has its cells side by "
+            "side, each on the simulator: leave it out."
+        )
     return tuple(Cell(config, f"{label}, seed {config.seed}") for config in several)
 
 

@@ -14,13 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import gossamer
+from gossamer.children import environment
 from gossamer.compare import cells as on_disk
 from gossamer.compare.grid import Cell
 from gossamer.errors import UserError
 
 Report = Callable[[Cell, str | None], None]  # the cell, and what went wrong with it
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 class Worker:
@@ -60,14 +59,6 @@ class Worker:
             self._process.wait()
 
     def _start(self) -> subprocess.Popen[str]:
-        root = str(Path(gossamer.__file__).parents[1])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        environment = {
-            **os.environ,
-            **dict.fromkeys(_THREADS, "1"),
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "PYTHONPATH": path,
-        }
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "gossamer.compare.worker"],
             stdin=subprocess.PIPE,
@@ -75,7 +66,7 @@ class Worker:
             stderr=self._log,
             text=True,
             encoding="utf-8",
-            env=environment,
+            env=environment(threads=1),
         )
 
 

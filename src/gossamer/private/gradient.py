@@ -204,6 +204,8 @@ class PrivateGradient:
         state = {"draws": torch.tensor(self.draws)}
         if isinstance(self._clip, QuantileClip):
             state["clip_bounds"] = self._clip.bounds
+        if hasattr(self._vector, "state"):
+            state |= {f"vector.{key}": value for key, value in self._vector.state().items()}
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -211,6 +213,9 @@ class PrivateGradient:
         self.draws = int(state["draws"])
         if isinstance(self._clip, QuantileClip):
             self._clip.bounds = state["clip_bounds"]
+        if hasattr(self._vector, "restore"):
+            names = [key for key in state if key.startswith("vector.")]
+            self._vector.restore({key.removeprefix("vector."): state[key] for key in names})
 
 
 def _diagnose(norms: Tensor, mask: Tensor, weigh: Weigh, unit: Tensor | None) -> Diagnostics:

@@ -33,6 +33,8 @@ class Seen(NamedTuple):
     state: Tensor  # (m, C, k)
     reward: Tensor | None  # (m, C) of the last choice; None before the first
     closing: Tensor  # (m,) the turn ends a pass of the node's records
+    hosted: range = range(0)  # which of all nodes these m are; range(0): they are all
+    of: int = 0
 
 
 class View(Protocol):
@@ -121,12 +123,14 @@ class LocalModels:
         allowance: Sequence[int],
         adjacency: str,
         turns: int,
+        of: int | None = None,
     ):
         self._records = Records(_within(records.x.flatten(1), record_bound), records.y, records.sizes)
         self._sampler, self._noise, self._stream, self._book = sampler, noise, stream, book
         self._bound, self._decay = record_bound, regularisation
         self._radius, self._average = radius, average
         self._view, self._adjacency, self.nodes = view, adjacency, list(nodes)
+        self._place = range(self.nodes[0], self.nodes[-1] + 1), of or len(self.nodes)
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         m, d = len(self.nodes), self._records.x.shape[1]
@@ -152,10 +156,7 @@ class LocalModels:
         """Begin turn t: every node's next lot, and what its controller may see before it chooses."""
         reward = self._view.reward(self) if self._lot is not None else None
         self._turn, self._lr, self.draws = t, lr, t + 1
-        lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, t)
-        x, y = self._records.take(lot)
-        signs = 2.0 * torch.nn.functional.one_hot(y, self.local.shape[1]).to(x) - 1
-        self._lot = x, signs * lot.mask.to(x)[..., None]
+        self._take(t)
         before, self._parts = self._parts, pass_parts(self._sampler, t)
         if before != self._parts:
             new_pass = torch.tensor([a != b for a, b in zip(before, self._parts, strict=True)])
@@ -163,7 +164,13 @@ class LocalModels:
         if self._view.mechanism is not None:
             for i, node in enumerate(self.nodes):
                 self._book.append(node, self._event(i, self._view.mechanism, 0.0, math.inf))
-        return Seen(self._view.state(self), reward, self._closing())
+        return Seen(self._view.state(self), reward, self._closing(), *self._place)
+
+    def _take(self, t: int) -> None:
+        lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, t)
+        x, y = self._records.take(lot)
+        signs = 2.0 * torch.nn.functional.one_hot(y, self.local.shape[1]).to(x) - 1
+        self._lot = x, signs * lot.mask.to(x)[..., None]
 
     def may_write(self) -> Tensor:
         """(m,) whose budget pays for this turn."""
@@ -255,8 +262,17 @@ class LocalModels:
             "written": self.written,
             "waited": self.waited,
             "window": self._window,
-            "draws": torch.tensor(self.draws),
+            "stale": self._stale,
         }
+
+    def restore(self, public: dict[str, Tensor], private: dict[str, Tensor]) -> None:
+        """Go on where both were taken, in the middle of the same pass: the lots must be those of the same stream."""
+        self.draws, self.released_loss = int(public["draws"]), public["released_loss"]
+        self.local, self.written, self.waited = private["local"], private["written"], private["waited"]
+        self._window, self._stale = private["window"], private["stale"]
+        if self.draws:
+            self._take(self.draws - 1)
+            self._parts = pass_parts(self._sampler, self.draws - 1)
 
     def _release_loss(self, i: int, margins: Tensor, signs: Tensor, chosen: Tensor) -> None:
         """Mean loss of the fetched model on the lot, each record's cut to [0, 2] and counted from the middle."""

@@ -66,11 +66,16 @@ class NodeResolvent:
         count = mask.sum(1).clamp_min(1).to(points)[:, None]
         # Of a lot that stays the same (full batches) the norm is computed once.
         if self._seen is None or self._seen[0] is not x:
-            self._seen, self._slopes = (x, torch.linalg.matrix_norm(a, ord=2).square()[:, None]), None
+            kept = self._slopes if self._seen is None else None  # put back from a checkpoint
+            self._seen, self._slopes = (x, torch.linalg.matrix_norm(a, ord=2).square()[:, None]), kept
         squared = self._seen[1].clamp_min(1e-12)
         tau = count / (self.step * squared)
         at = torch.bmm(a, points[..., None])[..., 0]
-        slopes = torch.zeros_like(at) if self._slopes is None else self._slopes
+        slopes = torch.zeros_like(at)
+        if (
+            self._slopes is not None and self._slopes.shape == at.shape
+        ):  # else it was for lots of other lengths
+            slopes = self._slopes
         ahead, momentum = slopes, torch.ones_like(count)
         moving = torch.ones_like(
             count, dtype=torch.bool
@@ -93,3 +98,10 @@ class NodeResolvent:
         norms = (mean.norm(dim=1)[:, None] * mask).to(points)
         weights = (weigh(norms if unit is None else norms / unit[:, None]) * mask).sum(1, keepdim=True)
         return mean * weights, norms
+
+    def state(self) -> dict[str, Tensor]:
+        """Where the last search ended, for a checkpoint: the next begins there."""
+        return {} if self._slopes is None else {"slopes": self._slopes}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self._slopes = state.get("slopes")

@@ -1,8 +1,8 @@
 """Checkpoints: everything some nodes need to go on after a round, one safetensors file, written all or nothing.
 
-A tensor's leading axis is the nodes; one without axes belongs to all of them. So the files of several processes can be
-put together again over any other split of the nodes. What else must be kept stands in the file's header, as text: the
-run's name for itself, the nodes, the bytes and seconds so far, and how long each ledger was.
+A tensor's leading axis is the nodes; one without axes, or named in `COMMON`, belongs to all of them. So the files of
+several processes can be put together again over any other split of the nodes. What else must be kept stands in the
+file's header, as text: the run's name for itself, the nodes, bytes and seconds so far, and how long each ledger was.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 from gossamer.errors import UserError
 from gossamer.results.rundir import write_atomically
 
+COMMON = ("public", "gradient.released_loss", "controller.random")  # a shared model and what goes with it
 _NAME = re.compile(r"round-(\d+)(\.nodes-\d+-\d+)?\.safetensors")
 
 
@@ -89,13 +90,15 @@ def load(folder: Path, done: int, nodes: range) -> Checkpoint:
         if not own:
             continue
         for key, value in load_file(path).items():
-            if value.ndim == 0:
+            if value.ndim == 0 or key in COMMON:
                 common[key] = value
             else:
                 rows.setdefault(key, []).append((own.start, value[own.start - first : own.stop - first]))
+    # What is padded to a block's longest lot does not fit together with other blocks'; it only saved a search.
     joined = {
         key: torch.cat([part for _, part in sorted(parts, key=lambda pair: pair[0])])
         for key, parts in rows.items()
+        if len({part.shape[1:] for _, part in parts}) == 1
     }
     return Checkpoint(done, {**common, **joined}, bytes_sent, seconds, ledgers)
 

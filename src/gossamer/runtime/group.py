@@ -26,6 +26,7 @@ class Group(Protocol):
     first: bool  # the one that shows and prints
     first_here: bool  # the first on its machine: it writes the files that the processes of a machine share
     spread: bool  # do messages leave the machine?
+    machine: str  # which one this is, among those of the run
 
     @property
     def name(self) -> str:
@@ -55,7 +56,7 @@ class Group(Protocol):
 class Alone:
     """The simulator: all nodes in one process."""
 
-    name, size, first, first_here, spread = "the simulator", 1, True, True, False
+    name, size, first, first_here, spread, machine = "the simulator", 1, True, True, False, "0"
 
     def __init__(self, nodes: int):
         self.nodes = range(nodes)

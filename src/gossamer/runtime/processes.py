@@ -45,6 +45,7 @@ class Ranks:
         self.nodes, self.first = self.blocks[rank], rank == 0
         self.first_here = int(os.environ.get("LOCAL_RANK", rank)) == 0
         self.spread = int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) < self.size
+        self.machine = os.environ.get("GROUP_RANK", "0")
         self.store, self.timeout, self.device = store, timeout, torch.device(device)
         self.watch = Watch(store, rank, blocks, timeout)
 
@@ -121,6 +122,37 @@ class Ranks:
     ) -> ProcessExchange:
         return ProcessExchange(self, topology, run, meanwhile or (lambda: None))
 
+    def broadcast(self, tensor: Tensor, source: int) -> Tensor:
+        """The tensor of one rank, to everyone."""
+        copy = tensor.clone()
+        self._collective(lambda: dist.broadcast(copy, source))
+        return copy
+
+    def wait(self, work: Any, rank: int, at: int, deadline: float | None = None) -> None:
+        """Until the message to or from that rank has arrived, or the time-out."""
+        self.watch.waiting(at, rank)
+        left = self.timeout if deadline is None else max(0.001, deadline - time.monotonic())
+        try:
+            work.wait(timedelta(seconds=left))
+        except RuntimeError as error:
+            raise self.watch.lost(rank, str(error)) from None
+        self.watch.computing(at)
+
+    def check(self, label: Label, buffer: Tensor, layout: Layout, nodes: list[int]) -> None:
+        """Refuse a message that is not the one due, or holds what must not be averaged in."""
+        try:
+            label.check(buffer, layout, len(nodes))
+        except RefusedError as error:
+            name = name_of(label.sender, self.blocks)
+            raise self.watch.tell(
+                f"the message of {name} in round {label.round} was refused: {error}"
+            ) from None
+        for view in layout.views(buffer, len(nodes)):
+            bad = first_not_finite(view)
+            if bad is not None:
+                who = f"node {nodes[bad]} (rank {label.sender})"
+                raise self.watch.tell(f"{who} sent NaN or infinite values in round {label.round}: refused")
+
     def _collective(self, work: Callable[[], Any]) -> None:
         at = self.watch.round
         self.watch.waiting(
@@ -192,11 +224,11 @@ class ProcessExchange:
         for into, tensor in zip(mixed, tensors, strict=True):
             into[way.places[self._ranks.rank]] = tensor
         for r, work in arriving.items():
-            self._wait(r, work, deadline)
+            self._ranks.wait(work, r, t, deadline)
             for into, rows in zip(mixed, self._open(r, incoming[r], way, layout), strict=True):
                 into[way.places[r]] = rows
         for r, work in leaving.items():
-            self._wait(r, work, deadline)
+            self._ranks.wait(work, r, t, deadline)
         watch.computing(t)
         self.bytes_sent += layout.row_bytes * way.copies
         results = tuple(way.plan(values) for values in mixed)
@@ -233,29 +265,8 @@ class ProcessExchange:
         return buffer
 
     def _open(self, rank: int, buffer: Tensor, way: Route, layout: Layout) -> list[Tensor]:
-        nodes = way.receive[rank]
-        try:
-            self._label(rank).check(buffer, layout, len(nodes))
-        except RefusedError as error:
-            name = name_of(rank, self._ranks.blocks)
-            raise self._ranks.watch.tell(
-                f"the message of {name} in round {self._round} was refused: {error}"
-            ) from None
-        views = layout.views(buffer, len(nodes))
-        for view in views:
-            bad = first_not_finite(view)
-            if bad is not None:
-                raise self._ranks.watch.tell(
-                    f"node {nodes[bad]} (rank {rank}) sent NaN or infinite values in round {self._round}: refused"
-                )
-        return views
-
-    def _wait(self, rank: int, work: Any, deadline: float) -> None:
-        self._ranks.watch.waiting(self._round, rank)
-        try:
-            work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
-        except RuntimeError as error:
-            raise self._ranks.watch.lost(rank, str(error)) from None
+        self._ranks.check(self._label(rank), buffer, layout, way.receive[rank])
+        return layout.views(buffer, len(way.receive[rank]))
 
     def _label(self, sender: int) -> Label:
         return Label(self._run, self._round, self._call, sender)

@@ -52,7 +52,7 @@ class Watch:
 
     def close(self) -> None:
         self._ended.set()
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=0.5)  # it may still be connecting; nobody needs to wait for that
 
     def lost(self, rank: int, reason: str) -> RankError:
         """This rank got nothing from that one. What everybody will say about it, whoever found it first."""

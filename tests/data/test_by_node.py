@@ -1,0 +1,68 @@
+"""A file per node: who hosts a node reads its file, and nobody else's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gossamer.build import assemble, outline
+from gossamer.config import resolve
+from gossamer.errors import UserError
+
+OWN: dict[str, Any] = {
+    "nodes": 3,
+    "rounds": 4,
+    "data": {"kind": "csv", "label": "label", "classes": 2, "records": 20},
+    "model": {"kind": "softmax"},
+    "topology": {"kind": "ring"},
+    "algorithm": {"kind": "dyn-d2p", "lr": 1.0},
+    "privacy": {"epsilon": 4.0, "delta": 1e-3, "sampling": {"kind": "poisson", "rate": 0.5}},
+}
+
+
+@pytest.fixture
+def clinics(tmp_path: Path) -> dict[str, Any]:
+    for node, rows in enumerate((18, 21, 24)):
+        lines = [f"{node + i / 100:.2f},{i % 5},{i % 2}" for i in range(rows)]
+        (tmp_path / f"clinic-{node}.csv").write_text("x1,x2,label\n" + "\n".join(lines) + "\n")
+    data = {**OWN["data"], "path": str(tmp_path / "clinic-{node}.csv")}
+    return {**OWN, "data": data}
+
+
+def test_all_nodes_or_some_of_them(clinics: dict[str, Any], tmp_path: Path) -> None:
+    config = resolve(clinics)
+    whole = assemble(outline(config))
+    assert whole.records.sizes == [18, 21, 24]
+    (tmp_path / "clinic-0.csv").unlink()  # on another machine
+    (tmp_path / "clinic-2.csv").unlink()
+    block = range(1, 2)
+    part = assemble(outline(config, nodes=block), nodes=block)
+    assert part.records.sizes == [21]
+    np.testing.assert_array_equal(part.records.x.numpy(), whole.records.x.numpy()[18:39])
+    assert [node.records for node in part.outline.plan.nodes] == [20, 20, 20]
+    with pytest.raises(UserError, match=r"clinic-0\.csv"):
+        assemble(outline(config))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data.owner": "x2"}, "data.owner"),
+        ({"data.partition.kind": "shards"}, "data.partition.kind = 'shards'"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(clinics: dict[str, Any], changes: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        outline(resolve(clinics, changes))
+
+
+def test_counts_must_be_declared_and_columns_agree(clinics: dict[str, Any], tmp_path: Path) -> None:
+    undeclared = {**clinics, "data": {k: v for k, v in clinics["data"].items() if k != "records"}}
+    with pytest.raises(UserError, match=r"data\.records"):
+        outline(resolve(undeclared))
+    (tmp_path / "clinic-1.csv").write_text("x1,label\n1,0\n2,1\n")
+    with pytest.raises(UserError, match=r"clinic-1\.csv.*other columns"):
+        outline(resolve(clinics))
