@@ -11,7 +11,6 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from gossamer.accounting.ledger import LedgerBook
 from gossamer.algorithms import registry
 from gossamer.algorithms.base import Algorithm, Exponential
 from gossamer.baselines import Pool, effective, pool
@@ -29,7 +28,7 @@ from gossamer.presets import PRESETS
 from gossamer.privacy_plan import PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.private.arithmetic import Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
-from gossamer.private.gradient import Noise, PrivateGradient, Records
+from gossamer.private.gradient import Book, Noise, PrivateGradient, Records
 from gossamer.private.sampling import (
     FixedSizeSampler,
     FullSampler,
@@ -111,7 +110,11 @@ class Parts:
     x0: Tensor
     test: tuple[Tensor, Tensor]
 
-    def gradient(self, book: LedgerBook) -> PrivateGradient:
+    def clip(self) -> Clip:
+        """A clip part with state of its own."""
+        return _clip(self.outline.config, self.outline.plan, self.noise)
+
+    def gradient(self, book: Book, stream: Stream | None = None) -> PrivateGradient:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
         nodes, seeded = o.plan.nodes, o.config.privacy.noise.source == "seeded"
@@ -119,11 +122,11 @@ class Parts:
             vector=clipped_sum(o.module, per_sample_loss(o.classes)),
             records=self.records,
             sampler=self.sampler,
-            clip=_clip(o.config, o.plan, self.noise),
+            clip=self.clip(),
             noise=self.noise,
-            stream=Stream.seeded(o.config.seed) if seeded else Stream.system(),
+            stream=stream or (Stream.seeded(o.config.seed) if seeded else Stream.system()),
             book=book,
-            nodes=range(o.config.nodes),
+            nodes=range(len(nodes)),
             lots=[node.lot for node in nodes],
             divisors=[node.lot / node.weight for node in nodes],
             allowance=[node.allowance for node in nodes],

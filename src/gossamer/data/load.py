@@ -92,7 +92,8 @@ def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:
         available = here or bool(sources.system_folders(entry))
         rows = (COVERTYPE_TRAIN_ROWS, COVERTYPE_TEST_ROWS) if entry.name == "covertype" else entry.rows
         lines.append(SetInfo(entry.name, rows, entry.shape, entry.classes, origins, available))
-    lines += [SetInfo(f"synthetic-{task}", None, None, None, ("generated",), True) for task in own.TASKS]
+    made = (*(f"synthetic-{task}" for task in own.TASKS), "dirac")
+    lines += [SetInfo(name, None, None, None, ("generated",), True) for name in made]
     return lines
 
 
@@ -223,6 +224,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "covertype": _covertype,
     "synthetic-regression": synthetic.regression,
     "synthetic-classification": synthetic.classification,
+    "dirac": synthetic.dirac,
     "csv": partial(own.table, "csv"),
     "parquet": partial(own.table, "parquet"),
     "npz": own.arrays,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import UserError
-from gossamer.models import cnn, linear, resnet
+from gossamer.models import cnn, linear, lookup, resnet
 from gossamer.options import Option, check_options, options_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _REGISTRY = {
     for kind in (
         Kind("softmax", linear.softmax),
         Kind("mlp", linear.mlp),
+        Kind("lookup", lookup.lookup),
         Kind("shallow-cnn", cnn.shallow_cnn),
         Kind("mnist-cnn", cnn.mnist_cnn),
         Kind("resnet9", resnet.resnet9),

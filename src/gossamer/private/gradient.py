@@ -48,15 +48,20 @@ class Noise:
 
 
 class Records:
-    """The hosted nodes' records, gathered once: node i's rows lie together."""
+    """The hosted nodes' records, gathered once: node i's rows lie together, from starts[i] on.
 
-    def __init__(self, x: Tensor, y: Tensor, sizes: Sequence[int]):
+    Without `starts` the nodes follow each other; with them, nodes may read the same rows (an audit's many runs do).
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, sizes: Sequence[int], starts: Sequence[int] | None = None):
         self.x, self.y, self.sizes = x, y, list(sizes)
-        starts = torch.tensor([0, *self.sizes]).cumsum(0)
-        if int(starts[-1]) != len(x):
-            raise ValueError(f"{len(x)} rows for nodes of {int(starts[-1])} records in all")
+        if starts is None:
+            starts = [0, *torch.tensor(self.sizes).cumsum(0).tolist()]
+            if starts[-1] != len(x):
+                raise ValueError(f"{len(x)} rows for nodes of {starts[-1]} records in all")
+            starts = starts[:-1]
         # A node without records still needs an address for its (masked) padding.
-        self._starts = starts[:-1].clamp_max(max(len(x) - 1, 0)).to(x.device)
+        self._starts = torch.tensor(list(starts)).clamp_max(max(len(x) - 1, 0)).to(x.device)
 
     def take(self, lot: Lot) -> tuple[Tensor, Tensor]:
         rows = (self._starts[:, None] + lot.rows.to(self.x.device)).flatten()
