@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -114,7 +115,9 @@ class Parts:
         """A clip part with state of its own."""
         return _clip(self.outline.config, self.outline.plan, self.noise)
 
-    def gradient(self, book: Book, stream: Stream | None = None) -> PrivateGradient:
+    def gradient(
+        self, book: Book, stream: Stream | None = None, written: Sequence[int] | None = None
+    ) -> PrivateGradient:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
         nodes, seeded = o.plan.nodes, o.config.privacy.noise.source == "seeded"
@@ -133,6 +136,7 @@ class Parts:
             adjacency=o.plan.adjacency,
             arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
             diagnostics=o.config.evaluation.diagnostics,
+            written=written,
         )
 
 

@@ -317,6 +317,11 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
         )
 
 
+def planned_events(plan: PrivacyPlan, node: NodePlan) -> list[Event]:
+    """What a node will write, on sensitivity 1."""
+    return _events(plan, node.factor, node.rate, node.allowance)
+
+
 def _events(base: PrivacyPlan, factor: float, rate: float, draws: int) -> list[Event]:
     """The events the run will write, on sensitivity 1 (only the ratio matters to an accountant)."""
     sensitivity = 1.0 if base.enforced else math.inf

@@ -4,7 +4,7 @@ A coin says whether a canary was in (add/remove) or which of two records it was 
 attacker computes from what it saw. No bound here needs the score to be good: a poor attack only gives a low figure.
 
 threshold       Clopper–Pearson on one event's two rates. Needs independent (score, coin) pairs and nothing else
-one_run         Steinke, Nasr, Jagielski 2023, Theorem 5.2: needs fair independent coins only; scores may depend on each other
+one_run         Steinke, Nasr, Jagielski 2023, Theorem 5.2: fair independent coins; scores may depend on each other
 gaussian        the μ of Gaussian DP from the scores' means and spread: an estimate, for it believes in normal scores
 one_run_fdp     Mahloujifar, Melis, Chaudhuri 2024, Algorithm 3, for the Gaussian family of trade-off functions
 
@@ -174,7 +174,7 @@ def threshold(coins: Coins, delta: float, confidence: float) -> Bound:
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """At most this likely under (ε, δ)-DP: so many correct of so many guesses on `canaries` fair coins (Theorem 5.2)."""
+    """At most this likely under (ε, δ)-DP: so many correct guesses on `canaries` fair coins (Theorem 5.2)."""
     if guesses == 0:
         return 1.0
     accuracy = 1 / (1 + math.exp(-epsilon))

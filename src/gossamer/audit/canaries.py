@@ -14,8 +14,8 @@ from gossamer.config import Data, Open, RunConfig
 from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.private.gradient import Records
 from gossamer.privacy_plan import PrivacyPlan, clip_schedule
+from gossamer.private.gradient import Records
 
 COINS = 4  # purpose field of the stream: coins never share a counter with noise or sampling
 MOST_PER_NODE = 2500
@@ -33,29 +33,28 @@ def flip(stream: Stream, rows: int, count: int) -> Bools:
 # --- Dirac canaries -----------------------------------------------------------------------------------------
 
 
-def on_dirac_records(config: RunConfig, plan: PrivacyPlan, most: int = MOST_PER_NODE) -> RunConfig:
+def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = None) -> RunConfig:
     """The same mechanism, graph and algorithm, on records whose gradients are orthogonal axes.
 
-    What is proven or claimed holds for all data, so it must hold for these. Record counts stay as declared.
+    What is proven or claimed holds for all data, so it must hold for these. Record counts stay as declared;
+    `places` is the length of the table, by default one for every record.
     """
     if config.baseline == "central":
         raise UserError(
             "baseline = 'central' pools the nodes' records, which Dirac canaries do not share axes for; "
             "audit it with --canary blank."
         )
-    per_holder = max(2, min(most, min(node.records for node in plan.nodes)))
+    per_holder = places or max(2, min(MOST_PER_NODE, *(node.records for node in plan.nodes)))
     size = _OUT_OF_REACH * max(1.0, clip_schedule(config, plan.draws)(0))
-    data = Data.model_validate(
-        {
-            "kind": "dirac",
-            "records": [node.records for node in plan.nodes],
-            "holders": config.nodes,
-            "per_holder": per_holder,
-            "size": size,
-        }
-    )
-    model = Open.model_validate({"kind": "lookup", "rows": per_holder})
-    return config.model_copy(update={"data": data, "model": model})
+    data = {
+        "kind": "dirac",
+        "records": [node.records for node in plan.nodes],
+        "holders": config.nodes,
+        "per_holder": per_holder,
+        "size": size,
+    }
+    model = {"kind": "lookup", "rows": per_holder}
+    return config.model_copy(update={"data": Data.model_validate(data), "model": Open.model_validate(model)})
 
 
 def dirac_records(coins: Bools, size: float, *, replace_one: bool) -> Records:
@@ -88,13 +87,17 @@ def _mislabelled(data: Dataset) -> Canary:
     if not len(data.x_test):
         raise UserError("--canary mislabelled needs a hold-out to take a record from; use --canary blank.")
     label = (int(data.y_test[0]) + 1) % (data.classes or 2)
-    return Canary(torch.from_numpy(data.x_test[0]), torch.tensor(label), f"a hold-out record mislabelled {label}")
+    return Canary(
+        torch.from_numpy(data.x_test[0]), torch.tensor(label), f"a hold-out record mislabelled {label}"
+    )
 
 
 def _extreme(data: Dataset) -> Canary:
     """Far outside of the data in every feature: its gradient is clipped for sure, whatever the model."""
     shape = data.x_train.shape[1:]
-    return Canary(torch.full(shape, 10.0), torch.tensor(0), "a record ten times as bright as white, labelled 0")
+    return Canary(
+        torch.full(shape, 10.0), torch.tensor(0), "a record ten times as bright as white, labelled 0"
+    )
 
 
 CANARIES: dict[str, Callable[[Dataset], Canary]] = {

@@ -1,9 +1,9 @@
 """A matched filter for those who see only a part of the messages.
 
-Every coordinate of a linear algorithm is the same small linear system over the nodes: its state, the draws of a round,
-and the messages are matrices away from each other. The matrices are read off the algorithm's own code, by one step on unit
-vectors. Other nodes' noise is then noise of known size in a known place, a Kalman filter whitens what the observer sees,
-and the score is the whitened signal's projection: the best linear test there is.
+Every coordinate of a linear algorithm is the same small linear system over the nodes: its state, the draws of a round
+and the messages are matrices away from each other. The matrices are read off the algorithm's own code, by one step on
+unit vectors. Other nodes' noise is then noise of known size in a known place, a Kalman filter whitens what is seen, and
+the score is the whitened signal's projection: the best linear test there is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class LinearSystem:
         return result
 
     def _apply(self, columns: Tensor, t: int) -> tuple[Any, list[Tensor]]:
-        n, sent = self._n, []
+        n = self._n
+        sent: list[Tensor] = []
         mixing = torch.from_numpy(self._topology.weights(t).toarray())
         draws = iter(columns[self.states :].reshape(-1, n, columns.shape[1]))
 
@@ -109,7 +110,9 @@ class Filter:
         self._senders, self._sees_models = senders, sees_models
         self._estimate: Matrix = np.zeros((0, 0))
         self._covariance: Matrix = np.zeros((0, 0))
-        self._shift = self._expected = np.zeros(0)  # the canary's true effect on the state, and its share seen
+        self._shift = self._expected = np.zeros(
+            0
+        )  # the canary's true effect on the state, and its share seen
         self.scores: Matrix = np.zeros(0)
         self.mu_squared = 0.0  # what the scores' separation should be
 
@@ -128,7 +131,9 @@ class Filter:
         for k in range(t * rounds, (t + 1) * rounds):
             spreads.append(self._attacker.linear_spread(k).double().numpy().reshape(n, -1)[:, 0])
             own = np.zeros(n)
-            own[self._victim] = self._attacker.linear_signal(k).double().numpy().reshape(n, -1)[self._victim, 0]
+            own[self._victim] = (
+                self._attacker.linear_signal(k).double().numpy().reshape(n, -1)[self._victim, 0]
+            )
             signals.append(own)
         variances, signal = np.square(np.concatenate(spreads)), np.concatenate(signals)
         draws, columns = len(variances), self._estimate.shape[1]
@@ -142,7 +147,11 @@ class Filter:
         if rows:
             look = np.concatenate([message[rows] for message in messages])
             seen = np.concatenate(
-                [s.reshape(n, -1)[rows].double().numpy() for s in sent if s[0].numel() * self._runs == columns]
+                [
+                    s.reshape(n, -1)[rows].double().numpy()
+                    for s in sent
+                    if s[0].numel() * self._runs == columns
+                ]
             )
             mean, spread, believed = self._update(look, seen, mean, spread, truth, believed)
         self._estimate, self._covariance = forward @ mean, forward @ spread @ forward.T

@@ -81,7 +81,9 @@ class Attacker:
         )
         variance: Tensor = sum(
             (
-                (gain * self.spread(k)).square() if isinstance(gain, Tensor) else gain**2 * self.spread(k).square()
+                (gain * self.spread(k)).square()
+                if isinstance(gain, Tensor)
+                else gain**2 * self.spread(k).square()
                 for k, gain in zip(found.draws, found.gains, strict=True)
             ),
             torch.zeros(1),
@@ -92,7 +94,9 @@ class Attacker:
         exponent = ((signal * sums - signal.square() / 2) / spread.square().clamp_min(1e-30)).clamp_max(
             _LARGEST_EXPONENT
         )
-        evidence = torch.log1p(self._rates * torch.expm1(exponent)) if bool((self._rates < 1).any()) else exponent
+        evidence = (
+            torch.log1p(self._rates * torch.expm1(exponent)) if bool((self._rates < 1).any()) else exponent
+        )
         return torch.where(spread > 0, evidence.clamp_min(-_LARGEST_EXPONENT), 0.0)
 
     def _sign(self, found: Sign) -> Tensor:
@@ -102,7 +106,8 @@ class Attacker:
         signal, spread = self.signal(k), self.spread(k)
 
         def log_likelihood(shift: Tensor) -> Tensor:
-            return torch.special.log_ndtr(side * (centre + shift) / spread)
+            value: Tensor = torch.special.log_ndtr(side * (centre + shift) / spread)
+            return value
 
         def sampled(shift: Tensor) -> Tensor:
             nothing = log_likelihood(torch.zeros_like(shift))
@@ -111,4 +116,5 @@ class Attacker:
             return torch.logaddexp(torch.log1p(-q) + nothing, torch.log(q) + log_likelihood(shift))
 
         other = sampled(-signal) if self.replace_one else log_likelihood(torch.zeros_like(signal))
-        return sampled(signal) - other
+        evidence: Tensor = sampled(signal) - other
+        return evidence

@@ -1,7 +1,7 @@
 """Who sees what, and the score each makes of it.
 
 everyone     all messages of all nodes and the final models: reads the noised gradients off the messages (`recovery`)
-some         what a coalition of nodes receives and sends itself: other nodes' noise is in the way, so it filters (`filter`)
+some         what a coalition receives and sends itself: other nodes' noise is in the way, so it filters (`filter`)
 final        the final models alone
 """
 
@@ -104,15 +104,16 @@ class Evidence:
         self.scores = self.scores + self._attacker.log_ratio(found).double()
 
 
-class Lengths:
-    """‖noised gradient‖ of every row, draw by draw: what data-dependent noise gives away."""
+class NoisedLengths:
+    """‖noised gradient‖ of the first rows, draw by draw: what data-dependent noise gives away."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
         self.norms: list[Tensor] = []
 
     def __call__(self, found: Draw | Sign | Step) -> None:
         if isinstance(found, Draw):
-            self.norms.append(found.value.norm(dim=1))
+            self.norms.append(found.value[: self._rows].norm(dim=1))
 
 
 def visible_senders(topology: Topology, members: Sequence[int], t: int) -> list[int]:

@@ -8,49 +8,55 @@ retrain   real records and model; one canary, in or out, and hundreds of trainin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gossamer.algorithms.base import Grad
 from gossamer.audit import canaries
-from gossamer.audit.bounds import Coins
 from gossamer.audit.filter import Filter, LinearSystem
 from gossamer.audit.mechanism import Attacker
-from gossamer.audit.observers import Everyone, Evidence, Lengths, View, visible_senders
-from gossamer.audit.recovery import Draw, Sign, Step
-from gossamer.audit.stacked import MakeGradient, Tally, Trained, gradient_of, repeat, train
-from gossamer.build import Parts, assemble, outline, per_sample_loss
+from gossamer.audit.observers import Everyone, Evidence, NoisedLengths, View, visible_senders
+from gossamer.audit.recovery import Draw, Sign, Step, reads_exactly, recovery_of
+from gossamer.audit.stacked import MakeGradient, Tally, gradient_of, repeat, train
+from gossamer.build import Parts, per_sample_loss
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.noise import Stream
+from gossamer.private.gradient import Records
 
-AXES, LENGTHS = "dirac", "lengths"
+LENGTH_ROWS = 64  # coordinates of the noise whose length is measured
 ENOUGH_COINS = 20_000
-_LENGTH_ROWS = 512  # coordinates of the noise whose length is measured
 _ODD_SIZE = 1.5  # of the lengths attack's canary, in sizes of the other record: no sum of those is as long
 _FLOATS_AT_ONCE = 1 << 24  # of one stacked tensor
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What an attack brought: scores with coins, and how it came by them."""
+class Found:
+    """What a batch of trainings brought: a score for every coin."""
 
-    coins: Coins
-    independent: bool  # do the scores not depend on each other's coins, by construction?
-    canary: str
+    scores: np.ndarray
+    heads: np.ndarray
+    run: np.ndarray  # which training of the batch
     runs: int
     seconds: float
     samples: float  # per-record gradients that were computed
-    notes: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
 
 
-OnBatch = Callable[[int, int], None]  # runs done, of so many
+class Attack(Protocol):
+    told: str  # the canaries, for people
+    notes: tuple[str, ...]
+    independent: bool  # do the scores not depend on each other's coins, by construction?
+    runs: int  # how many trainings are enough, unless told otherwise
+    at_once: int  # how many fit into memory side by side
+    looks: bool  # may it end before all runs are used, once something is broken?
+
+    def batch(self, number: int, runs: int) -> Found: ...
 
 
 def stream_of(config: RunConfig, batch: int) -> Stream:
@@ -60,16 +66,19 @@ def stream_of(config: RunConfig, batch: int) -> Stream:
     return Stream.system()
 
 
-def batches(runs: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """(number, size) of each."""
-    for number, start in enumerate(range(0, runs, at_once)):
-        yield number, min(at_once, runs - start)
+def acts_on_each_axis_alone(parts: Parts) -> bool:
+    """Is what happens on one axis of one node blind to all others? By the mechanism's build, not by measurement.
 
-
-def acts_on_each_axis_alone(config: RunConfig) -> bool:
-    """Gaussian noise and a clip that follows no data: what happens on one axis tells nothing of another."""
-    schedule, clip = config.privacy.noise.schedule.kind, config.privacy.clip.kind
-    return schedule not in ("own-norm", "none") and clip != "quantile"
+    It is where noise and sampling are drawn for each axis and record by themselves, the clip follows no data and holds
+    whatever the point is, and gradients come off the messages exactly.
+    """
+    privacy = parts.outline.config.privacy
+    return (
+        parts.outline.plan.mechanism == "gaussian"
+        and privacy.clip.kind in ("constant", "decaying", "sequence", "normalised")
+        and privacy.sampling.kind in ("poisson", "full")
+        and reads_exactly(parts.outline.algorithm)
+    )
 
 
 def refuse_unequal_sizes(config: RunConfig) -> bool:
@@ -77,177 +86,183 @@ def refuse_unequal_sizes(config: RunConfig) -> bool:
     replace_one = config.privacy.adjacency == "replace-one"
     if config.privacy.sampling.kind in ("fixed-size", "single") and not replace_one:
         raise UserError(
-            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs the number of records to stay the same, so an "
-            "audit can only replace one: use --set privacy.adjacency=replace-one."
+            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs the number of records to stay as it is, so "
+            "an audit can only replace one: use --set privacy.adjacency=replace-one."
         )
     return replace_one
 
 
-def axes(
-    parts: Parts,
-    view: View,
-    victim: int | None,
-    runs: int | None,
-    *,
-    make_gradient: MakeGradient = gradient_of,
-    on_batch: OnBatch = lambda done, of: None,
-) -> Shown:
+class Axes:
     """`parts` are those of a configuration on Dirac records."""
-    o, config = parts.outline, parts.outline.config
-    replace_one = refuse_unequal_sizes(config)
-    n, places = config.nodes, o.stack.dim
-    size = float(config.data.options["size"])
-    watched = n if view.sees_all else 1
-    runs = runs or max(1, math.ceil(ENOUGH_COINS / (watched * places)))
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    seconds = samples = 0.0
-    details: dict[str, Any] = {}
-    for batch, count in batches(runs, max(1, _FLOATS_AT_ONCE // (n * places))):
-        stream = stream_of(config, batch)
-        coins = canaries.flip(stream, n * count, places)
-        if not view.sees_all:  # the others hold nothing: their records would only be in the way
-            coins.reshape(n, count, places)[np.arange(n) != victim] = False
-        records = canaries.dirac_records(coins, size, replace_one=replace_one)
-        stacked = repeat(parts, count, records)
-        attacker = Attacker(stacked, size, replace_one)
+
+    looks = True
+
+    def __init__(
+        self, parts: Parts, view: View, victim: int | None, make_gradient: MakeGradient = gradient_of
+    ):
+        config = parts.outline.config
+        self._parts, self._view, self._victim, self._make = parts, view, victim, make_gradient
+        self._replace_one = refuse_unequal_sizes(config)
+        self._nodes, self._places = config.nodes, parts.outline.stack.dim
+        self._size = float(config.data.options["size"])
         if view.sees_all:
+            recovery_of(parts.outline.algorithm)  # a mistake shows now
+        else:
+            LinearSystem(parts.outline.algorithm, parts.outline.topology, self._places)
+        coins = self._places * (self._nodes if view.sees_all else 1)
+        self.runs = max(1, math.ceil(ENOUGH_COINS / coins))
+        self.at_once = max(1, _FLOATS_AT_ONCE // (self._nodes * self._places))
+        self.independent = acts_on_each_axis_alone(parts)
+        self.notes: tuple[str, ...] = (
+            ()
+            if self.independent
+            else ("What happens on one axis shows on others here, so scores may depend on each other.",)
+        )
+        choice = "one of two" if self._replace_one else "in or out"
+        self.told = f"{coins:,} Dirac records a run, each {choice} by a coin"
+
+    def batch(self, number: int, runs: int) -> Found:
+        o, n, places = self._parts.outline, self._nodes, self._places
+        stream = stream_of(o.config, number)
+        coins = canaries.flip(stream, n * runs, places)
+        if (
+            not self._view.sees_all
+        ):  # the others hold nothing of interest: their coins would only be in the way
+            coins.reshape(n, runs, places)[np.arange(n) != self._victim] = False
+        records = canaries.dirac_records(coins, self._size, replace_one=self._replace_one)
+        stacked = repeat(self._parts, runs, records)
+        attacker = Attacker(stacked, self._size, self._replace_one)
+        details: dict[str, Any] = {}
+        if self._view.sees_all:
             evidence = Evidence(attacker)
-            trained = train(
-                stacked, stream, [Everyone(o.algorithm, evidence)], make_gradient=make_gradient
-            )
+            trained = train(stacked, stream, [Everyone(o.algorithm, evidence)], make_gradient=self._make)
             scores = evidence.scores.numpy()
         else:
-            assert victim is not None
-            observer = _some(stacked, attacker, view, victim, count)
-            trained = train(stacked, stream, [observer], make_gradient=make_gradient)
-            scores = observer.scores.reshape(count, places)
-            coins = coins.reshape(n, count, places)[victim]
-            details["mu_of_the_filter"] = math.sqrt(max(observer.mu_squared, 0.0)) * (2 if replace_one else 1)
-        run = np.broadcast_to(
-            (np.arange(len(scores)) % count)[:, None] + sum(len(np.unique(r)) for *_, r in found), scores.shape
+            observer = self._filter(stacked, attacker, runs)
+            trained = train(stacked, stream, [observer], make_gradient=self._make)
+            scores = observer.scores.reshape(runs, places)
+            coins = coins.reshape(n, runs, places)[self._victim]
+            details["mu_of_the_filter"] = math.sqrt(observer.mu_squared) * (2 if self._replace_one else 1)
+        run = np.broadcast_to((np.arange(len(scores)) % runs)[:, None], scores.shape)
+        samples = expected_samples(stacked)
+        return Found(scores.ravel(), coins.ravel(), run.ravel(), runs, trained.seconds, samples, details)
+
+    def _filter(self, stacked: Parts, attacker: Attacker, runs: int) -> Filter:
+        o, view = stacked.outline, self._view
+        assert self._victim is not None
+        final = view.name == "final"
+
+        def senders(t: int) -> list[int]:
+            return [] if final else visible_senders(o.topology, view.members, t)
+
+        return Filter(
+            LinearSystem(o.algorithm, o.topology, self._places),
+            attacker,
+            runs=runs,
+            victim=self._victim,
+            senders=senders,
+            sees_models=final,
         )
-        found.append((scores.ravel(), coins.ravel(), run.ravel()))
-        seconds += trained.seconds
-        samples += _samples(stacked, config.rounds * o.algorithm.draws)
-        on_batch(sum(len(np.unique(r)) for *_, r in found), runs)
-    all_coins = Coins(*(np.concatenate(column) for column in zip(*found, strict=True)))
-    independent = acts_on_each_axis_alone(config)
-    notes = () if independent else ("Axes share the noise's scale here, so scores may depend on each other.",)
-    told = f"{watched * places:,} Dirac records a run, each {'one of two' if replace_one else 'in or out'} by a coin"
-    return Shown(all_coins, independent, told, runs, seconds, samples, notes, details)
 
 
-def _some(stacked: Parts, attacker: Attacker, view: View, victim: int, runs: int) -> Filter:
-    o = stacked.outline
-    system = LinearSystem(o.algorithm, o.topology, o.stack.dim)
-    final = view.name == "final"
+class Lengths:
+    """A node's messages are as long as their noise: where that is scaled to the records, or to their number, it tells.
 
-    def senders(t: int) -> list[int]:
-        return [] if final else visible_senders(o.topology, view.members, t)
+    One coin per run, for the second of node 0's two records; the other nodes hold nothing.
+    """
 
-    return Filter(system, attacker, runs=runs, victim=victim, senders=senders, sees_models=final)
+    independent = True
+    looks = False
+    runs = 3000
+    notes: tuple[str, ...] = ()
+    told = "two records on node 0, a coin for the second; the score is the length of the noised gradients"
 
+    def __init__(self, parts: Parts, make_gradient: MakeGradient = gradient_of):
+        config = parts.outline.config
+        self._parts, self._make = parts, make_gradient
+        self._replace_one = refuse_unequal_sizes(config)
+        self._nodes, self._places = config.nodes, parts.outline.stack.dim
+        self._size = float(config.data.options["size"])
+        recovery_of(parts.outline.algorithm)
+        self.at_once = max(1, _FLOATS_AT_ONCE // (self._nodes * self._places))
 
-def lengths(
-    parts: Parts,
-    runs: int | None,
-    *,
-    make_gradient: MakeGradient = gradient_of,
-    on_batch: OnBatch = lambda done, of: None,
-) -> Shown:
-    """A node's messages are as long as their noise: with noise scaled to the records, that tells of a record."""
-    o, config = parts.outline, parts.outline.config
-    replace_one = refuse_unequal_sizes(config)
-    n, places, size = config.nodes, o.stack.dim, float(config.data.options["size"])
-    runs = runs or max(1, 4000 // n)
-    own_norm = parts.noise.mechanism == "own-norm-gaussian"
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    seconds = samples = 0.0
-    done = 0
-    for batch, count in batches(runs, max(1, _FLOATS_AT_ONCE // (8 * n * places))):
-        stream = stream_of(config, batch)
-        coins = canaries.flip(stream, n * count, 1)[:, 0]
-        # The known record first, the canary (or under replace-one another like the first) second.
-        targets = np.full((n * count, 2), -size, dtype=np.float32)
+    def batch(self, number: int, runs: int) -> Found:
+        o = self._parts.outline
+        stream = stream_of(o.config, number)
+        coins = canaries.flip(stream, 1, runs)[0]
+        # The known record first; the canary second, or under replace-one another like the first.
+        targets = np.full((runs, 2), -self._size, dtype=np.float32)
         targets[coins, 1] *= _ODD_SIZE
-        held = np.ones((n * count, 2), dtype=bool)
-        if not replace_one:
+        held = np.ones((runs, 2), dtype=bool)
+        if not self._replace_one:
             held[:, 1] = coins
-        records = canaries.Records(
-            torch.zeros(int(held.sum()), dtype=torch.int64),
-            torch.from_numpy(targets[held]),
-            held.sum(1).tolist(),
-        )
-        stacked = repeat(parts, count, records)
-        seen = Lengths()
-        trained = train(stacked, stream, [Everyone(o.algorithm, seen)], make_gradient=make_gradient)
-        norms = torch.stack(seen.norms).double()  # (draws, rows)
-        if own_norm:
-            divisors = torch.tensor([node.lot / node.weight for node in stacked.outline.plan.nodes]).double()
-            factors = torch.stack([parts.noise.multiplier(k) for k in range(len(norms))])
-            unit = size * torch.sqrt(1 + factors.repeat_interleave(count, dim=1).square() * places)
-            scores = -(norms * divisors / unit - _ODD_SIZE).abs().amin(0)
-        else:
-            scores = norms.clamp_min(1e-30).log().mean(0)
-        found.append((scores.numpy(), coins, done + np.arange(n * count) % count))
-        seconds, done = seconds + trained.seconds, done + count
-        samples += _samples(stacked, config.rounds * o.algorithm.draws)
-        on_batch(done, runs)
-    all_coins = Coins(*(np.concatenate(column) for column in zip(*found, strict=True)))
-    notes = (
-        "One coin per node and run; nodes of a run mix, so their scores are not taken for independent.",
-    )
-    told = "two records per node, a coin for the second; the score is the length of the noised gradients"
-    return Shown(all_coins, False, told, runs, seconds, samples, notes)
+        sizes = [*held.sum(1).tolist(), *[0] * ((self._nodes - 1) * runs)]
+        places = torch.zeros(int(held.sum()), dtype=torch.int64)
+        stacked = repeat(self._parts, runs, Records(places, torch.from_numpy(targets[held]), sizes))
+        seen = NoisedLengths(runs)
+        trained = train(stacked, stream, [Everyone(o.algorithm, seen)], make_gradient=self._make)
+        scores = self._scores(stacked, torch.stack(seen.norms).double())
+        return Found(scores.numpy(), coins, np.arange(runs), runs, trained.seconds, expected_samples(stacked))
+
+    def _scores(self, stacked: Parts, norms: Tensor) -> Tensor:
+        """norms (draws, rows)."""
+        if stacked.noise.mechanism != "own-norm-gaussian":
+            return norms.clamp_min(1e-30).log().mean(0)
+        # Was any draw as long as one of the canary alone would be?
+        node = stacked.outline.plan.nodes[0]
+        factors = torch.stack([stacked.noise.multiplier(k)[0] for k in range(len(norms))])
+        unit = self._size * torch.sqrt(1 + factors.square() * self._places)[:, None]
+        return -(norms * (node.lot / node.weight) / unit - _ODD_SIZE).abs().amin(0)
 
 
-@dataclass(frozen=True)
 class Retraining:
-    """One canary, in or out of many trainings. `batch` trains some and returns (scores, coins)."""
+    """One canary among real records, in or out of many trainings; the victim is the node where it is least odd."""
 
-    parts: Parts
-    canary: canaries.Canary
-    victim: int
-    view: View
-    make_gradient: MakeGradient = gradient_of
+    independent = True
+    looks = False
+    at_once = 100
+    runs = 1000
 
-    @classmethod
-    def of(cls, parts: Parts, kind: str, view: View) -> Retraining:
+    def __init__(self, parts: Parts, kind: str, view: View, make_gradient: MakeGradient = gradient_of):
         if parts.outline.classes is None:
             raise UserError(f"--canary {kind} needs classes to label it; use --canary dirac.")
-        canary = canaries.CANARIES[kind](parts.dataset)
         if view.name in ("neighbour", "coalition"):
-            raise UserError(f"--canary {kind} is scored by --observer final or all; {view.name} needs --canary dirac.")
-        return cls(parts, canary, canaries.home_of(canary, parts.records.y, parts.records.sizes), view)
+            raise UserError(
+                f"--canary {kind} is scored by --observer final or all; {view.name} needs --canary dirac."
+            )
+        self._parts, self._view, self._make = parts, view, make_gradient
+        self._replace_one = refuse_unequal_sizes(parts.outline.config)
+        self._canary = canaries.CANARIES[kind](parts.dataset)
+        self.victim = canaries.home_of(self._canary, parts.records.y, parts.records.sizes)
+        self.told = f"{self._canary.told}, in half of the runs, on node {self.victim}"
+        self.notes: tuple[str, ...] = ()
 
-    def batch(self, number: int, runs: int) -> tuple[np.ndarray, np.ndarray, Trained, float]:
+    def batch(self, number: int, runs: int) -> Found:
         """Half of the runs with the canary, half without, in turn."""
-        parts, o = self.parts, self.parts.outline
-        replace_one = refuse_unequal_sizes(o.config)
-        present = np.arange(runs) % 2 == 0
+        o, present = self._parts.outline, np.arange(runs) % 2 == 0
         records = canaries.with_and_without(
-            parts.records, self.canary, self.victim, present, replace_one=replace_one
+            self._parts.records, self._canary, self.victim, present, replace_one=self._replace_one
         )
-        stacked = repeat(parts, runs, records)
+        stacked = repeat(self._parts, runs, records)
         stream = stream_of(o.config, number)
         rows = slice(self.victim * runs, (self.victim + 1) * runs)
-        if self.view.sees_all:
-            evidence = _AlongTheCanary(stacked, self.canary, rows)
-            trained = train(
-                stacked,
-                stream,
-                [Everyone(o.algorithm, evidence)],
-                make_gradient=lambda p, book, s: evidence.watch(self.make_gradient(p, book, s)),
-            )
-            scores = evidence.scores.numpy()
+        if self._view.sees_all:
+            along = AlongTheCanary(stacked, self._canary, rows)
+
+            def watched(parts: Parts, book: Tally, stream: Stream) -> Grad:
+                return along.watch(self._make(parts, book, stream))
+
+            trained = train(stacked, stream, [Everyone(o.algorithm, along)], make_gradient=watched)
+            scores = along.scores.numpy()
         else:
-            trained = train(stacked, stream, make_gradient=self.make_gradient)
+            trained = train(stacked, stream, make_gradient=self._make)
             models = o.algorithm.model(trained.state)[rows]
-            scores = -_losses(stacked, models, self.canary).double().numpy()
-        return scores, present, trained, _samples(stacked, o.config.rounds * o.algorithm.draws)
+            scores = -losses(stacked, models, self._canary).double().numpy()
+        found = np.nan_to_num(scores, nan=-1e30, posinf=1e30, neginf=-1e30)  # a diverged run scores lowest
+        return Found(found, present, np.arange(runs), runs, trained.seconds, expected_samples(stacked))
 
 
-class _AlongTheCanary:
+class AlongTheCanary:
     """The noised gradient's component along the canary's own gradient, at the points everyone knows."""
 
     def __init__(self, stacked: Parts, canary: canaries.Canary, rows: slice):
@@ -260,7 +275,7 @@ class _AlongTheCanary:
         self._count = rows.stop - rows.start
         self.scores: Any = torch.zeros(self._count, dtype=torch.float64)
 
-    def watch(self, grad: Any) -> Any:
+    def watch(self, grad: Grad) -> Grad:
         """Everyone can follow the points; here they are noted where they pass by."""
 
         def noting(points: Tensor) -> Tensor:
@@ -287,7 +302,7 @@ class _AlongTheCanary:
         self.scores += along / spread.square().clamp_min(1e-30)
 
 
-def _losses(stacked: Parts, models: Tensor, canary: canaries.Canary) -> Tensor:
+def losses(stacked: Parts, models: Tensor, canary: canaries.Canary) -> Tensor:
     o = stacked.outline
     loss = per_sample_loss(o.classes)
 
@@ -299,13 +314,7 @@ def _losses(stacked: Parts, models: Tensor, canary: canaries.Canary) -> Tensor:
     return torch.cat([one({k: v[0] for k, v in o.stack.views(m[None]).items()})[None] for m in models])
 
 
-def _samples(stacked: Parts, draws: int) -> float:
-    return float(np.dot(stacked.sampler.rates, stacked.records.sizes)) * draws
-
-
-def dirac_parts(config: RunConfig, base: Any, most: int) -> Parts:
-    """Parts of the configuration on Dirac records; `base` is its outline on its own."""
-    return assemble(outline(canaries.on_dirac_records(config, base.plan, most)))
-
-
-__all__ = ["AXES", "LENGTHS", "Retraining", "Shown", "Tally", "axes", "dirac_parts", "lengths"]
+def expected_samples(stacked: Parts) -> float:
+    o = stacked.outline
+    per_draw = float(np.dot(stacked.sampler.rates, stacked.records.sizes))
+    return per_draw * o.config.rounds * o.algorithm.draws

@@ -1,7 +1,7 @@
-"""From messages back to noised gradients: every algorithm's update rule, read backwards by someone who sees all messages.
+"""From messages back to noised gradients: every algorithm's update rule, read backwards by who sees all messages.
 
-A recovery is a generator that is sent one `Look` per exchange, in the end the models as a look that received nothing, and
-answers with the draws that look gives away. A new algorithm is one function and one line in `RECOVERIES`.
+A recovery is a generator that is sent one `Look` per exchange, in the end the models as a look that received nothing,
+and answers with the draws that look gives away. A new algorithm is one function and one line in `RECOVERIES`.
 """
 
 from __future__ import annotations
@@ -137,3 +137,8 @@ def recovery_of(algorithm: Any) -> Callable[..., Recovery]:
             f"the messages of {type(algorithm).__name__} cannot be read backwards yet; audit it with --observer final."
         )
     return found
+
+
+def reads_exactly(algorithm: Any) -> bool:
+    """Are the gradients themselves recovered, not only something that depends on other nodes' values too?"""
+    return not (isinstance(algorithm, DiNNO) and algorithm.optimiser == "adam")

@@ -17,9 +17,16 @@ from torch import Tensor
 from gossamer.accounting.events import Event
 from gossamer.algorithms.base import Grad
 from gossamer.build import Parts
+from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.private.gradient import Records
-from gossamer.private.sampling import FixedSizeSampler, FullSampler, PoissonSampler, Sampler, UnevenPoissonSampler
+from gossamer.private.sampling import (
+    FixedSizeSampler,
+    FullSampler,
+    PoissonSampler,
+    Sampler,
+    UnevenPoissonSampler,
+)
 from gossamer.runtime.loop import run as run_loop
 from gossamer.runtime.simulator import SimulatedExchange
 
@@ -35,16 +42,13 @@ class Observer(Protocol):
 
 
 class Tally:
-    """An audit's ledger: it keeps the events of the first row and counts the others."""
+    """An audit's ledger, in memory: the events of the first row, which are those of any other of that node."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.count = 0
 
     def append(self, node: int, event: Event) -> None:
-        self.count += 1
-        if node == 0:
-            self.events.append(event)
+        self.events.append(event)
 
 
 def repeat(parts: Parts, runs: int, records: Records) -> Parts:
@@ -64,7 +68,12 @@ def repeat(parts: Parts, runs: int, records: Records) -> Parts:
 def _repeated(sampler: Sampler, runs: int, sizes: Sequence[int]) -> Sampler:
     if isinstance(sampler, PoissonSampler):
         return PoissonSampler([rate for rate in sampler.rates for _ in range(runs)])
-    if isinstance(sampler, UnevenPoissonSampler):  # the central baseline: one node, priced at its largest rate
+    if isinstance(sampler, UnevenPoissonSampler):  # the central baseline
+        if len(set(sampler.record_rates)) > 1:
+            raise UserError(
+                "baseline = 'central' draws records at different rates here, which an audit cannot stack; use "
+                "weighting = 'size'."
+            )
         return PoissonSampler(list(sampler.rates) * runs)
     if isinstance(sampler, FullSampler):
         return FullSampler(len(sizes))
@@ -105,7 +114,7 @@ MakeGradient = Callable[[Parts, Tally, Stream], Grad]
 
 def gradient_of(parts: Parts, book: Tally, stream: Stream) -> Grad:
     """The mechanism as the run would have it. Tests of the auditor put a broken one in its place."""
-    return parts.gradient(book, stream)
+    return parts.gradient(book, stream, written=[0])
 
 
 @torch.no_grad()

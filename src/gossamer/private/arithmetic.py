@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,7 +41,16 @@ class Floating:
     def add(
         self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
     ) -> None:
-        stream.normal_rows(NOISE, nodes, k, sums, _ROUND_UP * scale, accumulate=True)
+        if bool((scale > 0).all()):
+            stream.normal_rows(NOISE, nodes, k, sums, _ROUND_UP * scale, accumulate=True)
+            return
+        # Noise of no size is not drawn: every node has its own range of the stream, so the others' stays the same.
+        rows = scale.nonzero().flatten()
+        some = sums[rows.to(sums.device)]
+        stream.normal_rows(
+            NOISE, np.asarray(nodes)[rows.numpy()], k, some, _ROUND_UP * scale[rows], accumulate=True
+        )
+        sums[rows.to(sums.device)] = some
 
 
 class Lattice:

@@ -82,7 +82,7 @@ class PrivateGradient:
 
     `lots` are the public expected lot sizes L_i, `divisors` what the sums are divided by (L_i, unless nodes weigh
     differently); `allowance` is the number of draws each node's budget pays for; a node that has used it up returns
-    zeros and writes no event.
+    zeros and writes no event. `written` are the rows that write events: all, but for audits, which train many copies.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class PrivateGradient:
         arithmetic: Arithmetic | None = None,
         divisors: Sequence[float] | None = None,
         diagnostics: bool = False,
+        written: Sequence[int] | None = None,
     ):
         self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
         self._noise, self._stream, self._book = noise, stream, book
@@ -111,6 +112,7 @@ class PrivateGradient:
         self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         self._whole: tuple[Lot, Tensor, Tensor] | None = None
+        self._written = range(len(self.nodes)) if written is None else written
         self._diagnose = diagnostics
         self.last_diagnostics: Diagnostics | None = None
         self.draws = 0
@@ -154,7 +156,8 @@ class PrivateGradient:
     def _log(self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
         mechanism = self._noise.mechanism
-        for i, (node, rate) in enumerate(zip(self.nodes, self._rates, strict=True)):
+        for i in self._written:
+            node, rate = self.nodes[i], self._rates[i]
             if not active[i]:
                 continue
             z, bound = float(multiplier[i]), float(reference[i])

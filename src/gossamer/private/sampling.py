@@ -49,11 +49,13 @@ class PoissonSampler:
 
     def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
         coins = stream.uniform_bits_rows(SAMPLING, nodes, step, max(sizes))
-        # ≤ threshold − 1 instead of < threshold, so that rate 1 (threshold 2⁶⁴) fits into a word
-        highest = np.array([max(int(rate * 2**64) - 1, 0) for rate in self.rates], dtype=np.uint64)
-        heads = coins <= highest[:, None]
+        heads = coins <= self._highest[:, None]
         heads &= np.arange(max(sizes)) < np.asarray(sizes)[:, None]
         return _pad(heads.nonzero(), len(sizes))
+
+    @cached_property
+    def _highest(self) -> NDArray[np.uint64]:
+        return _highest_words(self.rates)
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,7 @@ class UnevenPoissonSampler:
 
     @cached_property
     def _highest(self) -> NDArray[np.uint64]:
-        known = {rate: max(int(rate * 2**64) - 1, 0) for rate in set(self.record_rates)}
-        return np.array([known[rate] for rate in self.record_rates], dtype=np.uint64)
+        return _highest_words(self.record_rates)
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,12 @@ class FullSampler:
     def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
         everyone = np.arange(max(sizes)) < np.asarray(sizes)[:, None]
         return _pad(everyone.nonzero(), len(sizes))
+
+
+def _highest_words(rates: Sequence[float]) -> NDArray[np.uint64]:
+    """A coin up to this is heads: ≤ threshold − 1, not < threshold, so that rate 1 (threshold 2⁶⁴) fits into a word."""
+    known = {rate: max(int(rate * 2**64) - 1, 0) for rate in set(rates)}
+    return np.array([known[rate] for rate in rates], dtype=np.uint64)
 
 
 def _pad(pairs: tuple[NDArray[Any], ...], nodes: int) -> Lot:

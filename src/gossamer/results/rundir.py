@@ -23,16 +23,10 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path | None, name: str) -> RunDirectory:
         """A new directory; `path` must not exist or be empty, so that nothing is ever overwritten."""
-        if path is None:
-            path = _free(Path("runs") / f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}")
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UserError(f"--out {path} exists and is not an empty directory; name a new one.")
-        try:
-            (path / "ledger").mkdir(parents=True, exist_ok=True)
-            (path / "checkpoints").mkdir(exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--out {path} cannot be made: {error.strerror}.") from None
-        return cls(path)
+        directory = new_directory(path, name)
+        for part in ("ledger", "checkpoints"):
+            (directory.path / part).mkdir(exist_ok=True)
+        return directory
 
     @property
     def ledger(self) -> Path:
@@ -60,6 +54,19 @@ class RunDirectory:
         payload = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
         write_atomically(target, payload)
         return target
+
+
+def new_directory(path: Path | None, name: str) -> RunDirectory:
+    """An empty one: as told, or under runs/ by name and time."""
+    if path is None:
+        path = _free(Path("runs") / f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}")
+    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"--out {path} exists and is not an empty directory; name a new one.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {path} cannot be made: {error.strerror}.") from None
+    return RunDirectory(path)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
