@@ -142,7 +142,10 @@ def choose_event(coins: Coins, delta: float, alpha: float) -> Event:
         for for_heads in (True, False):
             own, other = (0, 1) if for_heads else (1, 0)
             sizes = (len(heads), len(tails))
-            values = ratio_epsilon(counts[own], sizes[own], counts[other], sizes[other], delta, alpha)
+            # As if there were as many coins as the judging part has, at the rates seen here.
+            scale = (1 - CHOOSING) / CHOOSING
+            mine, theirs = scale * counts[own], scale * counts[other]
+            values = ratio_epsilon(mine, scale * sizes[own], theirs, scale * sizes[other], delta, alpha)
             at = int(np.argmax(values))
             if values[at] > best:
                 best, found = float(values[at]), Event(float(grid[at]), above, for_heads)

@@ -29,7 +29,7 @@ from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.noise import Stream
 from gossamer.private.gradient import Records
 
-LENGTH_ROWS = 64  # coordinates of the noise whose length is measured
+LENGTH_ROWS = 16  # coordinates of the noise whose length is measured
 ENOUGH_COINS = 20_000
 _ODD_SIZE = 1.5  # of the lengths attack's canary, in sizes of the other record: no sum of those is as long
 _FLOATS_AT_ONCE = 1 << 24  # of one stacked tensor
@@ -86,8 +86,8 @@ def refuse_unequal_sizes(config: RunConfig) -> bool:
     replace_one = config.privacy.adjacency == "replace-one"
     if config.privacy.sampling.kind in ("fixed-size", "single") and not replace_one:
         raise UserError(
-            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs the number of records to stay as it is, so "
-            "an audit can only replace one: use --set privacy.adjacency=replace-one."
+            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs the number of records to stay, so an "
+            "audit can only replace one: use --set privacy.adjacency=replace-one."
         )
     return replace_one
 
@@ -173,7 +173,7 @@ class Lengths:
 
     independent = True
     looks = False
-    runs = 3000
+    runs = 2800
     notes: tuple[str, ...] = ()
     told = "two records on node 0, a coin for the second; the score is the length of the noised gradients"
 
