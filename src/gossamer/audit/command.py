@@ -13,6 +13,8 @@ from gossamer.audit import canaries, judge, pictures
 from gossamer.audit.observers import parse_view
 from gossamer.audit.procedures import LENGTH_ROWS, Attack, Axes, Lengths, Retraining, stream_of
 from gossamer.audit.release import Releases
+from gossamer.audit.shelf import NAME as SCORES
+from gossamer.audit.shelf import Shelf
 from gossamer.build import Outline, assemble, outline
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
@@ -24,19 +26,32 @@ from gossamer.results.rundir import RunDirectory, new_directory
 KINDS = ("dirac", "lengths", "release", *canaries.CANARIES)
 
 
-def audit(
+def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str, Any]:
+    """Run the attack, write certificate.json and report.html into a folder, and return what `--json` prints.
+
+    `how` is that of `audit_into`. A folder that holds an unfinished audit of the same by retraining is continued.
+    """
+    if out is not None and (out / SCORES).is_file() and not (out / "certificate.json").is_file():
+        return audit_into(out, config, **how)
+    _check(**how)  # a mistake leaves no folder behind
+    o = outline(config, data_dir=how.get("data_dir"))
+    attack_of(o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"))
+    return audit_into(new_directory(out, f"audit-{config.name}").path, config, **how)
+
+
+def audit_into(
+    folder: Path,
     config: RunConfig,
     *,
     observer: str = "all",
     canary: str | None = None,
     runs: int | None = None,
     confidence: float = 0.999,
-    out: Path | None = None,
     data_dir: Path | None = None,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, Any]:
-    """Run the attack, write certificate.json and report.html, and return what `--json` prints."""
-    _check(runs, confidence, canary)
+    """The same into a folder that may hold finished batches of it already."""
+    _check(runs=runs, confidence=confidence, canary=canary)
     start = time.perf_counter()
     o = outline(config, data_dir=data_dir)
     if o.plan.mechanism == "none":
@@ -44,9 +59,11 @@ def audit(
     attack = attack_of(o, observer, canary, data_dir)
     figures = o.plan.figures()
     limits = judge.promised(figures, config.mode)
-    directory = new_directory(out, f"audit-{config.name}")
+    folder.mkdir(parents=True, exist_ok=True)
+    retrains = isinstance(attack, Retraining)
+    shelf = Shelf(folder, config, observer, str(canary)) if retrains else None
     collected, verdict = judge.try_until_decided(
-        attack, figures["delta"], confidence, limits, runs or attack.runs, on_batch
+        attack, figures["delta"], confidence, limits, runs or attack.runs, on_batch, shelf
     )
     view, _ = parse_view(observer, o.topology)
     result = {
@@ -77,12 +94,13 @@ def audit(
             **collected.details,
             **pictures.of(collected.coins),
         },
+        "seconds": time.perf_counter() - start,
     }
-    result["seconds"] = time.perf_counter() - start
+    directory = RunDirectory(folder)
     directory.write_config(o.asked.model_dump())
     directory.write_json("certificate.json", result)
     directory.write_text("report.html", page(result, config.name))
-    return {**result, "audit_dir": str(directory.path)}
+    return {**result, "audit_dir": str(folder)}
 
 
 def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | None) -> Attack:
@@ -118,7 +136,9 @@ def add_to_run(run: Path, result: dict[str, Any]) -> None:
     directory.write_text("certificate.html", certificate_page(certificate, run.name))
 
 
-def _check(runs: int | None, confidence: float, canary: str | None) -> None:
+def _check(
+    *, runs: int | None = None, confidence: float = 0.999, canary: str | None = None, **_: Any
+) -> None:
     if runs is not None and runs < 1:
         raise UserError(f"--runs {runs} must be at least 1.")
     if not 0.5 <= confidence < 1:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gossamer.audit.bounds import Bound, Coins, all_bounds, one_run, threshold
 from gossamer.audit.procedures import Attack, Found
+from gossamer.audit.shelf import Shelf
 
 
 @dataclass
@@ -92,6 +93,7 @@ def try_until_decided(
     limits: Promised,
     runs: int,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
+    shelf: Shelf | None = None,
 ) -> tuple[Collected, Verdict]:
     """Train, look, and stop once a promise is broken or the runs are used up.
 
@@ -102,7 +104,12 @@ def try_until_decided(
     early = len(sizes) - 1 if attack.looks else 0
     violated: tuple[str, ...] = ()
     for number, size in enumerate(sizes):
-        collected.add(attack.batch(number, size))
+        found = shelf.get(number, size) if shelf else None
+        if found is None:
+            found = attack.batch(number, size)
+            if shelf:
+                shelf.keep(found)
+        collected.add(found)
         on_batch(collected.runs, runs)
         last = number == len(sizes) - 1
         if not (attack.looks or last):

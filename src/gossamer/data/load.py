@@ -20,7 +20,7 @@ from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, with_bias
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437
-COMMON_OPTIONS = {"train_rows", "scale", "bias"}
+COMMON_OPTIONS = {"train_rows", "labels", "scale", "bias"}
 
 # Four fifths and one fifth of 581,012, both rounded down as in the without-replacement paper: one record
 # stays out.
@@ -60,7 +60,8 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         kind: a public set's name, or csv, parquet or npz for the user's own records.
         data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
         seed: for shuffles and synthetic sets.
-        options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `scale =
+        options: of the set, and for all: `labels` (only records of these classes), `train_rows` (that many
+            after a seeded shuffle), `scale =
             "unit-ball"` (every record by itself: x / max(1, ‖x‖)), and for tables in it `bias` ((x, 1)/√2).
     """
     loader = LOADERS[one_of("data.kind", kind, LOADERS)]
@@ -68,6 +69,8 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
     given = {"seed": whole("seed", seed, at_least=0), "data_dir": data_dir, **options}
     accepted = inspect.signature(loader).parameters
     dataset = loader(**{name: value for name, value in given.items() if name in accepted})
+    if options.get("labels") is not None:
+        dataset = _only_labels(dataset, options["labels"])
     if options.get("train_rows") is not None:
         dataset = _first_rows(dataset, options["train_rows"], seed)
     return _scaled(dataset, options.get("scale", "none"), options.get("bias", False))
@@ -190,6 +193,24 @@ def _covertype(*, seed: int, data_dir: Path | None, test_rows: int | None = None
 def _provenance(found: sources.Found) -> dict[str, str]:
     note = {"note": found.note} if found.note else {}
     return {"source": found.source, "sha256": found.sha256, **note}
+
+
+def _only_labels(dataset: Dataset, labels: Any) -> Dataset:
+    if dataset.classes is None:
+        raise UserError(f"data.labels = {labels!r} needs a set with classes")
+    if not isinstance(labels, list) or not labels:
+        raise UserError(f"data.labels = {labels!r} must be a list of classes, for example [0, 1, 2]")
+    wanted = [whole("data.labels", label, at_least=0, at_most=dataset.classes - 1) for label in labels]
+    train, test = np.isin(dataset.y_train, wanted), np.isin(dataset.y_test, wanted)
+    return replace(
+        dataset,
+        x_train=dataset.x_train[train],
+        y_train=dataset.y_train[train],
+        x_test=dataset.x_test[test],
+        y_test=dataset.y_test[test],
+        owner=None if dataset.owner is None else dataset.owner[train],
+        provenance={**dataset.provenance, "labels": f"only {wanted}"},
+    )
 
 
 def _first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
