@@ -184,10 +184,10 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
     beta = float(stats.binom.sf(correct - 1, guesses, accuracy))
     if delta == 0:
         return min(1.0, beta)
-    # max over i of P[v − i ≤ W < v] / i: between two places of a grid the first divides and the second counts,
-    # which is never too little.
+    # max over i of P[v − i ≤ W < v] / i: of the places from one of a grid to the next, the first divides and the last
+    # counts, which is never too little.
     grid = np.unique(np.geomspace(1, correct, 200).round()) if correct else np.array([1.0])
-    up_to = np.append(grid[1:], grid[-1])
+    up_to = np.append(grid[1:] - 1, grid[-1])
     below = stats.binom.cdf(correct - 1 - up_to, guesses, accuracy)
     between = stats.binom.cdf(correct - 1, guesses, accuracy) - below
     return min(1.0, beta + 2 * canaries * delta * float(np.max(between / grid)))
@@ -211,7 +211,7 @@ def _by_run(coins: Coins) -> list[Coins]:
     return [coins.take(coins.run == run) for run in np.unique(coins.run)]
 
 
-def _largest_rejected(p_value: Callable[[float], float], alpha: float, top: float) -> float:
+def _largest_rejected(p_value: Callable[[float], float], alpha: float, top: float, steps: int = 30) -> float:
     """The largest ε (or μ) that the data reject; p grows with it."""
     if p_value(0.0) > alpha:
         return 0.0
@@ -220,13 +220,15 @@ def _largest_rejected(p_value: Callable[[float], float], alpha: float, top: floa
         low, high = high, 2 * high
         if high > top:
             return low
-    for _ in range(30):
+    for _ in range(steps):
         middle = (low + high) / 2
         low, high = (middle, high) if p_value(middle) <= alpha else (low, middle)
     return low
 
 
-def _epsilon_of_counts(counts: Sequence[tuple[int, int, int]], delta: float, alpha: float) -> float:
+def _epsilon_of_counts(
+    counts: Sequence[tuple[int, int, int]], delta: float, alpha: float, steps: int = 30
+) -> float:
     alike = Counter(counts)
 
     def together(epsilon: float) -> float:
@@ -237,7 +239,7 @@ def _epsilon_of_counts(counts: Sequence[tuple[int, int, int]], delta: float, alp
         logs = sum(times * math.log(each[count]) for count, times in alike.items())
         return float(stats.chi2.sf(-2 * logs, 2 * len(counts)))
 
-    return _largest_rejected(together, alpha, LARGEST_EPSILON)
+    return _largest_rejected(together, alpha, LARGEST_EPSILON, steps)
 
 
 def choose_guesses(coins: Coins, delta: float, alpha: float, runs: int) -> tuple[Guesses, int]:
@@ -257,7 +259,7 @@ def choose_guesses(coins: Coins, delta: float, alpha: float, runs: int) -> tuple
                 # What the judging part will have in each group, at the rate of correct guesses seen here.
                 scale = (1 - CHOOSING) / CHOOSING / groups
                 scaled = (round(m * scale), round(r * scale), round(v * scale))
-                value = _epsilon_of_counts([scaled] * groups, delta, alpha) if scaled[1] else 0.0
+                value = _epsilon_of_counts([scaled] * groups, delta, alpha, steps=8) if scaled[1] else 0.0
                 if value > best:
                     best, found = value, (Guesses(high, low), groups)
     return found
@@ -303,8 +305,8 @@ def one_run_fdp(coins: Coins, delta: float, confidence: float) -> Bound:
     choosing, judging = coins.split()
     alpha = 1 - confidence
     order = np.sort(choosing.scores)
-    k = max(1, min(round(0.1 * len(order)), MOST_FDP_GUESSES // 6))
-    guesses = Guesses(float(order[-k]), float(order[k - 1]))
+    k = min(round(0.1 * len(order)), MOST_FDP_GUESSES // 6)
+    guesses = Guesses(float(order[-k]), float(order[k - 1])) if k else Guesses(math.inf, -math.inf)
     m, r, v = guesses.counts(judging)
 
     def rejected(mu: float) -> float:

@@ -44,7 +44,15 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
             "baseline = 'central' pools the nodes' records, which Dirac canaries do not share axes for; "
             "audit it with --canary blank."
         )
-    per_holder = places or max(2, min(MOST_PER_NODE, *(node.records for node in plan.nodes)))
+    held = sorted({node.records for node in plan.nodes})
+    per_holder = places or max(2, min(MOST_PER_NODE, held[0]))
+    if plan.sampling == "fixed-size":
+        if len(held) > 1 or places:
+            raise UserError(
+                f"privacy.sampling.kind = {config.privacy.sampling.kind!r} is audited by --canary dirac on nodes that "
+                f"all hold the same number of records; here it is {held[0]} to {held[-1]}, so set data.train_rows."
+            )
+        per_holder = held[0]
     size = _OUT_OF_REACH * max(1.0, clip_schedule(config, plan.draws)(0))
     data = {
         "kind": "dirac",
@@ -93,11 +101,8 @@ def _mislabelled(data: Dataset) -> Canary:
 
 
 def _extreme(data: Dataset) -> Canary:
-    """Far outside of the data in every feature: its gradient is clipped for sure, whatever the model."""
-    shape = data.x_train.shape[1:]
-    return Canary(
-        torch.full(shape, 10.0), torch.tensor(0), "a record ten times as bright as white, labelled 0"
-    )
+    """All features at their largest: a long gradient that no other record resembles."""
+    return Canary(torch.ones(data.x_train.shape[1:]), torch.tensor(0), "a record of ones labelled 0")
 
 
 CANARIES: dict[str, Callable[[Dataset], Canary]] = {

@@ -11,7 +11,15 @@ from typing import Any
 
 from gossamer.audit import canaries, judge, pictures
 from gossamer.audit.observers import parse_view
-from gossamer.audit.procedures import LENGTH_ROWS, Attack, Axes, Lengths, Retraining, stream_of
+from gossamer.audit.procedures import (
+    LENGTH_ROWS,
+    Attack,
+    Axes,
+    Lengths,
+    Retraining,
+    refuse_unequal_sizes,
+    stream_of,
+)
 from gossamer.audit.release import Releases
 from gossamer.audit.shelf import NAME as SCORES
 from gossamer.audit.shelf import Shelf
@@ -54,8 +62,6 @@ def audit_into(
     _check(runs=runs, confidence=confidence, canary=canary)
     start = time.perf_counter()
     o = outline(config, data_dir=data_dir)
-    if o.plan.mechanism == "none":
-        raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
     attack = attack_of(o, observer, canary, data_dir)
     figures = o.plan.figures()
     limits = judge.promised(figures, config.mode)
@@ -106,6 +112,9 @@ def audit_into(
 def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | None) -> Attack:
     """The attack that fits: along axes, by lengths where the noise follows the records, or what was asked for."""
     view, victim = parse_view(observer, o.topology)
+    if o.plan.mechanism == "none":
+        raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
+    refuse_unequal_sizes(o.config)
     usual = {"gaussian": "dirac", "own-norm-gaussian": "lengths" if view.sees_all else "dirac"}
     kind = canary or usual.get(o.plan.mechanism, "release")
     if kind == "release":

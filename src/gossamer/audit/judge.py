@@ -104,10 +104,10 @@ def try_until_decided(
     early = len(sizes) - 1 if attack.looks else 0
     violated: tuple[str, ...] = ()
     for number, size in enumerate(sizes):
-        found = shelf.get(number, size) if shelf else None
+        found = shelf.get(number, size) if shelf is not None else None
         if found is None:
             found = attack.batch(number, size)
-            if shelf:
+            if shelf is not None:
                 shelf.keep(found)
         collected.add(found)
         on_batch(collected.runs, runs)

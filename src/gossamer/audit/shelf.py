@@ -23,6 +23,8 @@ class Shelf:
         key = json.dumps([config.model_dump(mode="json"), *what], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()
         lines = self._path.read_text(encoding="utf-8").split("\n")[:-1] if self._path.is_file() else []
+        if lines and not self._path.read_bytes().endswith(b"\n"):  # a line the last audit was stopped in
+            self._path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         if not lines:
             self._path.write_text(json.dumps({"audit": digest}) + "\n", encoding="utf-8")
         elif json.loads(lines[0]).get("audit") != digest:
