@@ -173,7 +173,7 @@ class Lengths:
 
     independent = True
     looks = False
-    runs = 2800
+    runs = 3600
     notes: tuple[str, ...] = ()
     told = "two records on node 0, a coin for the second; the score is the length of the noised gradients"
 

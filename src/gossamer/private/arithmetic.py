@@ -7,7 +7,6 @@ On the lattice the sum is rounded to multiples of γ and the noise is an exact d
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Protocol
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gossamer.kernels.discrete import discrete_normal
-from gossamer.kernels.noise import Stream
+from gossamer.kernels.noise import Indices, Stream
 
 NOISE, LATTICE = 0, 3  # purpose fields of the stream; sampling has 1, counts have 2
 _ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
@@ -27,9 +26,7 @@ class Arithmetic(Protocol):
         """(m,) how far one record can move the released sum, if its contribution has norm at most `bound`."""
         ...
 
-    def add(
-        self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
-    ) -> None:
+    def add(self, stream: Stream, nodes: Indices, k: int, sums: Tensor, scale: Tensor, bound: Tensor) -> None:
         """Add noise of std `scale` (m,) to `sums` (m, d) in place."""
         ...
 
@@ -38,9 +35,7 @@ class Floating:
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound
 
-    def add(
-        self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
-    ) -> None:
+    def add(self, stream: Stream, nodes: Indices, k: int, sums: Tensor, scale: Tensor, bound: Tensor) -> None:
         if bool((scale > 0).all()):
             stream.normal_rows(NOISE, nodes, k, sums, _ROUND_UP * scale, accumulate=True)
             return
@@ -63,11 +58,9 @@ class Lattice:
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound + self._step(bound, dimension) * math.sqrt(dimension)
 
-    def add(
-        self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
-    ) -> None:
+    def add(self, stream: Stream, nodes: Indices, k: int, sums: Tensor, scale: Tensor, bound: Tensor) -> None:
         steps = self._step(bound, sums.shape[1])
-        for i, node in enumerate(nodes):
+        for i, node in enumerate(np.atleast_1d(nodes).tolist()):
             if scale[i] == 0:
                 continue
             ratio = Fraction(float(scale[i])) / Fraction(float(steps[i]))

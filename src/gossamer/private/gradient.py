@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -108,6 +109,7 @@ class PrivateGradient:
         self._noise, self._stream, self._book = noise, stream, book
         self._arithmetic = arithmetic or Floating()
         self.nodes, self._rates, self._adjacency = list(nodes), list(sampler.rates), adjacency
+        self._index = np.asarray(self.nodes, dtype=np.int64)  # made once: an audit hosts tens of thousands
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
@@ -139,7 +141,7 @@ class PrivateGradient:
             own = self._noise.mechanism == "own-norm-gaussian"
             scale = share * (sums.norm(dim=1).cpu() if own else reference)
             scale = torch.where(active, scale, 0.0)
-            self._arithmetic.add(self._stream, self.nodes, k, sums, scale, bound)
+            self._arithmetic.add(self._stream, self._index, k, sums, scale, bound)
         if self._diagnose:
             self.last_diagnostics = _diagnose(norms, mask, step.weigh, unit)
         return sums.div_(self._divisors.to(sums)[:, None])
@@ -147,7 +149,7 @@ class PrivateGradient:
     def _lot(self, k: int) -> tuple[Lot, Tensor, Tensor]:
         if self._whole is not None:
             return self._whole
-        lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, k)
+        lot = self._sampler.draw(self._stream, self._index, self._records.sizes, k)
         drawn = (lot, *self._records.take(lot))
         if self._sampler.kind == "full":
             self._whole = drawn
