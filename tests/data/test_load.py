@@ -63,7 +63,11 @@ def test_train_rows():
         ("digit", {}, "data.kind = 'digit' must be one of digits, mnist, "),
         ("digits", {"train_rows": 1438}, "data.train_rows = 1438 must be a whole number from 1 to 1437"),
         ("digits", {"train_rows": 0}, "data.train_rows = 0"),
-        ("digits", {"pca": 5}, "data.pca = 5 is no option here: the options are bias, scale, train_rows"),
+        (
+            "digits",
+            {"pca": 5},
+            "data.pca = 5 is no option here: the options are bias, held_out, scale, train_rows",
+        ),
         ("digits", {"scale": "ball"}, "data.scale = 'ball' must be one of none, unit-ball"),
         ("digits", {"scale": "unit-ball", "bias": True}, "data.bias = true needs a table"),
         (
@@ -170,3 +174,20 @@ def test_ranges():
 def test_covertype_ranges_name_ten_columns():
     assert len(COVERTYPE_RANGES) == 10
     assert all(lo < hi for lo, hi in COVERTYPE_RANGES.values())
+
+
+def test_held_out_rows_are_training_rows_the_same_for_every_seed_and_never_trained_on():
+    whole, tuned, again = load("digits"), load("digits", held_out=137), load("digits", held_out=137, seed=5)
+    np.testing.assert_array_equal(tuned.x_test, again.x_test)
+    rows = {row.tobytes() for row in whole.x_train}
+    assert len(rows) == 1437  # no two alike, so a set tells them apart
+    held, kept = ({row.tobytes() for row in part} for part in (tuned.x_test, tuned.x_train))
+    assert held | kept == rows
+    assert len(held) == 137
+    assert not held & kept
+    assert not tuned.public_test
+
+
+def test_more_rows_held_out_than_there_are():
+    with pytest.raises(UserError, match=r"data\.held_out = 1437"):
+        load("digits", held_out=1437)

@@ -29,7 +29,7 @@ from gossamer.errors import UserError
 from gossamer.privacy_plan import planned_events
 from gossamer.results.audit_page import page
 from gossamer.results.certificate import SEEDED, UNIT
-from gossamer.results.rundir import RunDirectory, new_directory
+from gossamer.results.rundir import RunDirectory, free_path, make_empty
 
 KINDS = ("dirac", "lengths", "release", *canaries.CANARIES)
 
@@ -44,7 +44,9 @@ def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str
     _check(**how)  # a mistake leaves no folder behind
     o = outline(config, data_dir=how.get("data_dir"))
     attack_of(o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"))
-    return audit_into(new_directory(out, f"audit-{config.name}").path, config, **how)
+    folder = out or free_path(f"audit-{config.name}")
+    make_empty(folder)
+    return audit_into(folder, config, **how)
 
 
 def audit_into(

@@ -58,6 +58,7 @@ def repeat(parts: Parts, runs: int, records: Records) -> Parts:
     return replace(
         parts,
         outline=replace(o, plan=replace(o.plan, nodes=nodes)),
+        nodes=range(len(nodes)),
         records=records,
         sampler=_repeated(parts.sampler, runs, records.sizes),
         noise=replace(parts.noise, factor=parts.noise.factor.repeat_interleave(runs)),

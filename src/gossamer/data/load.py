@@ -20,7 +20,7 @@ from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, with_bias
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437
-COMMON_OPTIONS = {"train_rows", "labels", "scale", "bias"}
+COMMON_OPTIONS = {"train_rows", "labels", "held_out", "scale", "bias"}
 
 # Four fifths and one fifth of 581,012, both rounded down as in the without-replacement paper: one record
 # stays out.
@@ -61,8 +61,9 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
         seed: for shuffles and synthetic sets.
         options: of the set, and for all: `labels` (only records of these classes), `train_rows` (that many
-            after a seeded shuffle), `scale =
-            "unit-ball"` (every record by itself: x / max(1, ‖x‖)), and for tables in it `bias` ((x, 1)/√2).
+            after a seeded shuffle), `scale = "unit-ball"` (every record by itself: x / max(1, ‖x‖)), and for tables in it `bias` ((x, 1)/√2).
+            `held_out`: so many training rows, whatever the seed the same ones, take the place of the test rows:
+            settings are to be chosen on them.
     """
     loader = LOADERS[one_of("data.kind", kind, LOADERS)]
     refuse_unknown("data", loader, options, COMMON_OPTIONS)
@@ -71,6 +72,8 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
     dataset = loader(**{name: value for name, value in given.items() if name in accepted})
     if options.get("labels") is not None:
         dataset = _only_labels(dataset, options["labels"])
+    if options.get("held_out") is not None:
+        dataset = _hold_out(dataset, options["held_out"])
     if options.get("train_rows") is not None:
         dataset = _first_rows(dataset, options["train_rows"], seed)
     return _scaled(dataset, options.get("scale", "none"), options.get("bias", False))
@@ -210,6 +213,22 @@ def _only_labels(dataset: Dataset, labels: Any) -> Dataset:
         y_test=dataset.y_test[test],
         owner=None if dataset.owner is None else dataset.owner[train],
         provenance={**dataset.provenance, "labels": f"only {wanted}"},
+    )
+
+
+def _hold_out(dataset: Dataset, held_out: int) -> Dataset:
+    available = len(dataset.y_train)
+    rows = whole("data.held_out", held_out, at_least=1, at_most=available - 1)
+    out, kept = np.split(np.random.default_rng([0x401D]).permutation(available), [rows])
+    return replace(
+        dataset,
+        x_train=dataset.x_train[kept],
+        y_train=dataset.y_train[kept],
+        x_test=dataset.x_train[out],
+        y_test=dataset.y_train[out],
+        owner=None if dataset.owner is None else dataset.owner[kept],
+        public_test=False,  # training records: what they show is not private
+        provenance={**dataset.provenance, "held_out": f"{rows} training rows in place of the test rows"},
     )
 
 

@@ -26,8 +26,21 @@ class Arithmetic(Protocol):
         """(m,) how far one record can move the released sum, if its contribution has norm at most `bound`."""
         ...
 
-    def add(self, stream: Stream, nodes: Indices, k: int, sums: Tensor, scale: Tensor, bound: Tensor) -> None:
-        """Add noise of std `scale` (m,) to `sums` (m, d) in place."""
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
+        """What can be drawn of a draw's noise before its scale is known; None if nothing."""
+        ...
+
+    def add(
+        self,
+        stream: Stream,
+        nodes: Indices,
+        k: int,
+        sums: Tensor,
+        scale: Tensor,
+        bound: Tensor,
+        ready: Tensor | None = None,
+    ) -> None:
+        """Add noise of std `scale` (m,) to `sums` (m, d) in place; `ready` is what `ahead` gave, and is used up."""
         ...
 
 
@@ -35,17 +48,32 @@ class Floating:
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound
 
-    def add(self, stream: Stream, nodes: Indices, k: int, sums: Tensor, scale: Tensor, bound: Tensor) -> None:
-        if bool((scale > 0).all()):
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
+        noise = torch.empty(np.size(nodes), dimension)
+        stream.normal_rows(NOISE, nodes, k, noise, 1.0)
+        return noise
+
+    def add(
+        self,
+        stream: Stream,
+        nodes: Indices,
+        k: int,
+        sums: Tensor,
+        scale: Tensor,
+        bound: Tensor,
+        ready: Tensor | None = None,
+    ) -> None:
+        if ready is not None:
+            sums += (ready * (_ROUND_UP * scale).to(ready)[:, None]).to(sums)
+        elif bool((scale > 0).all()):
             stream.normal_rows(NOISE, nodes, k, sums, _ROUND_UP * scale, accumulate=True)
-            return
-        # Noise of no size is not drawn: every node has its own range of the stream, so the others' stays the same.
-        rows = scale.nonzero().flatten()
-        some = sums[rows.to(sums.device)]
-        stream.normal_rows(
-            NOISE, np.asarray(nodes)[rows.numpy()], k, some, _ROUND_UP * scale[rows], accumulate=True
-        )
-        sums[rows.to(sums.device)] = some
+        else:
+            # Noise of no size is not drawn: every node has its own range of the stream, so the others' stays the same.
+            rows = scale.nonzero().flatten()
+            some = sums[rows.to(sums.device)]
+            few = np.atleast_1d(nodes)[rows.numpy()]
+            stream.normal_rows(NOISE, few, k, some, _ROUND_UP * scale[rows], accumulate=True)
+            sums[rows.to(sums.device)] = some
 
 
 class Lattice:
@@ -58,7 +86,19 @@ class Lattice:
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound + self._step(bound, dimension) * math.sqrt(dimension)
 
-    def add(self, stream: Stream, nodes: Indices, k: int, sums: Tensor, scale: Tensor, bound: Tensor) -> None:
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
+        return None  # how many bits a sample takes depends on its variance
+
+    def add(
+        self,
+        stream: Stream,
+        nodes: Indices,
+        k: int,
+        sums: Tensor,
+        scale: Tensor,
+        bound: Tensor,
+        ready: Tensor | None = None,
+    ) -> None:
         steps = self._step(bound, sums.shape[1])
         for i, node in enumerate(np.atleast_1d(nodes).tolist()):
             if scale[i] == 0:
