@@ -61,7 +61,8 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
         seed: for shuffles and synthetic sets.
         options: of the set, and for all: `labels` (only records of these classes), `train_rows` (that many
-            after a seeded shuffle), `scale = "unit-ball"` (every record by itself: x / max(1, ‖x‖)), and for tables in it `bias` ((x, 1)/√2).
+            after a seeded shuffle), `scale = "unit-ball"` (every record by itself: x / max(1, ‖x‖)), and for
+            tables in it `bias` ((x, 1)/√2).
             `held_out`: so many training rows, whatever the seed the same ones, take the place of the test rows:
             settings are to be chosen on them.
     """
