@@ -83,6 +83,7 @@ def outline(
     dataset, shape, classes, sizes = _data_facts(asked, data_dir, dataset)
     records = declared(config, sizes)
     if module is None:
+        _check_places(config)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             module = build_model(
@@ -242,6 +243,22 @@ def _data_facts(
     dataset = dataset or _load(config, data_dir)
     sizes = [len(piece) for piece in _partition(config, dataset)]
     return dataset, dataset.x_train.shape[1:], dataset.classes, sizes
+
+
+def _check_places(config: RunConfig) -> None:
+    """Records that are places in a table need a table that has them."""
+    if config.data.kind != "dirac":
+        return
+    if config.model.kind != "lookup":
+        raise UserError(
+            f"model.kind = {config.model.kind!r} cannot read data.kind = 'dirac', whose records are places in a table; "
+            "use model.kind = 'lookup'."
+        )
+    places, rows = config.data.options.get("per_holder", 2500), config.model.options.get("rows")
+    if isinstance(rows, int) and isinstance(places, int) and rows < places:
+        raise UserError(
+            f"model.rows = {rows} is fewer than the {places} places of data.per_holder; use {places}."
+        )
 
 
 def declared(config: RunConfig, sizes: list[int]) -> list[int]:

@@ -112,6 +112,29 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     assert out.count("\n") <= 1
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["data.holders=8"], ["model.kind", "lookup"]),
+        (
+            ["data.holders=8", "data.per_holder=20", "model.kind=lookup", "model.rows=10"],
+            ["model.rows = 10", "20"],
+        ),
+        (["data.holders=5", "data.per_holder=20", "model.kind=lookup", "model.rows=20"], ["nodes = 8", "5"]),
+        (["model.kind=lookup", "model.rows=1", "data.holders=8"], ["model.rows = 1"]),
+    ],
+)
+def test_dirac_records_need_a_table_that_has_their_places(
+    command, words: list[str], named: list[str]
+) -> None:  # type: ignore[no-untyped-def]
+    settings = [part for word in ["data.kind=dirac", *words] for part in ("--set", word)]
+    code, _, err = command("run", "quickstart", *settings)
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+    for word in named:
+        assert word in err
+
+
 def test_a_folder_that_is_no_run_is_refused(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "empty").mkdir()
     code, _, err = command("audit", "empty")

@@ -18,7 +18,7 @@ set = { data.kind = "digits", data.train_rows = 150, rounds = 2, model.kind = "s
 canary = "blank"
 observer = "final"
 confidence = 0.95
-runs = { small = 40, full = 80 }
+runs = { small = 16, full = 80 }
 
 [[grid]]
 source = "Table 9"
@@ -51,7 +51,7 @@ def test_a_table_of_audits_stands_beside_the_papers_and_continues(tmp_path: Path
     definition.write_text(TINY)
     found = reproduce(str(definition), scale="small", out=tmp_path / "out", quiet=True)
     assert [row["paper"] for row in found["rows"]] == [0.230, 0.173]
-    assert all(row["audit"]["runs"] == 40 and not row["violation"] for row in found["rows"])
+    assert all(row["audit"]["runs"] == 16 and not row["violation"] for row in found["rows"])
     text = (tmp_path / "out" / "table.md").read_text()
     for part in ("0.173", "40 of 80 trainings", "0.95 confidence", "δ = 0.01", "records/s"):
         assert part in text
