@@ -116,12 +116,12 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
     view, victim = parse_view(observer, o.topology)
     if o.plan.mechanism == "none":
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
-    refuse_unequal_sizes(o.config)
     usual = {"gaussian": "dirac", "own-norm-gaussian": "lengths" if view.sees_all else "dirac"}
     kind = canary or usual.get(o.plan.mechanism, "release")
     if kind == "release":
         releases = planned_events(o.plan, o.plan.worst)
         return Releases(releases, lambda number: stream_of(o.config, number))
+    refuse_unequal_sizes(o.config)
     if kind in canaries.CANARIES:
         return Retraining(assemble(o, data_dir=data_dir), kind, view)
     if kind == "lengths":

@@ -55,7 +55,6 @@ class Releases:
 
     independent = True
     looks = False
-    notes: tuple[str, ...] = ("The mechanism alone, in one dimension: no training and no messages.",)
     told = "a record that moves every sum by the whole sensitivity, in or out by a coin"
     runs = 40_000
     at_once = 40_000
@@ -63,12 +62,13 @@ class Releases:
     def __init__(self, releases: Sequence[Release], stream: Callable[[int], Stream]):
         self._releases, self._stream = list(releases), stream
         self._replace_one = bool(releases) and releases[0].adjacency == "replace-one"
+        self.notes: tuple[str, ...] = ("The mechanism alone, in one dimension: no training and no messages.",)
         for release in self._releases:
             density_of(release)
-            if not math.isfinite(release.sensitivity):
-                raise UserError(
-                    "a release without a bound on its sensitivity cannot be drawn: any record may show."
-                )
+        if any(math.isinf(release.sensitivity) for release in self._releases):
+            self.notes += (
+                "Nothing enforces a bound here; the record moves sums by exactly what the noise is scaled to.",
+            )
 
     def batch(self, number: int, runs: int) -> Found:
         start = time.perf_counter()
@@ -76,7 +76,10 @@ class Releases:
         heads = uniform(stream, 0, 0, runs) < 0.5
         scores = np.zeros(runs)
         for k, release in enumerate(self._releases):
-            noise, shift = density_of(release), release.sensitivity
+            noise = density_of(release)
+            shift = (
+                release.sensitivity if math.isfinite(release.sensitivity) else 1.0
+            )  # the unit of planned events
             away = -shift if self._replace_one else 0.0
             taken = uniform(stream, _PARTICIPATION, k, runs) < release.rate
             centre = np.where(taken, np.where(heads, shift, away), 0.0)
