@@ -142,9 +142,10 @@ def choose_event(coins: Coins, delta: float, alpha: float) -> Event:
         for for_heads in (True, False):
             own, other = (0, 1) if for_heads else (1, 0)
             sizes = (len(heads), len(tails))
-            # As if there were as many coins as the judging part has, at the rates seen here.
+            # As if there were as many coins as the judging part has, at the rates seen here, but for one false alarm
+            # more: where none was seen, the rarest event would always look best.
             scale = (1 - CHOOSING) / CHOOSING
-            mine, theirs = scale * counts[own], scale * counts[other]
+            mine, theirs = scale * counts[own], scale * np.minimum(counts[other] + 1, sizes[other])
             values = ratio_epsilon(mine, scale * sizes[own], theirs, scale * sizes[other], delta, alpha)
             at = int(np.argmax(values))
             if values[at] > best:
