@@ -63,8 +63,8 @@ def main() -> None:
     given = parser.parse_args()
     lines = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.is_file() else []
     done = {(line["method"], line["epsilon"], line["sampling"], line["seed"]): line for line in lines}
-    for seed in range(given.seeds):
-        for sampling in SAMPLING:
+    for sampling in SAMPLING:
+        for seed in range(given.seeds):
             for method in METHODS:
                 for epsilon in (1.0, 4.0, 10.0):
                     key = (method, epsilon, sampling, seed)
@@ -72,7 +72,9 @@ def main() -> None:
                         done[key] = one(*key)
                         with given.out.open("a") as file:
                             file.write(json.dumps(done[key]) + "\n")
-    print("| method | sampling | proven ε | seeds | threshold, largest | Gaussian DP, mean share of proven | violations |")
+    print(
+        "| method | sampling | proven ε | seeds | threshold, largest | Gaussian DP, mean share of proven | violations |"
+    )
     print("|---|---|---|---|---|---|---|")
     for method in METHODS:
         for sampling in SAMPLING:
