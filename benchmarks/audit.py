@@ -2,8 +2,8 @@
 
     python benchmarks/audit.py [--seeds 20] [--out results.jsonl]
 
-DP-DSGD and Dyn-D2P at ε = 1, 4 and 10, with all records in every draw (q = 1) and with a quarter of them. Lines that are in
-the file already are not run again.
+DP-DSGD and Dyn-D2P at ε = 1, 4 and 10, with all records in every draw (q = 1) and with a quarter of them. Lines
+that are in the file already are not run again.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
                         with given.out.open("a") as file:
                             file.write(json.dumps(done[key]) + "\n")
     print(
-        "| method | sampling | proven ε | seeds | threshold, largest | Gaussian DP, mean share of proven | violations |"
+        "| method | sampling | proven ε | seeds | threshold, largest | Gaussian DP / proven, mean | violations |"
     )
     print("|---|---|---|---|---|---|---|")
     for method in METHODS:
