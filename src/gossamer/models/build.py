@@ -33,11 +33,11 @@ _REGISTRY = {
     for kind in (
         Kind("softmax", linear.softmax),
         Kind("mlp", linear.mlp),
-        Kind("lookup", lookup.lookup),
         Kind("shallow-cnn", cnn.shallow_cnn),
         Kind("mnist-cnn", cnn.mnist_cnn),
         Kind("resnet9", resnet.resnet9),
         Kind("resnet18", resnet.resnet18),
+        Kind("lookup", lookup.lookup),
     )
 }
 
