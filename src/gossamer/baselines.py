@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gossamer.collaboration import is_shared
 from gossamer.config import NoClip, NoNoise, RunConfig, Topology
 from gossamer.errors import UserError
 
@@ -26,6 +27,8 @@ def effective(asked: RunConfig) -> RunConfig:
         changes = {
             "weighting": "uniform"
         }  # a node alone has no sum to weight, only its own step size to spoil
+        if is_shared(asked):  # nobody writes the shared model
+            changes["algorithm"] = asked.algorithm.model_copy(update={"controller": "local"})
     elif asked.baseline == "central":
         # One node, so one budget: the strictest of those asked for.
         change = {"epsilon": _least(privacy.epsilon), "delta": _least(privacy.delta)}

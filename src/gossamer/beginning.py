@@ -17,12 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.build import OWN_DATA, Outline, Parts
+from gossamer.collaboration import is_shared
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
 from gossamer.private.gradient import PrivateGradient
+from gossamer.private.local_models import LocalModels
 from gossamer.results import checkpoint
 from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.epsilon_plot import epsilon_plot
@@ -37,7 +41,7 @@ class Begun:
     directory: RunDirectory
     run: str  # its name for itself: in manifest, checkpoints and messages
     book: LedgerBook
-    grad: PrivateGradient
+    grad: PrivateGradient | LocalModels
     state: Any
     done: int = 0  # rounds
     bytes_sent: int = 0
@@ -65,6 +69,7 @@ def resumed(parts: Parts, group: Group, path: Path) -> Begun:
     """The run of this directory, behind its last checkpoint that all its processes hold."""
     o = parts.outline
     _same_everywhere(o, group)
+    _refuse_lost_secrets(o, path)
     directory: RunDirectory = agreed(group, lambda: RunDirectory.resume(path))
     manifest: dict[str, Any] = agreed(group, lambda: _own_manifest(directory, o.asked))
     run = manifest["run"]
@@ -87,7 +92,7 @@ def resumed(parts: Parts, group: Group, path: Path) -> Begun:
     )
     grad = parts.gradient(book)
     begun = Begun(directory, run, book, grad, o.algorithm.init(parts.x0), done=at)
-    if saved is not None:
+    if saved is not None and isinstance(grad, PrivateGradient):
         begun.bytes_sent, begun.seconds = saved.bytes_sent, saved.seconds
         begun.state = _restore(begun.state, saved.tensors)
         grad.restore(_named(saved.tensors, "gradient."))
@@ -100,6 +105,16 @@ def resumed(parts: Parts, group: Group, path: Path) -> Begun:
         directory.write_json("manifest.json", {**manifest, "resumed": stops})
     begun.lost_draws += sum(stop["lost_draws"] for stop in manifest.get("resumed", []))
     return begun
+
+
+def _refuse_lost_secrets(o: Outline, path: Path) -> None:
+    """A pass cannot be taken up again: dealt anew, its lots would hold records that earlier ones held already."""
+    one_pass = o.plan.sampling == "one-pass" and o.config.privacy.noise.source != "seeded"
+    if one_pass or is_shared(o.config):  # private local models are in no checkpoint
+        raise UserError(
+            f"--resume {path} cannot continue algorithm.kind = {o.config.algorithm.kind!r}: what its nodes alone know "
+            "(the lots of the pass, local models) was kept nowhere; run it anew."
+        )
 
 
 def keep(
@@ -126,8 +141,9 @@ def keep(
             checkpoint.drop_older(begun.directory.checkpoints, done)
 
 
-def to_keep(state: Any, grad: PrivateGradient) -> dict[str, Any]:
-    return {**state._asdict(), **{f"gradient.{key}": value for key, value in grad.state().items()}}
+def to_keep(state: Any, grad: PrivateGradient | LocalModels) -> dict[str, Any]:
+    tensors = {key: value for key, value in state._asdict().items() if isinstance(value, Tensor)}
+    return {**tensors, **{f"gradient.{key}": value for key, value in grad.state().items()}}
 
 
 def versions() -> dict[str, str]:

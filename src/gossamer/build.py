@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -12,36 +13,47 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from gossamer.algorithms import registry
+from gossamer.accounting.ledger import LedgerBook
+from gossamer.algorithms import registry, token_rules
 from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.algorithms.collaborative import Collaborative
+from gossamer.algorithms.km import KM
 from gossamer.baselines import Pool, effective, pool
+from gossamer.collaboration import lemma4_of
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
 from gossamer.data.dataset import Dataset
 from gossamer.data.partition import partition
 from gossamer.errors import UserError
-from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.build import build as build_model
 from gossamer.models.check import check_no_mixing
+from gossamer.objective import check_operator, per_sample_loss, vector_of
 from gossamer.presets import PRESETS
-from gossamer.privacy_plan import NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
-from gossamer.private.arithmetic import Floating, Lattice
+from gossamer.privacy_plan import Facts, NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
+from gossamer.private.arithmetic import Arithmetic, Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Book, Noise, PrivateGradient, Records
+from gossamer.private.local_models import Blind, LocalModels, RawView, ReleasedView, View
+from gossamer.private.messages import NoisyMessages, Unreleased
+from gossamer.private.noises import Shaped
 from gossamer.private.sampling import (
     FixedSizeSampler,
     FullSampler,
+    OnePassSampler,
     PoissonSampler,
     Sampler,
     UnevenPoissonSampler,
 )
+from gossamer.runtime.token import TokenExchange
 from gossamer.topology.build import build as build_topology
 from gossamer.topology.build import isolated
 
 if TYPE_CHECKING:
     from gossamer.topology.schedule import Topology
+
+__all__ = ["Outline", "Parts", "assemble", "outline", "per_sample_loss"]
 
 OWN_DATA = ("csv", "parquet", "npz")
 
@@ -62,8 +74,17 @@ class Outline:
     pool: Pool | None  # of the central baseline
 
     @property
+    def loss(self) -> Any:
+        return per_sample_loss(self.classes, self.config)
+
+    @property
     def bytes_per_round(self) -> float:
-        """What a message holds, over every link of a round; the mean over the first period."""
+        """What a message holds, over every link of a round; the mean over the first period.
+
+        Where a token goes round: what all writes of a round would fetch.
+        """
+        if isinstance(self.algorithm, Collaborative):
+            return 4.0 * self.stack.dim * self.config.nodes
         rounds = range(min(self.topology.period or 8, 64))
         links = float(np.mean([self.topology.out_degree(t).sum() for t in rounds]))
         return 4.0 * floats_per_message(self.algorithm, self.stack.dim) * links
@@ -94,7 +115,11 @@ def outline(
     if config.baseline == "central":
         pooled = pool(config, records, rates)
         records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
-    plan = plan_privacy(config, records, algorithm.draws, rates)
+    check_operator(config, algorithm)
+    vector_of(config, algorithm, module, classes)  # a mistake in it shows now
+    dimension = sum(parameter.numel() for parameter in module.parameters())
+    facts = facts_of(config, algorithm, topology, dimension, classes)
+    plan = plan_privacy(config, records, algorithm.draws, rates, facts)
     return Outline(
         config, asked, algorithm, topology, module, ParameterStack(module), plan, classes, dataset, pooled
     )
@@ -113,37 +138,100 @@ class Parts:
     x0: Tensor
     test: tuple[Tensor, Tensor]
 
+    @property
+    def hosted(self) -> Sequence[NodePlan]:
+        return self.outline.plan.nodes[self.nodes.start : self.nodes.stop]
+
+    @property
+    def noisy_messages(self) -> bool:
+        """Is it the messages that carry the noise? Then the answers about records have none and stay on their node."""
+        return self.outline.plan.on == "iterate" and self.outline.plan.mechanism != "none"
+
+    def exchange(self, plain: Any, book: LedgerBook, start: int) -> Any:
+        """The exchange with what is done to a message before it leaves."""
+        o = self.outline
+        if isinstance(o.algorithm, Collaborative):
+            return TokenExchange(o.config.nodes, o.config.seed, self.x0[0].view(o.classes or 1, -1).clone())
+        if not self.noisy_messages:
+            return plain
+        bound = getattr(o.config.privacy.clip, "bound", 1.0)
+        return NoisyMessages(
+            plain,
+            mechanism=o.plan.mechanism,
+            scale=self.noise.factor * bound,
+            arithmetic=_arithmetic(o, self.hosted),
+            stream=_stream(o.config),
+            book=book,
+            nodes=self.nodes,
+            adjacency=o.plan.adjacency,
+            start=start,
+        )
+
     def clip(self) -> Clip:
         """A clip part with state of its own."""
-        o = self.outline
-        return _clip(o.config, o.plan, o.plan.nodes[self.nodes.start : self.nodes.stop], self.noise)
+        return _clip(self.outline.config, self.outline.plan, self.hosted, self.noise)
 
     def gradient(
         self, book: Book, stream: Stream | None = None, written: Sequence[int] | None = None
-    ) -> PrivateGradient:
+    ) -> PrivateGradient | LocalModels:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
-        nodes, seeded = (
-            o.plan.nodes[self.nodes.start : self.nodes.stop],
-            o.config.privacy.noise.source == "seeded",
-        )
+        if isinstance(o.algorithm, Collaborative):
+            return self._local_models(o.algorithm, book)
+        nodes = self.hosted
+        unreleased = self.noisy_messages
         return PrivateGradient(
-            vector=clipped_sum(o.module, per_sample_loss(o.classes)),
+            vector=vector_of(o.config, o.algorithm, o.module, o.classes),
             records=self.records,
             sampler=self.sampler,
             clip=self.clip(),
-            noise=self.noise,
-            stream=stream or (Stream.seeded(o.config.seed) if seeded else Stream.system()),
-            book=book,
+            noise=replace(self.noise, mechanism="none") if unreleased else self.noise,
+            stream=stream or _stream(o.config),
+            book=Unreleased() if unreleased else book,
             nodes=self.nodes,
             lots=[node.lot for node in nodes],
             divisors=[node.lot / node.weight for node in nodes],
             allowance=[node.allowance for node in nodes],
             adjacency=o.plan.adjacency,
-            arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
+            arithmetic=_arithmetic(o, nodes),
             diagnostics=o.config.evaluation.diagnostics,
             written=written,
         )
+
+    def _local_models(self, algorithm: Collaborative, book: LedgerBook) -> LocalModels:
+        o, clip = self.outline, self.outline.config.privacy.clip
+        view: View = Blind()
+        if algorithm.looks:
+            view = RawView() if algorithm.observes == "raw" else ReleasedView(algorithm.loss_share)
+        return LocalModels(
+            records=self.records,
+            sampler=self.sampler,
+            classes=o.classes or 1,
+            record_bound=clip.radius if clip.kind == "record-ball" else math.inf,
+            regularisation=algorithm.regularisation,
+            radius=algorithm.radius,
+            average=algorithm.average,
+            view=view,
+            noise=self.noise,
+            stream=_stream(o.config),
+            book=book,
+            nodes=self.nodes,
+            lots=[node.lot for node in o.plan.nodes],
+            allowance=[node.allowance for node in o.plan.nodes],
+            adjacency=o.plan.adjacency,
+            turns=o.config.rounds,
+        )
+
+
+def _stream(config: RunConfig) -> Stream:
+    return Stream.seeded(config.seed) if config.privacy.noise.source == "seeded" else Stream.system()
+
+
+def _arithmetic(o: Outline, nodes: Sequence[NodePlan]) -> Arithmetic:
+    plan = o.plan
+    if plan.mechanism not in ("gaussian", "own-norm-gaussian", "none"):
+        return Shaped(plan.mechanism, plan.family, np.array([node.bound for node in nodes]))
+    return Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating()
 
 
 def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = None) -> Parts:
@@ -170,6 +258,11 @@ def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = 
         torch.from_numpy(dataset.y_train[rows]).to(device),
         [len(rows)] if o.pool is not None else sizes,
     )
+    if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
+        raise UserError(
+            "evaluation.metric = 'truth' needs a made-up set with as many coefficients as the model has parameters, "
+            "for example data.kind = 'synthetic-regression' with model.kind = 'linear'; use 'hold-out'."
+        )
     noise = Noise(
         o.plan.mechanism,
         torch.tensor([node.factor for node in hosted], dtype=torch.float64),
@@ -189,12 +282,18 @@ def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = 
 
 
 def build_algorithm(config: RunConfig) -> Algorithm:
-    rule = registry()[PRESETS[config.algorithm.kind]["rule"]]
+    rule = {**registry(), **token_rules()}[PRESETS[config.algorithm.kind]["rule"]]
     lr = config.algorithm.lr
     given = lr if isinstance(lr, LearningRate) else LearningRate(start=lr)
-    schedule = Exponential(given.start, given.decay, config.rounds)
+    context = {
+        "lr": Exponential(given.start, given.decay, config.rounds, given.power),
+        "seed": config.seed,
+        "rounds": config.rounds,
+    }
+    context = {key: value for key, value in context.items() if key in rule.__dataclass_fields__}
     fields = get_type_hints(rule, include_extras=True)
-    known = sorted(set(rule.__dataclass_fields__) - {"lr"})
+    known = sorted(set(rule.__dataclass_fields__) - set(context))
+    options: dict[str, Any] = {}
     for key, value in config.algorithm.options.items():
         if key not in known:
             allowed = ", ".join(["kind", "lr", *known])
@@ -202,12 +301,48 @@ def build_algorithm(config: RunConfig) -> Algorithm:
                 f"algorithm.{key} = {value!r} is not a key of {config.algorithm.kind}; it has {allowed}."
             )
         try:
-            TypeAdapter(fields[key]).validate_python(value, strict=True)
+            # A table is read leniently, or it could not become a dataclass; its own fields are strict.
+            strict = None if isinstance(value, dict) else True
+            options[key] = TypeAdapter(fields[key]).validate_python(value, strict=strict)
         except ValidationError as error:
-            must = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
-            raise UserError(f"algorithm.{key} = {value!r}: {must[0].lower()}{must[1:]}.") from None
-    algorithm: Algorithm = rule(lr=schedule, **config.algorithm.options)
+            first = error.errors()[0]
+            must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
+            must = must.rstrip(".")
+            inside = f"{first['loc'][-1]}: " if isinstance(value, dict) and first["loc"] else ""
+            raise UserError(f"algorithm.{key} = {value!r}: {inside}{must[0].lower()}{must[1:]}.") from None
+    algorithm: Algorithm = rule(**context, **options)
     return algorithm
+
+
+def facts_of(
+    config: RunConfig, algorithm: Algorithm, topology: Topology, dimension: int, classes: int | None
+) -> Facts:
+    """What Lemma 4 and DP-dKM's Theorem 1 look at, and the dimension."""
+    facts = Facts(dimension=dimension, lemma4=lemma4_of(config, classes))
+    if config.privacy.claim != "dp-dkm" or not isinstance(algorithm, KM):
+        return facts
+    if algorithm.weights != "doubly" or (gap := topology.figures().get("spectral gap")) is None:
+        raise UserError(
+            f"topology.kind = {config.topology.kind!r} has no spectral gap that Theorem 1 of dp-dkm could use; use "
+            "ring, star or complete."
+        )
+    relaxations = tuple(algorithm.lr(t) for t in range(config.rounds))
+    return replace(facts, relaxations=relaxations, gamma=algorithm.gamma, mixing=1 - gap)
+
+
+def scored(o: Outline, state: Any, private: Any) -> Tensor:
+    """(m, d) the models that are evaluated: what was released, or the nodes' own where that is asked for."""
+    algorithm = o.algorithm
+    if isinstance(algorithm, Collaborative) and "local" in (algorithm.scored, algorithm.controller):
+        models: Tensor = private.models()
+        return models
+    return released(o, state)
+
+
+def released(o: Outline, state: Any) -> Tensor:
+    """(m, d) the models that everyone may have."""
+    model = o.algorithm.model(state)
+    return model.expand(o.config.nodes, -1) if isinstance(o.algorithm, Collaborative) else model
 
 
 def floats_per_message(algorithm: Algorithm, dim: int) -> int:
@@ -221,12 +356,6 @@ def floats_per_message(algorithm: Algorithm, dim: int) -> int:
 
     algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 0)
     return sent
-
-
-def per_sample_loss(classes: int | None) -> Any:
-    if classes:
-        return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
-    return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
 
 
 def _data_facts(
@@ -326,6 +455,15 @@ def _sampler(kind: str, nodes: dict[int, NodePlan], config: RunConfig, sizes: li
         return PoissonSampler([node.rate for node in nodes.values()])
     if kind == "full":
         return FullSampler(len(sizes))
+    if kind == "one-pass":
+        for (i, node), size in zip(nodes.items(), sizes, strict=True):
+            if size > node.records:
+                raise UserError(
+                    f"data.records = {node.records} is less than node {i} holds, and each record needs a place in a "
+                    "lot; declare at least as many as there are."
+                )
+        held = list(nodes.values())
+        return OnePassSampler([round(node.lot) for node in held], [node.records for node in held])
     for (i, node), size in zip(nodes.items(), sizes, strict=True):
         if node.records != size:
             raise UserError(

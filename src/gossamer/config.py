@@ -66,10 +66,11 @@ class Topology(Open):
 
 
 class LearningRate(Strict):
-    """lr · decay^(t / rounds); decay = 1 keeps it constant."""
+    """start · decay^(t / rounds) / (t + 1)^power; decay = 1 and power = 0 keep it constant."""
 
     start: Positive
     decay: Positive = 1.0
+    power: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
 class Algorithm(Open):
@@ -112,12 +113,26 @@ class AssumedBound(Strict):
     bound: Size
 
 
+class RecordBall(Strict):
+    """Records are scaled into a ball, each by itself, and with them the gradients of a linear model's loss."""
+
+    kind: Literal["record-ball"]
+    radius: Size = 1.0
+
+
 class NoClip(Strict):
     kind: Literal["none"]
 
 
 Clip = Annotated[
-    ConstantClip | DecayingClip | SequenceClip | NormalisedClip | QuantileClip | AssumedBound | NoClip,
+    ConstantClip
+    | DecayingClip
+    | SequenceClip
+    | NormalisedClip
+    | QuantileClip
+    | AssumedBound
+    | RecordBall
+    | NoClip,
     Field(discriminator="kind"),
 ]
 
@@ -149,9 +164,48 @@ NoiseSchedule = Annotated[
 ]
 
 
+class Gaussian(Strict):
+    kind: Literal["gaussian"]
+
+
+class Laplace(Strict):
+    kind: Literal["laplace"]
+
+
+class TruncatedLaplace(Strict):
+    """Truncated where `bound` says, in units of the scale; if not set, where the paper or the budget say."""
+
+    kind: Literal["truncated-laplace"]
+    bound: Size | None = None
+
+
+class TruncatedGaussian(Strict):
+    kind: Literal["truncated-gaussian"]
+    bound: Size | None = None
+
+
+class TruncatedGeneralised(Strict):
+    """Density ∝ exp(−(|z|/s)^shape) up to the bound."""
+
+    kind: Literal["truncated-generalised"]
+    shape: Annotated[float, Field(ge=1, le=16)]
+    bound: Size | None = None
+
+
+NoiseFamily = Annotated[
+    Gaussian | Laplace | TruncatedLaplace | TruncatedGaussian | TruncatedGeneralised,
+    Field(discriminator="kind"),
+]
+
+
 class Noise(Strict):
     source: Literal["system", "seeded"] = "system"
     arithmetic: Literal["float", "lattice"] = "float"
+    family: NoiseFamily = Gaussian(kind="gaussian")
+    on: Literal["gradient", "iterate"] = Field(
+        default="gradient",
+        description="what carries the noise: the answers about records, or the messages (dp-dkm)",
+    )
     schedule: NoiseSchedule = ConstantNoise(kind="constant")
     multiplier: Positive | None = Field(
         default=None, description="noise std / sensitivity at the first round; without it, epsilon decides"
@@ -175,6 +229,13 @@ class FixedSize(Strict):
     lot: Count
 
 
+class OnePass(Strict):
+    """Disjoint lots: every record is in one of them in each pass over the data."""
+
+    kind: Literal["one-pass"]
+    lot: Count
+
+
 class Single(Strict):
     kind: Literal["single"]
 
@@ -183,7 +244,7 @@ class Full(Strict):
     kind: Literal["full"]
 
 
-Sampling = Annotated[Poisson | FixedSize | Single | Full, Field(discriminator="kind")]
+Sampling = Annotated[Poisson | FixedSize | OnePass | Single | Full, Field(discriminator="kind")]
 
 
 def _not_empty(value: list[float]) -> list[float]:
@@ -199,7 +260,7 @@ class Privacy(Strict):
     sampling: Sampling = Full(kind="full")
     clip: Clip = NoClip(kind="none")
     noise: Noise = Noise(schedule=NoNoise(kind="none"))
-    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "none"] = "none"
+    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"] = "none"
 
 
 class Evaluation(Strict):
@@ -210,6 +271,10 @@ class Evaluation(Strict):
         default=None, description="rows of the hold-out used before the last evaluation"
     )
     diagnostics: bool = False
+    metric: Literal["hold-out", "truth"] = Field(
+        default="hold-out",
+        description="the headline: on the hold-out, or against the coefficients of a made-up set",
+    )
 
 
 class Checkpoints(Strict):
@@ -244,6 +309,7 @@ class RunConfig(Strict):
     )
     data: Data
     model: Open
+    loss: Open | None = Field(default=None, description="of a linear model; cross-entropy or ½ r² if not set")
     topology: Topology
     algorithm: Algorithm
     privacy: Privacy = Privacy()

@@ -16,9 +16,10 @@ import torch
 from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import recompute
 from gossamer.beginning import Begun, afresh, keep, resumed, to_keep, versions
-from gossamer.build import Outline, Parts, per_sample_loss
+from gossamer.build import Outline, Parts, released, scored
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
+from gossamer.private.messages import NoisyMessages
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
 from gossamer.results.certificate_page import page
 from gossamer.results.metrics import Evaluator
@@ -83,8 +84,9 @@ def _train(
     parts: Parts, begun: Begun, group: Group, on_metrics: OnMetrics, on_round: Callable[[int], None]
 ) -> Outcome:
     o, config, directory, grad = parts.outline, parts.outline.config, begun.directory, begun.grad
-    exchange = group.exchange(o.topology, begun.run, partial(grad.draw_ahead, o.stack.dim))
+    exchange: Any = group.exchange(o.topology, begun.run, partial(grad.draw_ahead, o.stack.dim))
     exchange.bytes_sent = begun.bytes_sent
+    exchange = parts.exchange(exchange, begun.book, grad.draws)
     evaluation = _evaluations(parts, begun, group)
     kept_at = checkpoint_rounds(config.rounds, config.checkpoints.every)
     start, row = time.perf_counter() - begun.seconds, directory.last_metrics()
@@ -120,6 +122,8 @@ def _train(
             start=begun.done,
             after_round=after_round,
         )
+        if isinstance(exchange, NoisyMessages):
+            exchange.publish(o.stack.dim)
         begun.book.close()
         certificate = certify(o, begun, group, private_hold_out=_private_hold_out(parts))
         if group.first_here:
@@ -133,15 +137,16 @@ def _train(
         raise _explained(stop, directory.path, group) from stop
     seconds = time.perf_counter() - start
     result = _result(config, certificate, row, seconds=seconds, run_dir=str(directory.path))
-    return Outcome(result, certificate, directory.path, o.algorithm.model(state))
+    return Outcome(result, certificate, directory.path, released(o, state))
 
 
 def _evaluations(parts: Parts, begun: Begun, group: Group) -> Callable[[int, Any], dict[str, Any] | None]:
     """(rounds done, state) → that round's figures, None where none are due."""
     o, config, grad = parts.outline, parts.outline.config, begun.grad
     evaluate = Evaluator(
-        o.module, o.stack, per_sample_loss(o.classes), *parts.test, classes=o.classes, together=group
-    )
+        o.module, o.stack, o.loss, *parts.test, classes=o.classes, together=group,
+        truth=parts.dataset.truth,
+    )  # fmt: skip
     at = evaluation_rounds(config.rounds, config.evaluation.every)
     # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
     unused = -(-(grad.draws - begun.done * o.plan.draws_per_round) // o.plan.draws_per_round)
@@ -156,7 +161,8 @@ def _evaluations(parts: Parts, begun: Begun, group: Group) -> Callable[[int, Any
         claimed, proof = spent[done]
         row = {
             "round": done,
-            **evaluate(o.algorithm.model(state), few if done < config.rounds else most),
+            **({"metric": "truth_rmse"} if config.evaluation.metric == "truth" else {}),
+            **evaluate(scored(o, state, grad), few if done < config.rounds else most),
             **({"hold_out": NOT_PUBLIC} if _private_hold_out(parts) else {}),
             "epsilon_claimed": claimed,
             "epsilon_proven": proof,

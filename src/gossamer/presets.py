@@ -40,6 +40,22 @@ def _dyn(clip: dict[str, Any], schedule: dict[str, Any]) -> dict[str, Any]:
     return _push_sum(privacy, sound=_POISSON_LOT, paper=_ONE_SAMPLE)
 
 
+# Sound: noise on what reads records, the penalty's map after mixing. Paper (Definition 2, Algorithm 1): one record a
+# round, noise on the iterates sent, a bound on the residual that is assumed, the operator of the whole lot.
+_KM = {
+    "rule": "km",
+    "options": {"paper": {"prox_first": True, "resolvent": "node"}},
+    "privacy": {"noise": {"schedule": _EVEN}},
+    "sound": {**_POISSON_LOT, "clip": _CONSTANT},
+    "paper": {
+        "sampling": {"kind": "single"},
+        "clip": {"kind": "assumed", "bound": 1.0},
+        "noise": {"schedule": _EVEN, "on": "iterate"},
+        "adjacency": "replace-one",
+        "claim": "dp-dkm",
+    },
+}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "sgp": _push_sum(
         {
@@ -87,6 +103,36 @@ PRESETS: dict[str, dict[str, Any]] = {
     ),
     "dp-dsgd": _consensus("dsgd"),
     "dp-dsgt": _consensus("dsgt"),
+    # Lemma 4 prices a write over all lots since the last; its relation is replace-one. Sound mode: the choice to write
+    # follows released values only.
+    "without-replacement": {
+        "rule": "collaborative",
+        "options": {
+            "sound": {"observes": "released"},
+            "paper": {"observes": "raw", "scored": "local"},
+        },
+        "privacy": {
+            "clip": {"kind": "record-ball"},
+            "noise": {"schedule": _EVEN},
+            "sampling": {"kind": "one-pass", "lot": 50},
+            "adjacency": "replace-one",
+            "claim": "lemma4",
+        },
+    },
+    # The paper's baseline: fresh lots every turn, everyone writes, ε split evenly over a record's expected visits.
+    "with-replacement": {
+        "rule": "collaborative",
+        "options": {mode: {"controller": "global", "average": False} for mode in ("sound", "paper")},
+        "privacy": {
+            "clip": {"kind": "record-ball"},
+            "noise": {"schedule": _EVEN},
+            "adjacency": "replace-one",
+            "claim": "lemma4",
+        },
+        "sound": {"sampling": {"kind": "poisson", "lot": 50}},
+        "paper": {"sampling": {"kind": "fixed-size", "lot": 50}},
+    },
+    "dp-dkm": _KM,
     "dp-dinno": _consensus("dinno", paper_options={"include_self": True}),  # the paper's N_i contains i
 }
 

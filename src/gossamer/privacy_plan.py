@@ -11,18 +11,42 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from gossamer.accounting import calibrate, claimed
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.composer import SMALLEST_DELTA
 from gossamer.accounting.events import Event
+from gossamer.accounting.noises import truncated_share
 from gossamer.accounting.proven import Proven, curve, proven
-from gossamer.config import Full, Poisson, RunConfig, Single
+from gossamer.collaboration import Lemma4
+from gossamer.collaboration import notes as collaboration_notes
+from gossamer.config import Full, Poisson, RunConfig, Single, TruncatedGeneralised
 from gossamer.errors import UserError
+from gossamer.private.noises import family_parts, magnitude
 from gossamer.private.schedules import Constant, Geometric, Ratio, Stretches
 
 Shape = Callable[[int], float]
 Claimer = Callable[[float, float, float, int], Claim]
-SAMPLER_KIND = {"poisson": "poisson", "fixed-size": "fixed-size", "single": "fixed-size", "full": "full"}
+SAMPLER_KIND = {
+    "poisson": "poisson",
+    "fixed-size": "fixed-size",
+    "one-pass": "one-pass",
+    "single": "fixed-size",
+    "full": "full",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What else is public about a run and moves its figures: noises that are not Gaussian and DP-dKM look at it."""
+
+    dimension: int = 1
+    relaxations: tuple[float, ...] = ()  # α_k
+    gamma: float = 1.0
+    mixing: float = 0.0  # λ, the second largest eigenvalue of W in size
+    records: int = 1  # N·M
+    lemma4: Lemma4 | None = None  # of methods with a shared model
 
 
 @dataclass(frozen=True)
@@ -39,6 +63,7 @@ class NodePlan:
     claim: Claim
     proven: Proven
     weight: float = 1.0  # the node's share in the objective, 1 on average
+    bound: float = math.inf  # where truncated noise ends, in units of its scale
 
 
 @dataclass(frozen=True)
@@ -54,6 +79,9 @@ class PrivacyPlan:
     nodes: tuple[NodePlan, ...]
     notes: tuple[str, ...]
     claimer: Claimer  # (factor, rate, δ, draws) → the paper's figure
+    facts: Facts
+    family: float = 2.0  # the shape b of the noise's density exp(−(|z|/s)^b)
+    on: str = "gradient"  # what carries the noise: the answers about records, or the messages
 
     @cached_property
     def worst(self) -> NodePlan:
@@ -90,7 +118,7 @@ class PrivacyPlan:
         if math.isinf(node.proven.epsilon):
             proofs: list[float | None] = [None] * len(at)
         else:
-            events = _events(self, node.factor, node.rate, max(at))
+            events = _events(self, node.factor, node.rate, max(at), node.bound)
             proofs = [_finite(e) for e in curve(events, at, node.delta, self.adjacency)]
         return [(self.claim_after(node, k), p) for k, p in zip(at, proofs, strict=True)]
 
@@ -111,6 +139,7 @@ def plan_privacy(
     records: list[int],
     draws_per_round: int,
     rates: list[tuple[float, float]] | None = None,
+    facts: Facts | None = None,
 ) -> PrivacyPlan:
     """Resolve mode, budgets and schedules into numbers, one group of equal nodes at a time.
 
@@ -118,8 +147,10 @@ def plan_privacy(
     """
     draws = config.rounds * draws_per_round
     mechanism, shape, enforced = _shape(config, draws)
-    claimer = _claimer(config, shape)
     privacy = config.privacy
+    facts = replace(facts or Facts(), records=sum(records))
+    mechanism, family = shaped(config, mechanism)
+    claimer = _claimer(config, shape, mechanism, facts)
     base = PrivacyPlan(
         mode=config.mode,
         adjacency=privacy.adjacency,
@@ -132,6 +163,9 @@ def plan_privacy(
         nodes=(),
         notes=(),
         claimer=claimer,
+        facts=facts,
+        family=family,
+        on=privacy.noise.on,
     )
     _refuse_unprovable(config, mechanism, enforced)
     rates = rates or rates_of(config, records)
@@ -139,7 +173,7 @@ def plan_privacy(
     same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
     for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        key = (same, draws_per_round, rate, epsilon, delta)
+        key = (same, draws_per_round, rate, epsilon, delta, facts)
         if key not in _solved:
             if len(_solved) >= 1000:
                 _solved.clear()
@@ -152,26 +186,30 @@ def plan_privacy(
 def _plan_node(
     config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: float, epsilon: float | None, delta: float
 ) -> NodePlan:
-    if rate < 1 and delta < SMALLEST_DELTA:
+    if rate < 1 and base.sampling != "one-pass" and delta < SMALLEST_DELTA:
         raise UserError(
             f"privacy.delta = {delta:g} is below {SMALLEST_DELTA:g}, where rounding leaves nothing to prove of sampled "
             "releases; use a larger one, or privacy.sampling.kind = 'full'."
         )
     draws, shape = base.draws, base.shape
-    factor, allowance = 0.0, draws
+    factor, allowance, bound = 0.0, draws, math.inf
     given = config.privacy.noise.multiplier
     if base.mechanism != "none":
         if given is not None:
-            factor = given / (shape(0) if base.mechanism == "gaussian" else 1.0)
+            factor = given / (1.0 if base.mechanism == "own-norm-gaussian" else shape(0))
+            bound = truncation(config, base, epsilon, delta)
         elif epsilon is None:
             raise UserError(
                 "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
             )
+        elif config.privacy.claim == "dp-dkm" and config.mode == "paper":
+            factor, bound = _dkm_noise(config, base, epsilon, delta)
         else:
-            factor = _factor(config, base, rate, epsilon, delta)
+            bound = truncation(config, base, epsilon, delta)
+            factor = _factor(config, base, rate, epsilon, delta, bound)
         if epsilon is not None and given is not None:
-            allowance = _allowance(config, base, factor, rate, epsilon, delta)
-    events = _events(base, factor, rate, allowance)
+            allowance = _allowance(config, base, factor, rate, epsilon, delta, bound)
+    events = _events(base, factor, rate, allowance, bound)
     return NodePlan(
         records=J,
         rate=rate,
@@ -182,25 +220,20 @@ def _plan_node(
         allowance=allowance,
         claim=base.claimer(factor, rate, delta, allowance),
         proven=proven(events, delta, base.adjacency),
+        bound=bound,
     )
 
 
-def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, delta: float) -> float:
+def _factor(
+    config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, delta: float, bound: float
+) -> float:
     """The noise that meets ε: by the paper's formula in paper mode, by the accountant in sound mode."""
     draws, shape = base.draws, base.shape
     if config.mode == "sound":
-        shapes = [shape(k) for k in range(draws)]
-        return float(
-            calibrate.common_factor(
-                shapes,
-                sampling=base.sampling,
-                rate=rate,
-                adjacency=base.adjacency,
-                epsilon=epsilon,
-                delta=delta,
-            )
-        )
+        return _proven_factor(base, rate, epsilon, delta, bound)
     claim = config.privacy.claim
+    if claim == "lemma4" and base.facts.lemma4 is not None:
+        return base.facts.lemma4.multiplier(epsilon, delta, visits(base.sampling, rate, draws))
     if claim == "gdp-clt":
         schedule = config.privacy.noise.schedule
         ratio = schedule.ratio if schedule.kind == "growing-budget" else 1.0
@@ -218,29 +251,97 @@ def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, d
     )
 
 
-def _allowance(
-    config: RunConfig, base: PrivacyPlan, factor: float, rate: float, epsilon: float, delta: float
-) -> int:
-    """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
-    if config.mode == "sound":
-        multipliers = [factor * base.shape(k) for k in range(base.draws)]
-        return int(
-            calibrate.affordable(
-                multipliers,
-                sampling=base.sampling,
-                rate=rate,
+def _proven_factor(base: PrivacyPlan, rate: float, epsilon: float, delta: float, bound: float) -> float:
+    if base.mechanism != "gaussian":
+        return float(
+            calibrate.least_scale(
+                lambda factor: _events(base, factor, rate, base.draws, bound),
                 adjacency=base.adjacency,
                 epsilon=epsilon,
                 delta=delta,
             )
         )
+    shapes, sampling = [base.shape(k) for k in range(base.draws)], base.sampling
+    if sampling == "one-pass":  # a pass costs its worst lot, and passes compose
+        sampling, shapes = "full", [min(lots) for lots in by_pass(shapes, rate)]
+    return float(
+        calibrate.common_factor(
+            shapes, sampling=sampling, rate=rate, adjacency=base.adjacency, epsilon=epsilon, delta=delta
+        )
+    )
+
+
+def shaped(config: RunConfig, mechanism: str) -> tuple[str, float]:
+    """(the mechanism with the family of noise asked for, its shape b)."""
+    family = config.privacy.noise.family
+    if mechanism != "gaussian" or family.kind == "gaussian":
+        return mechanism, 2.0
+    if isinstance(family, TruncatedGeneralised):
+        return "generalised-gaussian", family.shape
+    return family.kind, claimed.KM_FAMILIES[family.kind]
+
+
+def truncation(config: RunConfig, base: PrivacyPlan, epsilon: float | None, delta: float) -> float:
+    """Where the noise ends, in units of its scale: as asked, or so far out that truncating costs next to nothing."""
+    if not base.mechanism.startswith(("truncated", "generalised")):
+        return math.inf
+    asked: float | None = getattr(config.privacy.noise.family, "bound", None)
+    if asked is not None:
+        return asked
+    share = truncated_share(10.0 if epsilon is None else epsilon, delta, base.draws * base.facts.dimension)
+    return float(magnitude(base.mechanism, base.family, np.array(np.inf), np.array(share)))
+
+
+def _dkm_noise(config: RunConfig, base: PrivacyPlan, epsilon: float, delta: float) -> tuple[float, float]:
+    """(σ in units of the clip's bound, A/σ) by Theorem 1 and the paper's calibrations; B is γ times the bound."""
+    unit = dkm_sensitivity(base.facts, base.draws)
+    sigma, bound = claimed.km_noise(base.mechanism, epsilon, delta, unit, base.family)
+    return sigma, bound / sigma
+
+
+def dkm_sensitivity(facts: Facts, draws: int) -> float:
+    """Theorem 1's Δ_K for a residual bound B = γ: what one record moves, in units of the clip's bound."""
+    relaxations = facts.relaxations[:draws]
+    return claimed.km_sensitivity(facts.gamma, relaxations, facts.records, 1, facts.mixing)[0]
+
+
+def _allowance(
+    config: RunConfig,
+    base: PrivacyPlan,
+    factor: float,
+    rate: float,
+    epsilon: float,
+    delta: float,
+    bound: float,
+) -> int:
+    """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
+    if config.mode == "sound" and base.mechanism == "gaussian":
+        multipliers = [factor * base.shape(k) for k in range(base.draws)]
+        sampling, turns = base.sampling, 1
+        if sampling == "one-pass":
+            sampling, turns = "full", turns_in(rate)
+            multipliers = [min(lots) for lots in by_pass(multipliers, rate)]
+        paid = calibrate.affordable(
+            multipliers,
+            sampling=sampling,
+            rate=rate,
+            adjacency=base.adjacency,
+            epsilon=epsilon,
+            delta=delta,
+        )
+        return min(int(paid) * turns, base.draws)
+
+    def spent(draws: int) -> float | None:
+        if config.mode == "sound":
+            return proven(_events(base, factor, rate, draws, bound), delta, base.adjacency).epsilon
+        return base.claimer(factor, rate, delta, draws).epsilon
+
     low, high = 0, base.draws
     while low < high:
         middle = (low + high + 1) // 2
-        claim = base.claimer(factor, rate, delta, middle).epsilon
-        low, high = (
-            (middle, high) if claim is not None and claim <= epsilon * (1 + 1e-9) else (low, middle - 1)
-        )
+        figure = spent(middle)
+        fits = figure is not None and figure <= epsilon * (1 if config.mode == "sound" else 1 + 1e-9)
+        low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 
@@ -250,6 +351,8 @@ def _shape(config: RunConfig, draws: int) -> tuple[str, Shape, bool]:
     enforced = clip.kind not in ("none", "assumed")
     if schedule.kind == "none":
         return "none", Constant(0.0), enforced
+    if config.privacy.noise.on == "iterate":
+        return "gaussian", Constant(1.0), False  # of the iterates' sensitivity the paper has a belief only
     if schedule.kind == "own-norm":
         return "own-norm-gaussian", Constant(1.0), False
     if schedule.kind == "growing-budget":
@@ -272,16 +375,42 @@ def clip_schedule(config: RunConfig, draws: int) -> Constant | Geometric | Stret
     return Constant(1.0)
 
 
-def _claimer(config: RunConfig, shape: Shape) -> Claimer:
+def turns_in(rate: float) -> int:
+    """Lots in a pass: ⌈J / L⌉."""
+    return math.ceil(1 / rate - 1e-9)
+
+
+def by_pass(values: list[float], rate: float) -> list[list[float]]:
+    turns = turns_in(rate)
+    return [values[start : start + turns] for start in range(0, len(values), turns)]
+
+
+def visits(sampling: str, rate: float, draws: int) -> float:
+    """How often a record is looked at: exactly, or on average (once at least)."""
+    return float(-(-draws // turns_in(rate))) if sampling == "one-pass" else max(1.0, draws * rate)
+
+
+def _claimer(config: RunConfig, shape: Shape, mechanism: str, facts: Facts) -> Claimer:
     claim = config.privacy.claim
 
     def compute(factor: float, rate: float, delta: float, draws: int) -> Claim:
         if draws == 0:
             return Claim(0.0, "nothing was released")
-        if claim == "none" or factor == 0.0:
+        others = mechanism not in ("gaussian", "own-norm-gaussian") and claim != "dp-dkm"
+        if claim == "none" or factor == 0.0 or others:
             return Claim(None, "no paper claims an ε for this mechanism", ())
+        if facts.lemma4 is not None and claim == "lemma4":
+            kind = SAMPLER_KIND[config.privacy.sampling.kind]
+            return facts.lemma4.claim(factor * shape(0), delta, visits(kind, rate, draws))
+        return of_others(factor, rate, delta, draws)
+
+    def of_others(factor: float, rate: float, delta: float, draws: int) -> Claim:
         if claim in ("gdp-clt", "gdp-general"):
             return claimed.dyn_d2p([1 / (factor * shape(k)) for k in range(draws)], rate, delta)
+        if claim == "dp-dkm":
+            return claimed.km(
+                mechanism, factor, delta, dkm_sensitivity(facts, draws), shaped(config, "gaussian")[1]
+            )
         if claim == "rdp":
             return claimed.rdp_sampled_gaussian(factor * shape(0), rate, draws, delta)
         return claimed.adad2p(factor, draws, 1 / rate, delta)
@@ -298,8 +427,36 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
             "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and a clip that is enforced and follows no data "
             "(constant, decaying, sequence or normalised); use 'float' here."
         )
+    noise, clip = config.privacy.noise, config.privacy.clip
+    if config.algorithm.kind != "dp-dkm" and (noise.on == "iterate" or config.privacy.claim == "dp-dkm"):
+        raise UserError(
+            f"privacy.noise.on = {noise.on!r} with privacy.claim = {config.privacy.claim!r} is for dp-dkm; "
+            f"algorithm.kind = {config.algorithm.kind!r} puts noise on the gradient, with a claim of its own."
+        )
+    if mechanism not in ("gaussian", "none", "own-norm-gaussian") and (
+        clip.kind == "quantile" or noise.arithmetic == "lattice"
+    ):
+        raise UserError(
+            f"privacy.noise.family.kind = {noise.family.kind!r} does not go with privacy.clip.kind = 'quantile' or "
+            "privacy.noise.arithmetic = 'lattice', which are for Gaussian noise."
+        )
+    if config.mode == "paper" and noise.family.kind != "gaussian" and config.privacy.claim != "dp-dkm":
+        raise UserError(
+            f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use 'gaussian', or "
+            'mode = "sound".'
+        )
+    if config.algorithm.options.get("resolvent") == "node" and noise.on == "gradient" and mechanism != "none":
+        raise UserError(
+            "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no "
+            "record's influence; use 'record'."
+        )
     if config.mode == "paper" or mechanism == "none":
         return
+    if noise.on == "iterate":
+        raise UserError(
+            "privacy.noise.on = 'iterate' has no proof (the operator is evaluated at iterates that were never released "
+            "and the last one is given out without noise); use 'gradient', or mode = \"paper\" to study it."
+        )
     if mechanism == "own-norm-gaussian":
         raise UserError(
             "privacy.noise.schedule.kind = 'own-norm' has no proof (the noise scale itself reveals the record); "
@@ -310,6 +467,11 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
             "data.partition.kind = 'sampled' puts copies of a record on several nodes, and the ε of one node does not "
             "cover the others; use 'even' or 'sizes', or mode = \"paper\" to study it."
         )
+    if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") == "train":
+        raise UserError(
+            "data.pca_from = 'train' fits components on the private records, which nothing pays for; "
+            "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\"."
+        )
     if not enforced:
         raise UserError(
             f"privacy.clip.kind = {config.privacy.clip.kind!r} bounds no record's influence, so no ε can be proven; "
@@ -319,21 +481,29 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
 
 def planned_events(plan: PrivacyPlan, node: NodePlan) -> list[Event]:
     """What a node will write, on sensitivity 1."""
-    return _events(plan, node.factor, node.rate, node.allowance)
+    return _events(plan, node.factor, node.rate, node.allowance, node.bound)
 
 
-def _events(base: PrivacyPlan, factor: float, rate: float, draws: int) -> list[Event]:
+def _events(
+    base: PrivacyPlan, factor: float, rate: float, draws: int, bound: float = math.inf
+) -> list[Event]:
     """The events the run will write, on sensitivity 1 (only the ratio matters to an accountant)."""
     sensitivity = 1.0 if base.enforced else math.inf
+    raw = base.facts.lemma4 is not None and base.facts.lemma4.raw_decisions and base.mechanism != "none"
+    turns = turns_in(rate) if base.sampling == "one-pass" else 0
     return [
         Event(
             step=k,
-            mechanism=base.mechanism,
+            mechanism="raw-decision" if raw else base.mechanism,
             sigma=factor * base.shape(k),
             sensitivity=sensitivity,
             sampling=base.sampling,
             rate=rate,
             adjacency=base.adjacency,
+            parts=family_parts(
+                base.mechanism, base.family, bound, factor * base.shape(k), base.facts.dimension
+            )
+            + ((("pass", float(k // turns)),) if turns else ()),
         )
         for k in range(draws)
     ]
@@ -363,9 +533,12 @@ def rates_of(config: RunConfig, records: list[int]) -> list[tuple[float, float]]
 
 def _notes(config: RunConfig) -> tuple[str, ...]:
     notes = []
+    notes += collaboration_notes(config)
     if config.privacy.clip.kind == "assumed":
         notes.append(
-            "The gradient bound is believed, not enforced; the paper measured it on private records."
+            "The bound on the residual is assumed, as the paper does; nothing enforces it."
+            if config.privacy.claim == "dp-dkm"
+            else "The gradient bound is believed, not enforced; the paper measured it on private records."
         )
     if config.data.partition.kind == "label-split":
         notes.append("Labels are split over nodes: a node's identity gives away labels.")

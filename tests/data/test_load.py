@@ -86,8 +86,8 @@ def test_train_rows():
         ("digits", {"train_rows": 0}, "data.train_rows = 0"),
         (
             "digits",
-            {"pca": 5},
-            "data.pca = 5 is no option here: the options are bias, held_out, labels, scale, train_rows",
+            {"whiten": 5},
+            "data.whiten = 5 is no option here: the options are bias, held_out, labels, pca, pca_from, positive",
         ),
         ("digits", {"scale": "ball"}, "data.scale = 'ball' must be one of none, unit-ball"),
         ("digits", {"scale": "unit-ball", "bias": True}, "data.bias = true needs a table"),

@@ -15,6 +15,7 @@ MECHANISMS = (
     "truncated-gaussian",
     "generalised-gaussian",
     "own-norm-gaussian",
+    "raw-decision",
     "none",
 )
 SAMPLINGS = ("poisson", "fixed-size", "full", "one-pass")

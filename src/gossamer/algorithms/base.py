@@ -28,14 +28,15 @@ Count = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True)
 class Exponential:
-    """start · decay^(t / rounds)."""
+    """start · decay^(t / rounds) / (t + 1)^power."""
 
     start: float
     decay: float = 1.0
     rounds: int = 1
+    power: float = 0.0
 
     def __call__(self, t: int) -> float:
-        return float(self.start * self.decay ** (t / self.rounds))
+        return float(self.start * self.decay ** (t / self.rounds) / (t + 1) ** self.power)
 
 
 class Algorithm(Protocol):

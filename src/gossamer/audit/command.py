@@ -20,6 +20,7 @@ from gossamer.audit.procedures import (
     refuse_unequal_sizes,
     stream_of,
 )
+from gossamer.audit.recovery import RECOVERIES
 from gossamer.audit.release import Releases
 from gossamer.audit.shelf import NAME as SCORES
 from gossamer.audit.shelf import Shelf
@@ -116,6 +117,8 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
     view, victim = parse_view(observer, o.topology)
     if o.plan.mechanism == "none":
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
+    if type(o.algorithm) not in RECOVERIES or getattr(o.plan, "on", "gradient") != "gradient":
+        canary = canary or "release"  # messages that nobody here reads backwards
     usual = {"gaussian": "dirac", "own-norm-gaussian": "lengths" if view.sees_all else "dirac"}
     kind = canary or usual.get(o.plan.mechanism, "release")
     if kind == "release":

@@ -19,7 +19,7 @@ from gossamer.algorithms.base import Grad
 from gossamer.build import Parts
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.private.gradient import Records
+from gossamer.private.gradient import PrivateGradient, Records
 from gossamer.private.sampling import (
     FixedSizeSampler,
     FullSampler,
@@ -115,7 +115,9 @@ MakeGradient = Callable[[Parts, Tally, Stream], Grad]
 
 def gradient_of(parts: Parts, book: Tally, stream: Stream) -> Grad:
     """The mechanism as the run would have it. Tests of the auditor put a broken one in its place."""
-    return parts.gradient(book, stream, written=[0])
+    made = parts.gradient(book, stream, written=[0])
+    assert isinstance(made, PrivateGradient)
+    return made
 
 
 @torch.no_grad()

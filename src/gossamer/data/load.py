@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,11 +18,13 @@ from gossamer.data.dataset import Array, Dataset
 from gossamer.data.digest import MismatchError, check_arrays
 from gossamer.data.fetch import cache_dir
 from gossamer.data.options import flag, one_of, refuse_unknown, whole
-from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, with_bias
+from gossamer.data.projection import fit_components, project
+from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, to_unit_sphere, with_bias
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437
-COMMON_OPTIONS = {"train_rows", "labels", "held_out", "scale", "bias"}
+COMMON_OPTIONS = {"train_rows", "labels", "held_out", "pca", "pca_from", "scale", "bias", "positive"}
+SCALES = {"unit-ball": to_unit_ball, "unit-sphere": to_unit_sphere}
 
 # Four fifths and one fifth of 581,012, both rounded down as in the without-replacement paper: one record
 # stays out.
@@ -61,8 +65,10 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
         seed: for shuffles and synthetic sets.
         options: of the set, and for all: `labels` (only records of these classes), `train_rows` (that many
-            after a seeded shuffle), `scale = "unit-ball"` (every record by itself: x / max(1, ‖x‖)), and for
-            tables in it `bias` ((x, 1)/√2).
+            after a seeded shuffle), `positive` (this label against the rest), `pca` (so many principal
+            components of `pca_from`, a public set, or "train"), `scale = "unit-ball"` (every record by itself:
+            x / max(1, ‖x‖)) or `"unit-sphere"` (x / ‖x‖), and for tables in it `bias`: true is (x, 1)/√2, inside
+            the ball, "outside" is (x, 1), of norm √2.
             `held_out`: so many training rows, whatever the seed the same ones, take the place of the test rows:
             settings are to be chosen on them.
     """
@@ -77,6 +83,12 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         dataset = _hold_out(dataset, options["held_out"])
     if options.get("train_rows") is not None:
         dataset = _first_rows(dataset, options["train_rows"], seed)
+    if options.get("pca") is not None:
+        dataset = _reduced(dataset, options["pca"], options.get("pca_from", "train"), data_dir)
+    elif "pca_from" in options:
+        raise UserError(f"data.pca_from = {options['pca_from']!r} needs data.pca, the number of components")
+    if options.get("positive") is not None:
+        dataset = _one_against_rest(dataset, options["positive"])
     return _scaled(dataset, options.get("scale", "none"), options.get("bias", False))
 
 
@@ -99,7 +111,7 @@ def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:
         available = here or bool(sources.system_folders(entry))
         rows = (COVERTYPE_TRAIN_ROWS, COVERTYPE_TEST_ROWS) if entry.name == "covertype" else entry.rows
         lines.append(SetInfo(entry.name, rows, entry.shape, entry.classes, origins, available))
-    made = (*(f"synthetic-{task}" for task in own.TASKS), "dirac")
+    made = (*(f"synthetic-{task}" for task in (*own.TASKS, "logistic")), "dirac")
     lines += [SetInfo(name, None, None, None, ("generated",), True) for name in made]
     return lines
 
@@ -246,16 +258,44 @@ def _first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
     )
 
 
+def _reduced(dataset: Dataset, components: object, origin: object, data_dir: Path | None) -> Dataset:
+    """Principal components of the training records themselves ("train": reads them), or of a public set."""
+    width = math.prod(dataset.x_train.shape[1:])
+    count = whole("data.pca", components, at_least=1, at_most=width)
+    known = [name for name, info in sources.PUBLIC.items() if math.prod(info.shape) == width]
+    name = one_of("data.pca_from", origin, ["train", *known])
+    fitted = dataset.x_train if name == "train" else load(name, data_dir=data_dir).x_train
+    mean, basis = fit_components(fitted, count)
+    return replace(
+        dataset,
+        x_train=project(dataset.x_train, mean, basis),
+        x_test=project(dataset.x_test, mean, basis),
+        provenance={**dataset.provenance, "pca": f"{count} components of {name}"},
+    )
+
+
+def _one_against_rest(dataset: Dataset, positive: int) -> Dataset:
+    """Two classes: this label is 1, all others are 0."""
+    if dataset.classes is None:
+        raise UserError(f"data.positive = {positive!r} needs labels of classes; these data have numbers")
+    label = whole("data.positive", positive, at_least=0, at_most=dataset.classes - 1)
+    y_train, y_test = ((y == label).astype(np.int64) for y in (dataset.y_train, dataset.y_test))
+    return replace(dataset, y_train=y_train, y_test=y_test, classes=2)
+
+
 def _scaled(dataset: Dataset, scale: object, bias: object) -> Dataset:
     train, test = dataset.x_train, dataset.x_test
-    if one_of("data.scale", scale, ("none", "unit-ball")) == "unit-ball":
-        train, test = to_unit_ball(train), to_unit_ball(test)
-    if flag("data.bias", bias):
-        if scale != "unit-ball" or dataset.x_train.ndim != 2:
+    chosen = one_of("data.scale", scale, ("none", *SCALES))
+    if chosen in SCALES:
+        train, test = SCALES[chosen](train), SCALES[chosen](test)
+    outside = bias == "outside"
+    if outside or flag("data.bias", bias):
+        if chosen == "none" or dataset.x_train.ndim != 2:
             raise UserError(
-                "data.bias = true needs a table with data.scale = 'unit-ball': the constant is part of it"
+                f"data.bias = {json.dumps(bias)} needs a table with data.scale = 'unit-ball' or 'unit-sphere': "
+                "the constant is part of it"
             )
-        train, test = with_bias(train), with_bias(test)
+        train, test = with_bias(train, outside=outside), with_bias(test, outside=outside)
     return replace(dataset, x_train=train, x_test=test)
 
 
@@ -266,6 +306,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "synthetic-regression": synthetic.regression,
     "synthetic-classification": synthetic.classification,
     "dirac": synthetic.dirac,
+    "synthetic-logistic": synthetic.logistic,
     "csv": partial(own.table, "csv"),
     "parquet": partial(own.table, "parquet"),
     "npz": own.arrays,

@@ -36,8 +36,15 @@ def to_unit_ball(x: Floats) -> Floats:
     return x * shrink.reshape(-1, *(1,) * (x.ndim - 1))
 
 
-def with_bias(x: Floats) -> Floats:
-    """(x, 1)/√2: a constant feature that keeps a record of the unit ball inside it."""
+def to_unit_sphere(x: Floats) -> Floats:
+    """x / ‖x‖₂ for every record by itself; a record of zeros stays where it is."""
+    norms = np.sqrt(np.square(x, dtype=np.float64).sum(axis=tuple(range(1, x.ndim))))
+    shrink = np.where(norms > 0, (1 - 2.0**-22) / np.where(norms > 0, norms, 1), 1)
+    return (x * shrink.reshape(-1, *(1,) * (x.ndim - 1))).astype(np.float32)
+
+
+def with_bias(x: Floats, *, outside: bool = False) -> Floats:
+    """(x, 1)/√2: a constant feature that keeps a record of the unit ball inside it; `outside`: (x, 1)."""
     ones = np.ones((len(x), 1), np.float32)
-    factor = np.float32((1 - 2.0**-22) / math.sqrt(2))
+    factor = np.float32(1 if outside else (1 - 2.0**-22) / math.sqrt(2))
     return np.hstack([x, ones]) * factor

@@ -32,11 +32,13 @@ _REGISTRY = {
     kind.name: kind
     for kind in (
         Kind("softmax", linear.softmax),
+        Kind("linear", linear.linear),
         Kind("mlp", linear.mlp),
         Kind("shallow-cnn", cnn.shallow_cnn),
         Kind("mnist-cnn", cnn.mnist_cnn),
         Kind("resnet9", resnet.resnet9),
         Kind("resnet18", resnet.resnet18),
+        Kind("one-vs-all", linear.one_vs_all),
         Kind("lookup", lookup.lookup),
     )
 }

@@ -17,6 +17,24 @@ def softmax(input_shape: tuple[int, ...], outputs: int, *, bias: bool = True) ->
     return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), outputs, bias=bias))
 
 
+def one_vs_all(input_shape: tuple[int, ...], outputs: int) -> "nn.Module":
+    """One linear classifier per class, from zero. The bias is a feature of the record (`data.bias`)."""
+    from torch import nn
+
+    layer = nn.Linear(prod(input_shape), outputs, bias=False)
+    nn.init.zeros_(layer.weight)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+def linear(input_shape: tuple[int, ...], outputs: int) -> "nn.Module":
+    """⟨a, x⟩, one number whatever the classes, for the losses of `losses`; starts at 0."""
+    from torch import nn
+
+    layer = nn.Linear(prod(input_shape), 1, bias=False)
+    nn.init.zeros_(layer.weight)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
 def mlp(
     input_shape: tuple[int, ...],
     outputs: int,

@@ -19,7 +19,7 @@ from gossamer.accounting.events import Event
 from gossamer.kernels.noise import Stream
 from gossamer.private.arithmetic import Arithmetic, Floating
 from gossamer.private.clipping import Clip, QuantileClip, Weigh
-from gossamer.private.sampling import Lot, Sampler
+from gossamer.private.sampling import Lot, Sampler, pass_parts
 
 COUNT_NOISE = 2  # purpose field of the stream; the others are in `arithmetic` and `sampling`
 
@@ -40,7 +40,7 @@ class Book(Protocol):
 class Noise:
     """Noise of std multiplier · reference on the sum, multiplier_i(k) = factor_i · shape(k)."""
 
-    mechanism: str  # "gaussian", "own-norm-gaussian" or "none"
+    mechanism: str  # "gaussian", "own-norm-gaussian", "none", or what the arithmetic draws
     factor: Tensor  # (m,)
     shape: Callable[[int], float]
 
@@ -133,7 +133,7 @@ class PrivateGradient:
         # In double precision: what the ledger says must read back exactly.
         bound, multiplier = step.reference.double(), self._noise.multiplier(k)
         reference = self._arithmetic.sensitivity(bound, points.shape[1])
-        self._log(k, active, multiplier, reference, step.enforced)
+        self._log(k, active, multiplier, reference, step.enforced, points.shape[1])
         if self._noise.mechanism != "none":
             share = multiplier
             if isinstance(self._clip, QuantileClip):
@@ -173,19 +173,24 @@ class PrivateGradient:
             self._whole = drawn
         return drawn
 
-    def _log(self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool) -> None:
+    def _log(
+        self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool, dimension: int
+    ) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
         mechanism = self._noise.mechanism
+        passes = pass_parts(self._sampler, k)
+        made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
         for i in self._written:
             node, rate = self.nodes[i], self._rates[i]
+            z, bound = float(multiplier[i]), float(reference[i])
             if not active[i]:
                 continue
-            z, bound = float(multiplier[i]), float(reference[i])
             own = mechanism == "own-norm-gaussian"
             sigma = 0.0 if mechanism == "none" else z if own else z * bound
-            self._book.append(
-                node,
-                Event(
+            parts = (self._arithmetic.parts(i, sigma, dimension) if sigma > 0 else ()) + passes[i]
+            event = made.get((sigma, bound, rate, parts))
+            if event is None:
+                event = made[sigma, bound, rate, parts] = Event(
                     step=k,
                     mechanism=mechanism,
                     sigma=sigma,
@@ -193,8 +198,9 @@ class PrivateGradient:
                     sampling=self._sampler.kind,
                     rate=rate,
                     adjacency=self._adjacency,
-                ),
-            )
+                    parts=parts,
+                )
+            self._book.append(node, event)
 
     def _standard_normals(self, k: int) -> Tensor:
         noise = torch.zeros(len(self.nodes), 1)

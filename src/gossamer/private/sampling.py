@@ -7,7 +7,7 @@ longer be the one the accountant prices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -105,6 +105,64 @@ class FixedSizeSampler:
             columns.append(np.sort(np.argpartition(keys, lot - 1)[:lot]))
             rows.append(np.full(lot, i))
         return _pad((np.concatenate(rows), np.concatenate(columns)), len(sizes))
+
+
+@dataclass(frozen=True)
+class OnePassSampler:
+    """Disjoint lots: in every pass a record is in exactly one of T_i = ⌈J_i / L_i⌉ lots, which one is secret.
+
+    The J_i records take J_i of T_i · L_i places by a secret permutation, and a lot is L_i places. A record more or
+    less leaves all others where they are, so that lots stay disjoint under both adjacencies.
+    """
+
+    lots: Sequence[int]  # L_i per hosted node
+    declared: Sequence[int]  # J_i per hosted node
+    kind: ClassVar[str] = "one-pass"
+    _dealt: dict[int, tuple[int, NDArray[np.int64]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )  # hosted node → (pass, record in each place, −1 where empty)
+
+    @property
+    def rates(self) -> Sequence[float]:
+        return [min(1.0, lot / size) for lot, size in zip(self.lots, self.declared, strict=True)]
+
+    @property
+    def turns(self) -> list[int]:
+        """T_i: lots in a pass."""
+        return [-(-size // lot) for lot, size in zip(self.lots, self.declared, strict=True)]
+
+    def passes(self, step: int) -> list[int]:
+        """Which pass each hosted node is in."""
+        return [step // turns for turns in self.turns]
+
+    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
+        rows, columns = [], []
+        numbers = np.atleast_1d(nodes).tolist()
+        for i, (node, size, lot, turns) in enumerate(zip(numbers, sizes, self.lots, self.turns, strict=True)):
+            places = self._deal(stream, i, node, size, turns * lot, step // turns)
+            held = places[step % turns * lot : (step % turns + 1) * lot]
+            columns.append(held[held >= 0])
+            rows.append(np.full(len(columns[-1]), i))
+        return _pad((np.concatenate(rows), np.concatenate(columns)), len(sizes))
+
+    def _deal(
+        self, stream: Stream, i: int, node: int, size: int, places: int, number: int
+    ) -> NDArray[np.int64]:
+        if size > places:
+            raise ValueError(f"node {node} holds {size} records but declared places for {places}")
+        if self._dealt.get(i, (-1,))[0] != number:
+            order = np.argsort(stream.uniform_bits(SAMPLING, node, number, places), kind="stable")
+            dealt = np.full(places, -1, dtype=np.int64)
+            dealt[order[:size]] = np.arange(size)
+            self._dealt[i] = number, dealt
+        return self._dealt[i][1]
+
+
+def pass_parts(sampler: Sampler, step: int) -> list[tuple[tuple[str, float], ...]]:
+    """What an event says of the pass, for every hosted node: nothing, unless the lots are one-pass lots."""
+    if isinstance(sampler, OnePassSampler):
+        return [(("pass", float(number)),) for number in sampler.passes(step)]
+    return [()] * len(sampler.rates)
 
 
 @dataclass(frozen=True)
