@@ -198,7 +198,7 @@ class Parts:
             written=written,
         )
 
-    def _local_models(self, algorithm: Collaborative, book: LedgerBook) -> LocalModels:
+    def _local_models(self, algorithm: Collaborative, book: Book) -> LocalModels:
         o, clip = self.outline, self.outline.config.privacy.clip
         view: View = Blind()
         if algorithm.looks:
