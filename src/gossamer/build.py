@@ -36,7 +36,7 @@ from gossamer.presets import PRESETS
 from gossamer.privacy_plan import Facts, NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.private.arithmetic import Arithmetic, Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
-from gossamer.private.gradient import Noise, PrivateGradient, Records
+from gossamer.private.gradient import Book, Noise, PrivateGradient, Records
 from gossamer.private.local_models import Blind, LocalModels, RawView, ReleasedView, View
 from gossamer.private.messages import NoisyMessages, Unreleased
 from gossamer.private.noises import Shaped
@@ -110,6 +110,7 @@ def outline(
     dataset, shape, classes, sizes = _data_facts(asked, data_dir, dataset, nodes)
     records = declared(config, sizes)
     if module is None:
+        _check_places(config)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             module = build_model(
@@ -201,7 +202,13 @@ class Parts:
         made.token.load_state_dict({"public": public, "holder": state.holder, "writes": state.writes})
         return made
 
-    def gradient(self, book: LedgerBook) -> PrivateGradient | LocalModels:
+    def clip(self) -> Clip:
+        """A clip part with state of its own."""
+        return _clip(self.outline.config, self.outline.plan, self.hosted, self.noise)
+
+    def gradient(
+        self, book: Book, stream: Stream | None = None, written: Sequence[int] | None = None
+    ) -> PrivateGradient | LocalModels:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
         if isinstance(o.algorithm, Collaborative):
@@ -212,9 +219,9 @@ class Parts:
             vector=vector_of(o.config, o.algorithm, o.module, o.classes),
             records=self.records,
             sampler=self.sampler,
-            clip=_clip(o.config, o.plan, nodes, self.noise),
+            clip=self.clip(),
             noise=replace(self.noise, mechanism="none") if unreleased else self.noise,
-            stream=_stream(o.config),
+            stream=stream or _stream(o.config),
             book=Unreleased() if unreleased else book,
             nodes=self.nodes,
             lots=[node.lot for node in nodes],
@@ -223,9 +230,10 @@ class Parts:
             adjacency=o.plan.adjacency,
             arithmetic=_arithmetic(o, nodes),
             diagnostics=o.config.evaluation.diagnostics,
+            written=written,
         )
 
-    def _local_models(self, algorithm: Collaborative, book: LedgerBook) -> LocalModels:
+    def _local_models(self, algorithm: Collaborative, book: Book) -> LocalModels:
         o, clip = self.outline, self.outline.config.privacy.clip
         view: View = Blind()
         if algorithm.looks:
@@ -405,6 +413,22 @@ def _data_facts(
     sizes = [len(piece) for piece in _partition(config, dataset)]
     sizes += [0] * (config.nodes - len(sizes))  # of nodes hosted elsewhere: what is declared counts
     return dataset, dataset.x_train.shape[1:], dataset.classes, sizes
+
+
+def _check_places(config: RunConfig) -> None:
+    """Records that are places in a table need a table that has them."""
+    if config.data.kind != "dirac":
+        return
+    if config.model.kind != "lookup":
+        raise UserError(
+            f"model.kind = {config.model.kind!r} cannot read data.kind = 'dirac', whose records are places in a table; "
+            "use model.kind = 'lookup'."
+        )
+    places, rows = config.data.options.get("per_holder", 2500), config.model.options.get("rows")
+    if isinstance(rows, int) and isinstance(places, int) and rows < places:
+        raise UserError(
+            f"model.rows = {rows} is fewer than the {places} places of data.per_holder; use {places}."
+        )
 
 
 def declared(config: RunConfig, sizes: list[int]) -> list[int]:

@@ -170,6 +170,45 @@ def reproduce(
     _finish(found, as_json)
 
 
+@app.command()
+def audit(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name, a TOML file, or a finished run's folder.")],
+    observer: Annotated[
+        str, typer.Option(help="Who attacks: all, neighbour, coalition:1,2 or final.")
+    ] = "all",
+    canary: Annotated[
+        str | None,
+        typer.Option(help="What is tried: dirac, lengths, release, blank, mislabelled or extreme."),
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="At most so many trainings (default: what the attack needs).")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of the bounds.")] = 0.999,
+    overrides: Set = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to make (default: a new one under runs/).")
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Attack it, and print what an adversary can show beside what is claimed and proven."""
+    from gossamer.audit.front import run_audit
+
+    found = run_audit(
+        recipe,
+        sets=overrides or [],
+        observer=observer,
+        canary=canary,
+        runs=runs,
+        confidence=confidence,
+        out=out,
+        data_dir=data_dir,
+        quiet=as_json,
+    )
+    if as_json:
+        _print_json(found)
+
+
 def _finish(found: dict[str, Any], as_json: bool) -> None:
     """The JSON object if asked for; exit 2 if a cell failed."""
     if as_json:

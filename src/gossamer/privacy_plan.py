@@ -479,6 +479,11 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
         )
 
 
+def planned_events(plan: PrivacyPlan, node: NodePlan) -> list[Event]:
+    """What a node will write, on sensitivity 1."""
+    return _events(plan, node.factor, node.rate, node.allowance, node.bound)
+
+
 def _events(
     base: PrivacyPlan, factor: float, rate: float, draws: int, bound: float = math.inf
 ) -> list[Event]:

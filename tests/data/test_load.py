@@ -43,6 +43,27 @@ def test_the_digits_split_does_not_follow_the_seed():
     assert np.array_equal(load("digits", seed=1).x_test, load("digits", seed=2).x_test)
 
 
+def test_only_some_labels():
+    data = load("digits", labels=[0, 2])
+    assert set(data.y_train) == set(data.y_test) == {0, 2}
+    assert data.classes == 10
+    for wrong in ([], [12], 3, ["a"]):
+        with pytest.raises(UserError, match=r"data\.labels"):
+            load("digits", labels=wrong)
+    with pytest.raises(UserError, match="classes"):
+        load("synthetic-regression", labels=[0])
+
+
+def test_dirac_records_have_orthogonal_gradients_along_their_places():
+    data = load("dirac", holders=3, per_holder=4, size=50.0)
+    assert data.x_train.tolist() == [0, 1, 2, 3] * 3
+    assert data.owner.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert set(data.y_train.tolist()) == {-50.0}
+    for wrong in ({"holders": 0}, {"per_holder": 1}, {"size": 0}):
+        with pytest.raises(UserError, match="data"):
+            load("dirac", **wrong)
+
+
 def test_train_rows():
     whole, few, again = (
         load("digits"),
@@ -66,7 +87,7 @@ def test_train_rows():
         (
             "digits",
             {"whiten": 5},
-            "data.whiten = 5 is no option here: the options are bias, held_out, pca, pca_from, positive",
+            "data.whiten = 5 is no option here: the options are bias, held_out, labels, pca, pca_from, positive",
         ),
         ("digits", {"scale": "ball"}, "data.scale = 'ball' must be one of none, unit-ball"),
         ("digits", {"scale": "unit-ball", "bias": True}, "data.bias = true needs a table"),

@@ -50,7 +50,7 @@ def run_rows(
         raise UserError(f"--out {out} cannot be made: {error.strerror}.") from None
     with alone_in(out):
         (out / "cells").mkdir(exist_ok=True)
-        RunDirectory(out).write_json(MARK, _contents(rows))
+        mark_folder(out, rows)
         todo = [cell for cell in unique.values() if not on_disk.finished(out, cell)]
         kept = len(unique) - len(todo)
         with Display(out, len(todo), quiet=quiet) as display:
@@ -99,6 +99,10 @@ def refuse_foreign(out: Path) -> None:
     """Only an empty folder or an earlier comparison may be written into."""
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).is_file())):
         raise UserError(f"--out {out} exists and holds no comparison; name a new folder or one to continue.")
+
+
+def mark_folder(out: Path, rows: Sequence[Row]) -> None:
+    RunDirectory(out).write_json(MARK, _contents(rows))
 
 
 def _contents(rows: Sequence[Row]) -> dict[str, Any]:

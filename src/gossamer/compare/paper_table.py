@@ -55,6 +55,15 @@ class Cut(Strict):
     cut: list[str] = []
 
 
+class AuditSpec(Strict):
+    """The table's numbers are lower bounds on ε: what is tried, and how often at each scale."""
+
+    canary: str
+    observer: str
+    confidence: Annotated[float, Field(ge=0.5, lt=1)]
+    runs: dict[Scale, Annotated[int, Field(ge=2)]]
+
+
 class Definition(Strict):
     title: str
     paper: str
@@ -65,6 +74,7 @@ class Definition(Strict):
     grid: list[Grid]
     rule: list[Rule] = []
     scale: dict[Scale, Cut]
+    audit: AuditSpec | None = None  # the cells are audits, not accuracies
 
 
 @dataclass(frozen=True)

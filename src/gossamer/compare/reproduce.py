@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer import papers
-from gossamer.compare.batch import run_rows
+from gossamer.compare.batch import mark_folder, refuse_foreign, run_rows
 from gossamer.compare.grid import Row
 from gossamer.compare.paper_table import MODES, Definition, PaperCell, Scale, paper_cells, read
 from gossamer.compare.progress import show
@@ -49,6 +49,8 @@ def reproduce(
     folder = (
         out or Path("runs") / f"reproduce-{Path(name).with_suffix('').as_posix().replace('/', '-')}-{scale}"
     )
+    if definition.audit is not None:
+        return _reproduce_audits(definition, chosen, kept, all_cells, folder, data_dir, quiet=quiet)
     batch = run_rows(rows, folder, jobs=jobs, data_dir=data_dir, quiet=quiet)
     summaries = dict(zip((row.recipe for row in rows), map(summarise, batch.results), strict=True))
     figures = [
@@ -71,6 +73,35 @@ def reproduce(
         "cut": cuts,
         "rows": figures,
         **batch.summary,
+    }
+
+
+def _reproduce_audits(
+    definition: Definition,
+    scale: Scale,
+    kept: Sequence[PaperCell],
+    full: Sequence[PaperCell],
+    folder: Path,
+    data_dir: Path | None,
+    *,
+    quiet: bool,
+) -> dict[str, Any]:
+    from gossamer.audit.table import audit_cells, write_table
+
+    assert definition.audit is not None
+    refuse_foreign(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark_folder(folder, [])
+    rows = audit_cells(kept, definition.audit, scale, folder, data_dir=data_dir, quiet=quiet)
+    cuts = said_cuts(definition, scale, kept, full)
+    write_table(definition, rows, cuts, folder, quiet=quiet)
+    return {
+        "table": definition.title,
+        "scale": scale,
+        "cut": cuts,
+        "rows": rows,
+        "out": str(folder),
+        "failed": {},
     }
 
 

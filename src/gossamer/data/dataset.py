@@ -15,14 +15,15 @@ Array = npt.NDArray[Any]
 class Dataset:
     """Training records and a hold-out, ready for a model.
 
-    Images are float32 (N, C, H, W) in [0, 1], tables float32 (N, p). Labels are int64 from 0, or float32
-    targets. `provenance["sha256"]` is a digest of the records: for private data it stays on the node too.
+    Images are float32 (N, C, H, W) in [0, 1], tables float32 (N, p), places in a table int64 (N,). Labels
+    are int64 from 0, or float32 targets. `provenance["sha256"]` is a digest of the records: for private
+    data it stays on the node too.
     """
 
     name: str
-    x_train: npt.NDArray[np.float32]
+    x_train: Array
     y_train: Array
-    x_test: npt.NDArray[np.float32]
+    x_test: Array
     y_test: Array
     classes: int | None  # None: regression
     public_test: bool  # may the hold-out be used for metrics that leave the node?

@@ -23,7 +23,7 @@ from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, to_unit_spher
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437
-COMMON_OPTIONS = {"train_rows", "held_out", "pca", "pca_from", "scale", "bias", "positive"}
+COMMON_OPTIONS = {"train_rows", "labels", "held_out", "pca", "pca_from", "scale", "bias", "positive"}
 SCALES = {"unit-ball": to_unit_ball, "unit-sphere": to_unit_sphere}
 
 # Four fifths and one fifth of 581,012, both rounded down as in the without-replacement paper: one record
@@ -64,18 +64,21 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         kind: a public set's name, or csv, parquet or npz for the user's own records.
         data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
         seed: for shuffles and synthetic sets.
-        options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `positive` (this label
-            against the rest), `pca` (so many principal components of `pca_from`, a public set, or "train"), `scale =
-            "unit-ball"` (every record by itself: x / max(1, ‖x‖)) or `"unit-sphere"` (x / ‖x‖), and for tables in
-            it `bias`: true is (x, 1)/√2, inside the ball, "outside" is (x, 1), of norm √2. `held_out`: so many
-            training rows, whatever the seed the same ones, take the place of the test rows: settings are to be
-            chosen on them.
+        options: of the set, and for all: `labels` (only records of these classes), `train_rows` (that many
+            after a seeded shuffle), `positive` (this label against the rest), `pca` (so many principal
+            components of `pca_from`, a public set, or "train"), `scale = "unit-ball"` (every record by itself:
+            x / max(1, ‖x‖)) or `"unit-sphere"` (x / ‖x‖), and for tables in it `bias`: true is (x, 1)/√2, inside
+            the ball, "outside" is (x, 1), of norm √2.
+            `held_out`: so many training rows, whatever the seed the same ones, take the place of the test rows:
+            settings are to be chosen on them.
     """
     loader = LOADERS[one_of("data.kind", kind, LOADERS)]
     refuse_unknown("data", loader, options, COMMON_OPTIONS)
     given = {"seed": whole("seed", seed, at_least=0), "data_dir": data_dir, **options}
     accepted = inspect.signature(loader).parameters
     dataset = loader(**{name: value for name, value in given.items() if name in accepted})
+    if options.get("labels") is not None:
+        dataset = _only_labels(dataset, options["labels"])
     if options.get("held_out") is not None:
         dataset = _hold_out(dataset, options["held_out"])
     if options.get("train_rows") is not None:
@@ -108,10 +111,8 @@ def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:
         available = here or bool(sources.system_folders(entry))
         rows = (COVERTYPE_TRAIN_ROWS, COVERTYPE_TEST_ROWS) if entry.name == "covertype" else entry.rows
         lines.append(SetInfo(entry.name, rows, entry.shape, entry.classes, origins, available))
-    lines += [
-        SetInfo(f"synthetic-{task}", None, None, None, ("generated",), True)
-        for task in (*own.TASKS, "logistic")
-    ]
+    made = (*(f"synthetic-{task}" for task in (*own.TASKS, "logistic")), "dirac")
+    lines += [SetInfo(name, None, None, None, ("generated",), True) for name in made]
     return lines
 
 
@@ -210,6 +211,24 @@ def _provenance(found: sources.Found) -> dict[str, str]:
     return {"source": found.source, "sha256": found.sha256, **note}
 
 
+def _only_labels(dataset: Dataset, labels: Any) -> Dataset:
+    if dataset.classes is None:
+        raise UserError(f"data.labels = {labels!r} needs a set with classes")
+    if not isinstance(labels, list) or not labels:
+        raise UserError(f"data.labels = {labels!r} must be a list of classes, for example [0, 1, 2]")
+    wanted = [whole("data.labels", label, at_least=0, at_most=dataset.classes - 1) for label in labels]
+    train, test = np.isin(dataset.y_train, wanted), np.isin(dataset.y_test, wanted)
+    return replace(
+        dataset,
+        x_train=dataset.x_train[train],
+        y_train=dataset.y_train[train],
+        x_test=dataset.x_test[test],
+        y_test=dataset.y_test[test],
+        owner=None if dataset.owner is None else dataset.owner[train],
+        provenance={**dataset.provenance, "labels": f"only {wanted}"},
+    )
+
+
 def _hold_out(dataset: Dataset, held_out: int) -> Dataset:
     available = len(dataset.y_train)
     rows = whole("data.held_out", held_out, at_least=1, at_most=available - 1)
@@ -286,6 +305,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "covertype": _covertype,
     "synthetic-regression": synthetic.regression,
     "synthetic-classification": synthetic.classification,
+    "dirac": synthetic.dirac,
     "synthetic-logistic": synthetic.logistic,
     "csv": partial(own.table, "csv"),
     "parquet": partial(own.table, "parquet"),

@@ -53,6 +53,30 @@ def classification(
     return _dataset("synthetic-classification", x, y, seed=seed, n=n, truth=truth, classes=classes)
 
 
+def dirac(*, seed: int, holders: int = 20, per_holder: int = 2500, size: float = 1e4) -> Dataset:
+    """Every record of a holder is a place of its own in a table (model.kind = "lookup"), its target out of reach.
+
+    The gradient of place j is about size · e_j wherever the model is, so a clipped one is C · e_j: the records of a
+    node never get into each other's way, which is what a tight audit wants. `seed` is not used.
+    """
+    holders = whole("data.holders", holders, at_least=1)
+    per_holder = whole("data.per_holder", per_holder, at_least=2)
+    places = np.tile(np.arange(per_holder), holders)
+    targets = np.full(len(places), -number("data.size", size, above=0), dtype=np.float32)
+    parts: dict[str, Array] = {"x": places, "y": targets}
+    return Dataset(
+        name="dirac",
+        x_train=places,
+        y_train=targets,
+        x_test=places[:0],
+        y_test=targets[:0],
+        classes=None,
+        public_test=True,
+        owner=np.repeat(np.arange(holders), per_holder),
+        provenance={"source": "made up for audits", "sha256": digest(parts)},
+    )
+
+
 def logistic(
     *,
     seed: int,

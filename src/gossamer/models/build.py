@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import UserError
-from gossamer.models import cnn, linear, resnet
+from gossamer.models import cnn, linear, lookup, resnet
 from gossamer.options import Option, check_options, options_of
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _REGISTRY = {
         Kind("resnet9", resnet.resnet9),
         Kind("resnet18", resnet.resnet18),
         Kind("one-vs-all", linear.one_vs_all),
+        Kind("lookup", lookup.lookup),
     )
 }
 

@@ -7,15 +7,15 @@ On the lattice the sum is rounded to multiples of γ and the noise is an exact d
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gossamer.kernels.discrete import discrete_normal
-from gossamer.kernels.noise import Stream
+from gossamer.kernels.noise import Indices, Stream
 
 NOISE, LATTICE = 0, 3  # purpose fields of the stream; sampling has 1, counts have 2
 ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
@@ -29,14 +29,14 @@ class Arithmetic(Protocol):
         """(m,) how far one record can move the released sum, if its contribution has norm at most `bound`."""
         ...
 
-    def ahead(self, stream: Stream, nodes: Sequence[int], k: int, dimension: int) -> Tensor | None:
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
         """What can be drawn of a draw's noise before its scale is known; None if nothing."""
         ...
 
     def add(
         self,
         stream: Stream,
-        nodes: Sequence[int],
+        nodes: Indices,
         k: int,
         sums: Tensor,
         scale: Tensor,
@@ -58,25 +58,32 @@ class Floating:
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound
 
-    def ahead(self, stream: Stream, nodes: Sequence[int], k: int, dimension: int) -> Tensor | None:
-        noise = torch.empty(len(nodes), dimension)
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
+        noise = torch.empty(np.size(nodes), dimension)
         stream.normal_rows(NOISE, nodes, k, noise, 1.0)
         return noise
 
     def add(
         self,
         stream: Stream,
-        nodes: Sequence[int],
+        nodes: Indices,
         k: int,
         sums: Tensor,
         scale: Tensor,
         bound: Tensor,
         ready: Tensor | None = None,
     ) -> None:
-        if ready is None:
+        if ready is not None:
+            sums += (ready * (ROUND_UP * scale).to(ready)[:, None]).to(sums)
+        elif bool((scale > 0).all()):
             stream.normal_rows(NOISE, nodes, k, sums, ROUND_UP * scale, accumulate=True)
         else:
-            sums += (ready * (ROUND_UP * scale).to(ready)[:, None]).to(sums)
+            # Noise of no size is not drawn: every node has its own range of the stream, so the others' stays the same.
+            rows = scale.nonzero().flatten()
+            some = sums[rows.to(sums.device)]
+            few = np.atleast_1d(nodes)[rows.numpy()]
+            stream.normal_rows(NOISE, few, k, some, ROUND_UP * scale[rows], accumulate=True)
+            sums[rows.to(sums.device)] = some
 
 
 class Lattice:
@@ -92,13 +99,13 @@ class Lattice:
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound + self._step(bound, dimension) * math.sqrt(dimension)
 
-    def ahead(self, stream: Stream, nodes: Sequence[int], k: int, dimension: int) -> Tensor | None:
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
         return None  # how many bits a sample takes depends on its variance
 
     def add(
         self,
         stream: Stream,
-        nodes: Sequence[int],
+        nodes: Indices,
         k: int,
         sums: Tensor,
         scale: Tensor,
@@ -106,7 +113,7 @@ class Lattice:
         ready: Tensor | None = None,
     ) -> None:
         steps = self._step(bound, sums.shape[1])
-        for i, node in enumerate(nodes):
+        for i, node in enumerate(np.atleast_1d(nodes).tolist()):
             if scale[i] == 0:
                 continue
             ratio = Fraction(float(scale[i])) / Fraction(float(steps[i]))

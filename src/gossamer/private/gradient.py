@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,15 +49,20 @@ class Noise:
 
 
 class Records:
-    """The hosted nodes' records, gathered once: node i's rows lie together."""
+    """The hosted nodes' records, gathered once: node i's rows lie together, from starts[i] on.
 
-    def __init__(self, x: Tensor, y: Tensor, sizes: Sequence[int]):
+    Without `starts` the nodes follow each other; with them, nodes may read the same rows (an audit's many runs do).
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, sizes: Sequence[int], starts: Sequence[int] | None = None):
         self.x, self.y, self.sizes = x, y, list(sizes)
-        starts = torch.tensor([0, *self.sizes]).cumsum(0)
-        if int(starts[-1]) != len(x):
-            raise ValueError(f"{len(x)} rows for nodes of {int(starts[-1])} records in all")
+        if starts is None:
+            starts = [0, *torch.tensor(self.sizes).cumsum(0).tolist()]
+            if starts[-1] != len(x):
+                raise ValueError(f"{len(x)} rows for nodes of {starts[-1]} records in all")
+            starts = starts[:-1]
         # A node without records still needs an address for its (masked) padding.
-        self._starts = starts[:-1].clamp_max(max(len(x) - 1, 0)).to(x.device)
+        self._starts = torch.tensor(list(starts)).clamp_max(max(len(x) - 1, 0)).to(x.device)
 
     def take(self, lot: Lot) -> tuple[Tensor, Tensor]:
         rows = (self._starts[:, None] + lot.rows.to(self.x.device)).flatten()
@@ -77,7 +83,7 @@ class PrivateGradient:
 
     `lots` are the public expected lot sizes L_i, `divisors` what the sums are divided by (L_i, unless nodes weigh
     differently); `allowance` is the number of draws each node's budget pays for; a node that has used it up returns
-    zeros and writes no event.
+    zeros and writes no event. `written` are the rows that write events: all, but for audits, which train many copies.
     """
 
     def __init__(
@@ -97,15 +103,18 @@ class PrivateGradient:
         arithmetic: Arithmetic | None = None,
         divisors: Sequence[float] | None = None,
         diagnostics: bool = False,
+        written: Sequence[int] | None = None,
     ):
         self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
         self._noise, self._stream, self._book = noise, stream, book
         self._arithmetic = arithmetic or Floating()
         self.nodes, self._rates, self._adjacency = list(nodes), list(sampler.rates), adjacency
+        self._index = np.asarray(self.nodes, dtype=np.int64)  # made once: an audit hosts tens of thousands
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         self._whole: tuple[Lot, Tensor, Tensor] | None = None
+        self._written = range(len(self.nodes)) if written is None else written
         self._ahead: tuple[int, Tensor] | None = None
         self._diagnose = diagnostics
         self.last_diagnostics: Diagnostics | None = None
@@ -134,7 +143,7 @@ class PrivateGradient:
             scale = share * (sums.norm(dim=1).cpu() if own else reference)
             scale = torch.where(active, scale, 0.0)
             ready = self._take_ahead(k)
-            self._arithmetic.add(self._stream, self.nodes, k, sums, scale, bound, ready)
+            self._arithmetic.add(self._stream, self._index, k, sums, scale, bound, ready)
         if self._diagnose:
             self.last_diagnostics = _diagnose(norms, mask, step.weigh, unit)
         return sums.div_(self._divisors.to(sums)[:, None])
@@ -148,7 +157,7 @@ class PrivateGradient:
             or self._ahead is not None
         ):
             return
-        noise = self._arithmetic.ahead(self._stream, self.nodes, k, dimension)
+        noise = self._arithmetic.ahead(self._stream, self._index, k, dimension)
         self._ahead = None if noise is None else (k, noise)
 
     def _take_ahead(self, k: int) -> Tensor | None:
@@ -158,7 +167,7 @@ class PrivateGradient:
     def _lot(self, k: int) -> tuple[Lot, Tensor, Tensor]:
         if self._whole is not None:
             return self._whole
-        lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, k)
+        lot = self._sampler.draw(self._stream, self._index, self._records.sizes, k)
         drawn = (lot, *self._records.take(lot))
         if self._sampler.kind == "full":
             self._whole = drawn
@@ -171,11 +180,10 @@ class PrivateGradient:
         mechanism = self._noise.mechanism
         passes = pass_parts(self._sampler, k)
         made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
-        states = zip(
-            self.nodes, self._rates, active.tolist(), multiplier.tolist(), reference.tolist(), strict=True
-        )
-        for i, (node, rate, is_active, z, bound) in enumerate(states):
-            if not is_active:
+        for i in self._written:
+            node, rate = self.nodes[i], self._rates[i]
+            z, bound = float(multiplier[i]), float(reference[i])
+            if not active[i]:
                 continue
             own = mechanism == "own-norm-gaussian"
             sigma = 0.0 if mechanism == "none" else z if own else z * bound
@@ -196,7 +204,7 @@ class PrivateGradient:
 
     def _standard_normals(self, k: int) -> Tensor:
         noise = torch.zeros(len(self.nodes), 1)
-        self._stream.normal_rows(COUNT_NOISE, self.nodes, k, noise, torch.ones(len(self.nodes)))
+        self._stream.normal_rows(COUNT_NOISE, self._index, k, noise, torch.ones(len(self.nodes)))
         return noise[:, 0]
 
     def state(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ reach a tail of 10⁻¹⁹.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaincc, gammainccinv
 from torch import Tensor
 
-from gossamer.kernels.noise import Stream
+from gossamer.kernels.noise import Indices, Stream
 from gossamer.private.arithmetic import NOISE, ROUND_UP
 
 Floats = NDArray[np.float64]
@@ -35,13 +34,13 @@ class Shaped:
     def parts(self, i: int, sigma: float, dimension: int) -> tuple[tuple[str, float], ...]:
         return family_parts(self.mechanism, self.shape, float(self.bounds[i]), sigma, dimension)
 
-    def ahead(self, stream: Stream, nodes: Sequence[int], k: int, dimension: int) -> Tensor | None:
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
         return None
 
     def add(
         self,
         stream: Stream,
-        nodes: Sequence[int],
+        nodes: Indices,
         k: int,
         sums: Tensor,
         scale: Tensor,

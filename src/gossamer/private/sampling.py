@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.kernels.noise import Stream
+from gossamer.kernels.noise import Indices, Stream
 
 SAMPLING = 1  # the purpose field of the stream: sampling never shares a counter with noise
 
@@ -34,7 +34,7 @@ class Sampler(Protocol):
         """What the ledger says of each hosted node: the sampler that draws is the one that is priced."""
         ...
 
-    def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot: ...
+    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot: ...
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,16 @@ class PoissonSampler:
     rates: Sequence[float]  # per hosted node
     kind: ClassVar[str] = "poisson"
 
-    def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
-        coins = stream.uniform_bits_rows(SAMPLING, nodes, step, max(sizes))
-        # ≤ threshold − 1 instead of < threshold, so that rate 1 (threshold 2⁶⁴) fits into a word
-        highest = np.array([max(int(rate * 2**64) - 1, 0) for rate in self.rates], dtype=np.uint64)
-        heads = coins <= highest[:, None]
-        heads &= np.arange(max(sizes)) < np.asarray(sizes)[:, None]
+    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
+        held = np.asarray(sizes)
+        coins = stream.uniform_bits_rows(SAMPLING, nodes, step, int(held.max()))
+        heads = coins <= self._highest[:, None]
+        heads &= np.arange(coins.shape[1]) < held[:, None]
         return _pad(heads.nonzero(), len(sizes))
+
+    @cached_property
+    def _highest(self) -> NDArray[np.uint64]:
+        return _highest_words(self.rates)
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,13 @@ class UnevenPoissonSampler:
     def rates(self) -> Sequence[float]:
         return [max(self.record_rates)]
 
-    def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
+    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
         coins = stream.uniform_bits_rows(SAMPLING, nodes, step, sizes[0])
         return _pad((coins <= self._highest).nonzero(), 1)
 
     @cached_property
     def _highest(self) -> NDArray[np.uint64]:
-        known = {rate: max(int(rate * 2**64) - 1, 0) for rate in set(self.record_rates)}
-        return np.array([known[rate] for rate in self.record_rates], dtype=np.uint64)
+        return _highest_words(self.record_rates)
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,12 @@ class FixedSizeSampler:
     def rates(self) -> Sequence[float]:
         return [lot / size for lot, size in zip(self.lots, self.sizes, strict=True)]
 
-    def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
+    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
         if list(sizes) != list(self.sizes):
             raise ValueError(f"made for nodes of {self.sizes} records, asked to draw from {sizes}")
         rows, columns = [], []
-        for i, (node, size, lot) in enumerate(zip(nodes, sizes, self.lots, strict=True)):
+        numbers = np.atleast_1d(nodes).tolist()
+        for i, (node, size, lot) in enumerate(zip(numbers, sizes, self.lots, strict=True)):
             # The smallest of 64-bit keys: equal keys, which would bias the subset, have probability < size² · 2⁻⁶⁵.
             keys = stream.uniform_bits(SAMPLING, node, step, size)
             columns.append(np.sort(np.argpartition(keys, lot - 1)[:lot]))
@@ -132,9 +135,10 @@ class OnePassSampler:
         """Which pass each hosted node is in."""
         return [step // turns for turns in self.turns]
 
-    def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
+    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
         rows, columns = [], []
-        for i, (node, size, lot, turns) in enumerate(zip(nodes, sizes, self.lots, self.turns, strict=True)):
+        numbers = np.atleast_1d(nodes).tolist()
+        for i, (node, size, lot, turns) in enumerate(zip(numbers, sizes, self.lots, self.turns, strict=True)):
             places = self._deal(stream, i, node, size, turns * lot, step // turns)
             held = places[step % turns * lot : (step % turns + 1) * lot]
             columns.append(held[held >= 0])
@@ -172,9 +176,15 @@ class FullSampler:
     def rates(self) -> Sequence[float]:
         return [1.0] * self.nodes
 
-    def draw(self, stream: Stream, nodes: Sequence[int], sizes: Sequence[int], step: int) -> Lot:
+    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
         everyone = np.arange(max(sizes)) < np.asarray(sizes)[:, None]
         return _pad(everyone.nonzero(), len(sizes))
+
+
+def _highest_words(rates: Sequence[float]) -> NDArray[np.uint64]:
+    """A coin up to this is heads: ≤ threshold − 1, not < threshold, so that rate 1 (threshold 2⁶⁴) fits into a word."""
+    known = {rate: max(int(rate * 2**64) - 1, 0) for rate in set(rates)}
+    return np.array([known[rate] for rate in rates], dtype=np.uint64)
 
 
 def _pad(pairs: tuple[NDArray[Any], ...], nodes: int) -> Lot:

@@ -35,19 +35,6 @@ def fragment(certificate: dict[str, Any]) -> str:
         if c["stamp"]
         else ""
     )
-    boxes = "".join(
-        f"<div>{label}<b>{sign} {epsilon_text(c[key])}</b>{note}</div>"
-        for label, sign, key, note in (
-            ("claimed by the paper", "ε =", "epsilon_claimed", e(c["claim_reference"])),
-            ("proven here", "ε ≤", "epsilon_proven", "a numerical upper bound, recomputed from the ledgers"),
-            (
-                "shown by an attack",
-                "ε ≥",
-                "epsilon_audited",
-                "no audit was run" if c["epsilon_audited"] is None else "an empirical lower bound",
-            ),
-        )
-    )
     facts = _table(
         [
             ("unit protected", c["unit"]),
@@ -68,6 +55,11 @@ def fragment(certificate: dict[str, Any]) -> str:
         ]
     )
     because = f"<p><b>Not proven:</b> {e(c['not_proven_because'])}</p>" if c["not_proven_because"] else ""
+    audited = ""
+    if c.get("audit"):
+        from gossamer.results.audit_page import section
+
+        audited = section(c)
     nodes = "".join(
         f"<tr><td>{p['node']}</td><td>{p['records']:,}</td><td>{p['rate']:.4g}</td><td>{p['lot']:.4g}</td><td>{draws}</td>"
         f"<td>{epsilon_text(eps['claimed'])}</td><td>{epsilon_text(eps['proven'])}</td><td><code>{head[:12]}…</code></td></tr>"
@@ -76,12 +68,35 @@ def fragment(certificate: dict[str, Any]) -> str:
         )
     )
     return (
-        f'{stamp}<div class="three">{boxes}</div>{because}{facts}'
+        f"{stamp}{boxes(c)}{because}{facts}{audited}"
         f"{_list('About the claim', c['claim_flags'])}{_list('About this run', c['notes'])}{_list('What this does not cover', c['not_covered'])}"
         f'<h2>Per node</h2><div class="scroll"><table><tr><th>node<th>records (declared)<th>rate<th>lot<th>draws<th>claimed ε<th>proven ε<th>ledger head</tr>{nodes}</table></div>'
         f"<p>Check it: <code>gossamer plan --ledger RUN_DIRECTORY</code></p>"
         f"<h2>Versions</h2>{_table(list(c['versions'].items()))}"
     )
+
+
+def boxes(c: dict[str, Any]) -> str:
+    """The three figures side by side."""
+    shown = "".join(
+        f"<div>{label}<b>{sign} {epsilon_text(c[key])}</b>{note}</div>"
+        for label, sign, key, note in (
+            ("claimed by the paper", "ε =", "epsilon_claimed", html.escape(c["claim_reference"])),
+            (
+                "proven here",
+                "ε ≤",
+                "epsilon_proven",
+                html.escape(c["not_proven_because"] or "a numerical upper bound"),
+            ),
+            (
+                "shown by an attack",
+                "ε ≥",
+                "epsilon_audited",
+                "no audit was run" if c["epsilon_audited"] is None else "an empirical lower bound",
+            ),
+        )
+    )
+    return f'<div class="three">{shown}</div>'
 
 
 def _table(rows: list[tuple[str, str]]) -> str:

@@ -23,13 +23,9 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path) -> RunDirectory:
         """A new directory; `path` must not exist or be empty, so that nothing is ever overwritten."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UserError(f"--out {path} exists and is not an empty directory; name a new one.")
-        try:
-            (path / "ledger").mkdir(parents=True, exist_ok=True)
-            (path / "checkpoints").mkdir(exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--out {path} cannot be made: {error.strerror}.") from None
+        make_empty(path)
+        for part in ("ledger", "checkpoints"):
+            (path / part).mkdir(exist_ok=True)
         return cls(path)
 
     @classmethod
@@ -91,6 +87,16 @@ class RunDirectory:
         path = self.path / "metrics.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         return dict(json.loads(lines[-1])) if lines else {}
+
+
+def make_empty(path: Path) -> None:
+    """A directory to write into; never one that holds something."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"--out {path} exists and is not an empty directory; name a new one.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {path} cannot be made: {error.strerror}.") from None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -1,0 +1,152 @@
+"""An audit for people: what was tried, what it shows, the ROC curve with what (ε, δ) allows, the scores."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gossamer.results.certificate import epsilon_text
+from gossamer.results.certificate_page import STYLE, boxes
+
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 460, 330, 58, 44
+_LEAST = 1e-4  # where the logarithmic axes begin
+_IN, _OUT, _CURVE = "#d55e00", "#0072b2", "#1f2328"
+_LIMITS = {"claimed": "#b03030", "proven": "#009e73"}
+
+
+def page(result: dict[str, Any], name: str) -> str:
+    e = html.escape
+    stamp = f'<p class="stamp">{e(result["stamp"])}</p>' if result["stamp"] else ""
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>Audit: {e(name)}</title><style>{STYLE}</style><h1>Audit</h1><p>{e(name)}: {e(result['method'])}, "
+        f"{e(result['mode'])} mode</p>{stamp}{boxes(result)}{section(result)}</html>\n"
+    )
+
+
+def section(c: dict[str, Any]) -> str:
+    """What a certificate with an audit has to say of it."""
+    a, e = c["audit"], html.escape
+    facts = [
+        ("observer", a.get("observer", c["observer"])),
+        ("canaries", a["canaries"]),
+        (
+            "trainings",
+            f"{a['runs']:,} in {a['training_seconds']:.1f} s ({a['samples_per_second']:,.0f} records/s)",
+        ),
+        ("coins", f"{a['coins']:,}"),
+        ("δ, adjacency, unit", f"{c['delta']:g}, {c['adjacency']}, {c['unit']}"),
+    ]
+    rows = "".join(
+        f"<tr><td>{'<b>' * (not i)}{e(b['name'])}{'</b>' * (not i)}<td>{epsilon_text(b['epsilon'])}<td>{b['confidence']:.4g}<td>{e(b['rests_on'])}"
+        for i, b in enumerate(a["bounds"])
+    )
+    notes = "".join(f"<p>{e(note)}</p>" for note in a["notes"])
+    return (
+        f"<h2>What the attack shows</h2><p><b>{e(verdict(c))}</b></p>"
+        f'<div class="scroll"><table><tr><th>bound<th>ε ≥<th>confidence<th>rests on</tr>{rows}</table></div>'
+        "<p>The first line is the declared one; the others stand beside it.</p>"
+        f"<table>{''.join(f'<tr><th>{e(k)}<td>{e(v)}' for k, v in facts)}</table>{notes}"
+        f"<h2>ROC curve, and what (ε, δ) allows</h2>{roc_picture(c)}<h2>Scores</h2>{score_picture(a['histogram'])}"
+    )
+
+
+def verdict(c: dict[str, Any]) -> str:
+    """One sentence."""
+    shown = f"ε ≥ {epsilon_text(c['epsilon_audited'])} at {c['audit']['confidence']:.4g} confidence"
+    if c["violation"]:
+        broken = " and ".join(f"{key} ε = {epsilon_text(c[f'epsilon_{key}'])}" for key in c["violated"])
+        return f"Violation: the attack shows {shown}, above the {broken}."
+    return f"No violation found: the attack shows {shown}."
+
+
+def roc_picture(c: dict[str, Any]) -> str:
+    """Logarithmic on both axes, for it is the corner of few false alarms that tells."""
+    x, y = _log_axis(_LEFT, _WIDTH - 12), _log_axis(_HEIGHT - _BOTTOM, 12)
+    marks, legend = [], []
+    for key, colour in _LIMITS.items():
+        epsilon = c[f"epsilon_{key}"]
+        if epsilon is None:
+            continue
+        rates = [10 ** (-4 + 4 * i / 100) for i in range(101)]
+        limit = [(rate, most_hits(rate, epsilon, c["delta"])) for rate in rates]
+        outline = " ".join(f"{x(f):.1f},{y(t):.1f}" for f, t in limit)
+        marks.append(
+            f'<polygon points="{outline} {x(1):.1f},{y(1):.1f} {x(_LEAST):.1f},{y(1):.1f}" fill="{colour}" opacity=".08"/>'
+            f'<polyline points="{outline}" fill="none" stroke="{colour}" stroke-dasharray="5 3" stroke-width="1.5"/>'
+        )
+        legend.append(
+            (colour, f"beyond this line {key} ε = {epsilon_text(epsilon)}, δ = {c['delta']:g} is broken")
+        )
+    curve = " ".join(f"{x(f):.1f},{y(t):.1f}" for f, t in c["audit"]["roc"])
+    marks.append(f'<polyline points="{curve}" fill="none" stroke="{_CURVE}" stroke-width="2"/>')
+    legend.append((_CURVE, "the attack"))
+    ticks = [10.0**-k for k in range(5)]
+    axes = _axes([(x(v), f"{v:g}") for v in ticks], [(y(v), f"{v:g}") for v in ticks])
+    return _picture(axes + "".join(marks), "false positive rate", "true positive rate", legend)
+
+
+def most_hits(false_alarms: float, epsilon: float, delta: float) -> float:
+    """The largest true positive rate that (ε, δ)-DP allows at this false positive rate."""
+    grow = math.exp(min(epsilon, 700.0))
+    return max(0.0, min(1.0, grow * false_alarms + delta, 1 - (1 - delta - false_alarms) / grow))
+
+
+def score_picture(histogram: dict[str, Sequence[float]]) -> str:
+    edges, top = histogram["edges"], max(*histogram["in"], *histogram["out"], 1e-9)
+    left, right = edges[0], edges[-1]
+
+    def x(value: float) -> float:
+        return _LEFT + (value - left) / (right - left) * (_WIDTH - 12 - _LEFT)
+
+    def y(share: float) -> float:
+        return _HEIGHT - _BOTTOM - share / top * (_HEIGHT - _BOTTOM - 12)
+
+    marks = ""
+    for side, colour in (("out", _OUT), ("in", _IN)):
+        corners = [f"{x(left):.1f},{y(0):.1f}"]
+        for k, share in enumerate(histogram[side]):
+            corners += [f"{x(edges[k]):.1f},{y(share):.1f}", f"{x(edges[k + 1]):.1f},{y(share):.1f}"]
+        corners.append(f"{x(right):.1f},{y(0):.1f}")
+        marks += (
+            f'<polygon points="{" ".join(corners)}" fill="{colour}" fill-opacity=".3" stroke="{colour}"/>'
+        )
+    shown = [left + (right - left) * k / 4 for k in range(5)]
+    axes = _axes(
+        [(x(v), f"{v:.3g}") for v in shown], [(y(top * k / 2), f"{top * k / 2:.2g}") for k in range(3)]
+    )
+    legend = [(_IN, "canary in (or the one record)"), (_OUT, "canary out (or the other)")]
+    return _picture(axes + marks, "score", "share", legend)
+
+
+def _log_axis(low: float, high: float) -> Callable[[float], float]:
+    def place(value: float) -> float:
+        return low + (math.log10(max(value, _LEAST)) + 4) / 4 * (high - low)
+
+    return place
+
+
+def _axes(across: list[tuple[float, str]], up: list[tuple[float, str]]) -> str:
+    base = _HEIGHT - _BOTTOM
+    lines = "".join(
+        f'<line x1="{x:.1f}" y1="12" x2="{x:.1f}" y2="{base}" stroke="#eceef1"/><text x="{x:.1f}" y="{base + 16}" text-anchor="middle">{label}</text>'
+        for x, label in across
+    )
+    return lines + "".join(
+        f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - 12}" y2="{y:.1f}" stroke="#eceef1"/><text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
+        for y, label in up
+    )
+
+
+def _picture(marks: str, across: str, up: str, legend: list[tuple[str, str]]) -> str:
+    keys = "".join(
+        f'<span style="display:inline-block;width:.8em;height:.8em;background:{colour};margin:0 .4em 0 0"></span>{html.escape(text)}<br>'
+        for colour, text in legend
+    )
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" style="max-width:36rem;width:100%;font:11px system-ui,sans-serif" fill="#1f2328">'
+        f'{marks}<text x="{(_LEFT + _WIDTH) / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{across}</text>'
+        f'<text transform="translate(13 {(_HEIGHT - _BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{up}</text></svg><p style="font-size:.85rem">{keys}</p>'
+    )
