@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -14,16 +15,19 @@ from torch import Tensor, nn
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.algorithms import registry
 from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.algorithms.pieces import Centre, FinalGossip, Mixes, Momentum, TailAverage
 from gossamer.baselines import Pool, effective, pool
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
 from gossamer.data.dataset import Dataset
 from gossamer.data.partition import partition
 from gossamer.errors import UserError
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.centred import CentredSum
+from gossamer.kernels.clipped_sum import ClippedSum, clipped_sum
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.build import build as build_model
+from gossamer.models.centred import Centred, centre_records
 from gossamer.models.check import check_no_mixing
 from gossamer.presets import PRESETS
 from gossamer.privacy_plan import PrivacyPlan, clip_schedule, plan_privacy, rates_of
@@ -88,7 +92,16 @@ def outline(
             module = build_model(
                 config.model.kind, input_shape=shape, outputs=classes or 1, **config.model.options
             )
+    if config.privacy.centre is not None:
+        if len(shape) > 1 and config.model.kind not in ("softmax", "mlp"):
+            raise UserError(
+                f"privacy.centre = {config.privacy.centre:g} turns records into rows of numbers, which model.kind = "
+                f"{config.model.kind!r} does not take; use softmax or mlp."
+            )
+        module = Centred(module, prod(shape))
+        algorithm = _centring(algorithm, config, prod(shape))
     check_no_mixing(module)
+    per_sample_loss(classes, config.loss)  # a mistake in it shows now
     rates, pooled = rates_of(config, records), None
     if config.baseline == "central":
         pooled = pool(config, records, rates)
@@ -116,7 +129,7 @@ class Parts:
         o = self.outline
         nodes, seeded = o.plan.nodes, o.config.privacy.noise.source == "seeded"
         return PrivateGradient(
-            vector=clipped_sum(o.module, per_sample_loss(o.classes)),
+            vector=_vector(o),
             records=self.records,
             sampler=self.sampler,
             clip=_clip(o.config, o.plan, self.noise),
@@ -131,6 +144,14 @@ class Parts:
             arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
             diagnostics=o.config.evaluation.diagnostics,
         )
+
+
+def _vector(o: Outline) -> ClippedSum:
+    """What is clipped and summed: gradients, behind the mean of the records where one is released."""
+    loss, module = per_sample_loss(o.classes, o.config.loss), o.module
+    if not isinstance(module, Centred):
+        return clipped_sum(module, loss)
+    return CentredSum(clipped_sum(module.head, loss), module.centre.numel(), centre_records)
 
 
 def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
@@ -187,7 +208,37 @@ def build_algorithm(config: RunConfig) -> Algorithm:
         except ValidationError as error:
             must = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
             raise UserError(f"algorithm.{key} = {value!r}: {must[0].lower()}{must[1:]}.") from None
-    algorithm: Algorithm = rule(lr=schedule, **config.algorithm.options)
+    return with_pieces(rule(lr=schedule, **config.algorithm.options), config)
+
+
+def _centring(algorithm: Algorithm, config: RunConfig, size: int) -> Algorithm:
+    """The mean first. As many exchanges as at the end, for a common mean matters as much as a common model."""
+    clip = config.privacy.clip
+    bound = clip.bound if clip.kind == "constant" else 1.0
+    if algorithm.weights == "adjacency":
+        raise UserError(
+            f"privacy.centre = {config.privacy.centre:g} needs nodes that agree on a mean, and algorithm.kind = "
+            f"{config.algorithm.kind!r} exchanges sums over neighbours; use another method."
+        )
+    return Centre(algorithm, size, bound, config.algorithm.final_gossip or 20)
+
+
+def with_pieces(algorithm: Algorithm, config: RunConfig) -> Algorithm:
+    """What the configuration puts around the update rule, innermost first."""
+    asked, rounds = config.algorithm, config.rounds
+    if algorithm.weights == "adjacency" and (asked.mixes > 1 or asked.final_gossip):
+        raise UserError(
+            f"algorithm.kind = {asked.kind!r} exchanges sums over neighbours, not means; "
+            "leave algorithm.mixes and algorithm.final_gossip out, or use another method."
+        )
+    if asked.momentum:
+        algorithm = Momentum(algorithm, asked.momentum)
+    if asked.mixes > 1:
+        algorithm = Mixes(algorithm, asked.mixes)
+    if asked.average:
+        algorithm = TailAverage(algorithm, rounds - max(1, round(asked.average * rounds)))
+    if asked.final_gossip:
+        algorithm = FinalGossip(algorithm, rounds - 1, asked.final_gossip)
     return algorithm
 
 
@@ -200,14 +251,29 @@ def floats_per_message(algorithm: Algorithm, dim: int) -> int:
         sent += sum(tensor[0].numel() for tensor in tensors)
         return tensors[0] if len(tensors) == 1 else tensors
 
-    algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 0)
+    # Round 1: what happens only at the start is not what a round holds.
+    algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 1)
     return sent
 
 
-def per_sample_loss(classes: int | None) -> Any:
-    if classes:
+def per_sample_loss(classes: int | None, kind: str = "auto") -> Any:
+    """One loss per record. With classes, `squared` and `logistic` treat every class as an output of its own."""
+    if not classes:
+        if kind not in ("auto", "squared"):
+            raise UserError(
+                f"loss = {kind!r} needs classes; the data have numbers to predict: use 'squared'."
+            )
+        return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
+    if kind in ("auto", "cross-entropy"):
         return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
-    return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
+
+    def over_outputs(outputs: Tensor, y: Tensor) -> Tensor:
+        wanted = nn.functional.one_hot(y, outputs.shape[1]).to(outputs)
+        if kind == "squared":
+            return 0.5 * (outputs - wanted).square().sum(1)
+        return nn.functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").sum(1)
+
+    return over_outputs
 
 
 def _data_facts(
@@ -216,11 +282,13 @@ def _data_facts(
     """(data set if it had to be loaded, feature shape, classes, records of each node)."""
     info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
     split = config.data.partition
-    if info is not None and info.rows and info.shape and split == type(split)() and not config.data.options:
+    transform = config.data.options.get("transform", [])
+    plain = set(config.data.options) <= {"transform"}
+    if info is not None and info.rows and info.shape and split == type(split)() and plain:
         rows, nodes = info.rows[0], config.nodes
         if rows >= nodes:  # the even split follows from the row count alone
             sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
-            return dataset, info.shape, info.classes, sizes
+            return dataset, data_load.shape_after(transform, info.shape), info.classes, sizes
     dataset = dataset or _load(config, data_dir)
     sizes = [len(piece) for piece in _partition(config, dataset)]
     return dataset, dataset.x_train.shape[1:], dataset.classes, sizes

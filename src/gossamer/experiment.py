@@ -91,7 +91,9 @@ def _train(
     o, config = parts.outline, parts.outline.config
     grad = parts.gradient(book)
     exchange = SimulatedExchange(o.topology)
-    evaluate = Evaluator(o.module, o.stack, per_sample_loss(o.classes), *parts.test, classes=o.classes)
+    evaluate = Evaluator(
+        o.module, o.stack, per_sample_loss(o.classes, config.loss), *parts.test, classes=o.classes
+    )
     at = evaluation_rounds(config.rounds, config.evaluation.every)
     spent = dict(zip(at, o.plan.epsilon_after(at), strict=True))
     most = max(

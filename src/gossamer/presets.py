@@ -85,6 +85,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         sound=_POISSON_LOT,
         paper=_ONE_SAMPLE,
     ),
+    # Every record in every round: the accounting is the Gaussian's closed form. See docs/frontier.md.
+    "full-lot": {
+        "rule": "push-sum",
+        "options": {mode: {"lr": "auto", "momentum": 0.9, "final_gossip": 20} for mode in ("sound", "paper")},
+        "privacy": {
+            "sampling": {"kind": "full"},
+            "clip": {"kind": "constant", "bound": "auto"},
+            "noise": {"schedule": _EVEN},
+        },
+    },
     "dp-dsgd": _consensus("dsgd"),
     "dp-dsgt": _consensus("dsgt"),
     "dp-dinno": _consensus("dinno", paper_options={"include_self": True}),  # the paper's N_i contains i

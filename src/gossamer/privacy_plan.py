@@ -18,7 +18,7 @@ from gossamer.accounting.events import Event
 from gossamer.accounting.proven import Proven, curve, proven
 from gossamer.config import Full, Poisson, RunConfig, Single
 from gossamer.errors import UserError
-from gossamer.private.schedules import Constant, Geometric, Ratio, Stretches
+from gossamer.private.schedules import After, Constant, Geometric, Ratio, Stretches
 
 Shape = Callable[[int], float]
 Claimer = Callable[[float, float, float, int], Claim]
@@ -54,6 +54,7 @@ class PrivacyPlan:
     nodes: tuple[NodePlan, ...]
     notes: tuple[str, ...]
     claimer: Claimer  # (factor, rate, δ, draws) → the paper's figure
+    draws_before: int = 0  # of the first round: the mean of the records, where it is released
 
     @cached_property
     def worst(self) -> NodePlan:
@@ -86,7 +87,7 @@ class PrivacyPlan:
     def epsilon_after(self, rounds: list[int]) -> list[tuple[float | None, float | None]]:
         """(claimed, proven) of the worst node after so many rounds, for metrics and plots."""
         node = self.worst
-        at = [min(r * self.draws_per_round, node.allowance) for r in rounds]
+        at = [min(self.draws_before + r * self.draws_per_round, node.allowance) for r in rounds]
         if math.isinf(node.proven.epsilon):
             proofs: list[float | None] = [None] * len(at)
         else:
@@ -118,6 +119,8 @@ def plan_privacy(
     """
     draws = config.rounds * draws_per_round
     mechanism, shape, enforced = _shape(config, draws)
+    if config.privacy.centre is not None:
+        shape, draws = _mean_first(config.privacy.centre, shape, draws), draws + 1
     claimer = _claimer(config, shape)
     privacy = config.privacy
     base = PrivacyPlan(
@@ -132,6 +135,7 @@ def plan_privacy(
         nodes=(),
         notes=(),
         claimer=claimer,
+        draws_before=0 if config.privacy.centre is None else 1,
     )
     _refuse_unprovable(config, mechanism, enforced)
     rates = rates or rates_of(config, records)
@@ -162,7 +166,7 @@ def _plan_node(
     given = config.privacy.noise.multiplier
     if base.mechanism != "none":
         if given is not None:
-            factor = given / (shape(0) if base.mechanism == "gaussian" else 1.0)
+            factor = given / (shape(base.draws_before) if base.mechanism == "gaussian" else 1.0)
         elif epsilon is None:
             raise UserError(
                 "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
@@ -260,6 +264,12 @@ def _shape(config: RunConfig, draws: int) -> tuple[str, Shape, bool]:
     return "gaussian", Constant(1.0), enforced
 
 
+def _mean_first(share: float, shape: Shape, draws: int) -> After:
+    """The shape with one more draw in front that takes this share of Σ 1/σ²: exact for full lots, else a rule."""
+    rest = math.fsum(shape(k) ** -2 for k in range(draws)) if shape(0) else 0.0
+    return After(math.sqrt((1 - share) / (share * rest)) if rest else 0.0, shape)
+
+
 def clip_schedule(config: RunConfig, draws: int) -> Constant | Geometric | Stretches:
     """C_k as a function of the draw; 1 where the clip has no sequence of its own."""
     clip = config.privacy.clip
@@ -291,6 +301,11 @@ def _claimer(config: RunConfig, shape: Shape) -> Claimer:
 
 def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> None:
     """In sound mode a run with noise must have a proof."""
+    if config.privacy.centre is not None and config.privacy.clip.kind not in ("constant", "none"):
+        raise UserError(
+            f"privacy.centre = {config.privacy.centre:g} needs a clip that stays the same, and privacy.clip.kind = "
+            f"{config.privacy.clip.kind!r} does not; use 'constant'."
+        )
     if config.privacy.noise.arithmetic == "lattice" and (
         mechanism != "gaussian" or not enforced or config.privacy.clip.kind == "quantile"
     ):

@@ -20,7 +20,8 @@ from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, with_bias
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437
-COMMON_OPTIONS = {"train_rows", "held_out", "scale", "bias"}
+COMMON_OPTIONS = {"train_rows", "held_out", "transform", "scale", "bias"}
+OWN_KINDS = ("csv", "parquet", "npz")
 
 # Four fifths and one fifth of 581,012, both rounded down as in the without-replacement paper: one record
 # stays out.
@@ -60,8 +61,9 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         kind: a public set's name, or csv, parquet or npz for the user's own records.
         data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
         seed: for shuffles and synthetic sets.
-        options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `scale =
-            "unit-ball"` (every record by itself: x / max(1, ‖x‖)), and for tables in it `bias` ((x, 1)/√2).
+        options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `transform` (fixed
+            features, see docs/frontier.md), `scale = "unit-ball"` (every record by itself: x / max(1, ‖x‖)),
+            and for tables in it `bias` ((x, 1)/√2).
             `held_out`: so many training rows, whatever the seed the same ones, take the place of the test rows:
             settings are to be chosen on them.
     """
@@ -70,11 +72,28 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
     given = {"seed": whole("seed", seed, at_least=0), "data_dir": data_dir, **options}
     accepted = inspect.signature(loader).parameters
     dataset = loader(**{name: value for name, value in given.items() if name in accepted})
+    if options.get("transform"):
+        from gossamer.data.features.pipeline import transformed
+
+        def public(kind: str, its: dict[str, Any]) -> Dataset:
+            return load(kind, data_dir=data_dir, **its)
+
+        # Records of the user's own are copied nowhere, not even as features.
+        dataset = transformed(dataset, options["transform"], public, keep=kind not in OWN_KINDS)
     if options.get("held_out") is not None:
         dataset = _hold_out(dataset, options["held_out"])
     if options.get("train_rows") is not None:
         dataset = _first_rows(dataset, options["train_rows"], seed)
     return _scaled(dataset, options.get("scale", "none"), options.get("bias", False))
+
+
+def shape_after(transform: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a record after `data.transform`, without reading any."""
+    if not transform:
+        return shape
+    from gossamer.data.features.pipeline import shape_after as after
+
+    return after(transform, shape)
 
 
 def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:
