@@ -6,7 +6,8 @@ T = lr · K · C / (1 − momentum) per unit of gradient adds noise T ν to ever
 
     ν = 1 / (μ J √n)    what one record's share of the clip is to the noise of a whole run.
 
-The best T falls with ν and hardly depends on the data: T = A ν^(−B), with A and B fitted on public sets.
+A record of unit norm gets noise T ν on each of its outputs. The best amount of it hardly depends on the data or on ε,
+so T = A / ν: twice the budget, twice the way. A was found on held-out training rows of public sets.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from typing import Any, TypeGuard
 from gossamer.errors import UserError
 
 AUTO = "auto"
-ROUNDS, CLIP = 100, 0.2
-A, B = 1.0, 1.0
+ROUNDS, CLIP, A = 100, 0.1, 1.8
 
 
 def any_auto(layered: Mapping[str, Any]) -> bool:
@@ -51,7 +51,7 @@ def settle(layered: dict[str, Any]) -> dict[str, Any]:
 
 def travel(noise: float) -> float:
     """T, from ν."""
-    return float(A * noise**-B)
+    return A / noise
 
 
 def noise_of_a_run(layered: Mapping[str, Any]) -> float:

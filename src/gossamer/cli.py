@@ -137,6 +137,9 @@ def reproduce(
         str, typer.Option(help="small: about ten minutes on two cores; full: the paper's setting.")
     ] = "small",
     out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(help="Also put the table between its marks in this file (frontier/table).")
+    ] = None,
     jobs: Jobs = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -156,7 +159,7 @@ def reproduce(
         return
     if table is None:
         raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
-    found = run_table(table, scale=scale, out=out, jobs=jobs, data_dir=data_dir, quiet=as_json)
+    found = run_table(table, scale=scale, out=out, jobs=jobs, data_dir=data_dir, quiet=as_json, into=into)
     _finish(found, as_json)
 
 
