@@ -19,7 +19,7 @@ from typing import Any, TypeGuard
 from gossamer.errors import UserError
 
 AUTO = "auto"
-ROUNDS, CLIP, A = 100, 0.1, 1.8
+ROUNDS, CLIP, A = 100, 0.1, 1.4
 
 
 def any_auto(layered: Mapping[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,11 +21,12 @@ from gossamer.data.digest import digest
 from gossamer.data.features.steps import STEPS, Shape, Step
 from gossamer.data.fetch import atomic, cache_dir
 from gossamer.errors import UserError
-from gossamer.options import check_options
+from gossamer.options import check_options, options_of
 
 Floats = npt.NDArray[np.float32]
 Load = Callable[[str, dict[str, Any]], Dataset]  # kind, options → a data set
 BLOCK_FLOATS = 1 << 20  # of the widest step in one block: larger ones leave the cache
+COSTLY = ("scattering",)
 VERSION = 1  # of what the steps compute; part of the cache's key
 
 
@@ -66,33 +66,59 @@ def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) 
     """The data set after its steps. `keep`: what was computed goes to the cache, for records that are public."""
     steps = named_steps(transform)
     made = set_up(steps, dataset.x_train.shape[1:])
-    sources = {}
-    for step in made:
-        public = getattr(step, "public", None)
-        if public is not None and (name := json.dumps(public, sort_keys=True)) not in sources:
-            sources[name] = _public(public, dataset, load)
-    key = _key(steps, dataset, sources)
-    folder = cache_dir() / "features" / key
-    if not (found := _cached(folder)):
+    sources = {
+        name: _public(public, dataset, load)
+        for step in made
+        if (public := getattr(step, "public", None)) is not None
+        for name in [_name(public)]
+    }
+    records = {"x_train": dataset.x_train, "x_test": dataset.x_test}
+    folder = _folder(steps, records, sources)
+    found: Mapping[str, Floats] = _cached(folder)
+    if not found:
+        # What takes minutes comes first and is kept by itself: other steps can follow it, and other sets need it.
+        first = _costly(steps)
+        begun = _first_stage(steps[:first], made[:first], records, f"features of {dataset.name}", keep=keep)
         for position, step in enumerate(made):
             if (public := getattr(step, "public", None)) is not None:
-                source = sources[json.dumps(public, sort_keys=True)]
-                _fit(step, made[:position], source, public)
-        found = {
-            part: _apply(made, x, f"features of {dataset.name}")
-            for part, x in (("x_train", dataset.x_train), ("x_test", dataset.x_test))
-        }
-        if keep:
-            for part, values in found.items():
-                with atomic(folder / f"{part}.npy") as file:
-                    np.save(file, values)
+                _fit(step, steps[:position], made[:position], first, sources[_name(public)], public)
+        found = begun
+        if first < len(made):
+            found = {
+                part: _apply(made[first:], x, f"features of {dataset.name}") for part, x in begun.items()
+            }
+            _store(folder, found, keep)
     note = {"transform": json.dumps(steps, ensure_ascii=False)}
     return replace(
         dataset,
-        x_train=found["x_train"],
-        x_test=found["x_test"],
+        x_train=np.asarray(found["x_train"]),
+        x_test=np.asarray(found["x_test"]),
         provenance={**dataset.provenance, **note},
     )
+
+
+def _costly(steps: Sequence[Mapping[str, Any]]) -> int:
+    """How many steps, from the first, lead up to the last one that takes long; none of them may need a fit."""
+    ends = [k + 1 for k, step in enumerate(steps) if step["kind"] in COSTLY]
+    return 0 if not ends or any("public" in step for step in steps[: ends[-1]]) else ends[-1]
+
+
+def _first_stage(
+    steps: Sequence[Mapping[str, Any]],
+    made: Sequence[Step],
+    records: Mapping[str, Floats],
+    label: str,
+    *,
+    keep: bool,
+) -> Mapping[str, Floats]:
+    if not made:
+        return records
+    folder = _folder(steps, records, {})
+    found = _cached(folder)
+    if not found:
+        found = {part: _apply(made, x, label) for part, x in records.items()}
+        _store(folder, found, keep)
+    return found
 
 
 def _public(public: Any, dataset: Dataset, load: Load) -> Dataset:
@@ -118,12 +144,22 @@ def _public(public: Any, dataset: Dataset, load: Load) -> Dataset:
 STORED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "covertype", "digits")
 
 
-def _fit(step: Any, before: Sequence[Step], source: Dataset, public: Any) -> None:
+def _fit(
+    step: Any,
+    steps: Sequence[Mapping[str, Any]],
+    before: Sequence[Step],
+    first: int,
+    source: Dataset,
+    public: Any,
+) -> None:
     order = np.random.default_rng(0).permutation(len(source.x_train))[: step.rows]
-    records = source.x_train[np.sort(order)]
-    if len(records) < 2:
-        raise UserError(f"data.transform: public = {public!r} has {len(records)} records; 2 are needed.")
-    step.fit(lambda: _blocks(before, records, f"public features of {source.name}"))
+    if len(order) < 2:
+        raise UserError(f"data.transform: public = {public!r} has {len(order)} records; 2 are needed.")
+    records = {"x_train": source.x_train, "x_test": source.x_test}
+    begun = _cached(_folder(steps[:first], records, {})) if first else {}
+    rows = (begun or records)["x_train"][np.sort(order)]
+    rest = before[first:] if begun else before
+    step.fit(lambda: _blocks(rest, rows, f"public features of {source.name}"))
 
 
 def _apply(steps: Sequence[Step], x: Floats, label: str) -> Floats:
@@ -142,36 +178,45 @@ def _blocks(steps: Sequence[Step], x: Floats, label: str) -> Iterator[Tensor]:
     rows = max(1, BLOCK_FLOATS // max(1, widest))
     with _progress(label, len(x)) as advance:
         for at in range(0, len(x), rows):
-            block = torch.from_numpy(np.ascontiguousarray(x[at : at + rows]))
+            block = torch.from_numpy(
+                np.array(x[at : at + rows])
+            )  # a copy: what lies in a file stays as it is
             for step in steps:
                 block = step(block)
             advance(len(block))
             yield block
 
 
-def _key(steps: Sequence[Mapping[str, Any]], dataset: Dataset, sources: Mapping[str, Dataset]) -> str:
-    """What the result depends on, by content: the records, the steps with all their options, the public records."""
+def _folder(
+    steps: Sequence[Mapping[str, Any]], records: Mapping[str, Floats], sources: Mapping[str, Dataset]
+) -> Path:
+    """Named after what the result depends on: the records, the steps with all their options, the public records."""
     written = []
     for step in steps:
-        parameters = inspect.signature(STEPS[step["kind"]]).parameters.values()
-        defaults = {
-            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty
-        }
-        written.append({**defaults, **step})
-    arrays = {"x_train": dataset.x_train, "x_test": dataset.x_test}
+        options = {o.name: o.default for o in options_of(STEPS[step["kind"]]) if not o.required}
+        written.append({**options, **step})
     public = {name: digest({"x_train": source.x_train}) for name, source in sources.items()}
-    text = json.dumps([VERSION, digest(arrays), written, public], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+    text = json.dumps([VERSION, digest(records), written, public], sort_keys=True)
+    return cache_dir() / "features" / hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _store(folder: Path, found: Mapping[str, Floats], keep: bool) -> None:
+    for part, values in found.items() if keep else ():
+        with atomic(folder / f"{part}.npy") as file:
+            np.save(file, values)
 
 
 def _cached(folder: Path) -> dict[str, Floats]:
+    """Files are mapped, not read: of a wide stage only some rows may be wanted."""
     parts = {part: folder / f"{part}.npy" for part in ("x_train", "x_test")}
-    if not all(path.is_file() for path in parts.values()):
-        return {}
     try:
-        return {part: np.load(path) for part, path in parts.items()}
-    except (OSError, ValueError):  # damaged: computed again and replaced
+        return {part: np.load(path, mmap_mode="r") for part, path in parts.items()}
+    except (OSError, ValueError, EOFError):  # not there, or damaged: computed again and replaced
         return {}
+
+
+def _name(public: Any) -> str:
+    return json.dumps(public, sort_keys=True)
 
 
 @contextmanager

@@ -94,6 +94,21 @@ class RandomFourier:
         return math.sqrt(2 / len(self._phase)) * torch.cos(block.flatten(1) @ self._omega + self._phase)
 
 
+class RandomProjection:
+    """R x with a Gaussian R of variance 1 / D: fewer numbers, inner products nearly the same (Johnson, Lindenstrauss)."""
+
+    def __init__(self, before: Shape, *, dimensions: int = 1000, seed: int = 0) -> None:
+        _dimensions("random-projection", dimensions)
+        if seed < 0:
+            raise UserError(f"data.transform: random-projection has seed = {seed}; use at least 0.")
+        draw = torch.Generator().manual_seed(seed)
+        self._map = torch.randn(math.prod(before), dimensions, generator=draw) / math.sqrt(dimensions)
+        self.shape: Shape = (dimensions,)
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return block.flatten(1) @ self._map
+
+
 class Standardise:
     """(x − m) / s per column, m and s the mean and deviation over *public* records; |·| ≤ 5 where they do not fit."""
 
@@ -162,6 +177,7 @@ STEPS: dict[str, Callable[..., Step]] = {
     "group-norm": GroupNorm,
     "unit-norm": UnitNorm,
     "random-fourier": RandomFourier,
+    "random-projection": RandomProjection,
     "standardise": Standardise,
     "projection": Projection,
 }
