@@ -63,7 +63,7 @@ class Momentum(Piece):
         def heavy(points: Tensor) -> Tensor:
             nonlocal velocity
             velocity = self.beta * velocity + grad(points)
-            return velocity
+            return velocity.clone()  # the algorithm may keep it, and a state's tensors share no memory
 
         own = self.inner.step(own, heavy, mix, t)
         return _with(own, velocity=velocity)
@@ -122,15 +122,13 @@ class FinalGossip(Piece):
 
     def init(self, x0: Tensor) -> Any:
         own = self.inner.init(x0)
-        return _with(own, agreed=self.inner.model(own))
+        return _with(own, agreed=self.inner.model(own).clone())
 
     def step(self, s: Any, grad: Grad, mix: Mix, t: int) -> Any:
         own, _ = _without(s, "agreed")
         own = self.inner.step(own, grad, mix, t)
         z = self.inner.model(own)
-        if t == self.last:
-            z = agree(z, mix, self.rounds)
-        return _with(own, agreed=z)
+        return _with(own, agreed=agree(z, mix, self.rounds) if t == self.last else z.clone())
 
     def model(self, s: Any) -> Tensor:
         agreed: Tensor = s.agreed

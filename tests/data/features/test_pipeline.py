@@ -104,20 +104,43 @@ def test_random_fourier_features_have_a_gaussian_kernel() -> None:
     assert np.array_equal(z, apply(made(x), step).x_train)
 
 
-def test_public_features_are_cached_by_content(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [{"kind": "random-fourier", "dimensions": 5}]
-    first = apply(made(table()), *steps, keep=True).x_train
+def test_what_takes_long_is_cached_by_content(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def features(x: np.ndarray, *steps: Any) -> np.ndarray:
+        return apply(made(x), *steps, keep=True).x_train
+
+    first = features(pictures(), "scattering", "unit-norm")
     monkeypatch.setattr(pipeline, "_apply", lambda *_: pytest.fail("computed again"))
-    assert np.array_equal(apply(made(table()), *steps, keep=True).x_train, first)
-    assert np.array_equal(apply(made(table()), {**steps[0], "width": 1.0}, keep=True).x_train, first)
+    assert np.array_equal(features(pictures(), "scattering", "unit-norm"), first)
+    assert np.array_equal(features(pictures(), {"kind": "scattering", "angles": 8}, "unit-norm"), first)
+    assert features(pictures(), "scattering").shape == first.shape  # the first stage is there by itself
     monkeypatch.undo()
     monkeypatch.setenv("GOSSAMER_CACHE", str(own_cache))
-    for other in (made(table(seed=3)), made(table() + 1)):
-        assert not np.array_equal(apply(other, *steps, keep=True).x_train, first)
-    assert not np.array_equal(apply(made(table()), {**steps[0], "seed": 1}, keep=True).x_train, first)
-    damaged = next(own_cache.rglob("x_train.npy"))
-    damaged.write_bytes(b"")
-    assert np.array_equal(apply(made(table()), *steps, keep=True).x_test, apply(made(table()), *steps).x_test)
+    assert not np.array_equal(features(pictures() / 2 + 0.1, "scattering", "unit-norm"), first)
+    assert not np.array_equal(
+        features(pictures(), {"kind": "scattering", "angles": 4}, "unit-norm")[:, :1], first[:, :1]
+    )
+    for damaged in own_cache.rglob("x_train.npy"):
+        damaged.write_bytes(b"")
+    assert np.array_equal(features(pictures(), "scattering", "unit-norm"), first)
+
+
+def test_what_is_quick_is_not_kept(own_cache: Path) -> None:
+    apply(made(table()), {"kind": "random-fourier", "dimensions": 5}, keep=True)
+    assert not own_cache.exists()
+
+
+def test_a_fit_takes_the_public_sets_kept_stage(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    public, steps = (
+        made(pictures()[::-1]),
+        ["scattering", {"kind": "projection", "public": "p", "dimensions": 3}],
+    )
+    expected = apply(made(pictures()), *steps, public=public).x_train
+    apply(public, "scattering", keep=True)
+    seen: list[int] = []
+    plain = pipeline._blocks
+    monkeypatch.setattr(pipeline, "_blocks", lambda s, x, label: (seen.append(len(s)), plain(s, x, label))[1])
+    assert np.array_equal(apply(made(pictures()), *steps, public=public).x_train, expected)
+    assert 0 in seen  # nothing had to be done to the public records any more
 
 
 def test_records_of_the_users_own_are_copied_nowhere(own_cache: Path, tmp_path: Path) -> None:

@@ -87,12 +87,12 @@ def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) 
             found = {
                 part: _apply(made[first:], x, f"features of {dataset.name}") for part, x in begun.items()
             }
-            _store(folder, found, keep)
+            _store(folder, found, keep and bool(first or sources))
     note = {"transform": json.dumps(steps, ensure_ascii=False)}
     return replace(
         dataset,
-        x_train=np.asarray(found["x_train"]),
-        x_test=np.asarray(found["x_test"]),
+        x_train=np.array(found["x_train"]),
+        x_test=np.array(found["x_test"]),
         provenance={**dataset.provenance, **note},
     )
 

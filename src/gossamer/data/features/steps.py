@@ -95,7 +95,7 @@ class RandomFourier:
 
 
 class RandomProjection:
-    """R x with a Gaussian R of variance 1 / D: fewer numbers, inner products nearly the same (Johnson, Lindenstrauss)."""
+    """R x with a Gaussian R of variance 1 / D: fewer numbers, inner products hardly change (Johnson, Lindenstrauss)."""
 
     def __init__(self, before: Shape, *, dimensions: int = 1000, seed: int = 0) -> None:
         _dimensions("random-projection", dimensions)
