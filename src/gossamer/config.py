@@ -202,6 +202,9 @@ class Privacy(Strict):
     sampling: Sampling = Full(kind="full")
     clip: Clip = NoClip(kind="none")
     noise: Noise = Noise(schedule=NoNoise(kind="none"))
+    runs: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1, description="how many such runs share the budget, where settings are chosen among them"
+    )
     centre: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="share of the budget for a private mean of the records, to be subtracted"
     )

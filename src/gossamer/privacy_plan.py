@@ -193,7 +193,7 @@ def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, d
     """The noise that meets ε: by the paper's formula in paper mode, by the accountant in sound mode."""
     draws, shape = base.draws, base.shape
     if config.mode == "sound":
-        shapes = [shape(k) for k in range(draws)]
+        shapes = [shape(k) for k in range(draws)] * config.privacy.runs
         return float(
             calibrate.common_factor(
                 shapes,
@@ -301,6 +301,11 @@ def _claimer(config: RunConfig, shape: Shape) -> Claimer:
 
 def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> None:
     """In sound mode a run with noise must have a proof."""
+    if config.privacy.runs > 1 and (config.mode == "paper" or config.privacy.noise.multiplier is not None):
+        raise UserError(
+            f"privacy.runs = {config.privacy.runs} shares a proven budget; leave out privacy.noise.multiplier and "
+            'use mode = "sound".'
+        )
     if config.privacy.centre is not None and config.privacy.clip.kind not in ("constant", "none"):
         raise UserError(
             f"privacy.centre = {config.privacy.centre:g} needs a clip that stays the same, and privacy.clip.kind = "
@@ -373,6 +378,10 @@ def rates_of(config: RunConfig, records: list[int]) -> list[tuple[float, float]]
 
 def _notes(config: RunConfig) -> tuple[str, ...]:
     notes = []
+    if config.privacy.runs > 1:
+        notes.append(
+            f"One of {config.privacy.runs} runs that share the budget: this ε is of it alone, the one asked for of all."
+        )
     if config.privacy.clip.kind == "assumed":
         notes.append(
             "The gradient bound is believed, not enforced; the paper measured it on private records."

@@ -1,11 +1,12 @@
 """ε from the ledgers alone: what happened, as written down, priced anew."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.events import Release, collate
+from gossamer.accounting.events import Event, Release, collate
 from gossamer.accounting.ledger import node_path, read_all, verify
 from gossamer.accounting.proven import Proven, proven
 
@@ -29,6 +30,23 @@ def recompute(directory: Path) -> list[NodeProof]:
             priced[key] = proven(events, header["delta"], header["adjacency"])
         proofs.append(NodeProof(node, header, len(events), priced[key]))
     return proofs
+
+
+def recompute_together(directories: Sequence[Path]) -> float:
+    """The worst node's ε over several runs on the same records: all their releases, composed."""
+    events: dict[int, list[Event]] = {}
+    headers: dict[int, dict[str, Any]] = {}
+    for directory in directories:
+        for node, (header, own) in read_all(directory).items():
+            events.setdefault(node, []).extend(own)
+            headers[node] = header
+    priced: dict[tuple[Any, ...], float] = {}
+    for node, all_of_them in events.items():
+        delta, adjacency = headers[node]["delta"], headers[node]["adjacency"]
+        key = (tuple(collate(all_of_them)), delta, adjacency)
+        if key not in priced:
+            priced[key] = proven(all_of_them, delta, adjacency).epsilon
+    return max(priced.values())
 
 
 def check_certificate(directory: Path, certificate: Path) -> bool:
