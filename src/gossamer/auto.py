@@ -7,7 +7,8 @@ T = lr · K · C / (1 − momentum) per unit of gradient adds noise T ν to ever
     ν = 1 / (μ J √n)    what one record's share of the clip is to the noise of a whole run.
 
 A record of unit norm gets noise T ν on each of its outputs. The best amount of it hardly depends on the data or on ε,
-so T = A / ν: twice the budget, twice the way. A was found on held-out training rows of public sets.
+so T = A / ν: twice the budget, twice the way. Where there is little noise it pays to go that way in smaller steps:
+K grows once ν falls below 10⁻⁴. Both were found on held-out training rows of public sets.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any, TypeGuard
 from gossamer.errors import UserError
 
 AUTO = "auto"
-ROUNDS, CLIP, A = 100, 0.1, 1.4
+CLIP, A = 0.1, 1.4
+ROUNDS, LITTLE_NOISE, GROWTH, MOST_ROUNDS = 100, 1e-4, 0.8, 1000
 
 
 def any_auto(layered: Mapping[str, Any]) -> bool:
@@ -32,7 +34,7 @@ def settle(layered: dict[str, Any]) -> dict[str, Any]:
     algorithm, privacy = _table(layered, "algorithm"), _table(layered, "privacy")
     rounds, clip = layered.get("rounds"), _clip(layered)
     if rounds == AUTO:
-        layered = {**layered, "rounds": (rounds := ROUNDS)}
+        layered = {**layered, "rounds": (rounds := rounds_for(noise_of_a_run(layered)))}
     if clip == AUTO:
         clip = {"kind": "constant", "bound": CLIP}
         layered = {**layered, "privacy": (privacy := {**privacy, "clip": clip})}
@@ -49,6 +51,11 @@ def settle(layered: dict[str, Any]) -> dict[str, Any]:
     return layered
 
 
+def rounds_for(noise: float) -> int:
+    """K, from ν."""
+    return min(MOST_ROUNDS, round(ROUNDS * max(1.0, LITTLE_NOISE / noise) ** GROWTH))
+
+
 def travel(noise: float) -> float:
     """T, from ν."""
     return A / noise
@@ -61,7 +68,7 @@ def noise_of_a_run(layered: Mapping[str, Any]) -> float:
     privacy, nodes = _table(layered, "privacy"), layered.get("nodes")
     if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
         raise UserError(f"nodes = {nodes!r} must be a whole number of at least 1.")
-    epsilon = _smallest(privacy.get("epsilon"), 'algorithm.lr = "auto" needs a budget: set privacy.epsilon.')
+    epsilon = _smallest(privacy.get("epsilon"), '"auto" needs a budget: set privacy.epsilon.')
     delta = _smallest(privacy.get("delta", 1e-5), "privacy.delta must lie between 0 and 1.")
     if not (0 < epsilon < math.inf and 0 < delta < 1):
         raise UserError(
@@ -89,8 +96,7 @@ def _records(layered: Mapping[str, Any], nodes: int) -> float:
         known -= data["held_out"]
     if not known or known < 1:
         raise UserError(
-            'algorithm.lr = "auto" follows from the number of records of a node, which must be public; '
-            "set data.records."
+            '"auto" follows from the number of records of a node, which must be public; set data.records.'
         )
     return known / nodes
 

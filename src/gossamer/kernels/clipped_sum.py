@@ -107,9 +107,9 @@ class _Engine:
                 for b in range(0, lot, plan.records):
                     part = rows, slice(b, b + plan.records)
                     slice_x, slice_y = x[part], y[part]
-                    if ragged:  # slice by slice: a copy of a whole full lot would not fit the cache
+                    if ragged:
                         slice_x, slice_y = (
-                            blank_masked(slice_x, mask[part]),
+                            _blank_if_needed(slice_x, mask[part]),
                             blank_masked(slice_y, mask[part]),
                         )
                     norms[part] = _of_finite(
@@ -194,6 +194,11 @@ def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: i
         return Slices(rows, lot, parallel=False)
     rounds = -(-nodes // (rows * cores))  # equally many slices for every core
     return Slices(-(-nodes // (rounds * cores)), lot, parallel=True)
+
+
+def _blank_if_needed(values: Tensor, mask: Tensor) -> Tensor:
+    """The copy of a full lot, every round, would take longer than its gradients: padding may be blank already."""
+    return blank_masked(values, mask) if bool((values[~mask] != 0).any()) else values
 
 
 def blank_masked(values: Tensor, mask: Tensor) -> Tensor:

@@ -150,10 +150,12 @@ class PrivateGradient:
         if self._whole is not None:
             return self._whole
         lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, k)
-        drawn = (lot, *self._records.take(lot))
+        x, y = self._records.take(lot)
         if self._sampler.kind == "full":
-            self._whole = drawn
-        return drawn
+            if not bool(lot.mask.all()):  # then it is a copy; blank padding now saves blanking it every round
+                x.masked_fill_(~lot.mask.to(x.device).view(*lot.mask.shape, *[1] * (x.ndim - 2)), 0)
+            self._whole = lot, x, y
+        return lot, x, y
 
     def _log(self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
