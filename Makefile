@@ -1,4 +1,5 @@
 # make demo: from a clone to a trained private model.   make test: lint, types, layering, the fast suite.
+# make test-slow: what takes minutes, among it 50 kills, 8 ranks and two network namespaces.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gossamer.accounting.claimed import gdp_mu
-from gossamer.auto import CLIP, ROUNDS, A
+from gossamer.auto import CLIP, MOST_ROUNDS, ROUNDS, A
 from gossamer.config import resolve
 from gossamer.errors import UserError
 
@@ -47,7 +47,16 @@ def test_the_law() -> None:
     assert lr(data__records=[1500] * 20) == pytest.approx(base / 2, rel=1e-3)
     assert lr(privacy__adjacency="replace-one") == pytest.approx(base / 2, rel=1e-3)
     assert lr(nodes=80) == pytest.approx(base / 2, rel=1e-3)  # a quarter of the records, twice as many noises
-    assert lr(privacy__epsilon=3.0) / base == pytest.approx(gdp_mu(3.0, 1e-4) / gdp_mu(1.0, 1e-4), rel=1e-3)
+    assert lr(privacy__epsilon=3.0, rounds=100) / base == pytest.approx(gdp_mu(3.0, 1e-4) / gdp_mu(1.0, 1e-4), rel=1e-3)
+
+
+def test_rounds_grow_only_where_there_is_little_noise() -> None:
+    def rounds(epsilon: float) -> int:
+        return resolve(RECIPE, {"privacy.epsilon": epsilon}).rounds
+
+    assert [rounds(epsilon) for epsilon in (0.1, 1.0)] == [ROUNDS, ROUNDS]
+    assert ROUNDS < rounds(3.0) < rounds(10.0) < rounds(30.0)
+    assert rounds(1e5) == MOST_ROUNDS
 
 
 def test_the_strictest_node_decides() -> None:

@@ -53,7 +53,7 @@ def settle(layered: dict[str, Any]) -> dict[str, Any]:
 
 def rounds_for(noise: float) -> int:
     """K, from ν."""
-    return min(MOST_ROUNDS, round(ROUNDS * max(1.0, LITTLE_NOISE / noise) ** GROWTH))
+    return int(min(MOST_ROUNDS, round(ROUNDS * max(1.0, LITTLE_NOISE / noise) ** GROWTH)))
 
 
 def travel(noise: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -30,7 +31,7 @@ from gossamer.models.build import build as build_model
 from gossamer.models.centred import Centred, centre_records
 from gossamer.models.check import check_no_mixing
 from gossamer.presets import PRESETS
-from gossamer.privacy_plan import PrivacyPlan, clip_schedule, plan_privacy, rates_of
+from gossamer.privacy_plan import NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.private.arithmetic import Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
@@ -114,9 +115,10 @@ def outline(
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything a simulated run is made of, but for the ledger, which needs a place on disk."""
+    """Everything a run is made of at the nodes hosted here, but for the ledger, which needs a place on disk."""
 
     outline: Outline
+    nodes: range  # hosted here: all of them in the simulator, a block of them in one of several processes
     dataset: Dataset
     records: Records
     sampler: Sampler
@@ -127,16 +129,19 @@ class Parts:
     def gradient(self, book: LedgerBook) -> PrivateGradient:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
-        nodes, seeded = o.plan.nodes, o.config.privacy.noise.source == "seeded"
+        nodes, seeded = (
+            o.plan.nodes[self.nodes.start : self.nodes.stop],
+            o.config.privacy.noise.source == "seeded",
+        )
         return PrivateGradient(
             vector=_vector(o),
             records=self.records,
             sampler=self.sampler,
-            clip=_clip(o.config, o.plan, self.noise),
+            clip=_clip(o.config, o.plan, nodes, self.noise),
             noise=self.noise,
             stream=Stream.seeded(o.config.seed) if seeded else Stream.system(),
             book=book,
-            nodes=range(o.config.nodes),
+            nodes=self.nodes,
             lots=[node.lot for node in nodes],
             divisors=[node.lot / node.weight for node in nodes],
             allowance=[node.allowance for node in nodes],
@@ -154,17 +159,22 @@ def _vector(o: Outline) -> ClippedSum:
     return CentredSum(clipped_sum(module.head, loss), module.centre.numel(), centre_records)
 
 
-def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
+def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = None) -> Parts:
+    """The parts of these nodes (of all, if not said); no other node's records are kept."""
     config = o.config
+    nodes = range(config.nodes) if nodes is None else nodes
+    hosted = o.plan.nodes[nodes.start : nodes.stop]
     dataset = o.dataset or _load(config, data_dir)
     pieces = _partition(o.asked, dataset)
+    if o.pool is None:
+        pieces = pieces[nodes.start : nodes.stop]
     rows = np.concatenate(pieces)
     sizes = [len(piece) for piece in pieces]
     if o.pool is not None and o.plan.sampling == "poisson":
         sampler: Sampler = UnevenPoissonSampler(np.repeat(o.pool.rates, sizes).tolist())
     else:
         sizes = [len(rows)] if o.pool is not None else sizes
-        sampler = _sampler(o.plan, config, sizes)
+        sampler = _sampler(o.plan.sampling, dict(zip(nodes, hosted, strict=True)), config, sizes)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")
     device = torch.device(config.device)
@@ -175,17 +185,18 @@ def assemble(o: Outline, *, data_dir: Path | None = None) -> Parts:
     )
     noise = Noise(
         o.plan.mechanism,
-        torch.tensor([node.factor for node in o.plan.nodes], dtype=torch.float64),
+        torch.tensor([node.factor for node in hosted], dtype=torch.float64),
         o.plan.shape,
     )
-    _clip(config, o.plan, noise)  # a mistake in it shows now
+    _clip(config, o.plan, hosted, noise)  # a mistake in it shows now
     return Parts(
         outline=o,
+        nodes=nodes,
         dataset=dataset,
         records=records,
         sampler=sampler,
         noise=noise,
-        x0=o.stack.flatten(o.module).to(device).repeat(config.nodes, 1),
+        x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
         test=(torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)),
     )
 
@@ -327,12 +338,14 @@ def _is_private(config: RunConfig) -> bool:
 def _topology(config: RunConfig, weights: Any) -> Topology:
     if config.baseline == "no-communication":
         return isolated(config.nodes, weights)
+    slow = config.topology.slow
     return build_topology(
         config.topology.kind,
         nodes=config.nodes,
         weights=weights,
         seed=config.seed,
         dropout=config.topology.dropout,
+        slow=None if slow is None else (slow.share, slow.every),
         mixing=config.topology.mixing,
         **config.topology.options,
     )
@@ -352,28 +365,28 @@ def _partition(config: RunConfig, dataset: Dataset) -> list[np.ndarray]:
     )
 
 
-def _sampler(plan: PrivacyPlan, config: RunConfig, sizes: list[int]) -> Sampler:
-    if plan.sampling == "poisson":
-        return PoissonSampler([node.rate for node in plan.nodes])
-    if plan.sampling == "full":
+def _sampler(kind: str, nodes: dict[int, NodePlan], config: RunConfig, sizes: list[int]) -> Sampler:
+    if kind == "poisson":
+        return PoissonSampler([node.rate for node in nodes.values()])
+    if kind == "full":
         return FullSampler(len(sizes))
-    for i, (node, size) in enumerate(zip(plan.nodes, sizes, strict=True)):
+    for (i, node), size in zip(nodes.items(), sizes, strict=True):
         if node.records != size:
             raise UserError(
                 f"privacy.sampling.kind = {config.privacy.sampling.kind!r} draws a share of the true number of "
                 f"records, and data.records = {node.records} is not that of node {i}; use kind = 'poisson'."
             )
-    return FixedSizeSampler([round(node.lot) for node in plan.nodes], sizes)
+    return FixedSizeSampler([round(node.lot) for node in nodes.values()], sizes)
 
 
-def _clip(config: RunConfig, plan: PrivacyPlan, noise: Noise) -> Clip:
+def _clip(config: RunConfig, plan: PrivacyPlan, nodes: Sequence[NodePlan], noise: Noise) -> Clip:
     clip = config.privacy.clip
     if clip.kind in ("constant", "decaying", "sequence"):
         return ClipTo(clip_schedule(config, plan.draws))
     if clip.kind == "normalised":
         return Normalise(clip.gamma)
     if clip.kind == "quantile":
-        lots = torch.tensor([node.lot for node in plan.nodes], dtype=torch.float64)
+        lots = torch.tensor([node.lot for node in nodes], dtype=torch.float64)
         largest = noise.factor * max(plan.shape(k) for k in range(plan.draws))
         # A twentieth of the lot as in Andrew et al.; never so small that the count takes most of the budget.
         count = (

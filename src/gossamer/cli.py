@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gossamer.errors import UserError
+from gossamer.errors import StoppedError, UserError
 
 app = typer.Typer(
     help="Differentially private, fully decentralized learning: claimed, proven and audited ε side by side.",
@@ -37,10 +37,18 @@ Jobs = Annotated[int | None, typer.Option(help="Runs at a time (default: one per
 
 @app.command()
 def run(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name or a TOML file.")] = "quickstart",
+    recipe: Annotated[
+        str | None, typer.Argument(help="A recipe's name or a TOML file (default: quickstart).")
+    ] = None,
     overrides: Set = None,
     out: Annotated[
         Path | None, typer.Option(help="The run directory to make (default: a new one under runs/).")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Go on in the directory of a run that was stopped.")
+    ] = None,
+    runtime: Annotated[
+        str | None, typer.Option(help="simulator, or processes: here, or where torchrun starts this.")
     ] = None,
     data_dir: DataDir = None,
     track: Annotated[
@@ -49,22 +57,15 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train, and print accuracy and the privacy statement."""
-    from gossamer import recipes
-    from gossamer.build import assemble, outline
-    from gossamer.config import parse_overrides, resolve
-    from gossamer.experiment import execute
-    from gossamer.results.console import RunDisplay
-    from gossamer.results.track import find_tracker
+    from gossamer.start import RunRequest, start
 
-    tracker = find_tracker(track) if track else None
-    config = resolve(recipes.read(recipe), parse_overrides(overrides or []))
-    parts = assemble(outline(config, data_dir=data_dir), data_dir=data_dir)
-    with RunDisplay(config.name, config.rounds, quiet=as_json) as display:
-        display.plan(parts.outline)
-        outcome = execute(parts, out=out, on_metrics=display.metrics, on_round=display.round, track=tracker)
-    display.outcome(outcome.result, outcome.certificate)
-    if as_json:
-        _print_json(outcome.result)
+    request = RunRequest(recipe, overrides or [], out, resume, runtime, data_dir, track, quiet=as_json)
+    try:
+        outcome = start(request)
+    except KeyboardInterrupt as stop:
+        raise StoppedError(*stop.args) from None
+    if as_json and outcome is not None:
+        _print_json(outcome)
 
 
 @app.command()
@@ -274,6 +275,6 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"gossamer: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("gossamer: stopped.", err=True)
+    except StoppedError as stop:
+        typer.echo(f"gossamer: {'; '.join(['stopped', *map(str, stop.args)])}.", err=True)
         sys.exit(130)

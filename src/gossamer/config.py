@@ -53,9 +53,17 @@ class Data(Open):
     )
 
 
+class SlowLinks(Strict):
+    """A share of the links carries only every so-many-th of its messages."""
+
+    share: Rate
+    every: Annotated[int, Field(ge=2, le=64)]
+
+
 class Topology(Open):
     mixing: Literal["metropolis", "uniform"] | None = None
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    slow: SlowLinks | None = None
 
 
 class LearningRate(Strict):
@@ -223,7 +231,20 @@ class Evaluation(Strict):
 
 class Checkpoints(Strict):
     every: Count | None = Field(
-        default=None, description="rounds between checkpoints; only the last if not set"
+        default=None, description="rounds between checkpoints, all kept; if not set about 20, the newest kept"
+    )
+
+
+class Runtime(Strict):
+    """Where the nodes live; nothing of it changes what they compute."""
+
+    kind: Literal["simulator", "processes"] = "simulator"
+    ranks: Count | None = Field(
+        default=None, description="processes to start on this machine; one per core if not set"
+    )
+    blocks: list[Count] | None = Field(default=None, description="nodes of each rank; about even if not set")
+    timeout: Annotated[float, Field(ge=1, le=86400)] = Field(
+        default=60.0, description="seconds a rank waits for another before the run ends"
     )
 
 
@@ -248,6 +269,7 @@ class RunConfig(Strict):
     privacy: Privacy = Privacy()
     evaluation: Evaluation = Evaluation()
     checkpoints: Checkpoints = Checkpoints()
+    runtime: Runtime = Runtime()
 
     @model_validator(mode="after")
     def lists_fit_nodes(self) -> RunConfig:
@@ -359,6 +381,17 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML: {error}.") from None
+
+
+def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """The configuration a run directory holds: complete, so no preset is laid under it."""
+    layered = read_toml(path)
+    for key, value in (changes or {}).items():
+        layered = merge(layered, _nest(key.split("."), value))
+    try:
+        return RunConfig.model_validate(layered)
+    except ValidationError as error:
+        raise UserError(f"{path}: {one_sentence(error, layered)}") from None
 
 
 def one_sentence(error: ValidationError, layered: dict[str, Any]) -> str:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import platform
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import gossamer
-from gossamer.accounting.ledger import LedgerBook
+from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import recompute
-from gossamer.build import OWN_DATA, Outline, Parts, per_sample_loss
+from gossamer.beginning import Begun, afresh, keep, resumed, to_keep, versions
+from gossamer.build import Outline, Parts, per_sample_loss
+from gossamer.config import RunConfig
+from gossamer.errors import UserError
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
 from gossamer.results.certificate_page import page
-from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.metrics import Evaluator
-from gossamer.results.rundir import RunDirectory
 from gossamer.results.track import OpenTracker, Tracker, public
+from gossamer.runtime.group import Alone, Group
 from gossamer.runtime.loop import run as run_loop
-from gossamer.runtime.simulator import SimulatedExchange
 
 MOST_SCORED = 20_000_000  # rows × nodes of one evaluation
 OnMetrics = Callable[[dict[str, Any]], None]
@@ -40,28 +42,24 @@ def execute(
     parts: Parts,
     *,
     out: Path | None = None,
+    resume: Path | None = None,
+    group: Group | None = None,
     on_metrics: OnMetrics = lambda row: None,
     on_round: Callable[[int], None] = lambda t: None,
     track: OpenTracker | None = None,
 ) -> Outcome:
-    """Train on the simulator. The parts stand before anything is written."""
-    o, config = parts.outline, parts.outline.config
-    directory = RunDirectory.create(out, config.name)
-    directory.write_config(o.asked.model_dump())
-    directory.write_json("topology.json", o.topology.to_json())
-    directory.write_json("manifest.json", _manifest(parts))
-    directory.write_text("epsilon.svg", epsilon_plot(o.plan, config.rounds))
-    book = LedgerBook.create(
-        directory.ledger, {i: _ledger_header(o, i) for i in range(config.nodes)}, sync=False
-    )
+    """Train, or go on in the directory `resume`; on the simulator, unless a `group` of processes carries it."""
+    o = parts.outline
+    group = group or Alone(o.config.nodes)
+    begun = resumed(parts, group, resume) if resume is not None else afresh(parts, group, out)
     tracker = None
     try:
-        if track is not None:
-            tracker = track(directory.path, _tracked_facts(o))
+        if track is not None and group.first:
+            tracker = track(begun.directory.path, _tracked_facts(o))
             on_metrics = _also(on_metrics, tracker)
-        return _train(parts, directory, book, on_metrics, on_round)
+        return _train(parts, begun, group, on_metrics, on_round)
     finally:
-        book.close()
+        begun.book.close()
         if tracker is not None:
             tracker.close()
 
@@ -82,76 +80,132 @@ def _tracked_facts(o: Outline) -> dict[str, Any]:
 
 
 def _train(
-    parts: Parts,
-    directory: RunDirectory,
-    book: LedgerBook,
-    on_metrics: OnMetrics,
-    on_round: Callable[[int], None],
+    parts: Parts, begun: Begun, group: Group, on_metrics: OnMetrics, on_round: Callable[[int], None]
 ) -> Outcome:
-    o, config = parts.outline, parts.outline.config
-    grad = parts.gradient(book)
-    exchange = SimulatedExchange(o.topology)
-    evaluate = Evaluator(
-        o.module, o.stack, per_sample_loss(o.classes, config.loss), *parts.test, classes=o.classes
-    )
-    at = evaluation_rounds(config.rounds, config.evaluation.every)
-    spent = dict(zip(at, o.plan.epsilon_after(at), strict=True))
-    most = max(
-        1, MOST_SCORED // config.nodes
-    )  # with thousands of nodes, the whole hold-out would outlast the training
-    few = min(config.evaluation.rows or 2000, most)
-    start, row = time.perf_counter(), {}
+    o, config, directory, grad = parts.outline, parts.outline.config, begun.directory, begun.grad
+    exchange = group.exchange(o.topology, begun.run, partial(grad.draw_ahead, o.stack.dim))
+    exchange.bytes_sent = begun.bytes_sent
+    evaluation = _evaluations(parts, begun, group)
+    kept_at = checkpoint_rounds(config.rounds, config.checkpoints.every)
+    start, row = time.perf_counter() - begun.seconds, directory.last_metrics()
+    last: tuple[int, dict[str, Any], int] | None = None  # a complete round and what a checkpoint of it holds
+
+    def save(done: int, content: dict[str, Any], sent: int) -> None:
+        seconds, all_kept = time.perf_counter() - start, config.checkpoints.every is not None
+        keep(begun, group, done, content, sent, seconds, all_kept=all_kept)
 
     def after_round(t: int, state: Any) -> None:
-        nonlocal row
+        nonlocal row, last
         done = t + 1
         on_round(done)
-        if config.checkpoints.every and done % config.checkpoints.every == 0:
-            directory.save_checkpoint(done, _state(state, grad))
+        if (figures := evaluation(done, state)) is not None:
+            sent = sum(group.join([exchange.bytes_sent]))
+            row = {**figures, "bytes_sent": sent, "seconds": time.perf_counter() - start}
+            if group.first_here:
+                directory.append_metrics(row)
+            on_metrics(row)
+        # After the evaluation of its round: whoever goes on from here finds that on file.
+        last = (done, to_keep(state, grad), exchange.bytes_sent)
+        if done in kept_at:
+            save(*last)
+            last = None
+
+    try:
+        state = run_loop(
+            o.algorithm,
+            begun.state,
+            grad,
+            exchange,
+            rounds=config.rounds,
+            start=begun.done,
+            after_round=after_round,
+        )
+        begun.book.close()
+        certificate = certify(o, begun, group, private_hold_out=_private_hold_out(parts))
+        if group.first_here:
+            directory.write_text("certificate.html", page(certificate, config.name))
+            directory.write_json("certificate.json", certificate)  # last: it says that the run is finished
+    except (KeyboardInterrupt, OSError) as stop:
+        # Alone, the last complete round is worth keeping; several processes hardly stop after the same one.
+        with suppress(OSError):
+            if last is not None and group.size == 1:
+                save(*last)
+        raise _explained(stop, directory.path, group) from stop
+    seconds = time.perf_counter() - start
+    result = _result(config, certificate, row, seconds=seconds, run_dir=str(directory.path))
+    return Outcome(result, certificate, directory.path, o.algorithm.model(state))
+
+
+def _evaluations(parts: Parts, begun: Begun, group: Group) -> Callable[[int, Any], dict[str, Any] | None]:
+    """(rounds done, state) → that round's figures, None where none are due."""
+    o, config, grad = parts.outline, parts.outline.config, begun.grad
+    evaluate = Evaluator(
+        o.module,
+        o.stack,
+        per_sample_loss(o.classes, config.loss),
+        *parts.test,
+        classes=o.classes,
+        together=group,
+    )
+    at = evaluation_rounds(config.rounds, config.evaluation.every)
+    # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
+    before = o.plan.draws_before if begun.done else 0
+    unused = -(-(grad.draws - before - begun.done * o.plan.draws_per_round) // o.plan.draws_per_round)
+    spent = dict(zip(at, o.plan.epsilon_after([done + unused for done in at]), strict=True))
+    # With thousands of nodes, the whole hold-out would outlast the training.
+    most = max(1, MOST_SCORED // config.nodes)
+    few = min(config.evaluation.rows or 2000, most)
+
+    def evaluation(done: int, state: Any) -> dict[str, Any] | None:
         if done not in spent:
-            return
+            return None
         claimed, proof = spent[done]
         row = {
             "round": done,
             **evaluate(o.algorithm.model(state), few if done < config.rounds else most),
-            **({"hold_out": NOT_PUBLIC} if len(parts.test[0]) and not parts.dataset.public_test else {}),
-            **({"push_sum_mass": float(state.w.double().sum())} if hasattr(state, "w") else {}),
+            **({"hold_out": NOT_PUBLIC} if _private_hold_out(parts) else {}),
             "epsilon_claimed": claimed,
             "epsilon_proven": proof,
-            "bytes_sent": exchange.bytes_sent,
-            "seconds": time.perf_counter() - start,
         }
+        if hasattr(state, "w"):
+            row["push_sum_mass"] = math.fsum(group.join(state.w.double().flatten().tolist()))
         if grad.last_diagnostics is not None:
             norm, clipped = grad.last_diagnostics
             row["not_private"] = {"gradient_norm": norm.tolist(), "clipped_share": clipped.tolist()}
-        directory.append_metrics(row)
-        on_metrics(row)
+        return row
 
-    state = run_loop(
-        o.algorithm, o.algorithm.init(parts.x0), grad, exchange, rounds=config.rounds, after_round=after_round
-    )
-    directory.save_checkpoint(config.rounds, _state(state, grad))
-    book.close()
-    private_hold_out = len(parts.test[0]) > 0 and not parts.dataset.public_test
-    certificate = certify(o, directory, book.heads(), private_hold_out=private_hold_out)
-    directory.write_json("certificate.json", certificate)
-    directory.write_text("certificate.html", page(certificate, config.name))
-    result = {
+    return evaluation
+
+
+def _private_hold_out(parts: Parts) -> bool:
+    return len(parts.test[0]) > 0 and not parts.dataset.public_test
+
+
+def _result(
+    config: RunConfig, certificate: dict[str, Any], row: dict[str, Any], *, seconds: float, run_dir: str
+) -> dict[str, Any]:
+    """What `--json` prints: the certificate's figures and the last evaluation's."""
+    evaluated = {k: v for k, v in row.items() if k not in ("round", "epsilon_claimed", "epsilon_proven")}
+    return {
         **{key: certificate[key] for key in _SHARED},
         "nodes": config.nodes,
         "rounds": config.rounds,
-        **{
-            key: value
-            for key, value in row.items()
-            if key not in ("round", "epsilon_claimed", "epsilon_proven")
-        },
-        "seconds": time.perf_counter() - start,
-        "run_dir": str(directory.path),
+        **evaluated,
+        "seconds": seconds,
+        "run_dir": run_dir,
         "mode": config.mode,
         "baseline": config.baseline,
         "noise_source": config.privacy.noise.source,
     }
-    return Outcome(result, certificate, directory.path, o.algorithm.model(state))
+
+
+def _explained(stop: BaseException, directory: Path, group: Group) -> BaseException:
+    """What stopped the run and how to go on, in one sentence."""
+    how = f"continue with `gossamer run --resume {directory}`"
+    if isinstance(stop, OSError):
+        what = f"{group.name} cannot write into the run directory ({stop.strerror or stop})"
+        return UserError(f"{what}; mend that, then {how}.")
+    return KeyboardInterrupt(how)
 
 
 _SHARED = (
@@ -160,18 +214,25 @@ _SHARED = (
 )  # fmt: skip
 
 
-def certify(
-    o: Outline, directory: RunDirectory, heads: dict[int, str], *, private_hold_out: bool
-) -> dict[str, Any]:
-    """The privacy statement, its proven ε recomputed from the ledgers on disk alone."""
-    nodes = recompute(directory.ledger)
-    proofs = [node.proven for node in nodes]
+def certify(o: Outline, begun: Begun, group: Group, *, private_hold_out: bool) -> dict[str, Any]:
+    """The privacy statement, its proven ε recomputed from the ledgers on disk alone, each where it lies."""
+    own = recompute(begun.directory.ledger, group.nodes)
+    proofs = [Proven(**proof) for proof in group.join([asdict(node.proven) for node in own])]
+    draws = group.join([node.draws for node in own])
+    heads = group.join([begun.book.heads()[i] for i in group.nodes])
     figures = o.plan.figures()
     by_node = [
         {**entry, "proven": _finite(p.epsilon)}
         for entry, p in zip(figures["epsilon_by_node"], proofs, strict=True)
     ]
     worst = max(proofs, key=lambda p: p.epsilon)
+    notes = list(o.plan.notes)
+    if private_hold_out:
+        notes.append(f"The hold-out is {NOT_PUBLIC}.")
+    if begun.lost_draws:
+        notes.append(
+            f"The run was stopped and continued; {begun.lost_draws} draws of its nodes were spent and not used."
+        )
     config = o.config
     return {
         **figures,
@@ -187,15 +248,15 @@ def certify(
         "weighting": config.weighting,
         "noise_source": config.privacy.noise.source,
         "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
-        "notes": [*o.plan.notes, *([f"The hold-out is {NOT_PUBLIC}."] if private_hold_out else [])],
+        "notes": notes,
         "not_covered": [*NOT_COVERED, ARITHMETIC[config.privacy.noise.arithmetic]],
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
             for i, node in enumerate(o.plan.nodes)
         ],
-        "draws": [node.draws for node in nodes],
-        "ledger_heads": [heads[i] for i in range(config.nodes)],
-        "versions": _versions(),
+        "draws": draws,
+        "ledger_heads": heads,
+        "versions": versions(),
     }
 
 
@@ -204,43 +265,10 @@ def evaluation_rounds(rounds: int, every: int | None) -> list[int]:
     return sorted({*range(every, rounds + 1, every), rounds})
 
 
-def _state(state: Any, grad: Any) -> dict[str, Any]:
-    return {**state._asdict(), **{f"gradient.{key}": value for key, value in grad.state().items()}}
-
-
-def _ledger_header(o: Outline, i: int) -> dict[str, Any]:
-    node = o.plan.nodes[i]
-    seeded = o.config.privacy.noise.source == "seeded"
-    return {
-        "delta": node.delta,
-        "epsilon_asked": node.epsilon,
-        "adjacency": o.plan.adjacency,
-        "unit": UNIT,
-        "noise": SEEDED if seeded else "system",
-        "public": {"records": node.records, "rate": node.rate, "lot": node.lot},
-    }
-
-
-def _manifest(parts: Parts) -> dict[str, Any]:
-    o = parts.outline
-    own = o.config.data.kind in OWN_DATA
-    return {
-        "name": o.config.name,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "dimension": o.stack.dim,
-        "records_by_node": [node.records for node in o.plan.nodes],
-        # A digest of private records would let whoever holds this file test guesses of them.
-        "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},
-        "noise": SEEDED if o.config.privacy.noise.source == "seeded" else "system",
-        "versions": _versions(),
-    }
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    libraries = {name: version(name) for name in ("torch", "numpy", "scipy", "dp-accounting", "cryptography")}
-    return {"gossamer": gossamer.__version__, "python": platform.python_version(), **libraries}
+def checkpoint_rounds(rounds: int, every: int | None) -> set[int]:
+    """About twenty if not said otherwise: a stop then costs a twentieth of the run, and of the budget, at most."""
+    every = every or max(1, -(-rounds // 20))
+    return {*range(every, rounds + 1, every), rounds}
 
 
 def _finite(value: float) -> float | None:

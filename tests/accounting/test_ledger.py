@@ -175,8 +175,68 @@ def test_the_book_keeps_nodes_apart(tmp_path):
     assert found[1234][0]["node"] == 1234
     for node, head in heads.items():
         ledger.verify(ledger.node_path(tmp_path, node), head=head, count=counts[node])
-    with LedgerBook.resume(tmp_path, sync=False) as book:
+    with LedgerBook.resume(tmp_path, {3: {"delta": 1e-5}, 1234: {"delta": 1e-4}}, sync=False) as book:
         assert book.heads() == heads
+
+
+def test_a_step_on_file_is_never_logged_again(tmp_path):
+    headers = {0: {"delta": 1e-5}, 1: {"delta": 1e-5}}
+    with LedgerBook.create(tmp_path, headers, sync=False) as book:
+        for node, step in ((0, 0), (1, 0), (0, 1)):
+            book.append(node, event(step))
+    with LedgerBook.resume(tmp_path, headers, sync=False) as book:
+        assert book.next_step == 2  # of any node
+        with pytest.raises(LedgerError, match="step 1 of node 0 is on file"):
+            book.append(0, event(1))
+        book.append(1, event(1))
+
+
+def test_a_seeded_run_may_repeat_what_is_on_file_but_nothing_else(tmp_path):
+    headers = {0: {"delta": 1e-5}}
+    with LedgerBook.create(tmp_path, headers, sync=False) as book:
+        book.append(0, event(0))
+        book.append(0, event(1))
+    whole = ledger.node_path(tmp_path, 0).read_bytes()
+    with LedgerBook.resume(tmp_path, headers, sync=False, repeats=True) as book:
+        book.append(0, event(0))
+        with pytest.raises(LedgerError, match="as another release"):
+            book.append(0, event(1, sigma=2.0))
+    assert ledger.node_path(tmp_path, 0).read_bytes() == whole
+
+
+def test_a_ledger_has_one_writer(written):
+    with Ledger.resume(written, sync=False), pytest.raises(LedgerError, match="by another run"):
+        Ledger.resume(written, sync=False)
+    Ledger.resume(written, sync=False).close()
+
+
+def test_a_resumed_ledger_is_held_against_what_a_checkpoint_knew(written):
+    with Ledger.resume(written, sync=False) as book:
+        known = (book.length, book.head)
+        book.append(event(5))
+    Ledger.resume(written, sync=False, known=known).close()
+    lines = written.read_bytes().splitlines(keepends=True)
+    written.write_bytes(b"".join(lines[:-2]))
+    with pytest.raises(LedgerError, match="no longer holds the 5 events"):
+        Ledger.resume(written, sync=False, known=known)
+
+
+def test_a_resumed_ledger_must_belong_to_the_configuration(written):
+    with pytest.raises(LedgerError, match="another configuration: its 'delta' differs"):
+        Ledger.resume(written, sync=False, header={"node": 0, "delta": 1e-4})
+
+
+@pytest.mark.parametrize("left", [b"", b'{"version":1,"no'])
+def test_headers_that_a_stop_left_unwritten_are_written_if_nothing_had_happened(tmp_path, left):
+    headers = {0: {"delta": 1e-5}, 1: {"delta": 1e-5}}
+    LedgerBook.create(tmp_path, {0: headers[0]}, sync=False).close()
+    ledger.node_path(tmp_path, 1).write_bytes(left)
+    with LedgerBook.resume(tmp_path, headers, sync=False) as book:
+        book.append(0, event(0))
+        book.append(1, event(0))
+    ledger.node_path(tmp_path, 1).unlink()
+    with pytest.raises(LedgerError, match=r"node-001\.jsonl is missing"):
+        LedgerBook.resume(tmp_path, headers, sync=False)
 
 
 def test_more_nodes_than_descriptors(tmp_path):

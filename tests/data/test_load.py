@@ -63,7 +63,11 @@ def test_train_rows():
         ("digit", {}, "data.kind = 'digit' must be one of digits, mnist, "),
         ("digits", {"train_rows": 1438}, "data.train_rows = 1438 must be a whole number from 1 to 1437"),
         ("digits", {"train_rows": 0}, "data.train_rows = 0"),
-        ("digits", {"pca": 5}, "data.pca = 5 is no option here: the options are bias, held_out, scale, train_rows"),
+        (
+            "digits",
+            {"pca": 5},
+            "data.pca = 5 is no option here: the options are bias, held_out, scale, train_rows",
+        ),
         ("digits", {"scale": "ball"}, "data.scale = 'ball' must be one of none, unit-ball"),
         ("digits", {"scale": "unit-ball", "bias": True}, "data.bias = true needs a table"),
         (
@@ -185,5 +189,5 @@ def test_held_out_rows_are_training_rows_the_same_for_every_seed_and_never_train
 
 
 def test_more_rows_held_out_than_there_are():
-    with pytest.raises(UserError, match="data.held_out = 1437"):
+    with pytest.raises(UserError, match=r"data\.held_out = 1437"):
         load("digits", held_out=1437)

@@ -252,3 +252,45 @@ class TestDropout:
     def test_rate_is_checked(self, rate: float) -> None:
         with pytest.raises(UserError, match=r"topology\.dropout"):
             build("ring", nodes=5, weights="doubly", seed=0, dropout=rate)
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "options"),
+    [
+        ("exponential", "column", {}),
+        ("one-peer-exponential", "column", {}),
+        ("resampled", "column", {"base": {"kind": "digraph", "p": 0.4}}),
+        ("ring", "doubly", {}),
+        ("erdos-renyi", "doubly", {"p": 0.5}),
+    ],
+)
+def test_slow_links_keep_the_mass_and_have_their_turn(
+    kind: str, weights: str, options: dict[str, Any]
+) -> None:
+    n, every = 10, 3
+    plain = build(kind, nodes=n, weights=weights, seed=4, **options)
+    topo = build(kind, nodes=n, weights=weights, seed=4, slow=(0.6, every), **options)
+    w, fewer = np.ones(n), 0
+    window = every * (plain.period or 1)
+    for t in range(40 * window):
+        P = topo.weights(t).toarray()
+        np.testing.assert_allclose(P.sum(0), 1.0, atol=1e-12)  # whatever is not sent is kept
+        if weights == "doubly":
+            np.testing.assert_allclose(P.sum(1), 1.0, atol=1e-12)
+        w = P @ w
+        there, all_ = {tuple(e) for e in topo.edges(t)}, {tuple(e) for e in plain.edges(t)}
+        assert there <= all_
+        fewer += len(all_) - len(there)
+    assert w.sum() == pytest.approx(n, rel=1e-9)
+    assert fewer > 0
+    if plain.period:
+        assert topo.period == window
+        seen = [{tuple(e) for e in topo.edges(t)} for t in range(window)]
+        assert set().union(*seen) == {tuple(e) for t in range(window) for e in plain.edges(t)}
+        counts = {link: sum(link in s for s in seen) for link in set().union(*seen)}
+        assert set(counts.values()) <= {1, every}  # slow ones once, the others in every period
+
+
+def test_slow_links_need_weights_that_survive_them() -> None:
+    with pytest.raises(UserError, match=r"topology\.slow .* directed"):
+        build("exponential", nodes=8, weights="doubly", seed=0, slow=(0.5, 2))

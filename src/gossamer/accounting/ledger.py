@@ -9,13 +9,16 @@ An event is on file (with `sync`, on the disk) before the value it describes lea
 is there counts as spent whether or not the value was sent. If a crash tears the last line: when what is left
 is the whole event without its newline it counts as spent; otherwise the write had not returned, nothing was
 released, and `Ledger.resume` moves the fragment to a `.torn` file beside the ledger and reports it in `torn`.
+
+A ledger has one writer at a time: the open file is locked, so a run cannot be continued twice at once.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +36,23 @@ class LedgerError(UserError):
 class Ledger:
     """The open ledger of one node. Make it with `create` or `resume`."""
 
-    def __init__(self, path: Path, *, head: str, length: int, sync: bool, keep_open: bool, torn: bytes = b""):
+    def __init__(
+        self,
+        path: Path,
+        *,
+        head: str,
+        events: Sequence[Event] = (),
+        sync: bool,
+        fd: int | None,
+        torn: bytes = b"",
+    ):
         self.path = path
         self.head = head
-        self.length = length  # events, the header not counted
+        self.length = len(events)  # the header not counted
+        self.found = events  # what was there when it was opened
         self.torn = torn
         self._sync = sync
-        self._fd = _open(path) if keep_open else None
+        self._fd = fd  # kept open and locked; None where there are too many ledgers for that
 
     @classmethod
     def create(
@@ -54,27 +67,53 @@ class Ledger:
         except FileExistsError:
             raise LedgerError(f"{path} already exists; resume it or choose another directory") from None
         try:
+            _lock(fd, path)
             _write(fd, line, sync)
-        finally:
+        except BaseException:
             os.close(fd)
-        return cls(path, head=_digest(line), length=0, sync=sync, keep_open=keep_open)
+            raise
+        if not keep_open:
+            os.close(fd)
+        return cls(path, head=_digest(line), sync=sync, fd=fd if keep_open else None)
 
     @classmethod
-    def resume(cls, path: Path | str, *, sync: bool, keep_open: bool = True) -> "Ledger":
-        """Verify what is there and go on behind it; see the module's text for a torn last line."""
+    def resume(
+        cls,
+        path: Path | str,
+        *,
+        sync: bool,
+        keep_open: bool = True,
+        header: Mapping[str, Any] | None = None,
+        known: tuple[int, str] | None = None,
+    ) -> "Ledger":
+        """Verify what is there and go on behind it; see the module's text for a torn last line.
+
+        `header` is what the first line must say; `known` the number of events and the head hash of an earlier time,
+        which must still be part of the chain: it shows a tail that was cut off since.
+        """
         path = Path(path)
-        data = _bytes(path)
-        _, events, head, rest = _parse(path, data, lenient=True)
-        if rest:
-            path.with_suffix(path.suffix + ".torn").write_bytes(rest)
-            os.truncate(path, len(data) - len(rest))
-        elif data and not data.endswith(b"\n"):
-            fd = _open(path)
-            try:
+        fd = _open(path)
+        try:
+            _lock(fd, path)
+            data = _bytes(path)
+            found, events, head, rest = _parse(path, data, lenient=True)
+            if header is not None:
+                _check_header(path, found, {"version": VERSION, **header})
+            if known is not None and (
+                len(events) < known[0] or _digest(data.split(b"\n")[known[0]] + b"\n") != known[1]
+            ):
+                raise LedgerError(f"{path} no longer holds the {known[0]} events that a checkpoint saw there")
+            if rest:
+                path.with_suffix(path.suffix + ".torn").write_bytes(rest)
+                os.truncate(path, len(data) - len(rest))
+            elif not data.endswith(b"\n"):
                 _write(fd, b"\n", sync)
-            finally:
-                os.close(fd)
-        return cls(path, head=head, length=len(events), sync=sync, keep_open=keep_open, torn=rest)
+        except BaseException:
+            os.close(fd)
+            raise
+        if not keep_open:
+            os.close(fd)
+        return cls(path, head=head, events=events, sync=sync, fd=fd if keep_open else None, torn=rest)
 
     def append(self, event: Event) -> None:
         """Write one event, in one system call, before returning."""
@@ -105,8 +144,16 @@ class Ledger:
 class LedgerBook:
     """The ledgers of all nodes hosted here, `node-003.jsonl` and so on in one directory."""
 
-    def __init__(self, ledgers: dict[int, Ledger]):
+    def __init__(self, ledgers: dict[int, Ledger], *, repeats: bool = False):
         self._ledgers = ledgers
+        self._on_file = {
+            node: 1 + max((e.step for e in ledger.found), default=-1) for node, ledger in ledgers.items()
+        }
+        self._recorded: dict[tuple[int, int], list[Event]] = {}
+        if repeats:
+            for node, ledger in ledgers.items():
+                for event in ledger.found:
+                    self._recorded.setdefault((node, event.step), []).append(event)
 
     @classmethod
     def create(
@@ -123,15 +170,64 @@ class LedgerBook:
         )
 
     @classmethod
-    def resume(cls, directory: Path | str, *, sync: bool) -> "LedgerBook":
-        paths = dict(_node_paths(directory))
-        keep_open = _room_for(len(paths))
-        return cls(
-            {node: Ledger.resume(path, sync=sync, keep_open=keep_open) for node, path in paths.items()}
-        )
+    def resume(
+        cls,
+        directory: Path | str,
+        headers: Mapping[int, Mapping[str, Any]],
+        *,
+        sync: bool,
+        known: Mapping[int, tuple[int, str]] | None = None,
+        repeats: bool = False,
+    ) -> "LedgerBook":
+        """The ledgers of these nodes, verified; `known`: as for `Ledger.resume`, from a checkpoint.
+
+        With `repeats` (seeded noise) a step that is on file may happen again, exactly as it is there: the same noise
+        gives the same value, so it is one release. Otherwise such a step is refused: its noise is gone with its key,
+        and fresh noise would be a second release.
+        """
+        keep_open = _room_for(len(headers))
+        paths = {node: node_path(directory, node) for node in headers}
+        ledgers: dict[int, Ledger] = {}
+        try:
+            for node, path in paths.items():
+                if not _unwritten(path):
+                    ledgers[node] = Ledger.resume(
+                        path,
+                        sync=sync,
+                        keep_open=keep_open,
+                        header={"node": node, **headers[node]},
+                        known=(known or {}).get(node),
+                    )
+            for node in sorted(set(paths) - set(ledgers)):
+                # All headers are written before the first event: one can be absent only if nothing happened yet.
+                if known or any(ledger.length for ledger in ledgers.values()):
+                    raise LedgerError(f"{paths[node]} is missing or empty although the run had begun")
+                paths[node].unlink(missing_ok=True)
+                ledgers[node] = Ledger.create(
+                    paths[node], {"node": node, **headers[node]}, sync=sync, keep_open=keep_open
+                )
+        except BaseException:
+            for ledger in ledgers.values():
+                ledger.close()
+            raise
+        return cls(dict(sorted(ledgers.items())), repeats=repeats)
 
     def append(self, node: int, event: Event) -> None:
-        self._ledgers[node].append(event)
+        if event.step >= self._on_file[node]:
+            self._ledgers[node].append(event)
+        elif not self._recorded:
+            raise LedgerError(
+                f"step {event.step} of node {node} is on file: its noise was drawn and is spent"
+            )
+        elif not (left := self._recorded.get((node, event.step))):
+            self._ledgers[node].append(event)  # the step had been stopped between two of its events
+        elif left.pop(0) != event:
+            raise LedgerError(f"step {event.step} of node {node} is on file as another release")
+
+    @property
+    def next_step(self) -> int:
+        """The first step that no node hosted here had on file when the book was opened."""
+        return max(self._on_file.values(), default=0)
 
     def heads(self) -> dict[int, str]:
         """node → hash of its last line: what the certificate stores."""
@@ -232,7 +328,29 @@ def _bytes(path: Path) -> bytes:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND)
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise LedgerError(f"{path} is being written by another run; wait until it has ended") from None
+
+
+def _check_header(path: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
+    expected = json.loads(json.dumps(expected))
+    for key in {**found, **expected}:
+        if found.get(key) != expected.get(key):
+            raise LedgerError(f"{path} line 1 was written for another configuration: its '{key}' differs")
+
+
+def _unwritten(path: Path) -> bool:
+    """Not there, or stopped within its first line, so before any event."""
+    return not path.exists() or b"\n" not in _bytes(path)
 
 
 def _write(fd: int, line: bytes, sync: bool) -> None:

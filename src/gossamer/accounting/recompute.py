@@ -1,13 +1,13 @@
 """ε from the ledgers alone: what happened, as written down, priced anew."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.events import Event, Release, collate
-from gossamer.accounting.ledger import node_path, read_all, verify
+from gossamer.accounting.ledger import node_path, read, read_all, verify
 from gossamer.accounting.proven import Proven, proven
 
 
@@ -19,11 +19,12 @@ class NodeProof:
     proven: Proven
 
 
-def recompute(directory: Path) -> list[NodeProof]:
-    """Verify every node's chain and price its events; nodes with equal histories are priced once."""
+def recompute(directory: Path, nodes: Iterable[int] | None = None) -> list[NodeProof]:
+    """Verify the chains of these nodes (of all) and price their events; equal histories are priced once."""
     priced: dict[tuple[Any, ...], Proven] = {}
     proofs = []
-    for node, (header, events) in sorted(read_all(directory).items()):
+    found = read_all(directory) if nodes is None else {i: read(node_path(directory, i)) for i in nodes}
+    for node, (header, events) in sorted(found.items()):
         history: tuple[tuple[Release, int], ...] = tuple(collate(events))
         key = (history, header["delta"], header["adjacency"])
         if key not in priced:

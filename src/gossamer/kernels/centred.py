@@ -1,4 +1,4 @@
-"""Records less their mean: the first call measures the mean, later ones take gradients of centred records."""
+"""Records less their mean: first the mean is measured, then gradients are taken at centred records."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from gossamer.kernels.clipped_sum import ClippedSum, blank_masked
 class CentredSum:
     """A clipped sum over parameters (c, θ), c of the records' size p.
 
-    First call: Σ weigh(‖x‖) x in the place of c. Later: the inner sum at centred records in the place of θ.
+    While c is 0: Σ weigh(‖x‖) x in the place of c. Then: the inner sum at centred records in the place of θ. What is to
+    be done follows from the point alone, so that a run that is resumed goes on as it would have.
     """
 
     def __init__(self, inner: ClippedSum, size: int, centre: Callable[[Tensor, Tensor], Tensor]) -> None:
-        self._inner, self._size, self._centre, self._measured = inner, size, centre, False
+        self._inner, self._size, self._centre = inner, size, centre
         self._kept: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __call__(
@@ -32,8 +33,7 @@ class CentredSum:
     ) -> tuple[Tensor, Tensor]:
         total, p = torch.zeros_like(points), self._size
         records = x.flatten(2)
-        if not self._measured:
-            self._measured = True
+        if not bool(points[:, :p].any()):
             norms = torch.linalg.vector_norm(records, dim=2)
             mask = mask & norms.isfinite()
             norms = norms.where(mask, torch.zeros_like(norms))

@@ -26,10 +26,21 @@ class Arithmetic(Protocol):
         """(m,) how far one record can move the released sum, if its contribution has norm at most `bound`."""
         ...
 
+    def ahead(self, stream: Stream, nodes: Sequence[int], k: int, dimension: int) -> Tensor | None:
+        """What can be drawn of a draw's noise before its scale is known; None if nothing."""
+        ...
+
     def add(
-        self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
+        self,
+        stream: Stream,
+        nodes: Sequence[int],
+        k: int,
+        sums: Tensor,
+        scale: Tensor,
+        bound: Tensor,
+        ready: Tensor | None = None,
     ) -> None:
-        """Add noise of std `scale` (m,) to `sums` (m, d) in place."""
+        """Add noise of std `scale` (m,) to `sums` (m, d) in place; `ready` is what `ahead` gave, and is used up."""
         ...
 
 
@@ -37,10 +48,25 @@ class Floating:
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound
 
+    def ahead(self, stream: Stream, nodes: Sequence[int], k: int, dimension: int) -> Tensor | None:
+        noise = torch.empty(len(nodes), dimension)
+        stream.normal_rows(NOISE, nodes, k, noise, 1.0)
+        return noise
+
     def add(
-        self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
+        self,
+        stream: Stream,
+        nodes: Sequence[int],
+        k: int,
+        sums: Tensor,
+        scale: Tensor,
+        bound: Tensor,
+        ready: Tensor | None = None,
     ) -> None:
-        stream.normal_rows(NOISE, nodes, k, sums, _ROUND_UP * scale, accumulate=True)
+        if ready is None:
+            stream.normal_rows(NOISE, nodes, k, sums, _ROUND_UP * scale, accumulate=True)
+        else:
+            sums += (ready * (_ROUND_UP * scale).to(ready)[:, None]).to(sums)
 
 
 class Lattice:
@@ -53,8 +79,18 @@ class Lattice:
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound + self._step(bound, dimension) * math.sqrt(dimension)
 
+    def ahead(self, stream: Stream, nodes: Sequence[int], k: int, dimension: int) -> Tensor | None:
+        return None  # how many bits a sample takes depends on its variance
+
     def add(
-        self, stream: Stream, nodes: Sequence[int], k: int, sums: Tensor, scale: Tensor, bound: Tensor
+        self,
+        stream: Stream,
+        nodes: Sequence[int],
+        k: int,
+        sums: Tensor,
+        scale: Tensor,
+        bound: Tensor,
+        ready: Tensor | None = None,
     ) -> None:
         steps = self._step(bound, sums.shape[1])
         for i, node in enumerate(nodes):

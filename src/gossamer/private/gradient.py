@@ -115,6 +115,7 @@ class PrivateGradient:
         self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         self._whole: tuple[Lot, Tensor, Tensor] | None = None
+        self._ahead: tuple[int, Tensor] | None = None
         self._diagnose = diagnostics
         self.last_diagnostics: Diagnostics | None = None
         self.draws = 0
@@ -141,10 +142,27 @@ class PrivateGradient:
             own = self._noise.mechanism == "own-norm-gaussian"
             scale = share * (sums.norm(dim=1).cpu() if own else reference)
             scale = torch.where(active, scale, 0.0)
-            self._arithmetic.add(self._stream, self.nodes, k, sums, scale, bound)
+            ready = self._take_ahead(k)
+            self._arithmetic.add(self._stream, self.nodes, k, sums, scale, bound, ready)
         if self._diagnose:
             self.last_diagnostics = _diagnose(norms, mask, step.weigh, unit)
         return sums.div_(self._divisors.to(sums)[:, None])
+
+    def draw_ahead(self, dimension: int) -> None:
+        """Draw the next call's noise now, while nothing else is to do; it stays here until that call is logged."""
+        k = self.draws
+        if (
+            self._noise.mechanism == "none"
+            or not bool((self._allowance > k).any())
+            or self._ahead is not None
+        ):
+            return
+        noise = self._arithmetic.ahead(self._stream, self.nodes, k, dimension)
+        self._ahead = None if noise is None else (k, noise)
+
+    def _take_ahead(self, k: int) -> Tensor | None:
+        ahead, self._ahead = self._ahead, None
+        return ahead[1] if ahead is not None and ahead[0] == k else None
 
     def _lot(self, k: int) -> tuple[Lot, Tensor, Tensor]:
         if self._whole is not None:
@@ -190,6 +208,12 @@ class PrivateGradient:
         if isinstance(self._clip, QuantileClip):
             state["clip_bounds"] = self._clip.bounds
         return state
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.draws = int(state["draws"])
+        if isinstance(self._clip, QuantileClip):
+            self._clip.bounds = state["clip_bounds"]
 
 
 def _diagnose(norms: Tensor, mask: Tensor, weigh: Weigh, unit: Tensor | None) -> Diagnostics:

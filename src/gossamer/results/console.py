@@ -15,16 +15,16 @@ from gossamer.results.epsilon_plot import curve_rounds, sparkline
 
 
 class RunDisplay:
-    def __init__(self, name: str, rounds: int, *, quiet: bool):
-        # With --json, stdout belongs to the one object: everything else goes to stderr.
-        self.console = Console(stderr=quiet, highlight=False)
+    def __init__(self, name: str, rounds: int, *, quiet: bool, hidden: bool = False):
+        # With --json, stdout belongs to the one object: everything else goes to stderr. Of several processes one shows.
+        self.console = Console(stderr=quiet, highlight=False, quiet=hidden)
         self._progress = Progress(
             TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=self.console
         )
         self._task = self._progress.add_task(name, total=rounds)
         self._table = Table("round", "accuracy min / mean / max", "consensus", "proven ε", "sent", box=None)
         self._live: Live | None = None
-        self._terminal = self.console.is_terminal
+        self._terminal = self.console.is_terminal and not hidden
 
     def __enter__(self) -> RunDisplay:
         return self

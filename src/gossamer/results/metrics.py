@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,21 @@ from gossamer.kernels.stack import ParameterStack
 _BATCH = 2000
 
 
+class Together(Protocol):
+    """Those who host the other nodes; alone, there are none."""
+
+    first: bool
+
+    def join(self, items: Sequence[Any]) -> list[Any]: ...
+
+    def mean(self, points: Tensor) -> Tensor: ...
+
+
 class Evaluator:
-    """Accuracy (classes) or RMSE (regression) and loss of every node's model and of the average model."""
+    """Accuracy (classes) or RMSE (regression) and loss of every node's model and of the average model.
+
+    Everyone judges the models of the nodes hosted there; figures travel, and of the models only their sum.
+    """
 
     def __init__(
         self,
@@ -26,19 +39,21 @@ class Evaluator:
         y: Tensor,
         *,
         classes: int | None,
+        together: Together,
     ):
         self._module, self._stack, self._loss, self._classes = module, stack, loss, classes
-        self._x, self._y = x, y
+        self._x, self._y, self._together = x, y, together
 
     def __call__(self, points: Tensor, rows: int | None = None) -> dict[str, Any]:
         """`rows`: use only so many rows of the hold-out."""
-        distance = (points - points.mean(0)).norm(dim=1).square().mean().sqrt()
-        result: dict[str, Any] = {"consensus_distance": float(distance)}
+        mean = self._together.mean(points)
+        squares = self._together.join((points - mean).norm(dim=1).square().tolist())
+        result: dict[str, Any] = {"consensus_distance": (sum(squares) / len(squares)) ** 0.5}
         if len(self._x) == 0:
             return result
         x, y = self._x[:rows], self._y[:rows]
-        scores = [self._score(point, x, y) for point in points]
-        average = self._score(points.mean(0), x, y)
+        scores = self._together.join([self._score(point, x, y) for point in points])
+        average = self._together.join([self._score(mean, x, y)] if self._together.first else [])[0]
         losses = [loss for _, loss in scores]
         quality = [value for value, _ in scores]
         name = "accuracy" if self._classes else "rmse"

@@ -21,11 +21,9 @@ class RunDirectory:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path | None, name: str) -> RunDirectory:
+    def create(cls, path: Path) -> RunDirectory:
         """A new directory; `path` must not exist or be empty, so that nothing is ever overwritten."""
-        if path is None:
-            path = _free(Path("runs") / f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}")
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(f"--out {path} exists and is not an empty directory; name a new one.")
         try:
             (path / "ledger").mkdir(parents=True, exist_ok=True)
@@ -34,9 +32,36 @@ class RunDirectory:
             raise UserError(f"--out {path} cannot be made: {error.strerror}.") from None
         return cls(path)
 
+    @classmethod
+    def resume(cls, path: Path) -> RunDirectory:
+        """The directory of a run that was stopped."""
+        missing = next(
+            (name for name in ("config.toml", "manifest.json") if not (path / name).is_file()), None
+        )
+        if missing is not None:
+            raise UserError(
+                f"--resume {path} has no {missing}: no run had begun there; start one with `gossamer run --out`."
+            )
+        if (path / "certificate.json").is_file():
+            raise UserError(f"--resume {path} is a finished run; nothing is left to do.")
+        (path / "ledger").mkdir(exist_ok=True)
+        (path / "checkpoints").mkdir(exist_ok=True)
+        return cls(path)
+
     @property
     def ledger(self) -> Path:
         return self.path / "ledger"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def read_manifest(self) -> dict[str, Any]:
+        try:
+            manifest: dict[str, Any] = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path / 'manifest.json'} cannot be read: {error}.") from None
+        return manifest
 
     def write_config(self, config: dict[str, Any]) -> None:
         write_atomically(self.path / "config.toml", tomli_w.dumps(_without_none(config)).encode())
@@ -53,13 +78,19 @@ class RunDirectory:
         with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(finite(row)) + "\n")
 
-    def save_checkpoint(self, rounds: int, tensors: dict[str, Any]) -> Path:
-        from safetensors.torch import save
+    def trim_metrics(self, rounds: int) -> None:
+        """Forget evaluations after so many rounds, and a line that was cut off: those rounds are done again."""
+        path = self.path / "metrics.jsonl"
+        if path.is_file():
+            whole = path.read_text(encoding="utf-8").split("\n")[:-1]
+            kept = [line + "\n" for line in whole if json.loads(line)["round"] <= rounds]
+            write_atomically(path, "".join(kept).encode())
 
-        target = self.path / "checkpoints" / f"round-{rounds:06d}.safetensors"
-        payload = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
-        write_atomically(target, payload)
-        return target
+    def last_metrics(self) -> dict[str, Any]:
+        """The last evaluation; empty where there is none yet."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return dict(json.loads(lines[-1])) if lines else {}
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -77,7 +108,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def _free(path: Path) -> Path:
+def free_path(name: str) -> Path:
+    """A directory under runs/ that is not there yet."""
+    path = Path("runs") / f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     candidate, count = path, 1
     while candidate.exists():
         count += 1

@@ -12,7 +12,7 @@ from gossamer.errors import UserError
 from gossamer.options import Option, check_options, options_of
 from gossamer.topology import makers
 from gossamer.topology.graph import Graph, from_arcs, strongly_connected, union
-from gossamer.topology.rounds import Periodic, Resampled, Rounds, WithDropout
+from gossamer.topology.rounds import Periodic, Resampled, Rounds, WithDropout, WithSlowLinks
 from gossamer.topology.schedule import Topology
 from gossamer.topology.weights import FITTING, MIXINGS, WEIGHTS, WeightsKind, weights_of
 
@@ -92,6 +92,7 @@ def build(
     weights: str,
     seed: int,
     dropout: float = 0.0,
+    slow: tuple[float, int] | None = None,
     mixing: str | None = None,
     **options: Any,
 ) -> Topology:
@@ -101,6 +102,7 @@ def build(
     mixing: how doubly stochastic weights are made, "metropolis" (default for undirected graphs) or "uniform"
     (I − L/(1 + max degree); the only one for directed graphs, which must be balanced).
     dropout: probability that a link (undirected: an edge) fails, independently in every round.
+    slow: (share, every): that share of the links carries every so-many-th of its messages only.
     """
     if kind not in _REGISTRY:
         raise UserError(f"topology.kind = '{kind}' is unknown; use one of {', '.join(_REGISTRY)}")
@@ -119,12 +121,16 @@ def build(
         raise UserError(f"topology.mixing = '{mixing}' does not apply to a topology.matrix; leave it out")
     for t in range(rounds.period or 1):
         matrix = weights_of(rounds.graph(t), wanted, kind=kind, mixing=mixing)
-        if dropout and wanted == "doubly":
-            _check_dropout(rounds.graph(t), matrix, kind, dropout)
+        if (dropout or slow) and wanted == "doubly":
+            _check_lost_links(rounds.graph(t), matrix, kind, f"dropout = {dropout}" if dropout else "slow")
     _check_connected(rounds, kind)
+    if slow:
+        rounds = WithSlowLinks(rounds, *slow, seed)
     if dropout:
         rounds = WithDropout(rounds, dropout, seed)
     settings = {"seed": seed, "dropout": dropout, "mixing": mixing, **options}
+    if slow:
+        settings["slow"] = {"share": slow[0], "every": slow[1]}
     return Topology(kind, nodes, wanted, rounds, settings, mixing)
 
 
@@ -158,17 +164,15 @@ def _check_mixing(mixing: str | None, weights: str) -> None:
         )
 
 
-def _check_dropout(graph: Graph, matrix: Any, kind: str, dropout: float) -> None:
+def _check_lost_links(graph: Graph, matrix: Any, kind: str, key: str) -> None:
     """Doubly stochastic weights survive a lost link only if it is lost, and was weighted, both ways alike."""
     if graph.directed:
         raise UserError(
-            f"topology.dropout = {dropout} leaves topology.kind = '{kind}', which is directed, without "
+            f"topology.{key} leaves topology.kind = '{kind}', which is directed, without "
             f"doubly stochastic weights; use for example {FITTING}"
         )
     if graph.given is not None and abs(matrix - matrix.T).max() > 1e-8:
-        raise UserError(
-            f"topology.dropout = {dropout} needs a symmetric topology.matrix for algorithm weights 'doubly'"
-        )
+        raise UserError(f"topology.{key} needs a symmetric topology.matrix for algorithm weights 'doubly'")
 
 
 def _check_connected(rounds: Rounds, kind: str) -> None:

@@ -1,6 +1,6 @@
 """One round's graph: who sends to whom."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,15 +80,10 @@ def union(graphs: Iterable[Graph]) -> Graph:
     )
 
 
-def drop(graph: Graph, rate: float, rng: np.random.Generator) -> Graph:
-    """What is left when each arc (undirected: each edge) fails with probability `rate`."""
-    sender, receiver = graph.arcs.T
-    if graph.directed:
-        keep = rng.random(len(graph.arcs)) >= rate
-        arcs = graph.arcs[keep]
-    else:
-        edges = graph.arcs[sender < receiver]
-        arcs = edges[rng.random(len(edges)) >= rate]
+def thin(graph: Graph, stays: Callable[[Ints], Any]) -> Graph:
+    """What is left of the links that `stays` says so of: of arcs (undirected: of edges, both ways together)."""
+    links = graph.arcs if graph.directed else graph.arcs[graph.arcs[:, 0] < graph.arcs[:, 1]]
+    arcs = links[stays(links)]
     left = from_arcs(graph.nodes, arcs, directed=graph.directed)
     if graph.given is None:
         return left

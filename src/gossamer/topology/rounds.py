@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from gossamer.topology.graph import Graph, drop
+from gossamer.topology.graph import Graph, Ints, thin
 
 _EPOCH, _DROPOUT = 1, 2  # keep the random streams of one seed apart
 _KEPT = 8
@@ -74,4 +74,44 @@ class WithDropout:
         return None
 
     def graph(self, t: int) -> Graph:
-        return drop(self.base.graph(t), self.rate, np.random.default_rng([_DROPOUT, t, self.seed]))
+        rng = np.random.default_rng([_DROPOUT, t, self.seed])
+        return thin(self.base.graph(t), lambda links: rng.random(len(links)) >= self.rate)
+
+
+@dataclass(frozen=True)
+class WithSlowLinks:
+    """Another schedule of whose links a share is slow: those carry every `every`-th of their messages only.
+
+    In the rounds between, a slow link is not in the graph, so its sender keeps what it would have sent and the weights
+    still add up: nothing is ever on its way between two rounds. Which links are slow, and when each of them is ready,
+    follows from the seed and from the link itself; turns count in periods, so that every link has its turn.
+    """
+
+    base: Rounds
+    share: float
+    every: int
+    seed: int
+
+    @property
+    def period(self) -> int | None:
+        return None if self.base.period is None else self.base.period * self.every
+
+    def graph(self, t: int) -> Graph:
+        graph = self.base.graph(t)
+
+        def ready(links: Ints) -> Any:
+            bits = _mixed(links[:, 0] * graph.nodes + links[:, 1], self.seed)
+            slow = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53 < self.share
+            cycle = np.uint64(t // (self.base.period or 1))
+            turn = (cycle + (bits & np.uint64(0x7FF))) % np.uint64(self.every) == 0
+            return ~slow | turn
+
+        return thin(graph, ready)
+
+
+def _mixed(numbers: Ints, seed: int) -> Any:
+    """64 well-mixed bits of each number (the finaliser of SplitMix64)."""
+    bits = numbers.astype(np.uint64) + np.uint64((2 * seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return bits ^ (bits >> np.uint64(31))

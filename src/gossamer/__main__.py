@@ -1,0 +1,5 @@
+"""`python -m gossamer`: what torchrun starts."""
+
+from gossamer.cli import main
+
+main()

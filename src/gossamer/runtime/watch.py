@@ -1,0 +1,125 @@
+"""Who is to blame when a run of several processes ends: every rank says where it is, and the first to fail says why.
+
+This is beside the messages, never in their way: each rank writes a line about itself to the ranks' common store about
+once a second, and reads the others' only once something has gone wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from gossamer.errors import UserError
+
+FAILURE, RESULT = "gossamer/failure", "gossamer/result"
+_COMPUTING = -1
+
+
+class RankError(UserError):
+    """A rank died, hung or refused: one sentence that says which, and in which round."""
+
+
+def name_of(rank: int, blocks: Sequence[range]) -> str:
+    block = blocks[rank]
+    nodes = f"node {block.start}" if len(block) == 1 else f"nodes {block.start}–{block.stop - 1}"
+    return f"rank {rank} ({nodes})"
+
+
+class Watch:
+    """This rank's line in the store, and what the others' lines tell."""
+
+    def __init__(self, store: Any, rank: int, blocks: Sequence[range], timeout: float):
+        self._store, self._rank, self._blocks, self._timeout = store, rank, blocks, timeout
+        self._every = min(1.0, timeout / 10)
+        self._at: tuple[int, int] = (0, _COMPUTING)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="gossamer-watch")
+        self._thread.start()
+
+    def computing(self, round_: int) -> None:
+        self._at = (round_, _COMPUTING)
+
+    def waiting(self, round_: int, rank: int) -> None:
+        self._at = (round_, rank)
+
+    @property
+    def round(self) -> int:
+        return self._at[0]
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join(timeout=5)
+
+    def lost(self, rank: int, reason: str) -> RankError:
+        """This rank got nothing from that one. What everybody will say about it, whoever found it first."""
+        said = self._said()
+        if said is None and "imed out" not in reason and self._lives(rank):
+            # Its connection broke but it is there: it has given up on somebody else and is about to say on whom.
+            deadline = time.monotonic() + 10 * self._every
+            while said is None and time.monotonic() < deadline:
+                time.sleep(self._every / 4)
+                said = self._said()
+        if said is not None:
+            return RankError(said)
+        if "imed out" not in reason:
+            return self.tell(f"{name_of(rank, self._blocks)} ended in round {self.round}")
+        culprit, at, how = self._follow(rank)
+        return self.tell(f"{name_of(culprit, self._blocks)} {how} in round {at}")
+
+    def tell(self, sentence: str) -> RankError:
+        """Say why the run ends, unless somebody has said so before."""
+        try:
+            said = self._store.compare_set(FAILURE, "", sentence)
+        except RuntimeError:  # the store is gone with its process: everyone is left with what they saw
+            return RankError(f"{sentence}; the ranks' meeting point is gone too")
+        return RankError(said.decode() if isinstance(said, bytes) else str(said))
+
+    def _said(self) -> str | None:
+        try:
+            return str(self._store.get(FAILURE).decode()) if self._store.check([FAILURE]) else None
+        except RuntimeError:
+            return None
+
+    def _follow(self, rank: int) -> tuple[int, int, str]:
+        """From the rank waited for to the one it waits for, and so on, to one that waits for nobody."""
+        at, seen = self.round, {self._rank}
+        while True:
+            line = self._line(rank) if self._lives(rank) else None
+            if line is None:
+                return rank, at, f"has not answered for {self._timeout:g} s"
+            _, there, waits_for = line
+            if waits_for == _COMPUTING:
+                return rank, there, f"has kept the others waiting for {self._timeout:g} s"
+            if waits_for in seen or not 0 <= waits_for < len(self._blocks):
+                return rank, there, f"has not answered for {self._timeout:g} s"
+            seen.add(rank)
+            rank, at = waits_for, there
+
+    def _lives(self, rank: int) -> bool:
+        """Does it still write its line?"""
+        before = self._line(rank)
+        time.sleep(2.5 * self._every)
+        return self._line(rank) != before
+
+    def _line(self, rank: int) -> list[int] | None:
+        try:
+            key = f"gossamer/at/{rank}"
+            return list(json.loads(self._store.get(key))) if self._store.check([key]) else None
+        except RuntimeError:
+            return None
+
+    def _beat(self) -> None:
+        store, count = self._store.clone(), 0
+        store.set_timeout(timedelta(seconds=5))
+        while True:
+            count += 1
+            try:
+                store.set(f"gossamer/at/{self._rank}", json.dumps([count, *self._at]))
+            except RuntimeError:
+                return  # nobody is left to read it
+            if self._ended.wait(self._every):
+                return
