@@ -227,6 +227,17 @@ def test_the_table_is_made_of_runs_and_goes_into_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "out/table.csv").read_text().count("\n") == 3
 
 
+def test_as_is_runs_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no comparison"):
+        reproduce("frontier/table", out=tmp_path / "none", as_is=True)
+    definition = tmp_path / "small.toml"
+    definition.write_text(SMALL.replace("RECIPE", "frontier/fashion-mnist"))
+    (tmp_path / "comparison.json").write_text("{}")
+    found = reproduce(str(definition), out=tmp_path, as_is=True, quiet=True)
+    assert found["cells_run"] == found["cells_kept"] == 0
+    assert "| digits | — | — | — | — |" in (tmp_path / "table.md").read_text()
+
+
 def test_a_file_without_the_marks_is_refused_before_anything_runs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("nothing")

@@ -166,6 +166,9 @@ def reproduce(
     into: Annotated[
         Path | None, typer.Option(help="Also put the table between its marks in this file (frontier/table).")
     ] = None,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Run nothing: the table of what is finished (frontier/table).")
+    ] = False,
     jobs: Jobs = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -185,7 +188,9 @@ def reproduce(
         return
     if table is None:
         raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
-    found = run_table(table, scale=scale, out=out, jobs=jobs, data_dir=data_dir, quiet=as_json, into=into)
+    found = run_table(
+        table, scale=scale, out=out, jobs=jobs, data_dir=data_dir, quiet=as_json, into=into, as_is=as_is
+    )
     _finish(found, as_json)
 
 

@@ -9,14 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gossamer import papers, recipes
-from gossamer.compare.batch import run_rows
+from gossamer.compare.batch import finished_rows, run_rows
 from gossamer.compare.grid import Row, cells
 from gossamer.compare.progress import show
 from gossamer.compare.statistics import summarise
 from gossamer.compare.table import Table, as_csv, proven_text, quality_text
-from gossamer.config import RunConfig, resolve
+from gossamer.config import resolve
 from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
+from gossamer.results.relation import epsilon_under
 from gossamer.results.rundir import write_atomically
 
 Scale = Literal["small", "full"]
@@ -81,8 +82,9 @@ def reproduce_frontier(
     data_dir: Path | None,
     quiet: bool,
     into: Path | None = None,
+    as_is: bool = False,
 ) -> dict[str, Any]:
-    """Run what is missing, write table.csv and table.md, and return what `--json` prints."""
+    """Run what is missing (nothing, if `as_is`), write table.csv and table.md, and return what `--json` prints."""
     definition = read(name)
     if into is not None:
         _marked(into, name)  # a file without the place for it shows now
@@ -97,21 +99,24 @@ def reproduce_frontier(
                 rows.append(Row(label, {}, None, runs))
                 places.append((b, k, column))
     folder = out or Path("runs") / f"reproduce-{name.replace('/', '-')}-{scale}"
-    batch = run_rows(rows, folder, jobs=jobs, data_dir=data_dir, quiet=quiet)
-    found = dict(zip(places, map(summarise, batch.results), strict=True))
-    configs = {place: row.cells[0].config for place, row in zip(places, rows, strict=True)}
+    batch = (
+        finished_rows(rows, folder)
+        if as_is
+        else run_rows(rows, folder, jobs=jobs, data_dir=data_dir, quiet=quiet)
+    )
+    results = dict(zip(places, batch.results, strict=True))
     figures = [
         {
             "experiment": block.title,
             "epsilon": epsilon,
-            "columns": {column: found[b, k, column] for column in columns if (b, k, column) in found},
-            "replace_one": _replace_one(next(configs[b, k, c] for c in block.recipes), data_dir),
+            "columns": {c: summarise(results[b, k, c]) for c in columns if (b, k, c) in results},
+            "replace_one": _replace_one(folder, [r for c in block.recipes for r in results[b, k, c]]),
             "paper": _paper(block.printed, k, epsilon, data_dir),
         }
         for b, block in enumerate(definition.block)
         for k, epsilon in enumerate(block.budgets)
     ]
-    table = frontier_table(definition, figures, columns, definition.seeds[scale])
+    table = frontier_table(definition, figures, columns)
     write_atomically(folder / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
     write_atomically(folder / "table.md", f"## {definition.title}\n\n{table.markdown()}".encode())
     if into is not None and not batch.failed:
@@ -121,9 +126,7 @@ def reproduce_frontier(
     return {"table": name, "scale": scale, "rows": figures, **batch.summary}
 
 
-def frontier_table(
-    definition: Frontier, figures: Sequence[dict[str, Any]], columns: Sequence[str], seeds: int
-) -> Table:
+def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], columns: Sequence[str]) -> Table:
     header = [
         "experiment",
         *(f"{c} (%)" for c in columns),
@@ -152,6 +155,8 @@ def frontier_table(
     delta = sorted(
         {row["delta"] for f in figures for row in f["columns"].values() if row["delta"] is not None}
     )
+    counts = sorted({row["seeds"] for f in figures for row in f["columns"].values() if row["seeds"]})
+    seeds = "–".join(map(str, sorted({counts[0], counts[-1]}))) if counts else "0"
     caption = [
         f"{definition.title}. Mean ± standard deviation over {seeds} seeds of noise, start and graph; mean over nodes.",
         f"Proven ε: δ as in the experiment ({', '.join(f'{d:.3g}' for d in delta)}), add-remove; unit: {UNIT}; "
@@ -162,16 +167,10 @@ def frontier_table(
     return Table((*header, "its proven ε"), tuple(body), tuple(caption))
 
 
-def _replace_one(config: RunConfig, data_dir: Path | None) -> float | None:
-    """What the same noise proves where one record is replaced by another."""
-    from gossamer.build import outline
-
-    same = outline(config, data_dir=data_dir).plan
-    noise = {"privacy.noise.multiplier": same.nodes[0].factor * same.shape(same.draws_before)}
-    changes = {**noise, "privacy.epsilon": None, "privacy.adjacency": "replace-one"}
-    other = resolve(config.model_dump(exclude_none=True), changes)
-    epsilon: float | None = outline(other, data_dir=data_dir).plan.figures()["epsilon_proven"]
-    return epsilon
+def _replace_one(folder: Path, results: Sequence[dict[str, Any]]) -> float | None:
+    """What the same releases prove where one record is replaced by another."""
+    found = [epsilon_under(folder / "cells" / result["cell"], "replace-one") for result in results]
+    return max(found) if found and max(found) < float("inf") else None
 
 
 def _paper(printed: Printed | None, k: int, epsilon: float, data_dir: Path | None) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def reproduce(
     data_dir: Path | None = None,
     quiet: bool = False,
     into: Path | None = None,
+    as_is: bool = False,
 ) -> dict[str, Any]:
     """Run what is missing, write table.csv and table.md, and return what `--json` prints."""
     chosen: Scale | None = next((s for s in ("small", "full") if s == scale), None)
@@ -50,10 +51,18 @@ def reproduce(
         raise UserError(f"--scale {scale} is not known; it can be small or full.")
     if is_frontier(name):
         return reproduce_frontier(
-            name, scale=chosen, out=out, jobs=jobs, data_dir=data_dir, quiet=quiet, into=into
+            name,
+            scale=chosen,
+            out=out,
+            jobs=jobs,
+            data_dir=data_dir,
+            quiet=quiet,
+            into=into,
+            as_is=as_is,
         )
-    if into is not None:
-        raise UserError(f"--into {into} is for frontier/table; {name} is written to its own folder only.")
+    if into is not None or as_is:
+        option = "--as-is" if into is None else f"--into {into}"
+        raise UserError(f"{option} is for frontier/table; leave it out for {name}.")
     definition = read(name)
     all_cells = paper_cells(definition, "full", runs=False)
     kept = paper_cells(definition, chosen, data_dir=data_dir)
