@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer import recipes
-from gossamer.accounting.recompute import recompute_together
+from gossamer.accounting.recompute import worst_epsilon
 from gossamer.build import OWN_DATA
 from gossamer.compare.batch import run_rows
 from gossamer.compare.cells import folder as folder_of
@@ -60,7 +60,7 @@ def tune(
         "candidates": [_figures(row, result) for row, result in finished],
         "chosen": _figures(*best) if best else None,
         "run_dir": str(folder_of(out, best[0].cells[0])) if best else None,
-        "epsilon_proven": recompute_together(together) if together else None,
+        "epsilon_proven": worst_epsilon(together) if together else None,
         "delta": finished[0][1]["delta"] if finished else None,
         "adjacency": finished[0][1]["adjacency"] if finished else None,
         "unit": finished[0][1]["unit"] if finished else None,

@@ -33,8 +33,8 @@ def recompute(directory: Path, nodes: Iterable[int] | None = None) -> list[NodeP
     return proofs
 
 
-def recompute_together(directories: Sequence[Path]) -> float:
-    """The worst node's ε over several runs on the same records: all their releases, composed."""
+def worst_epsilon(directories: Sequence[Path], adjacency: str | None = None) -> float:
+    """The worst node's ε over runs on the same records, all releases composed; `adjacency`: another than theirs."""
     events: dict[int, list[Event]] = {}
     headers: dict[int, dict[str, Any]] = {}
     for directory in directories:
@@ -42,11 +42,11 @@ def recompute_together(directories: Sequence[Path]) -> float:
             events.setdefault(node, []).extend(own)
             headers[node] = header
     priced: dict[tuple[Any, ...], float] = {}
-    for node, all_of_them in events.items():
-        delta, adjacency = headers[node]["delta"], headers[node]["adjacency"]
-        key = (tuple(collate(all_of_them)), delta, adjacency)
+    for node, releases in events.items():
+        delta, relation = headers[node]["delta"], adjacency or headers[node]["adjacency"]
+        key = (tuple(collate(releases)), delta, relation)
         if key not in priced:
-            priced[key] = proven(all_of_them, delta, adjacency).epsilon
+            priced[key] = proven(releases, delta, relation).epsilon
     return max(priced.values())
 
 

@@ -151,7 +151,7 @@ def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], colu
     seeds = "–".join(map(str, sorted({counts[0], counts[-1]}))) if counts else "0"
     caption = [
         f"{definition.title}. Mean ± standard deviation over {seeds} seeds of noise, start and graph; mean over nodes.",
-        f"Proven ε: add-remove; unit: {UNIT}; observer: {OBSERVER}. Beside it the ε of the same noise under replace-one.",
+        f"Proven ε: add-remove; unit: {UNIT}; observer: {OBSERVER}; beside it that of the same noise for replace-one.",
         *(f"{paper}." for paper in dict.fromkeys(b.printed.paper for b in definition.block if b.printed)),
         *definition.notes,
     ]
