@@ -18,6 +18,7 @@ from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.dinno import DiNNO
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
+from gossamer.algorithms.km import KM
 from gossamer.algorithms.push_sum import PushSum
 from gossamer.build import floats_per_message
 from gossamer.runtime.loop import run
@@ -174,6 +175,13 @@ CASES = {
         # The tracker starts at 0, so the first round does not move.
         single_node=lambda a, b, x, lr, rounds: descent(a, b, x, lr, rounds - 1),
         golden=(-0.058380, 0.018144, -0.074832),
+    ),
+    "km": Case(  # of the forward operator: gradient descent again, with steps αγ
+        make=lambda lr: KM(lr=Exponential(lr), operator="forward", gamma=1.0),
+        by_node=dsgd_by_node,
+        fixed_point=dsgd_fixed_point,
+        single_node=descent,
+        golden=(-0.014662, -0.142926, 0.046734),
     ),
     "dinno": Case(
         make=lambda lr: DiNNO(lr=Exponential(lr), rho=0.3, steps=3, optimiser="plain"),

@@ -14,7 +14,6 @@ from torch import nn
 from gossamer import papers, recipes
 from gossamer.accounting.claimed import gdp_mu
 from gossamer.api import configure, plan, run
-from gossamer.build import per_sample_loss
 from gossamer.compare import frontier
 from gossamer.compare.reproduce import reproduce
 from gossamer.errors import UserError
@@ -22,6 +21,7 @@ from gossamer.kernels.centred import CentredSum
 from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.oracle import per_sample_gradients
 from gossamer.models.centred import Centred, centre_records
+from gossamer.objective import per_sample_loss
 
 DIGITS: dict[str, Any] = {
     "nodes": 4,
@@ -120,18 +120,22 @@ def test_the_centred_model_is_its_head_at_centred_records() -> None:
 )
 def test_heads_and_losses_train_on_full_lots(kind: str, loss: str, lr: float, tmp_path: Path) -> None:
     model = {"kind": "mlp", "hidden": [32]} if kind == "mlp" else {"kind": "softmax"}
-    changes = {"model": model, "loss": loss, "privacy.epsilon": 100.0, "algorithm.lr": lr}
+    changes = {"model": model, "loss": {"kind": loss}, "privacy.epsilon": 100.0, "algorithm.lr": lr}
     assert run(DIGITS, changes, out=tmp_path / "run").result["accuracy_mean"] > 0.6
 
 
 def test_losses_have_their_closed_forms() -> None:
     outputs, y = torch.tensor([[0.2, -1.0, 0.5]]), torch.tensor([2])
-    squared = 0.5 * (0.2**2 + 1.0 + 0.5**2)
-    assert float(per_sample_loss(3, "squared")(outputs, y)) == pytest.approx(squared)
+
+    def loss(kind: str, classes: int | None = 3) -> Any:
+        return per_sample_loss(classes, configure(DIGITS, {"loss": {"kind": kind}}))
+
+    assert float(loss("squared")(outputs, y)) == pytest.approx(0.5 * (0.2**2 + 1.0 + 0.5**2))
     logistic = math.log1p(math.exp(0.2)) + math.log1p(math.exp(-1.0)) + math.log1p(math.exp(-0.5))
-    assert float(per_sample_loss(3, "logistic")(outputs, y)) == pytest.approx(logistic)
+    assert float(loss("logistic")(outputs, y)) == pytest.approx(logistic)
+    assert torch.equal(loss("cross-entropy")(outputs, y), per_sample_loss(3)(outputs, y))
     with pytest.raises(UserError, match="needs classes"):
-        per_sample_loss(None, "logistic")
+        loss("logistic", None)
 
 
 def test_momentum_averaging_and_gossip_go_around_every_method(tmp_path: Path) -> None:
@@ -167,7 +171,7 @@ def test_momentum_averaging_and_gossip_go_around_every_method(tmp_path: Path) ->
         ({"algorithm.average": 1.5}, "average"),
         ({"algorithm.mixes": 0}, "mixes"),
         ({"algorithm.final_gossip": -1}, "final_gossip"),
-        ({"loss": "hinge"}, "loss"),
+        ({"loss": {"kind": "hinge"}}, "loss"),
     ],
 )
 def test_mistakes_are_one_sentence(changes: dict[str, Any], words: str) -> None:

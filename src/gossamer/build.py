@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -16,25 +16,27 @@ from torch import Tensor, nn
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.algorithms import registry
 from gossamer.algorithms.base import Algorithm, Exponential
-from gossamer.algorithms.pieces import Centre, FinalGossip, Mixes, Momentum, TailAverage
+from gossamer.algorithms.km import KM
+from gossamer.algorithms.pieces import Centre, FinalGossip, Mixes, Momentum, TailAverage, bare
 from gossamer.baselines import Pool, effective, pool
 from gossamer.config import LearningRate, RunConfig
 from gossamer.data import load as data_load
 from gossamer.data.dataset import Dataset
 from gossamer.data.partition import partition
 from gossamer.errors import UserError
-from gossamer.kernels.centred import CentredSum
-from gossamer.kernels.clipped_sum import ClippedSum, clipped_sum
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.build import build as build_model
-from gossamer.models.centred import Centred, centre_records
+from gossamer.models.centred import Centred
 from gossamer.models.check import check_no_mixing
+from gossamer.objective import check_operator, per_sample_loss, vector_of
 from gossamer.presets import PRESETS
-from gossamer.privacy_plan import NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
-from gossamer.private.arithmetic import Floating, Lattice
+from gossamer.privacy_plan import Facts, NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
+from gossamer.private.arithmetic import Arithmetic, Floating, Lattice
 from gossamer.private.clipping import Clip, ClipTo, Normalise, QuantileClip, Unclipped
 from gossamer.private.gradient import Noise, PrivateGradient, Records
+from gossamer.private.messages import NoisyMessages, Unreleased
+from gossamer.private.noises import Shaped
 from gossamer.private.sampling import (
     FixedSizeSampler,
     FullSampler,
@@ -47,6 +49,8 @@ from gossamer.topology.build import isolated
 
 if TYPE_CHECKING:
     from gossamer.topology.schedule import Topology
+
+__all__ = ["Outline", "Parts", "assemble", "outline", "per_sample_loss"]
 
 OWN_DATA = ("csv", "parquet", "npz")
 
@@ -102,12 +106,15 @@ def outline(
         module = Centred(module, prod(shape))
         algorithm = _centring(algorithm, config, prod(shape))
     check_no_mixing(module)
-    per_sample_loss(classes, config.loss)  # a mistake in it shows now
     rates, pooled = rates_of(config, records), None
     if config.baseline == "central":
         pooled = pool(config, records, rates)
         records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
-    plan = plan_privacy(config, records, algorithm.draws, rates)
+    check_operator(config, algorithm)
+    vector_of(config, algorithm, module, classes)  # a mistake in it shows now
+    dimension = sum(parameter.numel() for parameter in module.parameters())
+    facts = facts_of(config, algorithm, topology, dimension)
+    plan = plan_privacy(config, records, algorithm.draws, rates, facts)
     return Outline(
         config, asked, algorithm, topology, module, ParameterStack(module), plan, classes, dataset, pooled
     )
@@ -126,37 +133,65 @@ class Parts:
     x0: Tensor
     test: tuple[Tensor, Tensor]
 
+    @property
+    def hosted(self) -> Sequence[NodePlan]:
+        return self.outline.plan.nodes[self.nodes.start : self.nodes.stop]
+
+    @property
+    def noisy_messages(self) -> bool:
+        """Is it the messages that carry the noise? Then the answers about records have none and stay on their node."""
+        return self.outline.plan.on == "iterate" and self.outline.plan.mechanism != "none"
+
+    def exchange(self, plain: Any, book: LedgerBook, start: int) -> Any:
+        """The exchange with what is done to a message before it leaves."""
+        o = self.outline
+        if not self.noisy_messages:
+            return plain
+        bound = getattr(o.config.privacy.clip, "bound", 1.0)
+        return NoisyMessages(
+            plain,
+            mechanism=o.plan.mechanism,
+            scale=self.noise.factor * bound,
+            arithmetic=_arithmetic(o, self.hosted),
+            stream=_stream(o.config),
+            book=book,
+            nodes=self.nodes,
+            adjacency=o.plan.adjacency,
+            start=start,
+        )
+
     def gradient(self, book: LedgerBook) -> PrivateGradient:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
-        nodes, seeded = (
-            o.plan.nodes[self.nodes.start : self.nodes.stop],
-            o.config.privacy.noise.source == "seeded",
-        )
+        nodes = self.hosted
+        unreleased = self.noisy_messages
         return PrivateGradient(
-            vector=_vector(o),
+            vector=vector_of(o.config, o.algorithm, o.module, o.classes),
             records=self.records,
             sampler=self.sampler,
             clip=_clip(o.config, o.plan, nodes, self.noise),
-            noise=self.noise,
-            stream=Stream.seeded(o.config.seed) if seeded else Stream.system(),
-            book=book,
+            noise=replace(self.noise, mechanism="none") if unreleased else self.noise,
+            stream=_stream(o.config),
+            book=Unreleased() if unreleased else book,
             nodes=self.nodes,
             lots=[node.lot for node in nodes],
             divisors=[node.lot / node.weight for node in nodes],
             allowance=[node.allowance for node in nodes],
             adjacency=o.plan.adjacency,
-            arithmetic=Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating(),
+            arithmetic=_arithmetic(o, nodes),
             diagnostics=o.config.evaluation.diagnostics,
         )
 
 
-def _vector(o: Outline) -> ClippedSum:
-    """What is clipped and summed: gradients, behind the mean of the records where one is released."""
-    loss, module = per_sample_loss(o.classes, o.config.loss), o.module
-    if not isinstance(module, Centred):
-        return clipped_sum(module, loss)
-    return CentredSum(clipped_sum(module.head, loss), module.centre.numel(), centre_records)
+def _stream(config: RunConfig) -> Stream:
+    return Stream.seeded(config.seed) if config.privacy.noise.source == "seeded" else Stream.system()
+
+
+def _arithmetic(o: Outline, nodes: Sequence[NodePlan]) -> Arithmetic:
+    plan = o.plan
+    if plan.mechanism not in ("gaussian", "own-norm-gaussian", "none"):
+        return Shaped(plan.mechanism, plan.family, np.array([node.bound for node in nodes]))
+    return Lattice() if o.config.privacy.noise.arithmetic == "lattice" else Floating()
 
 
 def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = None) -> Parts:
@@ -183,6 +218,11 @@ def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = 
         torch.from_numpy(dataset.y_train[rows]).to(device),
         [len(rows)] if o.pool is not None else sizes,
     )
+    if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
+        raise UserError(
+            "evaluation.metric = 'truth' needs a made-up set with as many coefficients as the model has parameters, "
+            "for example data.kind = 'synthetic-regression' with model.kind = 'linear'; use 'hold-out'."
+        )
     noise = Noise(
         o.plan.mechanism,
         torch.tensor([node.factor for node in hosted], dtype=torch.float64),
@@ -208,6 +248,7 @@ def build_algorithm(config: RunConfig) -> Algorithm:
     schedule = Exponential(given.start, given.decay, config.rounds)
     fields = get_type_hints(rule, include_extras=True)
     known = sorted(set(rule.__dataclass_fields__) - {"lr"})
+    options: dict[str, Any] = {}
     for key, value in config.algorithm.options.items():
         if key not in known:
             allowed = ", ".join(["kind", "lr", *known])
@@ -215,11 +256,16 @@ def build_algorithm(config: RunConfig) -> Algorithm:
                 f"algorithm.{key} = {value!r} is not a key of {config.algorithm.kind}; it has {allowed}."
             )
         try:
-            TypeAdapter(fields[key]).validate_python(value, strict=True)
+            # A table is read leniently, or it could not become a dataclass; its own fields are strict.
+            strict = None if isinstance(value, dict) else True
+            options[key] = TypeAdapter(fields[key]).validate_python(value, strict=strict)
         except ValidationError as error:
-            must = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
-            raise UserError(f"algorithm.{key} = {value!r}: {must[0].lower()}{must[1:]}.") from None
-    return with_pieces(rule(lr=schedule, **config.algorithm.options), config)
+            first = error.errors()[0]
+            must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
+            must = must.rstrip(".")
+            inside = f"{first['loc'][-1]}: " if isinstance(value, dict) and first["loc"] else ""
+            raise UserError(f"algorithm.{key} = {value!r}: {inside}{must[0].lower()}{must[1:]}.") from None
+    return with_pieces(rule(lr=schedule, **options), config)
 
 
 def _centring(algorithm: Algorithm, config: RunConfig, size: int) -> Algorithm:
@@ -242,6 +288,13 @@ def with_pieces(algorithm: Algorithm, config: RunConfig) -> Algorithm:
             f"algorithm.kind = {asked.kind!r} exchanges sums over neighbours, not means; "
             "leave algorithm.mixes and algorithm.final_gossip out, or use another method."
         )
+    if config.privacy.noise.on == "iterate" and (
+        asked.mixes > 1 or asked.final_gossip or config.privacy.centre
+    ):
+        raise UserError(
+            "privacy.noise.on = 'iterate' pays for one message a round; leave out algorithm.mixes, "
+            "algorithm.final_gossip and privacy.centre."
+        )
     if asked.momentum:
         algorithm = Momentum(algorithm, asked.momentum)
     if asked.mixes > 1:
@@ -251,6 +304,21 @@ def with_pieces(algorithm: Algorithm, config: RunConfig) -> Algorithm:
     if asked.final_gossip:
         algorithm = FinalGossip(algorithm, rounds - 1, asked.final_gossip)
     return algorithm
+
+
+def facts_of(config: RunConfig, algorithm: Algorithm, topology: Topology, dimension: int) -> Facts:
+    """What DP-dKM's Theorem 1 looks at, and the dimension."""
+    facts = Facts(dimension=dimension)
+    algorithm = bare(algorithm)
+    if config.privacy.claim != "dp-dkm" or not isinstance(algorithm, KM):
+        return facts
+    if algorithm.weights != "doubly" or (gap := topology.figures().get("spectral gap")) is None:
+        raise UserError(
+            f"topology.kind = {config.topology.kind!r} has no spectral gap that Theorem 1 of dp-dkm could use; use "
+            "ring, star or complete."
+        )
+    relaxations = tuple(algorithm.lr(t) for t in range(config.rounds))
+    return replace(facts, relaxations=relaxations, gamma=algorithm.gamma, mixing=1 - gap)
 
 
 def floats_per_message(algorithm: Algorithm, dim: int) -> int:
@@ -265,26 +333,6 @@ def floats_per_message(algorithm: Algorithm, dim: int) -> int:
     # Round 1: what happens only at the start is not what a round holds.
     algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 1)
     return sent
-
-
-def per_sample_loss(classes: int | None, kind: str = "auto") -> Any:
-    """One loss per record. With classes, `squared` and `logistic` treat every class as an output of its own."""
-    if not classes:
-        if kind not in ("auto", "squared"):
-            raise UserError(
-                f"loss = {kind!r} needs classes; the data have numbers to predict: use 'squared'."
-            )
-        return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
-    if kind in ("auto", "cross-entropy"):
-        return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
-
-    def over_outputs(outputs: Tensor, y: Tensor) -> Tensor:
-        wanted = nn.functional.one_hot(y, outputs.shape[1]).to(outputs)
-        if kind == "squared":
-            return 0.5 * (outputs - wanted).square().sum(1)
-        return nn.functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").sum(1)
-
-    return over_outputs
 
 
 def _data_facts(

@@ -75,6 +75,10 @@ def plan(
     ledger: Annotated[
         Path | None, typer.Option(help="Recompute ε from the ledgers of a run instead.")
     ] = None,
+    noises: Annotated[
+        bool,
+        typer.Option("--noises", help="Compare DP-dKM's noises at this budget, claimed and proven, instead."),
+    ] = False,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -88,7 +92,12 @@ def plan(
     from gossamer.results.console import show_plan, summary
 
     o = outline(resolve(recipes.read(recipe), parse_overrides(overrides or [])), data_dir=data_dir)
-    if not as_json:
+    if noises:
+        from gossamer.results.noise_table import noise_summary, show_noises
+
+        compared = noise_summary(o)
+        _print_json(compared) if as_json else show_noises(compared)
+    elif not as_json:
         show_plan(o)
     else:
         _print_json(summary(o))

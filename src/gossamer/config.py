@@ -160,9 +160,48 @@ NoiseSchedule = Annotated[
 ]
 
 
+class Gaussian(Strict):
+    kind: Literal["gaussian"]
+
+
+class Laplace(Strict):
+    kind: Literal["laplace"]
+
+
+class TruncatedLaplace(Strict):
+    """Truncated where `bound` says, in units of the scale; if not set, where the paper or the budget say."""
+
+    kind: Literal["truncated-laplace"]
+    bound: Size | None = None
+
+
+class TruncatedGaussian(Strict):
+    kind: Literal["truncated-gaussian"]
+    bound: Size | None = None
+
+
+class TruncatedGeneralised(Strict):
+    """Density ∝ exp(−(|z|/s)^shape) up to the bound."""
+
+    kind: Literal["truncated-generalised"]
+    shape: Annotated[float, Field(ge=1, le=16)]
+    bound: Size | None = None
+
+
+NoiseFamily = Annotated[
+    Gaussian | Laplace | TruncatedLaplace | TruncatedGaussian | TruncatedGeneralised,
+    Field(discriminator="kind"),
+]
+
+
 class Noise(Strict):
     source: Literal["system", "seeded"] = "system"
     arithmetic: Literal["float", "lattice"] = "float"
+    family: NoiseFamily = Gaussian(kind="gaussian")
+    on: Literal["gradient", "iterate"] = Field(
+        default="gradient",
+        description="what carries the noise: the answers about records, or the messages (dp-dkm)",
+    )
     schedule: NoiseSchedule = ConstantNoise(kind="constant")
     multiplier: Positive | None = Field(
         default=None, description="noise std / sensitivity at the first round; without it, epsilon decides"
@@ -216,7 +255,7 @@ class Privacy(Strict):
     centre: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="share of the budget for a private mean of the records, to be subtracted"
     )
-    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "none"] = "none"
+    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "dp-dkm", "none"] = "none"
 
 
 class Evaluation(Strict):
@@ -227,6 +266,10 @@ class Evaluation(Strict):
         default=None, description="rows of the hold-out used before the last evaluation"
     )
     diagnostics: bool = False
+    metric: Literal["hold-out", "truth"] = Field(
+        default="hold-out",
+        description="the headline: on the hold-out, or against the coefficients of a made-up set",
+    )
 
 
 class Checkpoints(Strict):
@@ -256,14 +299,12 @@ class RunConfig(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     baseline: Literal["none", "non-private", "no-communication", "central"] = "none"
-    loss: Literal["auto", "cross-entropy", "logistic", "squared"] = Field(
-        default="auto", description="cross-entropy for classes and squared for numbers, if not set"
-    )
     weighting: Literal["uniform", "size"] = Field(
         default="uniform", description="whose mean is minimised: the nodes' means, or over all records"
     )
     data: Data
     model: Open
+    loss: Open | None = Field(default=None, description="of a linear model; cross-entropy or ½ r² if not set")
     topology: Topology
     algorithm: Algorithm
     privacy: Privacy = Privacy()

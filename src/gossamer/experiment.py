@@ -19,6 +19,7 @@ from gossamer.beginning import Begun, afresh, keep, resumed, to_keep, versions
 from gossamer.build import Outline, Parts, per_sample_loss
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
+from gossamer.private.messages import NoisyMessages
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
 from gossamer.results.certificate_page import page
 from gossamer.results.metrics import Evaluator
@@ -83,8 +84,9 @@ def _train(
     parts: Parts, begun: Begun, group: Group, on_metrics: OnMetrics, on_round: Callable[[int], None]
 ) -> Outcome:
     o, config, directory, grad = parts.outline, parts.outline.config, begun.directory, begun.grad
-    exchange = group.exchange(o.topology, begun.run, partial(grad.draw_ahead, o.stack.dim))
+    exchange: Any = group.exchange(o.topology, begun.run, partial(grad.draw_ahead, o.stack.dim))
     exchange.bytes_sent = begun.bytes_sent
+    exchange = parts.exchange(exchange, begun.book, grad.draws)
     evaluation = _evaluations(parts, begun, group)
     kept_at = checkpoint_rounds(config.rounds, config.checkpoints.every)
     start, row = time.perf_counter() - begun.seconds, directory.last_metrics()
@@ -120,6 +122,8 @@ def _train(
             start=begun.done,
             after_round=after_round,
         )
+        if isinstance(exchange, NoisyMessages):
+            exchange.publish(o.stack.dim)
         begun.book.close()
         certificate = certify(o, begun, group, private_hold_out=_private_hold_out(parts))
         if group.first_here:
@@ -140,13 +144,9 @@ def _evaluations(parts: Parts, begun: Begun, group: Group) -> Callable[[int, Any
     """(rounds done, state) → that round's figures, None where none are due."""
     o, config, grad = parts.outline, parts.outline.config, begun.grad
     evaluate = Evaluator(
-        o.module,
-        o.stack,
-        per_sample_loss(o.classes, config.loss),
-        *parts.test,
-        classes=o.classes,
-        together=group,
-    )
+        o.module, o.stack, per_sample_loss(o.classes, config), *parts.test, classes=o.classes, together=group,
+        truth=parts.dataset.truth,
+    )  # fmt: skip
     at = evaluation_rounds(config.rounds, config.evaluation.every)
     # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
     before = o.plan.draws_before if begun.done else 0
@@ -162,6 +162,7 @@ def _evaluations(parts: Parts, begun: Begun, group: Group) -> Callable[[int, Any
         claimed, proof = spent[done]
         row = {
             "round": done,
+            **({"metric": "truth_rmse"} if config.evaluation.metric == "truth" else {}),
             **evaluate(o.algorithm.model(state), few if done < config.rounds else most),
             **({"hold_out": NOT_PUBLIC} if _private_hold_out(parts) else {}),
             "epsilon_claimed": claimed,

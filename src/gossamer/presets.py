@@ -40,6 +40,22 @@ def _dyn(clip: dict[str, Any], schedule: dict[str, Any]) -> dict[str, Any]:
     return _push_sum(privacy, sound=_POISSON_LOT, paper=_ONE_SAMPLE)
 
 
+# Sound: noise on what reads records, the penalty's map after mixing. Paper (Definition 2, Algorithm 1): one record a
+# round, noise on the iterates sent, a bound on the residual that is assumed, the operator of the whole lot.
+_KM = {
+    "rule": "km",
+    "options": {"paper": {"prox_first": True, "resolvent": "node"}},
+    "privacy": {"noise": {"schedule": _EVEN}},
+    "sound": {**_POISSON_LOT, "clip": _CONSTANT},
+    "paper": {
+        "sampling": {"kind": "single"},
+        "clip": {"kind": "assumed", "bound": 1.0},
+        "noise": {"schedule": _EVEN, "on": "iterate"},
+        "adjacency": "replace-one",
+        "claim": "dp-dkm",
+    },
+}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "sgp": _push_sum(
         {
@@ -97,6 +113,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "dp-dsgd": _consensus("dsgd"),
     "dp-dsgt": _consensus("dsgt"),
+    "dp-dkm": _KM,
     "dp-dinno": _consensus("dinno", paper_options={"include_self": True}),  # the paper's N_i contains i
 }
 

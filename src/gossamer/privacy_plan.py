@@ -11,18 +11,33 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from gossamer.accounting import calibrate, claimed
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.composer import SMALLEST_DELTA
 from gossamer.accounting.events import Event
+from gossamer.accounting.noises import truncated_share
 from gossamer.accounting.proven import Proven, curve, proven
-from gossamer.config import Full, Poisson, RunConfig, Single
+from gossamer.config import Full, Poisson, RunConfig, Single, TruncatedGeneralised
 from gossamer.errors import UserError
+from gossamer.private.noises import family_parts, magnitude
 from gossamer.private.schedules import After, Constant, Geometric, Ratio, Stretches
 
 Shape = Callable[[int], float]
 Claimer = Callable[[float, float, float, int], Claim]
 SAMPLER_KIND = {"poisson": "poisson", "fixed-size": "fixed-size", "single": "fixed-size", "full": "full"}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What else is public about a run and moves its figures: noises that are not Gaussian and DP-dKM look at it."""
+
+    dimension: int = 1
+    relaxations: tuple[float, ...] = ()  # α_k
+    gamma: float = 1.0
+    mixing: float = 0.0  # λ, the second largest eigenvalue of W in size
+    records: int = 1  # N·M
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,7 @@ class NodePlan:
     claim: Claim
     proven: Proven
     weight: float = 1.0  # the node's share in the objective, 1 on average
+    bound: float = math.inf  # where truncated noise ends, in units of its scale
 
 
 @dataclass(frozen=True)
@@ -54,6 +70,9 @@ class PrivacyPlan:
     nodes: tuple[NodePlan, ...]
     notes: tuple[str, ...]
     claimer: Claimer  # (factor, rate, δ, draws) → the paper's figure
+    facts: Facts
+    family: float = 2.0  # the shape b of the noise's density exp(−(|z|/s)^b)
+    on: str = "gradient"  # what carries the noise: the answers about records, or the messages
     draws_before: int = 0  # of the first round: the mean of the records, where it is released
 
     @cached_property
@@ -91,7 +110,7 @@ class PrivacyPlan:
         if math.isinf(node.proven.epsilon):
             proofs: list[float | None] = [None] * len(at)
         else:
-            events = _events(self, node.factor, node.rate, max(at))
+            events = _events(self, node.factor, node.rate, max(at), node.bound)
             proofs = [_finite(e) for e in curve(events, at, node.delta, self.adjacency)]
         return [(self.claim_after(node, k), p) for k, p in zip(at, proofs, strict=True)]
 
@@ -112,6 +131,7 @@ def plan_privacy(
     records: list[int],
     draws_per_round: int,
     rates: list[tuple[float, float]] | None = None,
+    facts: Facts | None = None,
 ) -> PrivacyPlan:
     """Resolve mode, budgets and schedules into numbers, one group of equal nodes at a time.
 
@@ -121,8 +141,10 @@ def plan_privacy(
     mechanism, shape, enforced = _shape(config, draws)
     if config.privacy.centre is not None:
         shape, draws = _mean_first(config.privacy.centre, shape, draws), draws + 1
-    claimer = _claimer(config, shape)
     privacy = config.privacy
+    facts = replace(facts or Facts(), records=sum(records))
+    mechanism, family = shaped(config, mechanism)
+    claimer = _claimer(config, shape, mechanism, facts)
     base = PrivacyPlan(
         mode=config.mode,
         adjacency=privacy.adjacency,
@@ -136,6 +158,9 @@ def plan_privacy(
         notes=(),
         claimer=claimer,
         draws_before=0 if config.privacy.centre is None else 1,
+        facts=facts,
+        family=family,
+        on=privacy.noise.on,
     )
     _refuse_unprovable(config, mechanism, enforced)
     rates = rates or rates_of(config, records)
@@ -143,7 +168,7 @@ def plan_privacy(
     same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
     for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        key = (same, draws_per_round, rate, epsilon, delta)
+        key = (same, draws_per_round, rate, epsilon, delta, facts)
         if key not in _solved:
             if len(_solved) >= 1000:
                 _solved.clear()
@@ -162,20 +187,24 @@ def _plan_node(
             "releases; use a larger one, or privacy.sampling.kind = 'full'."
         )
     draws, shape = base.draws, base.shape
-    factor, allowance = 0.0, draws
+    factor, allowance, bound = 0.0, draws, math.inf
     given = config.privacy.noise.multiplier
     if base.mechanism != "none":
         if given is not None:
-            factor = given / (shape(base.draws_before) if base.mechanism == "gaussian" else 1.0)
+            factor = given / (1.0 if base.mechanism == "own-norm-gaussian" else shape(base.draws_before))
+            bound = truncation(config, base, epsilon, delta)
         elif epsilon is None:
             raise UserError(
                 "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
             )
+        elif config.privacy.claim == "dp-dkm" and config.mode == "paper":
+            factor, bound = _dkm_noise(config, base, epsilon, delta)
         else:
-            factor = _factor(config, base, rate, epsilon, delta)
+            bound = truncation(config, base, epsilon, delta)
+            factor = _factor(config, base, rate, epsilon, delta, bound)
         if epsilon is not None and given is not None:
-            allowance = _allowance(config, base, factor, rate, epsilon, delta)
-    events = _events(base, factor, rate, allowance)
+            allowance = _allowance(config, base, factor, rate, epsilon, delta, bound)
+    events = _events(base, factor, rate, allowance, bound)
     return NodePlan(
         records=J,
         rate=rate,
@@ -186,12 +215,24 @@ def _plan_node(
         allowance=allowance,
         claim=base.claimer(factor, rate, delta, allowance),
         proven=proven(events, delta, base.adjacency),
+        bound=bound,
     )
 
 
-def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, delta: float) -> float:
+def _factor(
+    config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, delta: float, bound: float
+) -> float:
     """The noise that meets ε: by the paper's formula in paper mode, by the accountant in sound mode."""
     draws, shape = base.draws, base.shape
+    if config.mode == "sound" and base.mechanism != "gaussian":
+        return float(
+            calibrate.least_scale(
+                lambda factor: _events(base, factor, rate, draws, bound),
+                adjacency=base.adjacency,
+                epsilon=epsilon,
+                delta=delta,
+            )
+        )
     if config.mode == "sound":
         shapes = [shape(k) for k in range(draws)] * config.privacy.runs
         return float(
@@ -222,11 +263,51 @@ def _factor(config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, d
     )
 
 
+def shaped(config: RunConfig, mechanism: str) -> tuple[str, float]:
+    """(the mechanism with the family of noise asked for, its shape b)."""
+    family = config.privacy.noise.family
+    if mechanism != "gaussian" or family.kind == "gaussian":
+        return mechanism, 2.0
+    if isinstance(family, TruncatedGeneralised):
+        return "generalised-gaussian", family.shape
+    return family.kind, claimed.KM_FAMILIES[family.kind]
+
+
+def truncation(config: RunConfig, base: PrivacyPlan, epsilon: float | None, delta: float) -> float:
+    """Where the noise ends, in units of its scale: as asked, or so far out that truncating costs next to nothing."""
+    if not base.mechanism.startswith(("truncated", "generalised")):
+        return math.inf
+    asked: float | None = getattr(config.privacy.noise.family, "bound", None)
+    if asked is not None:
+        return asked
+    share = truncated_share(10.0 if epsilon is None else epsilon, delta, base.draws * base.facts.dimension)
+    return float(magnitude(base.mechanism, base.family, np.array(np.inf), np.array(share)))
+
+
+def _dkm_noise(config: RunConfig, base: PrivacyPlan, epsilon: float, delta: float) -> tuple[float, float]:
+    """(σ in units of the clip's bound, A/σ) by Theorem 1 and the paper's calibrations; B is γ times the bound."""
+    unit = dkm_sensitivity(base.facts, base.draws)
+    sigma, bound = claimed.km_noise(base.mechanism, epsilon, delta, unit, base.family)
+    return sigma, bound / sigma
+
+
+def dkm_sensitivity(facts: Facts, draws: int) -> float:
+    """Theorem 1's Δ_K for a residual bound B = γ: what one record moves, in units of the clip's bound."""
+    relaxations = facts.relaxations[:draws]
+    return claimed.km_sensitivity(facts.gamma, relaxations, facts.records, 1, facts.mixing)[0]
+
+
 def _allowance(
-    config: RunConfig, base: PrivacyPlan, factor: float, rate: float, epsilon: float, delta: float
+    config: RunConfig,
+    base: PrivacyPlan,
+    factor: float,
+    rate: float,
+    epsilon: float,
+    delta: float,
+    bound: float,
 ) -> int:
     """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
-    if config.mode == "sound":
+    if config.mode == "sound" and base.mechanism == "gaussian":
         multipliers = [factor * base.shape(k) for k in range(base.draws)]
         return int(
             calibrate.affordable(
@@ -238,13 +319,18 @@ def _allowance(
                 delta=delta,
             )
         )
+
+    def spent(draws: int) -> float | None:
+        if config.mode == "sound":
+            return proven(_events(base, factor, rate, draws, bound), delta, base.adjacency).epsilon
+        return base.claimer(factor, rate, delta, draws).epsilon
+
     low, high = 0, base.draws
     while low < high:
         middle = (low + high + 1) // 2
-        claim = base.claimer(factor, rate, delta, middle).epsilon
-        low, high = (
-            (middle, high) if claim is not None and claim <= epsilon * (1 + 1e-9) else (low, middle - 1)
-        )
+        figure = spent(middle)
+        fits = figure is not None and figure <= epsilon * (1 if config.mode == "sound" else 1 + 1e-9)
+        low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 
@@ -254,6 +340,8 @@ def _shape(config: RunConfig, draws: int) -> tuple[str, Shape, bool]:
     enforced = clip.kind not in ("none", "assumed")
     if schedule.kind == "none":
         return "none", Constant(0.0), enforced
+    if config.privacy.noise.on == "iterate":
+        return "gaussian", Constant(1.0), False  # of the iterates' sensitivity the paper has a belief only
     if schedule.kind == "own-norm":
         return "own-norm-gaussian", Constant(1.0), False
     if schedule.kind == "growing-budget":
@@ -282,16 +370,21 @@ def clip_schedule(config: RunConfig, draws: int) -> Constant | Geometric | Stret
     return Constant(1.0)
 
 
-def _claimer(config: RunConfig, shape: Shape) -> Claimer:
+def _claimer(config: RunConfig, shape: Shape, mechanism: str, facts: Facts) -> Claimer:
     claim = config.privacy.claim
 
     def compute(factor: float, rate: float, delta: float, draws: int) -> Claim:
         if draws == 0:
             return Claim(0.0, "nothing was released")
-        if claim == "none" or factor == 0.0:
+        others = mechanism not in ("gaussian", "own-norm-gaussian") and claim != "dp-dkm"
+        if claim == "none" or factor == 0.0 or others:
             return Claim(None, "no paper claims an ε for this mechanism", ())
         if claim in ("gdp-clt", "gdp-general"):
             return claimed.dyn_d2p([1 / (factor * shape(k)) for k in range(draws)], rate, delta)
+        if claim == "dp-dkm":
+            return claimed.km(
+                mechanism, factor, delta, dkm_sensitivity(facts, draws), shaped(config, "gaussian")[1]
+            )
         if claim == "rdp":
             return claimed.rdp_sampled_gaussian(factor * shape(0), rate, draws, delta)
         return claimed.adad2p(factor, draws, 1 / rate, delta)
@@ -318,8 +411,36 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
             "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and a clip that is enforced and follows no data "
             "(constant, decaying, sequence or normalised); use 'float' here."
         )
+    noise, clip = config.privacy.noise, config.privacy.clip
+    if config.algorithm.kind != "dp-dkm" and (noise.on == "iterate" or config.privacy.claim == "dp-dkm"):
+        raise UserError(
+            f"privacy.noise.on = {noise.on!r} with privacy.claim = {config.privacy.claim!r} is for dp-dkm; "
+            f"algorithm.kind = {config.algorithm.kind!r} puts noise on the gradient, with a claim of its own."
+        )
+    if mechanism not in ("gaussian", "none", "own-norm-gaussian") and (
+        clip.kind == "quantile" or noise.arithmetic == "lattice"
+    ):
+        raise UserError(
+            f"privacy.noise.family.kind = {noise.family.kind!r} does not go with privacy.clip.kind = 'quantile' or "
+            "privacy.noise.arithmetic = 'lattice', which are for Gaussian noise."
+        )
+    if config.mode == "paper" and noise.family.kind != "gaussian" and config.privacy.claim != "dp-dkm":
+        raise UserError(
+            f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use 'gaussian', or "
+            'mode = "sound".'
+        )
+    if config.algorithm.options.get("resolvent") == "node" and noise.on == "gradient" and mechanism != "none":
+        raise UserError(
+            "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no "
+            "record's influence; use 'record'."
+        )
     if config.mode == "paper" or mechanism == "none":
         return
+    if noise.on == "iterate":
+        raise UserError(
+            "privacy.noise.on = 'iterate' has no proof (the operator is evaluated at iterates that were never released "
+            "and the last one is given out without noise); use 'gradient', or mode = \"paper\" to study it."
+        )
     if mechanism == "own-norm-gaussian":
         raise UserError(
             "privacy.noise.schedule.kind = 'own-norm' has no proof (the noise scale itself reveals the record); "
@@ -337,7 +458,9 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
         )
 
 
-def _events(base: PrivacyPlan, factor: float, rate: float, draws: int) -> list[Event]:
+def _events(
+    base: PrivacyPlan, factor: float, rate: float, draws: int, bound: float = math.inf
+) -> list[Event]:
     """The events the run will write, on sensitivity 1 (only the ratio matters to an accountant)."""
     sensitivity = 1.0 if base.enforced else math.inf
     return [
@@ -349,6 +472,9 @@ def _events(base: PrivacyPlan, factor: float, rate: float, draws: int) -> list[E
             sampling=base.sampling,
             rate=rate,
             adjacency=base.adjacency,
+            parts=family_parts(
+                base.mechanism, base.family, bound, factor * base.shape(k), base.facts.dimension
+            ),
         )
         for k in range(draws)
     ]
@@ -384,7 +510,9 @@ def _notes(config: RunConfig) -> tuple[str, ...]:
         )
     if config.privacy.clip.kind == "assumed":
         notes.append(
-            "The gradient bound is believed, not enforced; the paper measured it on private records."
+            "The bound on the residual is assumed, as the paper does; nothing enforces it."
+            if config.privacy.claim == "dp-dkm"
+            else "The gradient bound is believed, not enforced; the paper measured it on private records."
         )
     if config.data.partition.kind == "label-split":
         notes.append("Labels are split over nodes: a node's identity gives away labels.")

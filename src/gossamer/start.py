@@ -105,6 +105,7 @@ def run_here(
     on_round: Callable[[int], None] = lambda t: None,
 ) -> dict[str, Any]:
     """The nodes of this process; all of them without a group."""
+    from gossamer.baselines import effective
     from gossamer.build import assemble, outline
     from gossamer.experiment import execute
     from gossamer.results.console import RunDisplay
@@ -112,7 +113,7 @@ def run_here(
     from gossamer.runtime.group import Alone, agreed
 
     tracker = find_tracker(request.track) if request.track else None
-    group = group or Alone(config.nodes)
+    group = group or Alone(effective(config).nodes)
 
     def parts_of_this_process() -> Any:
         o = outline(config, data_dir=request.data_dir)

@@ -18,7 +18,7 @@ from gossamer.errors import UserError
 
 NAMES = [
     "adad2p/figure2", "adad2p/figure3", "adad2p/figure4", "dp-consensus/table1", "dp-consensus/table2",
-    "dp-consensus/table4", "dyn-d2p/figure4", "dyn-d2p/figure5", "dyn-d2p/table1", "dyn-d2p/table2",
+    "dp-consensus/table4", "dp-dkm/figure1", "dp-dkm/figure2", "dp-dkm/figure3", "dyn-d2p/figure4", "dyn-d2p/figure5", "dyn-d2p/table1", "dyn-d2p/table2",
 ]  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def test_train_rows():
         (
             "digits",
             {"pca": 5},
-            "data.pca = 5 is no option here: the options are bias, held_out, scale, train_rows",
+            "data.pca = 5 is no option here: the options are bias, held_out, positive, scale, train_rows",
         ),
         ("digits", {"scale": "ball"}, "data.scale = 'ball' must be one of none, unit-ball"),
         ("digits", {"scale": "unit-ball", "bias": True}, "data.bias = true needs a table"),

@@ -56,7 +56,7 @@ def test_sizes_of_the_residual_networks() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_output_shape(kind: str, shape: tuple[int, ...]) -> None:
     out = make(kind, shape, outputs=7)(torch.randn(5, *shape))
-    assert out.shape == (5, 7)
+    assert out.shape == (5, 1 if kind == "linear" else 7)
     assert torch.isfinite(out).all()
 
 
@@ -82,7 +82,8 @@ def test_records_do_not_mix(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_gets_a_gradient(kind: str) -> None:
     network = make(kind, (1, 8, 8))
-    functional.cross_entropy(network(torch.randn(16, 1, 8, 8)), torch.arange(16) % 10).backward()
+    out = network(torch.randn(16, 1, 8, 8))
+    (out.sum() if kind == "linear" else functional.cross_entropy(out, torch.arange(16) % 10)).backward()
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name
@@ -196,7 +197,7 @@ def test_activation_is_used() -> None:
             "resnet50",
             (3, 32, 32),
             {},
-            "model.kind = 'resnet50' is unknown; use one of softmax, mlp, shallow",
+            "model.kind = 'resnet50' is unknown; use one of softmax, linear, mlp, shallow",
         ),
         ("softmax", (4,), {"hidden": [3]}, "model.hidden is not an option of kind 'softmax'; it takes bias"),
         ("mlp", (4,), {"hidden": 128}, "model.hidden = 128 does not fit"),

@@ -44,6 +44,29 @@ def common_factor(
     return math.exp(_search(spent, epsilon, start=0.0, tolerance=tolerance, falling=True))
 
 
+def least_scale(
+    releases: Callable[[float], Sequence[Release]],
+    *,
+    adjacency: str,
+    epsilon: float,
+    delta: float,
+    tolerance: float = 0.01,
+) -> float:
+    """Smallest factor f for which `releases(f)`, which need not be Gaussian, are proven to cost at most ε."""
+    _check_budget(epsilon, delta)
+
+    def spent(log_factor: float, tol: float) -> float:
+        return proven(collate(releases(math.exp(log_factor))), delta, adjacency, tolerance=tol).epsilon
+
+    start = math.log(common_start(len(releases(1.0)), epsilon, delta))
+    return math.exp(_search(spent, epsilon, start=start, tolerance=tolerance, falling=True))
+
+
+def common_start(count: int, epsilon: float, delta: float) -> float:
+    """Where a search for noise begins: what a Gaussian would need."""
+    return math.sqrt(count) / gdp_mu(epsilon, delta)
+
+
 def largest_rate(
     multipliers: Sequence[float],
     *,

@@ -111,6 +111,7 @@ class Noise:
 
     def epsilon(self, shift: float, delta: float) -> float:
         """Smallest ε ≥ 0 with δ(ε) ≤ δ; ∞ if the identifying mass alone is larger."""
+        delta *= 1 + 1e-9  # a noise that ends where exactly δ identifies must not fail by rounding
         if self.delta(shift, 0.0) <= delta:
             return 0.0
         if self.identifying(shift) > delta:

@@ -24,8 +24,11 @@ def recompute(directory: Path, nodes: Iterable[int] | None = None) -> list[NodeP
     priced: dict[tuple[Any, ...], Proven] = {}
     proofs = []
     found = read_all(directory) if nodes is None else {i: read(node_path(directory, i)) for i in nodes}
+    before: tuple[list[Event], tuple[tuple[Release, int], ...]] = ([], ())
     for node, (header, events) in sorted(found.items()):
-        history: tuple[tuple[Release, int], ...] = tuple(collate(events))
+        # Most nodes do what the one before did, and its events are the very same objects: quick to compare.
+        history = before[1] if events and events == before[0] else tuple(collate(events))
+        before = events, history
         key = (history, header["delta"], header["adjacency"])
         if key not in priced:
             priced[key] = proven(events, header["delta"], header["adjacency"])

@@ -9,6 +9,7 @@ def registry() -> dict[str, Any]:
     from gossamer.algorithms.dinno import DiNNO
     from gossamer.algorithms.dsgd import DSGD
     from gossamer.algorithms.dsgt import DSGT
+    from gossamer.algorithms.km import KM
     from gossamer.algorithms.push_sum import PushSum
 
-    return {"push-sum": PushSum, "dsgd": DSGD, "dsgt": DSGT, "dinno": DiNNO}
+    return {"push-sum": PushSum, "dsgd": DSGD, "dsgt": DSGT, "dinno": DiNNO, "km": KM}

@@ -43,6 +43,13 @@ class Piece:
         return self.inner.model(s)
 
 
+def bare(algorithm: Algorithm) -> Algorithm:
+    """The method itself, without what is around it."""
+    while isinstance(algorithm, Piece):
+        algorithm = algorithm.inner
+    return algorithm
+
+
 def mixes_of(algorithm: Algorithm) -> int:
     """Exchanges in a round: so many graphs of the schedule go by."""
     return int(getattr(algorithm, "mixes", 1))

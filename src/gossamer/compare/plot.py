@@ -14,6 +14,7 @@ from typing import Any
 
 from gossamer.compare.statistics import Spread
 from gossamer.compare.table import Table, one_relation
+from gossamer.results.headline import UNITS
 from gossamer.results.rundir import finite, write_atomically
 
 # Okabe and Ito's colours, which the colour-blind can tell apart, without the yellow that white swallows.
@@ -131,7 +132,7 @@ def write_page(path: Path, page: Page) -> bool:
 
 def _unit(figures: Sequence[dict[str, Any]]) -> tuple[float, str]:
     metric = next((f["metric"] for f in figures if f["metric"]), "accuracy")
-    return (100.0, "accuracy (%)") if metric == "accuracy" else (1.0, "RMSE")
+    return (100.0 if metric == "accuracy" else 1.0), UNITS[metric]
 
 
 def _quality(figure: dict[str, Any]) -> Spread:
@@ -191,6 +192,7 @@ def _html(page: Page, script: str) -> str:
     def row(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
+    title = page.title[:1].upper() + page.title[1:]  # `capitalize` would write Rmse
     # "</" would end the script element early.
     figure = json.dumps(finite([page.data, page.layout]), ensure_ascii=False).replace("</", "<\\/")
     notes = "".join(f"<p>{html.escape(line)}</p>" for line in (*page.remarks, *page.table.caption))
@@ -198,7 +200,7 @@ def _html(page: Page, script: str) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(page.title)}</title><style>{_STYLE}</style><script>{script}</script></head><body>"
-        f'<h1>{html.escape(page.title.capitalize())}</h1><div id="plot"></div><div class="scroll"><table><thead>'
+        f'<h1>{html.escape(title)}</h1><div id="plot"></div><div class="scroll"><table><thead>'
         f"{row(page.table.header, 'th')}</thead><tbody>{''.join(row(r, 'td') for r in page.table.rows)}</tbody></table>"
         f"</div>{notes}<script>const [data, layout] = {figure};"
         'Plotly.newPlot("plot", data, layout, {responsive: true, displaylogo: false, plotlyServerURL: "", '

@@ -15,6 +15,7 @@ from rich.text import Text
 from gossamer.compare import cells as on_disk
 from gossamer.compare.grid import Cell
 from gossamer.compare.table import Table
+from gossamer.results.headline import UNITS, headline
 
 
 class Display:
@@ -67,10 +68,10 @@ class Display:
         quality = "done"
         if found.get("consensus_distance") is None:
             quality = "diverged"
-        elif "accuracy_mean" in found:
+        elif (name := headline(found)) == "accuracy":
             quality = f"accuracy {found['accuracy_mean']:.2%}"
-        elif "rmse_mean" in found:
-            quality = f"RMSE {found['rmse_mean']:.4g}"
+        elif name is not None:
+            quality = f"{UNITS[name]} {found[f'{name}_mean']:.4g}"
         return f"{quality}, {found['seconds']:.1f} s"
 
 

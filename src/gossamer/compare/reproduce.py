@@ -17,6 +17,7 @@ from gossamer.compare.statistics import summarise
 from gossamer.compare.table import Table, as_csv, proven_text, quality_text
 from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
+from gossamer.results.headline import UNITS
 from gossamer.results.rundir import write_atomically
 
 NOT_PRINTED = "read off a figure: not printed"
@@ -117,10 +118,18 @@ def said_cuts(
 def paper_table(definition: Definition, figures: Sequence[dict[str, Any]], cuts: Sequence[str]) -> Table:
     """One line per cell of the paper."""
     axes = list(dict.fromkeys(axis for figure in figures for axis in figure["labels"]))
+    metric = (
+        next((row["metric"] for f in figures for m in MODES if (row := f[f"{m}_mode"])), None) or "accuracy"
+    )
+    unit = "%" if metric == "accuracy" else UNITS[metric]
     header = [
         *axes,
-        "paper (%)",
-        *(f"{mode} mode: {column}" for mode in MODES for column in ("ours (%)", "claimed ε", "proven ε")),
+        f"paper ({unit})",
+        *(
+            f"{mode} mode: {column}"
+            for mode in MODES
+            for column in (f"ours ({unit})", "claimed ε", "proven ε")
+        ),
     ]
     body = []
     for figure in figures:
@@ -176,6 +185,7 @@ def _flat(figure: dict[str, Any]) -> dict[str, Any]:
 
 
 _SHOWN = (
-    "seeds", "accuracy_mean", "accuracy_std", "worst_node_mean", "worst_node_std", "consensus_distance_mean",
-    "consensus_distance_std", "epsilon_claimed", "epsilon_proven", "delta", "adjacency", "seconds_mean",
+    "seeds", "accuracy_mean", "accuracy_std", "truth_rmse_mean", "truth_rmse_std", "worst_node_mean",
+    "worst_node_std", "consensus_distance_mean", "consensus_distance_std", "epsilon_claimed", "epsilon_proven", "delta",
+    "adjacency", "seconds_mean",
 )  # fmt: skip

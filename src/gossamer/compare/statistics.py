@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gossamer.results.headline import headline
+
 Spread = tuple[float | None, float | None]  # mean and standard deviation
 
 
@@ -24,18 +26,19 @@ def spread(values: Sequence[float | None]) -> Spread:
 
 
 def metric_of(results: Sequence[dict[str, Any]]) -> str | None:
-    """What the hold-out measured; None where there was none."""
-    return next((name for name in ("accuracy", "rmse") if any(f"{name}_mean" in r for r in results)), None)
+    """What the runs are compared by; None where nothing was measured."""
+    return next((name for name in map(headline, results) if name), None)
 
 
 def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Mean and deviation over seeds; of every ε the worst, and none where one of the seeds has none."""
     metric = metric_of(results)
-    worst = "accuracy_min" if metric == "accuracy" else "rmse_max"
+    worst = "accuracy_min" if metric == "accuracy" else f"{metric}_max"
     figures: dict[str, Any] = {"seeds": len(results), "metric": metric}
     for name, key in (
         ("accuracy", "accuracy_mean"),
         ("rmse", "rmse_mean"),
+        ("truth_rmse", "truth_rmse_mean"),
         ("worst_node", worst),
         ("consensus_distance", "consensus_distance"),
         ("seconds", "seconds"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from gossamer.compare.grid import EPSILON, plain, short
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
+from gossamer.results.headline import UNITS
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,7 @@ def compare_table(rows: Sequence[dict[str, Any]]) -> Table:
     varied = list(rows[0]["settings"]) if rows else []
     with_baseline = any(row["baseline"] for row in rows)
     metrics = {row["metric"] for row in rows if row["metric"]}
-    units = {"accuracy": "accuracy (%)", "rmse": "RMSE"}
-    quality = " or ".join(units[m] for m in sorted(metrics)) or "accuracy"
+    quality = " or ".join(UNITS[m] for m in sorted(metrics)) or "accuracy"
     same = one_relation(rows)
     header = [
         *(["recipe"] if several or not varied else []),

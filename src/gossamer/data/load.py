@@ -20,7 +20,7 @@ from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, with_bias
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437
-COMMON_OPTIONS = {"train_rows", "held_out", "transform", "scale", "bias"}
+COMMON_OPTIONS = {"train_rows", "held_out", "transform", "scale", "bias", "positive"}
 OWN_KINDS = ("csv", "parquet", "npz")
 
 # Four fifths and one fifth of 581,012, both rounded down as in the without-replacement paper: one record
@@ -62,10 +62,9 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
         seed: for shuffles and synthetic sets.
         options: of the set, and for all: `train_rows` (that many after a seeded shuffle), `transform` (fixed
-            features, see docs/frontier.md), `scale = "unit-ball"` (every record by itself: x / max(1, ‖x‖)),
-            and for tables in it `bias` ((x, 1)/√2).
-            `held_out`: so many training rows, whatever the seed the same ones, take the place of the test rows:
-            settings are to be chosen on them.
+            features, see docs/frontier.md), `positive` (this label against the rest), `scale = "unit-ball"` (every
+            record by itself: x / max(1, ‖x‖)), and for tables in it `bias` ((x, 1)/√2). `held_out`: so many training
+            rows, whatever the seed the same ones, take the place of the test rows: settings are to be chosen on them.
     """
     loader = LOADERS[one_of("data.kind", kind, LOADERS)]
     refuse_unknown("data", loader, options, COMMON_OPTIONS)
@@ -84,6 +83,8 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         dataset = _hold_out(dataset, options["held_out"])
     if options.get("train_rows") is not None:
         dataset = _first_rows(dataset, options["train_rows"], seed)
+    if options.get("positive") is not None:
+        dataset = _one_against_rest(dataset, options["positive"])
     return _scaled(dataset, options.get("scale", "none"), options.get("bias", False))
 
 
@@ -115,7 +116,10 @@ def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:
         available = here or bool(sources.system_folders(entry))
         rows = (COVERTYPE_TRAIN_ROWS, COVERTYPE_TEST_ROWS) if entry.name == "covertype" else entry.rows
         lines.append(SetInfo(entry.name, rows, entry.shape, entry.classes, origins, available))
-    lines += [SetInfo(f"synthetic-{task}", None, None, None, ("generated",), True) for task in own.TASKS]
+    lines += [
+        SetInfo(f"synthetic-{task}", None, None, None, ("generated",), True)
+        for task in (*own.TASKS, "logistic")
+    ]
     return lines
 
 
@@ -243,6 +247,15 @@ def _first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
     )
 
 
+def _one_against_rest(dataset: Dataset, positive: int) -> Dataset:
+    """Two classes: this label is 1, all others are 0."""
+    if dataset.classes is None:
+        raise UserError(f"data.positive = {positive!r} needs labels of classes; these data have numbers")
+    label = whole("data.positive", positive, at_least=0, at_most=dataset.classes - 1)
+    y_train, y_test = ((y == label).astype(np.int64) for y in (dataset.y_train, dataset.y_test))
+    return replace(dataset, y_train=y_train, y_test=y_test, classes=2)
+
+
 def _scaled(dataset: Dataset, scale: object, bias: object) -> Dataset:
     train, test = dataset.x_train, dataset.x_test
     if one_of("data.scale", scale, ("none", "unit-ball")) == "unit-ball":
@@ -262,6 +275,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "covertype": _covertype,
     "synthetic-regression": synthetic.regression,
     "synthetic-classification": synthetic.classification,
+    "synthetic-logistic": synthetic.logistic,
     "csv": partial(own.table, "csv"),
     "parquet": partial(own.table, "parquet"),
     "npz": own.arrays,

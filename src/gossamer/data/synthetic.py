@@ -53,6 +53,22 @@ def classification(
     return _dataset("synthetic-classification", x, y, seed=seed, n=n, truth=truth, classes=classes)
 
 
+def logistic(
+    *,
+    seed: int,
+    n: int = 1000,
+    features: int = 20,
+    test: int = 200,
+    sparsity: float = 0.0,
+) -> Dataset:
+    """P(label = 1) = σ(⟨x, θ⟩) with x and the non-zero part of θ standard normal: one vector of coefficients."""
+    rng = np.random.default_rng(seed)
+    truth = _coefficients(rng, 1, features, sparsity)[0]
+    x = _inputs(rng, n, test, features)
+    y = (rng.logistic(size=len(x)) < x @ truth).astype(np.int64)
+    return _dataset("synthetic-logistic", x, y, seed=seed, n=n, truth=truth, classes=2)
+
+
 def _coefficients(rng: np.random.Generator, rows: int, features: int, sparsity: float) -> Floats:
     """One row of coefficients per output; all rows share the same zero columns."""
     features = whole("data.features", features, at_least=1)

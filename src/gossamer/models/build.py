@@ -32,6 +32,7 @@ _REGISTRY = {
     kind.name: kind
     for kind in (
         Kind("softmax", linear.softmax),
+        Kind("linear", linear.linear),
         Kind("mlp", linear.mlp),
         Kind("shallow-cnn", cnn.shallow_cnn),
         Kind("mnist-cnn", cnn.mnist_cnn),

@@ -17,6 +17,15 @@ def softmax(input_shape: tuple[int, ...], outputs: int, *, bias: bool = True) ->
     return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), outputs, bias=bias))
 
 
+def linear(input_shape: tuple[int, ...], outputs: int) -> "nn.Module":
+    """⟨a, x⟩, one number whatever the classes, for the losses of `losses`; starts at 0."""
+    from torch import nn
+
+    layer = nn.Linear(prod(input_shape), 1, bias=False)
+    nn.init.zeros_(layer.weight)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
 def mlp(
     input_shape: tuple[int, ...],
     outputs: int,

@@ -18,7 +18,10 @@ from gossamer.kernels.discrete import discrete_normal
 from gossamer.kernels.noise import Stream
 
 NOISE, LATTICE = 0, 3  # purpose fields of the stream; sampling has 1, counts have 2
-_ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
+ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
+
+
+Parts = tuple[tuple[str, float], ...]
 
 
 class Arithmetic(Protocol):
@@ -43,8 +46,15 @@ class Arithmetic(Protocol):
         """Add noise of std `scale` (m,) to `sums` (m, d) in place; `ready` is what `ahead` gave, and is used up."""
         ...
 
+    def parts(self, i: int, sigma: float, dimension: int) -> Parts:
+        """What the event of hosted node i must say of this noise beyond σ."""
+        ...
+
 
 class Floating:
+    def parts(self, i: int, sigma: float, dimension: int) -> Parts:
+        return ()
+
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound
 
@@ -64,9 +74,9 @@ class Floating:
         ready: Tensor | None = None,
     ) -> None:
         if ready is None:
-            stream.normal_rows(NOISE, nodes, k, sums, _ROUND_UP * scale, accumulate=True)
+            stream.normal_rows(NOISE, nodes, k, sums, ROUND_UP * scale, accumulate=True)
         else:
-            sums += (ready * (_ROUND_UP * scale).to(ready)[:, None]).to(sums)
+            sums += (ready * (ROUND_UP * scale).to(ready)[:, None]).to(sums)
 
 
 class Lattice:
@@ -75,6 +85,9 @@ class Lattice:
     The discrete Gaussian is priced as the Gaussian; with σ/γ in the thousands the two differ by exp(−2π² σ²/γ²).
     What remains in float32 is the summation over a lot, before the rounding.
     """
+
+    def parts(self, i: int, sigma: float, dimension: int) -> Parts:
+        return ()
 
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound + self._step(bound, dimension) * math.sqrt(dimension)

@@ -39,7 +39,7 @@ class Book(Protocol):
 class Noise:
     """Noise of std multiplier · reference on the sum, multiplier_i(k) = factor_i · shape(k)."""
 
-    mechanism: str  # "gaussian", "own-norm-gaussian" or "none"
+    mechanism: str  # "gaussian", "own-norm-gaussian", "none", or what the arithmetic draws
     factor: Tensor  # (m,)
     shape: Callable[[int], float]
 
@@ -133,7 +133,7 @@ class PrivateGradient:
         # In double precision: what the ledger says must read back exactly.
         bound, multiplier = step.reference.double(), self._noise.multiplier(k)
         reference = self._arithmetic.sensitivity(bound, points.shape[1])
-        self._log(k, active, multiplier, reference, step.enforced)
+        self._log(k, active, multiplier, reference, step.enforced, points.shape[1])
         if self._noise.mechanism != "none":
             share = multiplier
             if isinstance(self._clip, QuantileClip):
@@ -175,18 +175,24 @@ class PrivateGradient:
             self._whole = lot, x, y
         return lot, x, y
 
-    def _log(self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool) -> None:
+    def _log(
+        self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool, dimension: int
+    ) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
         mechanism = self._noise.mechanism
-        for i, (node, rate) in enumerate(zip(self.nodes, self._rates, strict=True)):
-            if not active[i]:
+        made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
+        states = zip(
+            self.nodes, self._rates, active.tolist(), multiplier.tolist(), reference.tolist(), strict=True
+        )
+        for i, (node, rate, is_active, z, bound) in enumerate(states):
+            if not is_active:
                 continue
-            z, bound = float(multiplier[i]), float(reference[i])
             own = mechanism == "own-norm-gaussian"
             sigma = 0.0 if mechanism == "none" else z if own else z * bound
-            self._book.append(
-                node,
-                Event(
+            parts = self._arithmetic.parts(i, sigma, dimension) if sigma > 0 else ()
+            event = made.get((sigma, bound, rate, parts))
+            if event is None:
+                event = made[sigma, bound, rate, parts] = Event(
                     step=k,
                     mechanism=mechanism,
                     sigma=sigma,
@@ -194,8 +200,9 @@ class PrivateGradient:
                     sampling=self._sampler.kind,
                     rate=rate,
                     adjacency=self._adjacency,
-                ),
-            )
+                    parts=parts,
+                )
+            self._book.append(node, event)
 
     def _standard_normals(self, k: int) -> Tensor:
         noise = torch.zeros(len(self.nodes), 1)

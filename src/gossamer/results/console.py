@@ -12,6 +12,7 @@ from rich.table import Table
 
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
+from gossamer.results.headline import UNITS, headline
 
 
 class RunDisplay:
@@ -48,7 +49,7 @@ class RunDisplay:
         else:
             names = (
                 "round",
-                next((name for name in ("accuracy", "rmse") if f"{name}_mean" in row), "hold-out"),
+                UNITS.get(headline(row) or "", "hold-out").removesuffix(" (%)"),
                 "consensus",
                 "proven ε",
                 "sent",
@@ -66,17 +67,19 @@ class RunDisplay:
     def outcome(self, result: dict[str, Any], certificate: dict[str, Any]) -> None:
         show = self.console.print
         show()
-        if "accuracy_mean" in result:
+        name = headline(result)
+        if name == "accuracy":
             show(
                 f"accuracy {result['accuracy_mean']:.2%} mean over nodes, {result['accuracy_min']:.2%} worst node, "
                 f"{result['accuracy_average_model']:.2%} average model  ({result['hold_out_rows']:,} test rows, "
                 f"{result['seconds']:.1f} s)",
                 soft_wrap=True,
             )
-        elif "rmse_mean" in result:
+        elif name is not None:
             show(
-                f"RMSE {result['rmse_mean']:.4g} mean over nodes, {result['rmse_max']:.4g} worst node  "
-                f"({result['seconds']:.1f} s)"
+                f"{UNITS[name]} {result[f'{name}_mean']:.4g} mean over nodes, {result[f'{name}_max']:.4g} worst node, "
+                f"{result[f'{name}_average_model']:.4g} average model  ({result['seconds']:.1f} s)",
+                soft_wrap=True,
             )
         for line in statement(certificate):
             show(line, soft_wrap=True)
@@ -86,9 +89,8 @@ class RunDisplay:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    name = "accuracy" if "accuracy_mean" in row else "rmse"
-    quality = "none"
-    if f"{name}_mean" in row:
+    name, quality = headline(row), "none"
+    if name is not None:
         values = [row[f"{name}_{key}"] for key in ("min", "mean", "max")]
         quality = " / ".join(f"{v:.1%}" if name == "accuracy" else f"{v:.4g}" for v in values)
     return [

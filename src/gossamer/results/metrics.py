@@ -40,15 +40,20 @@ class Evaluator:
         *,
         classes: int | None,
         together: Together,
+        truth: Any = None,
     ):
         self._module, self._stack, self._loss, self._classes = module, stack, loss, classes
         self._x, self._y, self._together = x, y, together
+        # Of a made-up set the coefficients are known; a model of the same size can be measured against them.
+        known = None if truth is None else torch.as_tensor(truth).flatten()
+        self._truth = known if known is not None and known.numel() == stack.dim else None
 
     def __call__(self, points: Tensor, rows: int | None = None) -> dict[str, Any]:
         """`rows`: use only so many rows of the hold-out."""
         mean = self._together.mean(points)
         squares = self._together.join((points - mean).norm(dim=1).square().tolist())
-        result: dict[str, Any] = {"consensus_distance": (sum(squares) / len(squares)) ** 0.5}
+        distance = (sum(squares) / len(squares)) ** 0.5
+        result: dict[str, Any] = {"consensus_distance": distance, **self._error(points, mean)}
         if len(self._x) == 0:
             return result
         x, y = self._x[:rows], self._y[:rows]
@@ -71,6 +76,19 @@ class Evaluator:
         }
         return result
 
+    def _error(self, points: Tensor, mean: Tensor) -> dict[str, Any]:
+        """Root mean squared error of the coefficients."""
+        if self._truth is None:
+            return {}
+        truth = self._truth.to(points)
+        errors = self._together.join((points - truth).square().mean(1).sqrt().tolist())
+        return {
+            "truth_rmse_mean": sum(errors) / len(errors),
+            "truth_rmse_min": min(errors),
+            "truth_rmse_max": max(errors),
+            "truth_rmse_average_model": float((mean - truth).square().mean().sqrt()),
+        }
+
     @torch.no_grad()
     def _score(self, point: Tensor, x: Tensor, y: Tensor) -> tuple[float, float]:
         parameters = {name: view[0] for name, view in self._stack.views(point[None]).items()}
@@ -80,8 +98,13 @@ class Evaluator:
             outputs = functional_call(self._module, parameters, (x[start : start + _BATCH],))
             loss += float(self._loss(outputs, target).double().sum())
             right += (
-                float((outputs.argmax(1) == target).sum())
+                float((_guess(outputs) == target).sum())
                 if self._classes
                 else float((outputs.flatten() - target.flatten()).double().square().sum())
             )
         return (right / len(x) if self._classes else (right / len(x)) ** 0.5), loss / len(x)
+
+
+def _guess(outputs: Tensor) -> Tensor:
+    """The class: of the largest output, or by the sign of a single one."""
+    return outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()

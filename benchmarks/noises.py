@@ -1,0 +1,75 @@
+"""How much noise a truncated Gaussian needs for a proven ε, by where it is cut off; the Gaussian is the level line.
+
+    python benchmarks/noises.py [OUT.html]
+
+DP-dKM's Theorem 6 ends its noise at 4.08 σ for (0.5, 10⁻³). Prints a table and writes a plot (needs plotly).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from gossamer.accounting.calibrate import least_scale
+from gossamer.accounting.claimed import gdp_mu, km_truncated_gaussian
+from gossamer.accounting.events import Release
+from gossamer.accounting.noises import density
+from gossamer.compare.plot import Page, write_page
+from gossamer.compare.table import Table
+
+EPSILON, DELTA, RELEASES, DIMENSION = 0.5, 1e-3, 80, 10
+CUTS = (3.9, 4.0, 4.1, 4.2, 4.4, 4.6, 4.8, 5.0, 5.5, 6.0, 6.5)
+
+
+def needed(cut: float) -> float:
+    """Standard deviation, in units of the sensitivity, of the least noise cut off at `cut` σ."""
+
+    def run(sigma: float) -> list[Release]:
+        parts = (("bound", cut * sigma), ("dimensions", float(DIMENSION)))
+        return [Release("truncated-gaussian", sigma, 1.0, "full", 1.0, "add-remove", parts)] * RELEASES
+
+    sigma = least_scale(run, adjacency="add-remove", epsilon=EPSILON, delta=DELTA)
+    return math.sqrt(density("truncated-gaussian", 2.0, sigma, cut * sigma).variance)
+
+
+def main(out: Path) -> None:
+    gaussian = math.sqrt(RELEASES) / gdp_mu(EPSILON, DELTA)
+    sigma, bound = km_truncated_gaussian(EPSILON, DELTA, 1.0)
+    cuts = sorted({*CUTS, bound / sigma})
+    found = [needed(cut) for cut in cuts]
+    rows = [
+        (f"{cut:.2f}", f"{std:.2f}", f"{std / gaussian:.3f}") for cut, std in zip(cuts, found, strict=True)
+    ]
+    rows.append(("not cut: Gaussian", f"{gaussian:.2f}", "1"))
+    budget = f"ε = {EPSILON:g}, δ = {DELTA:g}, add-remove, {RELEASES} releases of {DIMENSION} numbers, full batches"
+    caption = (
+        f"Proven {budget}; in units of the sensitivity. Theorem 6 ends the noise at {bound / sigma:.2f} σ."
+    )
+    table = Table(("cut off at (σ)", "std needed", "of the Gaussian's"), tuple(rows), (caption,))
+    print(table.markdown())
+    line: dict[str, Any] = {"type": "scatter", "line": {"width": 2}}
+    axis = {"gridcolor": "#e8e8e8", "zeroline": False, "linecolor": "#999", "ticks": "outside"}
+    data = [
+        {**line, "mode": "lines+markers", "name": "truncated Gaussian", "x": cuts, "y": found},
+        {**line, "mode": "lines", "name": "Gaussian", "x": [cuts[0], cuts[-1]], "y": [gaussian] * 2},
+        {
+            "type": "scatter", "mode": "markers", "name": "where Theorem 6 cuts", "x": [bound / sigma],
+            "y": [found[cuts.index(bound / sigma)]], "marker": {"size": 14, "symbol": "diamond-open"},
+        },
+    ]  # fmt: skip
+    layout = {
+        "font": {"family": "system-ui, sans-serif", "size": 14},
+        "plot_bgcolor": "white",
+        "margin": {"l": 60, "r": 16, "t": 20, "b": 50},
+        "legend": {"x": 0.98, "y": 0.95, "xanchor": "right"},
+        "xaxis": {**axis, "title": {"text": "where the noise is cut off, in σ"}},
+        "yaxis": {**axis, "title": {"text": f"std needed for a proven ε of {EPSILON:g}"}},
+    }
+    if write_page(out, Page("Noise needed for the same proven ε", data, layout, table)):
+        print(f"wrote {out}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("noises.html"))

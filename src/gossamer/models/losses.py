@@ -1,0 +1,194 @@
+"""Losses l(⟨a, x⟩, y) of linear models, elementwise over any stack of nodes and records.
+
+Each has, beside its value, two slopes s, and −s·a is the way a record wants x to move:
+
+    slope(t, y)              l′(t)
+    implicit_slope(t, y, c)  l′ at prox_{c l}(t), that is (t − prox_{c l}(t)) / c
+
+With c = γ‖a‖² the second gives the proximal step of the record's whole loss, prox_{γ l(⟨a,·⟩)}(x) = x − γ s a, also
+where l has kinks and no gradient method applies. Labels of the classification losses are 0 and 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gossamer.errors import UserError
+from gossamer.options import check_options
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class LinearLoss(Protocol):
+    @property
+    def curvature(self) -> float:
+        """The Lipschitz constant of l′; ∞ where l has kinks."""
+        ...
+
+    @property
+    def binary(self) -> bool:
+        """Are the labels 0 and 1?"""
+        ...
+
+    def value(self, t: Tensor, y: Tensor) -> Tensor: ...
+
+    def slope(self, t: Tensor, y: Tensor) -> Tensor: ...
+
+    def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """½ (t − y)²."""
+
+    curvature: float = 1.0
+    binary: bool = False
+
+    def value(self, t: Tensor, y: Tensor) -> Tensor:
+        return 0.5 * (t - y).square()
+
+    def slope(self, t: Tensor, y: Tensor) -> Tensor:
+        return t - y
+
+    def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
+        return (t - y) / (1 + c)
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """log(1 + e^t) − y t."""
+
+    curvature: float = 0.25
+    binary: bool = True
+
+    def value(self, t: Tensor, y: Tensor) -> Tensor:
+        from torch.nn.functional import softplus
+
+        return softplus(t) - y * t
+
+    def slope(self, t: Tensor, y: Tensor) -> Tensor:
+        return t.sigmoid() - y
+
+    def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
+        """The root of s = σ(t − c s) − y by Newton's method, halving a bracket wherever it leaves that or dawdles."""
+        import torch
+
+        low, high = -y.to(t), 1 - y.to(t)
+        s, last = self.slope(t, y), torch.ones_like(t)
+        for _ in range(_NEWTON):
+            p = (t - c * s).sigmoid()
+            excess = s - p + y
+            low, high = s.where(excess <= 0, low), s.where(excess >= 0, high)
+            newton = s - excess / (1 + c * p * (1 - p))
+            good = (newton >= low) & (newton <= high) & ((newton - s).abs() <= last / 2)
+            before, s = s, newton.where(good, (low + high) / 2)
+            last = (s - before).abs()
+            if not bool(last.any()):
+                break
+        return s
+
+
+@dataclass(frozen=True)
+class Huber:
+    """½ r² up to |r| = δ and δ|r| − ½δ² beyond, r = t − y."""
+
+    delta: float = 1.35
+    curvature: float = 1.0
+    binary: bool = False
+
+    def value(self, t: Tensor, y: Tensor) -> Tensor:
+        r = (t - y).abs()
+        near = r.clamp_max(self.delta)
+        return near * (r - near / 2)
+
+    def slope(self, t: Tensor, y: Tensor) -> Tensor:
+        return (t - y).clamp(-self.delta, self.delta)
+
+    def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
+        return ((t - y) / (1 + c)).clamp(-self.delta, self.delta)
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """max(0, 1 − z t), z = 2y − 1."""
+
+    curvature: float = math.inf
+    binary: bool = True
+
+    def value(self, t: Tensor, y: Tensor) -> Tensor:
+        return (1 - (2 * y - 1) * t).clamp_min(0)
+
+    def slope(self, t: Tensor, y: Tensor) -> Tensor:
+        z = 2 * y.to(t) - 1
+        return -z * (z * t < 1)
+
+    def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
+        z = 2 * y.to(t) - 1
+        return -z * ((1 - z * t) / c.clamp_min(_TINY)).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """τ r where r = y − t > 0, (τ − 1) r elsewhere: the τ-quantile; τ = ½ is half the absolute error."""
+
+    tau: float = 0.5
+    curvature: float = math.inf
+    binary: bool = False
+
+    def value(self, t: Tensor, y: Tensor) -> Tensor:
+        r = y - t
+        return (self.tau * r).maximum((self.tau - 1) * r)
+
+    def slope(self, t: Tensor, y: Tensor) -> Tensor:
+        return (t > y).to(t) - self.tau
+
+    def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
+        return ((t - y) / c.clamp_min(_TINY)).clamp(-self.tau, 1 - self.tau)
+
+
+_NEWTON = 60  # steps at most; a few suffice unless c is huge, where the bracket is halved instead
+_TINY = 1e-30  # a record of zeros has c = 0 and moves nothing whatever its slope
+
+
+def least_squares() -> LinearLoss:
+    return LeastSquares()
+
+
+def logistic() -> LinearLoss:
+    return Logistic()
+
+
+def huber(*, delta: float = 1.35) -> LinearLoss:
+    if not 0 < delta < math.inf:
+        raise UserError(f"loss.delta = {delta} must be a positive number.")
+    return Huber(delta)
+
+
+def hinge() -> LinearLoss:
+    return Hinge()
+
+
+def quantile(*, tau: float = 0.5) -> LinearLoss:
+    if not 0 < tau < 1:
+        raise UserError(f"loss.tau = {tau} must lie strictly between 0 and 1.")
+    return Quantile(tau)
+
+
+LOSSES: dict[str, Callable[..., LinearLoss]] = {
+    "least-squares": least_squares,
+    "logistic": logistic,
+    "huber": huber,
+    "hinge": hinge,
+    "quantile": quantile,
+}
+
+
+def build(kind: str, **options: Any) -> LinearLoss:
+    if kind not in LOSSES:
+        raise UserError(f"loss.kind = {kind!r} is not known; it can be {', '.join(LOSSES)}.")
+    check_options("loss", kind, LOSSES[kind], options)
+    return LOSSES[kind](**options)
