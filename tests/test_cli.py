@@ -166,7 +166,7 @@ OWN = [
         (["run", "--set", "data.partition.kind=thirds"], ["thirds", "even"]),
         (["run", "--set", "nodes=5000"], ["5000"]),
         (["run", "--set", "algorithm.kind=dp-dsgd", "--set", "topology.kind=digraph"], ["digraph", "doubly", "ring"]),
-        (["run", "--set", "algorithm.momentum=0.9"], ["algorithm.momentum", "lr"]),
+        (["run", "--set", "algorithm.impetus=0.9"], ["algorithm.impetus", "lr"]),
         (["run", *DINNO, "--set", "algorithm.steps=0"], ["algorithm.steps = 0", "greater than or equal to 1"]),
         (["run", *DINNO, "--set", "algorithm.rho=-1"], ["algorithm.rho = -1", "greater than 0"]),
         (["run", *DINNO, "--set", "algorithm.optimiser=sgd"], ["algorithm.optimiser = 'sgd'", "adam", "plain"]),

@@ -19,6 +19,7 @@ from gossamer.algorithms import registry, token_rules
 from gossamer.algorithms.base import Algorithm, Exponential
 from gossamer.algorithms.collaborative import Collaborative
 from gossamer.algorithms.km import KM
+from gossamer.algorithms.pieces import Centre, FinalGossip, Mixes, Momentum, TailAverage, bare
 from gossamer.baselines import Pool, effective, pool
 from gossamer.collaboration import lemma4_of
 from gossamer.config import LearningRate, RunConfig
@@ -30,6 +31,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.build import build as build_model
+from gossamer.models.centred import Centred
 from gossamer.models.check import check_no_mixing
 from gossamer.objective import check_operator, per_sample_loss, vector_of
 from gossamer.presets import PRESETS
@@ -116,6 +118,14 @@ def outline(
             module = build_model(
                 config.model.kind, input_shape=shape, outputs=classes or 1, **config.model.options
             )
+    if config.privacy.centre is not None:
+        if len(shape) > 1 and config.model.kind not in ("softmax", "mlp"):
+            raise UserError(
+                f"privacy.centre = {config.privacy.centre:g} turns records into rows of numbers, which model.kind = "
+                f"{config.model.kind!r} does not take; use softmax or mlp."
+            )
+        module = Centred(module, math.prod(shape))
+        algorithm = _centring(algorithm, config, math.prod(shape))
     check_no_mixing(module)
     rates, pooled = rates_of(config, records), None
     if config.baseline == "central":
@@ -346,7 +356,57 @@ def build_algorithm(config: RunConfig) -> Algorithm:
             must = must.rstrip(".")
             inside = f"{first['loc'][-1]}: " if isinstance(value, dict) and first["loc"] else ""
             raise UserError(f"algorithm.{key} = {value!r}: {inside}{must[0].lower()}{must[1:]}.") from None
-    algorithm: Algorithm = rule(**context, **options)
+    return with_pieces(rule(**context, **options), config)
+
+
+def _centring(algorithm: Algorithm, config: RunConfig, size: int) -> Algorithm:
+    """The mean first. As many exchanges as at the end, for a common mean matters as much as a common model."""
+    clip = config.privacy.clip
+    bound = clip.bound if clip.kind == "constant" else 1.0
+    if algorithm.weights == "adjacency":
+        raise UserError(
+            f"privacy.centre = {config.privacy.centre:g} needs nodes that agree on a mean, and algorithm.kind = "
+            f"{config.algorithm.kind!r} exchanges sums over neighbours; use another method."
+        )
+    return Centre(algorithm, size, bound, config.algorithm.final_gossip or 20)
+
+
+def with_pieces(algorithm: Algorithm, config: RunConfig) -> Algorithm:
+    """What the configuration puts around the update rule, innermost first."""
+    asked, rounds = config.algorithm, config.rounds
+    if isinstance(algorithm, Collaborative):
+        if (
+            asked.momentum
+            or asked.mixes > 1
+            or asked.tail_average
+            or asked.final_gossip
+            or config.privacy.centre
+        ):
+            raise UserError(
+                f"algorithm.kind = {asked.kind!r} has no rounds of gossip to put pieces around; leave out algorithm."
+                "momentum, .mixes, .tail_average, .final_gossip and privacy.centre."
+            )
+        return algorithm
+    if algorithm.weights == "adjacency" and (asked.mixes > 1 or asked.final_gossip):
+        raise UserError(
+            f"algorithm.kind = {asked.kind!r} exchanges sums over neighbours, not means; "
+            "leave algorithm.mixes and algorithm.final_gossip out, or use another method."
+        )
+    if config.privacy.noise.on == "iterate" and (
+        asked.mixes > 1 or asked.final_gossip or config.privacy.centre
+    ):
+        raise UserError(
+            "privacy.noise.on = 'iterate' pays for one message a round; leave out algorithm.mixes, "
+            "algorithm.final_gossip and privacy.centre."
+        )
+    if asked.momentum:
+        algorithm = Momentum(algorithm, asked.momentum)
+    if asked.mixes > 1:
+        algorithm = Mixes(algorithm, asked.mixes)
+    if asked.tail_average:
+        algorithm = TailAverage(algorithm, rounds - max(1, round(asked.tail_average * rounds)))
+    if asked.final_gossip:
+        algorithm = FinalGossip(algorithm, rounds - 1, asked.final_gossip)
     return algorithm
 
 
@@ -355,6 +415,7 @@ def facts_of(
 ) -> Facts:
     """What Lemma 4 and DP-dKM's Theorem 1 look at, and the dimension."""
     facts = Facts(dimension=dimension, lemma4=lemma4_of(config, classes))
+    algorithm = bare(algorithm)
     if config.privacy.claim != "dp-dkm" or not isinstance(algorithm, KM):
         return facts
     if algorithm.weights != "doubly" or (gap := topology.figures().get("spectral gap")) is None:
@@ -390,7 +451,8 @@ def floats_per_message(algorithm: Algorithm, dim: int) -> int:
         sent += sum(tensor[0].numel() for tensor in tensors)
         return tensors[0] if len(tensors) == 1 else tensors
 
-    algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 0)
+    # Round 1: what happens only at the start is not what a round holds.
+    algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 1)
     return sent
 
 
@@ -400,11 +462,13 @@ def _data_facts(
     """(data set if it had to be loaded, feature shape, classes, records of each node)."""
     info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
     split = config.data.partition
-    if info is not None and info.rows and info.shape and split == type(split)() and not config.data.options:
+    transform = config.data.options.get("transform", [])
+    plain = set(config.data.options) <= {"transform"}
+    if info is not None and info.rows and info.shape and split == type(split)() and plain:
         rows, nodes = info.rows[0], config.nodes
         if rows >= nodes:  # the even split follows from the row count alone
             sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
-            return dataset, info.shape, info.classes, sizes
+            return dataset, data_load.shape_after(transform, info.shape), info.classes, sizes
     dataset = dataset or _load(config, data_dir, hosted)
     if has_file_per_node(config.data.options) and config.data.records is None:
         raise UserError(

@@ -140,6 +140,31 @@ def compare(
 
 
 @app.command()
+def tune(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name or a TOML file.")],
+    over: Annotated[
+        list[str] | None,
+        typer.Option("--over", metavar="KEY=V1,V2", help="The values to choose among; may be repeated."),
+    ] = None,
+    overrides: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
+    jobs: Jobs = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Choose settings by private runs that share one budget; the choice looks at a public hold-out."""
+    from gossamer.results.console import show_tuning
+    from gossamer.tuning import tune as run_tuning
+
+    found = run_tuning(
+        recipe, sets=overrides or [], overs=over or [], out=out, jobs=jobs, data_dir=data_dir, quiet=as_json
+    )
+    if not as_json:
+        show_tuning(found)
+    _finish(found, as_json)
+
+
+@app.command()
 def reproduce(
     table: Annotated[str | None, typer.Argument(help="PAPER/TABLE, for example dyn-d2p/table2.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="The tables there are.")] = False,
@@ -147,6 +172,12 @@ def reproduce(
         str, typer.Option(help="small: about ten minutes on two cores; full: the paper's setting.")
     ] = "small",
     out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(help="Also put the table between its marks in this file (frontier/table).")
+    ] = None,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Run nothing: the table of what is finished (frontier/table).")
+    ] = False,
     jobs: Jobs = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -166,7 +197,9 @@ def reproduce(
         return
     if table is None:
         raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
-    found = run_table(table, scale=scale, out=out, jobs=jobs, data_dir=data_dir, quiet=as_json)
+    found = run_table(
+        table, scale=scale, out=out, jobs=jobs, data_dir=data_dir, quiet=as_json, into=into, as_is=as_is
+    )
     _finish(found, as_json)
 
 

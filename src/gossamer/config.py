@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from gossamer.auto import any_auto, settle
 from gossamer.errors import UserError
 from gossamer.presets import PRESETS, expand_preset
 
@@ -74,7 +75,17 @@ class LearningRate(Strict):
 
 
 class Algorithm(Open):
+    """`lr`, `rounds` and `clip` may be "auto": `auto.py` puts numbers there before this is checked."""
+
     lr: Positive | LearningRate = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    mixes: Annotated[
+        int, Field(ge=1, le=1000, description="exchanges in a round, each over the next graph")
+    ] = 1
+    tail_average: Annotated[
+        float, Field(ge=0, le=1, description="share of the last rounds whose mean is the model")
+    ] = 0.0
+    final_gossip: Annotated[int, Field(ge=0, le=10_000, description="exchanges of the models at the end")] = 0
 
 
 class ConstantClip(Strict):
@@ -260,6 +271,12 @@ class Privacy(Strict):
     sampling: Sampling = Full(kind="full")
     clip: Clip = NoClip(kind="none")
     noise: Noise = Noise(schedule=NoNoise(kind="none"))
+    runs: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1, description="how many such runs share the budget, where settings are chosen among them"
+    )
+    centre: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="share of the budget for a private mean of the records, to be subtracted"
+    )
     claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"] = "none"
 
 
@@ -350,6 +367,8 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     for key, value in changes.items():
         layered = merge(layered, _nest(key.split("."), value))
     layered = merge(preset, layered)
+    if any_auto(layered):
+        layered = settle(layered)
     try:
         return RunConfig.model_validate(layered)
     except ValidationError as error:

@@ -157,7 +157,8 @@ def _evaluations(parts: Parts, begun: Begun, group: Group) -> Callable[[int, Any
     )  # fmt: skip
     at = evaluation_rounds(config.rounds, config.evaluation.every)
     # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
-    unused = -(-(grad.draws - begun.done * o.plan.draws_per_round) // o.plan.draws_per_round)
+    before = o.plan.draws_before if begun.done else 0
+    unused = -(-(grad.draws - before - begun.done * o.plan.draws_per_round) // o.plan.draws_per_round)
     spent = dict(zip(at, o.plan.epsilon_after([done + unused for done in at]), strict=True))
     # With thousands of nodes, the whole hold-out would outlast the training.
     most = max(1, MOST_SCORED // config.nodes)

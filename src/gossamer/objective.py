@@ -6,24 +6,32 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.km import KM
 from gossamer.algorithms.operators.kinds import check_step
+from gossamer.algorithms.pieces import bare
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
+from gossamer.kernels.centred import CentredSum
 from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.models import losses
+from gossamer.models.centred import Centred, centre_records
 from gossamer.private.resolvent import NodeResolvent, RecordResolvent
 
 if TYPE_CHECKING:
     from gossamer.private.gradient import Vector
 
 
+CLASS_LOSSES = ("cross-entropy", "logistic", "squared")  # of networks with an output per class
+
+
 def linear_loss(config: RunConfig) -> losses.LinearLoss | None:
-    """The loss named under [loss]; None where the data decide (cross-entropy, or ½ r²)."""
+    """The loss named under [loss]; None where the data decide, or where it is over a class each."""
     if config.loss is None:
+        return None
+    if config.model.kind != "linear" and config.loss.kind in CLASS_LOSSES and not config.loss.options:
         return None
     if config.model.kind != "linear":
         raise UserError(
@@ -54,9 +62,27 @@ def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any
         return lambda outputs, y: nn.functional.softplus(
             torch.where(nn.functional.one_hot(y, outputs.shape[1]).bool(), -outputs, outputs)
         ).sum(1)
+    if classes and config and config.loss and config.loss.kind != "cross-entropy":
+        return _over_classes(config.loss.kind)
     if classes:
         return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
+    if config and config.loss and config.loss.kind != "squared":
+        raise UserError(
+            f"loss.kind = {config.loss.kind!r} needs classes; the data have numbers to predict: use 'squared'."
+        )
     return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
+
+
+def _over_classes(kind: str) -> Any:
+    """Every class as an output of its own: ridge regression, or one logistic regression each."""
+
+    def loss(outputs: Tensor, y: Tensor) -> Tensor:
+        wanted = nn.functional.one_hot(y, outputs.shape[1]).to(outputs)
+        if kind == "squared":
+            return 0.5 * (outputs - wanted).square().sum(1)
+        return nn.functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").sum(1)
+
+    return loss
 
 
 def check_operator(config: RunConfig, algorithm: Algorithm) -> None:
@@ -64,7 +90,7 @@ def check_operator(config: RunConfig, algorithm: Algorithm) -> None:
 
     A smooth loss of records in the unit ball has L at most its curvature; elsewhere L is what the user declares.
     """
-    named = linear_loss(config)
+    named, algorithm = linear_loss(config), bare(algorithm)
     if not isinstance(algorithm, KM) or named is None:
         return
     kinked = math.isinf(named.curvature)
@@ -74,7 +100,9 @@ def check_operator(config: RunConfig, algorithm: Algorithm) -> None:
 
 def vector_of(config: RunConfig, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
     """What of a record the private mean is of: its loss gradient, or what its resolvent moves by."""
-    loss = per_sample_loss(classes, config)
+    loss, algorithm = per_sample_loss(classes, config), bare(algorithm)
+    if isinstance(module, Centred):
+        return CentredSum(clipped_sum(module.head, loss), module.centre.numel(), centre_records)
     if not isinstance(algorithm, KM) or algorithm.mapping.asks == "gradient":
         return clipped_sum(module, loss)
     named = linear_loss(config)

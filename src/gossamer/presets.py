@@ -101,6 +101,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         sound=_POISSON_LOT,
         paper=_ONE_SAMPLE,
     ),
+    # Every record in every round: the accounting is the Gaussian's closed form. See docs/frontier.md.
+    "full-lot": {
+        "rule": "push-sum",
+        "options": {mode: {"lr": "auto", "momentum": 0.9, "final_gossip": 20} for mode in ("sound", "paper")},
+        "privacy": {
+            "sampling": {"kind": "full"},
+            "clip": {"kind": "constant", "bound": "auto"},
+            "noise": {"schedule": _EVEN},
+        },
+    },
     "dp-dsgd": _consensus("dsgd"),
     "dp-dsgt": _consensus("dsgt"),
     # Lemma 4 prices a write over all lots since the last; its relation is replace-one. Sound mode: the choice to write

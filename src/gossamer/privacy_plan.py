@@ -24,7 +24,7 @@ from gossamer.collaboration import notes as collaboration_notes
 from gossamer.config import Full, Poisson, RunConfig, Single, TruncatedGeneralised
 from gossamer.errors import UserError
 from gossamer.private.noises import family_parts, magnitude
-from gossamer.private.schedules import Constant, Geometric, Ratio, Stretches
+from gossamer.private.schedules import After, Constant, Geometric, Ratio, Stretches
 
 Shape = Callable[[int], float]
 Claimer = Callable[[float, float, float, int], Claim]
@@ -82,6 +82,7 @@ class PrivacyPlan:
     facts: Facts
     family: float = 2.0  # the shape b of the noise's density exp(−(|z|/s)^b)
     on: str = "gradient"  # what carries the noise: the answers about records, or the messages
+    draws_before: int = 0  # of the first round: the mean of the records, where it is released
 
     @cached_property
     def worst(self) -> NodePlan:
@@ -114,7 +115,7 @@ class PrivacyPlan:
     def epsilon_after(self, rounds: list[int]) -> list[tuple[float | None, float | None]]:
         """(claimed, proven) of the worst node after so many rounds, for metrics and plots."""
         node = self.worst
-        at = [min(r * self.draws_per_round, node.allowance) for r in rounds]
+        at = [min(self.draws_before + r * self.draws_per_round, node.allowance) for r in rounds]
         if math.isinf(node.proven.epsilon):
             proofs: list[float | None] = [None] * len(at)
         else:
@@ -147,6 +148,8 @@ def plan_privacy(
     """
     draws = config.rounds * draws_per_round
     mechanism, shape, enforced = _shape(config, draws)
+    if config.privacy.centre is not None:
+        shape, draws = _mean_first(config.privacy.centre, shape, draws), draws + 1
     privacy = config.privacy
     facts = replace(facts or Facts(), records=sum(records))
     mechanism, family = shaped(config, mechanism)
@@ -163,6 +166,7 @@ def plan_privacy(
         nodes=(),
         notes=(),
         claimer=claimer,
+        draws_before=0 if config.privacy.centre is None else 1,
         facts=facts,
         family=family,
         on=privacy.noise.on,
@@ -196,7 +200,7 @@ def _plan_node(
     given = config.privacy.noise.multiplier
     if base.mechanism != "none":
         if given is not None:
-            factor = given / (1.0 if base.mechanism == "own-norm-gaussian" else shape(0))
+            factor = given / (1.0 if base.mechanism == "own-norm-gaussian" else shape(base.draws_before))
             bound = truncation(config, base, epsilon, delta)
         elif epsilon is None:
             raise UserError(
@@ -230,7 +234,7 @@ def _factor(
     """The noise that meets ε: by the paper's formula in paper mode, by the accountant in sound mode."""
     draws, shape = base.draws, base.shape
     if config.mode == "sound":
-        return _proven_factor(base, rate, epsilon, delta, bound)
+        return _proven_factor(base, rate, epsilon, delta, bound, config.privacy.runs)
     claim = config.privacy.claim
     if claim == "lemma4" and base.facts.lemma4 is not None:
         return base.facts.lemma4.multiplier(epsilon, delta, visits(base.sampling, rate, draws))
@@ -251,11 +255,14 @@ def _factor(
     )
 
 
-def _proven_factor(base: PrivacyPlan, rate: float, epsilon: float, delta: float, bound: float) -> float:
+def _proven_factor(
+    base: PrivacyPlan, rate: float, epsilon: float, delta: float, bound: float, runs: int
+) -> float:
+    """`runs`: so many such runs together are to meet ε."""
     if base.mechanism != "gaussian":
         return float(
             calibrate.least_scale(
-                lambda factor: _events(base, factor, rate, base.draws, bound),
+                lambda factor: list(_events(base, factor, rate, base.draws, bound)) * runs,
                 adjacency=base.adjacency,
                 epsilon=epsilon,
                 delta=delta,
@@ -266,7 +273,12 @@ def _proven_factor(base: PrivacyPlan, rate: float, epsilon: float, delta: float,
         sampling, shapes = "full", [min(lots) for lots in by_pass(shapes, rate)]
     return float(
         calibrate.common_factor(
-            shapes, sampling=sampling, rate=rate, adjacency=base.adjacency, epsilon=epsilon, delta=delta
+            shapes * runs,
+            sampling=sampling,
+            rate=rate,
+            adjacency=base.adjacency,
+            epsilon=epsilon,
+            delta=delta,
         )
     )
 
@@ -363,6 +375,12 @@ def _shape(config: RunConfig, draws: int) -> tuple[str, Shape, bool]:
     return "gaussian", Constant(1.0), enforced
 
 
+def _mean_first(share: float, shape: Shape, draws: int) -> After:
+    """The shape with one more draw in front that takes this share of Σ 1/σ²: exact for full lots, else a rule."""
+    rest = math.fsum(shape(k) ** -2 for k in range(draws)) if shape(0) else 0.0
+    return After(math.sqrt((1 - share) / (share * rest)) if rest else 0.0, shape)
+
+
 def clip_schedule(config: RunConfig, draws: int) -> Constant | Geometric | Stretches:
     """C_k as a function of the draw; 1 where the clip has no sequence of its own."""
     clip = config.privacy.clip
@@ -418,8 +436,23 @@ def _claimer(config: RunConfig, shape: Shape, mechanism: str, facts: Facts) -> C
     return compute
 
 
+def _refuse_pieces(config: RunConfig) -> None:
+    """A shared budget and a private mean, where they do not fit."""
+    if config.privacy.runs > 1 and (config.mode == "paper" or config.privacy.noise.multiplier is not None):
+        raise UserError(
+            f"privacy.runs = {config.privacy.runs} shares a proven budget; leave out privacy.noise.multiplier and "
+            'use mode = "sound".'
+        )
+    if config.privacy.centre is not None and config.privacy.clip.kind not in ("constant", "none"):
+        raise UserError(
+            f"privacy.centre = {config.privacy.centre:g} needs a clip that stays the same, and privacy.clip.kind = "
+            f"{config.privacy.clip.kind!r} does not; use 'constant'."
+        )
+
+
 def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> None:
     """In sound mode a run with noise must have a proof."""
+    _refuse_pieces(config)
     if config.privacy.noise.arithmetic == "lattice" and (
         mechanism != "gaussian" or not enforced or config.privacy.clip.kind == "quantile"
     ):
@@ -534,6 +567,10 @@ def rates_of(config: RunConfig, records: list[int]) -> list[tuple[float, float]]
 def _notes(config: RunConfig) -> tuple[str, ...]:
     notes = []
     notes += collaboration_notes(config)
+    if config.privacy.runs > 1:
+        notes.append(
+            f"One of {config.privacy.runs} runs that share the budget: this ε is of it alone, the one asked for of all."
+        )
     if config.privacy.clip.kind == "assumed":
         notes.append(
             "The bound on the residual is assumed, as the paper does; nothing enforces it."

@@ -1,7 +1,7 @@
 """ε from the ledgers alone: what happened, as written down, priced anew."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,23 @@ def recompute(directory: Path, nodes: Iterable[int] | None = None) -> list[NodeP
             priced[key] = proven(events, header["delta"], header["adjacency"])
         proofs.append(NodeProof(node, header, len(events), priced[key]))
     return proofs
+
+
+def worst_epsilon(directories: Sequence[Path], adjacency: str | None = None) -> float:
+    """The worst node's ε over runs on the same records, all releases composed; `adjacency`: another than theirs."""
+    events: dict[int, list[Event]] = {}
+    headers: dict[int, dict[str, Any]] = {}
+    for directory in directories:
+        for node, (header, own) in read_all(directory).items():
+            events.setdefault(node, []).extend(own)
+            headers[node] = header
+    priced: dict[tuple[Any, ...], float] = {}
+    for node, releases in events.items():
+        delta, relation = headers[node]["delta"], adjacency or headers[node]["adjacency"]
+        key = (tuple(collate(releases)), delta, relation)
+        if key not in priced:
+            priced[key] = proven(releases, delta, relation).epsilon
+    return max(priced.values())
 
 
 def check_certificate(directory: Path, certificate: Path, nodes: Iterable[int] | None = None) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from pydantic import Field
 
@@ -42,7 +42,8 @@ class Exponential:
 class Algorithm(Protocol):
     """One file each. `State` is a NamedTuple of tensors, so that checkpoints and processes can carry it."""
 
-    weights: ClassVar[str]  # what mixing it needs: "column", "doubly" or "adjacency"
+    @property
+    def weights(self) -> str: ...  # what mixing it needs: "column", "doubly" or "adjacency"
 
     @property
     def draws(self) -> int: ...  # how often a round calls grad

@@ -72,6 +72,17 @@ def run_rows(
     return Batch(out, results, reasons, len(todo), kept)
 
 
+def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
+    """What is there already; nothing is run."""
+    if not (out / MARK).is_file():
+        raise UserError(
+            f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out."
+        )
+    done = [[cell for cell in row.cells if on_disk.finished(out, cell)] for row in rows]
+    results = [[on_disk.result(out, cell) for cell in row] for row in done]
+    return Batch(out, results, {}, 0, sum(map(len, done)))
+
+
 def check(rows: Sequence[Row], data_dir: Path | None) -> None:
     """Outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why not."""
     from gossamer.build import outline

@@ -8,6 +8,8 @@ from typing import Any
 
 from gossamer import papers
 from gossamer.compare.batch import mark_folder, refuse_foreign, run_rows
+from gossamer.compare.frontier import is_frontier, reproduce_frontier
+from gossamer.compare.frontier import read as read_frontier
 from gossamer.compare.grid import Row
 from gossamer.compare.paper_table import MODES, Definition, PaperCell, Scale, paper_cells, read
 from gossamer.compare.progress import show
@@ -23,8 +25,14 @@ NOT_PRINTED = "read off a figure: not printed"
 
 def tables() -> dict[str, str]:
     """Name → title, for `--list`."""
-    found = {name: read(name) for name in papers.names()}
-    return {name: f"{d.title} ({d.paper}, {d.grid[0].source.split(',')[0]})" for name, d in found.items()}
+    titles = {}
+    for name in papers.names():
+        if is_frontier(name):
+            titles[name] = read_frontier(name).title
+        else:
+            d = read(name)
+            titles[name] = f"{d.title} ({d.paper}, {d.grid[0].source.split(',')[0]})"
+    return titles
 
 
 def reproduce(
@@ -35,11 +43,27 @@ def reproduce(
     jobs: int | None = None,
     data_dir: Path | None = None,
     quiet: bool = False,
+    into: Path | None = None,
+    as_is: bool = False,
 ) -> dict[str, Any]:
     """Run what is missing, write table.csv and table.md, and return what `--json` prints."""
     chosen: Scale | None = next((s for s in ("small", "full") if s == scale), None)
     if chosen is None:
         raise UserError(f"--scale {scale} is not known; it can be small or full.")
+    if is_frontier(name):
+        return reproduce_frontier(
+            name,
+            scale=chosen,
+            out=out,
+            jobs=jobs,
+            data_dir=data_dir,
+            quiet=quiet,
+            into=into,
+            as_is=as_is,
+        )
+    if into is not None or as_is:
+        option = "--as-is" if into is None else f"--into {into}"
+        raise UserError(f"{option} is for frontier/table; leave it out for {name}.")
     definition = read(name)
     all_cells = paper_cells(definition, "full", runs=False)
     kept = paper_cells(definition, chosen, data_dir=data_dir)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 _SEEDED = ("covertype", "synthetic-regression", "synthetic-classification", "csv", "parquet", "npz")
 
 
+# Options that do what they do whatever the seed.
+_NOT_SEEDED = {"transform", "held_out", "scale", "bias"}
+
+
 class Shelf:
     """Holds one data set; cells are ordered so that neighbours mostly share theirs."""
 
@@ -26,7 +30,8 @@ class Shelf:
         from gossamer.data.load import load
 
         kind, options = config.data.kind, config.data.options
-        seed = config.seed if options or kind in _SEEDED else None
+        seeded = set(options) - _NOT_SEEDED or kind in _SEEDED
+        seed = config.seed if seeded else None
         key = json.dumps([kind, options, seed, str(data_dir)], sort_keys=True)
         if self._dataset is None or key != self._key:
             self._dataset = None  # let go of the old one first: they can be large

@@ -23,8 +23,11 @@ from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, to_unit_spher
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437
-COMMON_OPTIONS = {"train_rows", "labels", "held_out", "pca", "pca_from", "scale", "bias", "positive"}
+COMMON_OPTIONS = {
+    "train_rows", "labels", "held_out", "transform", "pca", "pca_from", "scale", "bias", "positive",
+}  # fmt: skip
 SCALES = {"unit-ball": to_unit_ball, "unit-sphere": to_unit_sphere}
+OWN_KINDS = ("csv", "parquet", "npz")
 
 # Four fifths and one fifth of 581,012, both rounded down as in the without-replacement paper: one record
 # stays out.
@@ -66,7 +69,8 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
         seed: for shuffles and synthetic sets.
         options: of the set, and for all: `labels` (only records of these classes), `train_rows` (that many
             after a seeded shuffle), `positive` (this label against the rest), `pca` (so many principal
-            components of `pca_from`, a public set, or "train"), `scale = "unit-ball"` (every record by itself:
+            components of `pca_from`, a public set, or "train"), `transform` (fixed features, see
+            docs/frontier.md), `scale = "unit-ball"` (every record by itself:
             x / max(1, ‖x‖)) or `"unit-sphere"` (x / ‖x‖), and for tables in it `bias`: true is (x, 1)/√2, inside
             the ball, "outside" is (x, 1), of norm √2.
             `held_out`: so many training rows, whatever the seed the same ones, take the place of the test rows:
@@ -79,6 +83,14 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
     dataset = loader(**{name: value for name, value in given.items() if name in accepted})
     if options.get("labels") is not None:
         dataset = _only_labels(dataset, options["labels"])
+    if options.get("transform"):
+        from gossamer.data.features.pipeline import transformed
+
+        def public(kind: str, its: dict[str, Any]) -> Dataset:
+            return load(kind, data_dir=data_dir, **its)
+
+        # Records of the user's own are copied nowhere, not even as features.
+        dataset = transformed(dataset, options["transform"], public, keep=kind not in OWN_KINDS)
     if options.get("held_out") is not None:
         dataset = _hold_out(dataset, options["held_out"])
     if options.get("train_rows") is not None:
@@ -90,6 +102,15 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
     if options.get("positive") is not None:
         dataset = _one_against_rest(dataset, options["positive"])
     return _scaled(dataset, options.get("scale", "none"), options.get("bias", False))
+
+
+def shape_after(transform: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a record after `data.transform`, without reading any."""
+    if not transform:
+        return shape
+    from gossamer.data.features.pipeline import shape_after as after
+
+    return after(transform, shape)
 
 
 def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:

@@ -92,8 +92,7 @@ class _Engine:
         norms = points.new_zeros(nodes, lot)
         if not bool(mask.any()):
             return torch.zeros_like(points), norms
-        if not bool(mask.all()):
-            x, y = blank_masked(x, mask), blank_masked(y, mask)
+        ragged = not bool(mask.all())
         try:
             method = self.method = self.method or self._book_keeping(points, x, y, mask)
             total = torch.empty_like(points, memory_format=torch.contiguous_format)
@@ -107,8 +106,14 @@ class _Engine:
                 own = weigh if unit is None else lambda norms: weigh(norms / unit[rows, None])
                 for b in range(0, lot, plan.records):
                     part = rows, slice(b, b + plan.records)
+                    slice_x, slice_y = x[part], y[part]
+                    if ragged:
+                        slice_x, slice_y = (
+                            _blank_if_needed(slice_x, mask[part]),
+                            blank_masked(slice_y, mask[part]),
+                        )
                     norms[part] = _of_finite(
-                        worker, points[rows], x[part], y[part], mask[part], own, target=total[rows], add=b > 0
+                        worker, points[rows], slice_x, slice_y, mask[part], own, target=total[rows], add=b > 0
                     )
 
             jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
@@ -189,6 +194,11 @@ def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: i
         return Slices(rows, lot, parallel=False)
     rounds = -(-nodes // (rows * cores))  # equally many slices for every core
     return Slices(-(-nodes // (rounds * cores)), lot, parallel=True)
+
+
+def _blank_if_needed(values: Tensor, mask: Tensor) -> Tensor:
+    """The copy of a full lot, every round, would take longer than its gradients: padding may be blank already."""
+    return blank_masked(values, mask) if bool((values[~mask] != 0).any()) else values
 
 
 def blank_masked(values: Tensor, mask: Tensor) -> Tensor:

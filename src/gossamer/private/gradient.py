@@ -67,8 +67,17 @@ class Records:
     def take(self, lot: Lot) -> tuple[Tensor, Tensor]:
         rows = (self._starts[:, None] + lot.rows.to(self.x.device)).flatten()
         shape = lot.rows.shape
+        if self._is_everything(lot):
+            return self.x.view(*shape, *self.x.shape[1:]), self.y.view(*shape, *self.y.shape[1:])
         x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
         return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])
+
+    def _is_everything(self, lot: Lot) -> bool:
+        """Full lots of equal nodes: the records as they lie, without a copy of what may be gigabytes."""
+        size = lot.rows.shape[1]
+        if any(own != size for own in self.sizes):
+            return False
+        return torch.equal(lot.rows.cpu(), torch.arange(size).expand_as(lot.rows))
 
 
 class Diagnostics(NamedTuple):
@@ -168,10 +177,12 @@ class PrivateGradient:
         if self._whole is not None:
             return self._whole
         lot = self._sampler.draw(self._stream, self._index, self._records.sizes, k)
-        drawn = (lot, *self._records.take(lot))
+        x, y = self._records.take(lot)
         if self._sampler.kind == "full":
-            self._whole = drawn
-        return drawn
+            if not bool(lot.mask.all()):  # then it is a copy; blank padding now saves blanking it every round
+                x.masked_fill_(~lot.mask.to(x.device).view(*lot.mask.shape, *[1] * (x.ndim - 2)), 0)
+            self._whole = lot, x, y
+        return lot, x, y
 
     def _log(
         self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool, dimension: int

@@ -6,7 +6,7 @@ before it starts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -50,3 +50,14 @@ class Ratio:
 
     def __call__(self, k: int) -> float:
         return self.over(k) / self.under(k)
+
+
+@dataclass(frozen=True)
+class After:
+    """`first` at the first draw, then `rest` from its beginning."""
+
+    first: float
+    rest: Callable[[int], float]
+
+    def __call__(self, k: int) -> float:
+        return self.rest(k - 1) if k else self.first

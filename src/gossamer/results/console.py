@@ -234,3 +234,27 @@ def data_table(rows: list[dict[str, Any]]) -> None:
             ", ".join(row["origins"]),
         )
     Console(highlight=False).print(table)
+
+
+def show_tuning(found: dict[str, Any]) -> None:
+    """The candidates, and what all of them cost together."""
+    console = Console(highlight=False)
+    table = Table("settings", "accuracy", "own ε", box=None)
+    for candidate in found["candidates"]:
+        settings = ", ".join(f"{key} = {value}" for key, value in candidate["settings"].items())
+        quality = candidate.get("accuracy_mean")
+        shown = (
+            f"{quality:.2%}"
+            if quality is not None
+            else f"RMSE {candidate.get('rmse_mean', float('nan')):.4g}"
+        )
+        mark = "  ← chosen" if candidate == found["chosen"] else ""
+        table.add_row(settings, shown, epsilon_text(candidate["epsilon_proven"]) + mark)
+    console.print(table)
+    if found["chosen"]:
+        console.print(
+            f"all runs together: proven ε = {epsilon_text(found['epsilon_proven'])} (δ = {found['delta']:g}, "
+            f"{found['adjacency']}, unit: {found['unit']}); observer: {found['observer']}",
+            soft_wrap=True,
+        )
+        console.print(f"the chosen run: {found['run_dir']}", soft_wrap=True)

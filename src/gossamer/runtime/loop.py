@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from gossamer.algorithms.base import Algorithm
+from gossamer.algorithms.pieces import mixes_of
 
 
 class Exchange(Protocol):
@@ -28,7 +30,10 @@ def run(
 
     `grad` is the private part that the algorithm's step works on.
     """
+    mixes = mixes_of(algorithm)
     for t in range(start, rounds):
-        state = algorithm.step(state, grad, lambda *tensors, t=t: exchange(t, *tensors), t)
+        # The exchanges of a round run over graphs of their own; most algorithms have one.
+        graphs = itertools.count(t * mixes)
+        state = algorithm.step(state, grad, lambda *tensors, g=graphs: exchange(next(g), *tensors), t)
         after_round(t, state)
     return state

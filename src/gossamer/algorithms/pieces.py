@@ -1,0 +1,190 @@
+"""Pieces that go around any algorithm. They see `grad` and `mix` as it does, so all of it is post-processing.
+
+Each keeps what it needs in the algorithm's own state, as further tensors: checkpoints carry it like the rest.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from torch import Tensor
+
+from gossamer.algorithms.base import Algorithm, Grad, Mix
+
+
+@dataclass(frozen=True)
+class Piece:
+    """An algorithm with something around it; by itself, nothing is."""
+
+    inner: Algorithm
+
+    @property
+    def weights(self) -> str:
+        return self.inner.weights
+
+    @property
+    def draws(self) -> int:
+        return self.inner.draws
+
+    @property
+    def mixes(self) -> int:
+        return mixes_of(self.inner)
+
+    def init(self, x0: Tensor) -> Any:
+        return self.inner.init(x0)
+
+    def step(self, s: Any, grad: Grad, mix: Mix, t: int) -> Any:
+        return self.inner.step(s, grad, mix, t)
+
+    def model(self, s: Any) -> Tensor:
+        return self.inner.model(s)
+
+
+def bare(algorithm: Algorithm) -> Algorithm:
+    """The method itself, without what is around it."""
+    while isinstance(algorithm, Piece):
+        algorithm = algorithm.inner
+    return algorithm
+
+
+def mixes_of(algorithm: Algorithm) -> int:
+    """Exchanges in a round: so many graphs of the schedule go by."""
+    return int(getattr(algorithm, "mixes", 1))
+
+
+@dataclass(frozen=True)
+class Momentum(Piece):
+    """v ← β v + g, and v in place of g (Polyak 1964)."""
+
+    beta: float
+
+    def init(self, x0: Tensor) -> Any:
+        return _with(self.inner.init(x0), velocity=x0.new_zeros(x0.shape))
+
+    def step(self, s: Any, grad: Grad, mix: Mix, t: int) -> Any:
+        own, velocity = _without(s, "velocity")
+
+        def heavy(points: Tensor) -> Tensor:
+            nonlocal velocity
+            velocity = self.beta * velocity + grad(points)
+            return velocity.clone()  # the algorithm may keep it, and a state's tensors share no memory
+
+        own = self.inner.step(own, heavy, mix, t)
+        return _with(own, velocity=velocity)
+
+    def model(self, s: Any) -> Tensor:
+        return self.inner.model(_without(s, "velocity")[0])
+
+
+@dataclass(frozen=True)
+class Mixes(Piece):
+    """Every exchange `times` over, on as many graphs of the schedule: nearer to the mean, no record read."""
+
+    times: int
+
+    @property
+    def mixes(self) -> int:
+        return self.times * mixes_of(self.inner)
+
+    def step(self, s: Any, grad: Grad, mix: Mix, t: int) -> Any:
+        def often(*tensors: Tensor) -> Any:
+            for _ in range(self.times):
+                mixed = mix(*tensors)
+                tensors = mixed if isinstance(mixed, tuple) else (mixed,)
+            return tensors[0] if len(tensors) == 1 else tensors
+
+        return self.inner.step(s, grad, often, t)
+
+
+@dataclass(frozen=True)
+class TailAverage(Piece):
+    """The model is the mean of the iterates after `start` rounds (Polyak and Juditsky 1992)."""
+
+    start: int
+
+    def init(self, x0: Tensor) -> Any:
+        own = self.inner.init(x0)
+        return _with(own, average=self.inner.model(own).clone())
+
+    def step(self, s: Any, grad: Grad, mix: Mix, t: int) -> Any:
+        own, average = _without(s, "average")
+        own = self.inner.step(own, grad, mix, t)
+        count = max(1, t + 1 - self.start)
+        return _with(own, average=average.lerp(self.inner.model(own), 1 / count))
+
+    def model(self, s: Any) -> Tensor:
+        average: Tensor = s.average
+        return average
+
+
+@dataclass(frozen=True)
+class FinalGossip(Piece):
+    """After round `last`, `rounds` exchanges of the models alone, which read no record."""
+
+    last: int
+    rounds: int
+
+    def init(self, x0: Tensor) -> Any:
+        own = self.inner.init(x0)
+        return _with(own, agreed=self.inner.model(own).clone())
+
+    def step(self, s: Any, grad: Grad, mix: Mix, t: int) -> Any:
+        own, _ = _without(s, "agreed")
+        own = self.inner.step(own, grad, mix, t)
+        z = self.inner.model(own)
+        return _with(own, agreed=agree(z, mix, self.rounds) if t == self.last else z.clone())
+
+    def model(self, s: Any) -> Tensor:
+        agreed: Tensor = s.agreed
+        return agreed
+
+
+@dataclass(frozen=True)
+class Centre(Piece):
+    """The first draw is the mean of the records, in the first `size` parameters; agreed upon, then left alone.
+
+    c_i ← released mean / `bound`;  `rounds` exchanges as push-sum;  later gradients move the other parameters only.
+    """
+
+    size: int
+    bound: float
+    rounds: int
+
+    def step(self, s: Any, grad: Grad, mix: Mix, t: int) -> Any:
+        def others(points: Tensor) -> Tensor:
+            g = grad(points).clone()
+            g[:, : self.size] = 0  # no record moves the mean any more: what is there is noise
+            return g
+
+        if t > 0:
+            return self.inner.step(s, others, mix, t)
+        start = self.inner.model(s).clone()
+        centre = grad(start)[:, : self.size] / self.bound
+        start[:, : self.size] = agree(centre, mix, self.rounds)
+        return self.inner.step(self.inner.init(start), others, mix, t)
+
+
+def agree(z: Tensor, mix: Mix, rounds: int) -> Tensor:
+    """Every node's z towards the mean over nodes, by push-sum: right for column and doubly stochastic weights."""
+    w = z.new_ones(len(z), 1)
+    for _ in range(rounds):
+        z, w = mix(z, w)
+    return z / w
+
+
+@cache
+def _state(fields: tuple[str, ...]) -> Any:
+    return namedtuple("State", fields)
+
+
+def _with(own: Any, **more: Tensor) -> Any:
+    return _state((*own._fields, *more))(*own, *more.values())
+
+
+def _without(s: Any, name: str) -> tuple[Any, Tensor]:
+    """The inner algorithm's state, and the last tensor, which is the piece's own."""
+    assert s._fields[-1] == name
+    return _state(s._fields[:-1])(*s[:-1]), s[-1]

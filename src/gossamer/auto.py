@@ -1,0 +1,131 @@
+"""`rounds`, `privacy.clip` and `algorithm.lr` = "auto": settings from public numbers alone. See docs/frontier.md.
+
+Full lots and a small clip leave one quantity that matters. Over a run of K rounds the nodes' mean gradient carries
+noise of deviation C √K σ / (J √n), and Σ 1/σ² = μ(ε, δ)² makes √K σ = K / μ. So a run that moves the model by
+T = lr · K · C / (1 − momentum) per unit of gradient adds noise T ν to every parameter, with
+
+    ν = 1 / (μ J √n)    what one record's share of the clip is to the noise of a whole run.
+
+A record of unit norm gets noise T ν on each of its outputs. The best amount of it hardly depends on the data or on ε,
+so T = A / ν: twice the budget, twice the way. Where there is little noise it pays to go that way in smaller steps:
+K grows once ν falls below 10⁻⁴. Both were found on held-out training rows of public sets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from gossamer.errors import UserError
+
+AUTO = "auto"
+CLIP, A = 0.1, 1.4
+ROUNDS, LITTLE_NOISE, GROWTH, MOST_ROUNDS = 100, 1e-4, 0.8, 1000
+
+
+def any_auto(layered: Mapping[str, Any]) -> bool:
+    """Is one of the three left to the rule?"""
+    return AUTO in (layered.get("rounds"), _table(layered, "algorithm").get("lr"), _clip(layered))
+
+
+def settle(layered: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with numbers in place of "auto"."""
+    algorithm, privacy = _table(layered, "algorithm"), _table(layered, "privacy")
+    rounds, clip = layered.get("rounds"), _clip(layered)
+    if rounds == AUTO:
+        layered = {**layered, "rounds": (rounds := rounds_for(noise_of_a_run(layered)))}
+    if clip == AUTO:
+        clip = {"kind": "constant", "bound": CLIP}
+        layered = {**layered, "privacy": (privacy := {**privacy, "clip": clip})}
+    if algorithm.get("lr") == AUTO:
+        bound = clip.get("bound") if isinstance(clip, Mapping) and clip.get("kind") == "constant" else None
+        if not _is_number(bound) or not _is_number(rounds):
+            raise UserError(
+                'algorithm.lr = "auto" goes with a number of rounds and a constant clip; '
+                'set rounds and privacy.clip, or both to "auto".'
+            )
+        kept = 1 - _number(algorithm, "algorithm.momentum", 0.0)
+        lr = travel(noise_of_a_run(layered)) * kept / (rounds * bound)
+        layered = {**layered, "algorithm": {**algorithm, "lr": float(f"{lr:.4g}")}}
+    return layered
+
+
+def rounds_for(noise: float) -> int:
+    """K, from ν."""
+    return int(min(MOST_ROUNDS, round(ROUNDS * max(1.0, LITTLE_NOISE / noise) ** GROWTH)))
+
+
+def travel(noise: float) -> float:
+    """T, from ν."""
+    return A / noise
+
+
+def noise_of_a_run(layered: Mapping[str, Any]) -> float:
+    """ν = 1 / (μ J √n), from what everyone may know."""
+    from gossamer.accounting.claimed import gdp_mu
+
+    privacy, nodes = _table(layered, "privacy"), layered.get("nodes")
+    if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
+        raise UserError(f"nodes = {nodes!r} must be a whole number of at least 1.")
+    epsilon = _smallest(privacy.get("epsilon"), '"auto" needs a budget: set privacy.epsilon.')
+    delta = _smallest(privacy.get("delta", 1e-5), "privacy.delta must lie between 0 and 1.")
+    if not (0 < epsilon < math.inf and 0 < delta < 1):
+        raise UserError(
+            f"privacy.epsilon = {epsilon!r} must be positive and privacy.delta = {delta!r} in (0, 1)."
+        )
+    apart = 2 if privacy.get("adjacency") == "replace-one" else 1  # how far a record can move a sum, in clips
+    return apart / (gdp_mu(epsilon, delta) * _records(layered, nodes) * math.sqrt(nodes))
+
+
+def _records(layered: Mapping[str, Any], nodes: int) -> float:
+    """J: as declared, or a public set's row count over the nodes."""
+    data = _table(layered, "data")
+    declared = data.get("records")
+    if isinstance(declared, list) and declared and all(map(_is_number, declared)):
+        return math.fsum(declared) / len(declared)
+    if _is_number(declared) and declared > 0:
+        return float(declared)
+    from gossamer.data.load import catalogue
+
+    rows = next((entry.rows for entry in catalogue() if entry.name == data.get("kind")), None)
+    known = rows[0] if rows else None
+    if _is_number(data.get("train_rows")):
+        known = data["train_rows"]
+    elif known is not None and _is_number(data.get("held_out")):
+        known -= data["held_out"]
+    if not known or known < 1:
+        raise UserError(
+            '"auto" follows from the number of records of a node, which must be public; set data.records.'
+        )
+    return known / nodes
+
+
+def _table(layered: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = layered.get(key)
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _clip(layered: Mapping[str, Any]) -> Any:
+    """The clip's table, or "auto" where it or its bound is left to the rule."""
+    clip = _table(layered, "privacy").get("clip")
+    return AUTO if isinstance(clip, Mapping) and clip.get("bound") == AUTO else clip
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _number(table: Mapping[str, Any], key: str, default: float) -> float:
+    value = table.get(key.rpartition(".")[2], default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise UserError(f"{key} = {value!r} must lie in [0, 1).")
+    return float(value)
+
+
+def _smallest(value: Any, otherwise: str) -> float:
+    """Of per-node values the strictest: the rule is for everyone."""
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(map(_is_number, values)):
+        raise UserError(otherwise)
+    return float(min(values))

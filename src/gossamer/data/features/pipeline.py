@@ -1,0 +1,233 @@
+"""`data.transform`: steps set up for the records' shape, fitted on public sets, applied in blocks, cached."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gossamer.data.dataset import Dataset
+from gossamer.data.digest import digest
+from gossamer.data.features.steps import STEPS, Shape, Step
+from gossamer.data.fetch import atomic, cache_dir
+from gossamer.errors import UserError
+from gossamer.options import check_options, options_of
+
+Floats = npt.NDArray[np.float32]
+Load = Callable[[str, dict[str, Any]], Dataset]  # kind, options → a data set
+BLOCK_FLOATS = 1 << 20  # of the widest step in one block: larger ones leave the cache
+COSTLY = ("scattering",)
+VERSION = 1  # of what the steps compute; part of the cache's key
+
+
+def named_steps(transform: object) -> list[dict[str, Any]]:
+    """The user's list, checked: every entry a table with a kind, or the kind alone."""
+    if not isinstance(transform, list | tuple):
+        raise UserError(
+            f"data.transform = {transform!r} must be a list of steps, for example ['scattering', 'unit-norm']."
+        )
+    steps = []
+    for entry in transform:
+        step = {"kind": entry} if isinstance(entry, str) else entry
+        kind = step.get("kind") if isinstance(step, Mapping) else None
+        if kind not in STEPS:
+            raise UserError(f"data.transform has {entry!r}; a step is one of {', '.join(STEPS)}.")
+        check_options("data.transform", kind, STEPS[kind], {k: v for k, v in step.items() if k != "kind"})
+        steps.append(dict(step))
+    return steps
+
+
+def set_up(steps: Sequence[Mapping[str, Any]], shape: Shape) -> list[Step]:
+    """The steps for records of that shape, not fitted yet."""
+    made: list[Step] = []
+    for step in steps:
+        made.append(STEPS[step["kind"]](shape, **{k: v for k, v in step.items() if k != "kind"}))
+        shape = made[-1].shape
+    return made
+
+
+def shape_after(transform: object, shape: Shape) -> Shape:
+    """What a record's shape becomes; reads nothing."""
+    made = set_up(named_steps(transform), shape)
+    return made[-1].shape if made else shape
+
+
+def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) -> Dataset:
+    """The data set after its steps. `keep`: what was computed goes to the cache, for records that are public."""
+    steps = named_steps(transform)
+    made = set_up(steps, dataset.x_train.shape[1:])
+    sources = {
+        name: _public(public, dataset, load)
+        for step in made
+        if (public := getattr(step, "public", None)) is not None
+        for name in [_name(public)]
+    }
+    records = {"x_train": dataset.x_train, "x_test": dataset.x_test}
+    folder = _folder(steps, records, sources)
+    found: Mapping[str, Floats] = _cached(folder)
+    if not found:
+        # What takes minutes comes first and is kept by itself: other steps can follow it, and other sets need it.
+        first = _costly(steps)
+        begun = _first_stage(steps[:first], made[:first], records, f"features of {dataset.name}", keep=keep)
+        for position, step in enumerate(made):
+            if (public := getattr(step, "public", None)) is not None:
+                _fit(step, steps[:position], made[:position], first, sources[_name(public)], public)
+        found = begun
+        if first < len(made):
+            found = {
+                part: _apply(made[first:], x, f"features of {dataset.name}") for part, x in begun.items()
+            }
+            _store(folder, found, keep and bool(first or sources))
+    note = {"transform": json.dumps(steps, ensure_ascii=False)}
+    return replace(
+        dataset,
+        x_train=np.array(found["x_train"]),
+        x_test=np.array(found["x_test"]),
+        provenance={**dataset.provenance, **note},
+    )
+
+
+def _costly(steps: Sequence[Mapping[str, Any]]) -> int:
+    """How many steps, from the first, lead up to the last one that takes long; none of them may need a fit."""
+    ends = [k + 1 for k, step in enumerate(steps) if step["kind"] in COSTLY]
+    return 0 if not ends or any("public" in step for step in steps[: ends[-1]]) else ends[-1]
+
+
+def _first_stage(
+    steps: Sequence[Mapping[str, Any]],
+    made: Sequence[Step],
+    records: Mapping[str, Floats],
+    label: str,
+    *,
+    keep: bool,
+) -> Mapping[str, Floats]:
+    if not made:
+        return records
+    folder = _folder(steps, records, {})
+    found = _cached(folder)
+    if not found:
+        found = {part: _apply(made, x, label) for part, x in records.items()}
+        _store(folder, found, keep)
+    return found
+
+
+def _public(public: Any, dataset: Dataset, load: Load) -> Dataset:
+    """The public set that a step names, by its kind or as a table with a kind and options."""
+    table = {"kind": public} if isinstance(public, str) else public
+    if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
+        raise UserError(
+            f"data.transform: public = {public!r} must name a data set, for example public = 'fashion-mnist'."
+        )
+    source = load(table["kind"], {k: v for k, v in table.items() if k != "kind"})
+    ours, theirs = dataset.x_train, source.x_train
+    if ours.shape[1:] != theirs.shape[1:]:
+        raise UserError(
+            f"data.transform: public = {public!r} has records of shape {theirs.shape[1:]}, the data {ours.shape[1:]}."
+        )
+    if (ours.shape == theirs.shape and np.array_equal(ours, theirs)) or source.name == dataset.name in STORED:
+        raise UserError(
+            f"data.transform: public = {public!r} is the training set itself; what is fitted must not see its records."
+        )
+    return source
+
+
+STORED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "covertype", "digits")
+
+
+def _fit(
+    step: Any,
+    steps: Sequence[Mapping[str, Any]],
+    before: Sequence[Step],
+    first: int,
+    source: Dataset,
+    public: Any,
+) -> None:
+    order = np.random.default_rng(0).permutation(len(source.x_train))[: step.rows]
+    if len(order) < 2:
+        raise UserError(f"data.transform: public = {public!r} has {len(order)} records; 2 are needed.")
+    records = {"x_train": source.x_train, "x_test": source.x_test}
+    begun = _cached(_folder(steps[:first], records, {})) if first else {}
+    rows = (begun or records)["x_train"][np.sort(order)]
+    rest = before[first:] if begun else before
+    step.fit(lambda: _blocks(rest, rows, f"public features of {source.name}"))
+
+
+def _apply(steps: Sequence[Step], x: Floats, label: str) -> Floats:
+    shape = steps[-1].shape if steps else x.shape[1:]
+    result = np.empty((len(x), *shape), np.float32)
+    at = 0
+    for block in _blocks(steps, x, label):
+        result[at : at + len(block)] = block.numpy()
+        at += len(block)
+    return result
+
+
+@torch.no_grad()
+def _blocks(steps: Sequence[Step], x: Floats, label: str) -> Iterator[Tensor]:
+    widest = max(int(np.prod(shape)) for shape in (x.shape[1:], *(step.shape for step in steps)))
+    rows = max(1, BLOCK_FLOATS // max(1, widest))
+    with _progress(label, len(x)) as advance:
+        for at in range(0, len(x), rows):
+            block = torch.from_numpy(
+                np.array(x[at : at + rows])
+            )  # a copy: what lies in a file stays as it is
+            for step in steps:
+                block = step(block)
+            advance(len(block))
+            yield block
+
+
+def _folder(
+    steps: Sequence[Mapping[str, Any]], records: Mapping[str, Floats], sources: Mapping[str, Dataset]
+) -> Path:
+    """Named after what the result depends on: the records, the steps with all their options, the public records."""
+    written = []
+    for step in steps:
+        options = {o.name: o.default for o in options_of(STEPS[step["kind"]]) if not o.required}
+        written.append({**options, **step})
+    public = {name: digest({"x_train": source.x_train}) for name, source in sources.items()}
+    text = json.dumps([VERSION, digest(records), written, public], sort_keys=True)
+    return cache_dir() / "features" / hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _store(folder: Path, found: Mapping[str, Floats], keep: bool) -> None:
+    for part, values in found.items() if keep else ():
+        with atomic(folder / f"{part}.npy") as file:
+            np.save(file, values)
+
+
+def _cached(folder: Path) -> dict[str, Floats]:
+    """Files are mapped, not read: of a wide stage only some rows may be wanted."""
+    parts = {part: folder / f"{part}.npy" for part in ("x_train", "x_test")}
+    try:
+        return {part: np.load(path, mmap_mode="r") for part, path in parts.items()}
+    except (OSError, ValueError, EOFError):  # not there, or damaged: computed again and replaced
+        return {}
+
+
+def _name(public: Any) -> str:
+    return json.dumps(public, sort_keys=True)
+
+
+@contextmanager
+def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty() or total < 5000:
+        yield lambda _advance: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda advance: bar.update(task, advance=advance)

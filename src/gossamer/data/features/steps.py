@@ -1,0 +1,201 @@
+"""The steps of `data.transform`: each sees one record at a time, and public constants. A new one is a class, a line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gossamer.data.features.scattering import Scattering
+from gossamer.errors import UserError
+
+Shape = tuple[int, ...]
+_TINY = 1e-12
+
+
+class Step(Protocol):
+    """Set up for records of one shape; `fit`, where there is one, sees public records only."""
+
+    shape: Shape  # of a record afterwards
+
+    def __call__(self, block: Tensor) -> Tensor: ...
+
+
+class Scatter:
+    """Images → wavelet scattering coefficients, channels first."""
+
+    def __init__(self, before: Shape, *, scales: int = 2, angles: int = 8) -> None:
+        _images("scattering", before)
+        if not (1 <= scales <= 5 and 1 <= angles <= 32):
+            raise UserError(
+                f"data.transform: scattering has scales = {scales}, angles = {angles}; use 1 to 5 and 1 to 32."
+            )
+        channels, height, width = before
+        if height % 2**scales or width % 2**scales or min(height, width) < 2 ** (scales + 1):
+            raise UserError(
+                f"data.transform: scattering over {scales} scales needs images with sides that are multiples of "
+                f"{2**scales}, from {2 ** (scales + 1)} on; these are {height} x {width}."
+            )
+        self._scatter = Scattering(height, width, scales=scales, angles=angles)
+        self.shape: Shape = (channels * self._scatter.channels, height // 2**scales, width // 2**scales)
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return self._scatter(block)
+
+
+class GroupNorm:
+    """Every record by itself: each group of channels to mean 0 and variance 1."""
+
+    def __init__(self, before: Shape, *, groups: int = 27) -> None:
+        if groups < 1 or before[0] % groups:
+            raise UserError(
+                f"data.transform: group-norm has groups = {groups}, which does not divide the {before[0]} channels."
+            )
+        self.shape, self._groups = before, groups
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return torch.nn.functional.group_norm(block, self._groups)
+
+
+class UnitNorm:
+    """Every record by itself: x / ‖x‖."""
+
+    def __init__(self, before: Shape) -> None:
+        self.shape = before
+
+    def __call__(self, block: Tensor) -> Tensor:
+        flat = block.flatten(1)
+        norms = torch.linalg.vector_norm(flat, dim=1, keepdim=True).clamp_min_(_TINY)
+        scaled: Tensor = flat / norms
+        return scaled.view_as(block)
+
+
+class RandomFourier:
+    """√(2/D) cos(Ω x + b): for many D the inner products are a Gaussian kernel's (Rahimi and Recht 2007).
+
+    Ω and b follow from `seed` alone, and are public. `width` is the kernel's.
+    """
+
+    def __init__(self, before: Shape, *, dimensions: int = 1000, width: float = 1.0, seed: int = 0) -> None:
+        _dimensions("random-fourier", dimensions)
+        if not 0 < width < math.inf or seed < 0:
+            raise UserError(
+                f"data.transform: random-fourier has width = {width}, seed = {seed}; width is above 0, seed at least 0."
+            )
+        draw = torch.Generator().manual_seed(seed)
+        self._omega = torch.randn(math.prod(before), dimensions, generator=draw) / width
+        self._phase = 2 * math.pi * torch.rand(dimensions, generator=draw)
+        self.shape: Shape = (dimensions,)
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return math.sqrt(2 / len(self._phase)) * torch.cos(block.flatten(1) @ self._omega + self._phase)
+
+
+class RandomProjection:
+    """R x with a Gaussian R of variance 1 / D: fewer numbers, inner products hardly change (Johnson, Lindenstrauss)."""
+
+    def __init__(self, before: Shape, *, dimensions: int = 1000, seed: int = 0) -> None:
+        _dimensions("random-projection", dimensions)
+        if seed < 0:
+            raise UserError(f"data.transform: random-projection has seed = {seed}; use at least 0.")
+        draw = torch.Generator().manual_seed(seed)
+        self._map = torch.randn(math.prod(before), dimensions, generator=draw) / math.sqrt(dimensions)
+        self.shape: Shape = (dimensions,)
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return block.flatten(1) @ self._map
+
+
+class Standardise:
+    """(x − m) / s per column, m and s the mean and deviation over *public* records; |·| ≤ 5 where they do not fit."""
+
+    def __init__(self, before: Shape, *, public: Any, rows: int = 20_000) -> None:
+        self.public, self.rows, self.shape = public, _rows("standardise", rows), before
+        self._mean = self._scale = torch.zeros(before)
+
+    def fit(self, blocks: Callable[[], Any]) -> None:
+        records = torch.cat(list(blocks()))
+        self._mean = records.mean(0)
+        deviation = records.std(0, correction=0)
+        self._scale = torch.where(deviation > 1e-6, 1 / deviation, 0.0)  # a constant column says nothing
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return ((block - self._mean) * self._scale).clamp_(-5, 5)
+
+
+class Projection:
+    """Vᵀ(x − m) λ^(−whitening / 2): the leading principal directions of *public* records, partly whitened.
+
+    whitening = 0 is plain principal components; 1 makes the public records' covariance the identity.
+    """
+
+    def __init__(
+        self,
+        before: Shape,
+        *,
+        public: Any,
+        dimensions: int = 1000,
+        whitening: float = 0.6,
+        rows: int = 20_000,
+    ) -> None:
+        _dimensions("projection", dimensions)
+        if not 0 <= whitening <= 1:
+            raise UserError(f"data.transform: projection has whitening = {whitening}; it must lie in [0, 1].")
+        size = math.prod(before)
+        if dimensions > size:
+            raise UserError(f"data.transform: projection has dimensions = {dimensions}, of {size} there are.")
+        self.public, self.rows, self._power = public, _rows("projection", rows), whitening
+        self.shape: Shape = (dimensions,)
+        self._mean, self._map = torch.zeros(size), torch.zeros(size, dimensions)
+
+    def fit(self, blocks: Callable[[], Any]) -> None:
+        count, size = 0, len(self._mean)
+        total, products = torch.zeros(size, dtype=torch.float64), torch.zeros(size, size)
+        for block in blocks():
+            flat = block.flatten(1)
+            count += len(flat)
+            total += flat.double().sum(0)
+            products.addmm_(flat.T, flat)
+        mean = total / count
+        covariance = products.double().div_(count).sub_(torch.outer(mean, mean))
+        values, vectors = torch.linalg.eigh(covariance)
+        kept = slice(size - self.shape[0], size)
+        # Directions the public records hardly have would be blown up: noise of the private ones.
+        values = values[kept].clamp_min(1e-6 * float(values[-1])).flip(0)
+        self._mean = mean.float()
+        self._map = (vectors[:, kept].flip(1) * values ** (-self._power / 2)).float()
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return (block.flatten(1) - self._mean) @ self._map
+
+
+STEPS: dict[str, Callable[..., Step]] = {
+    "scattering": Scatter,
+    "group-norm": GroupNorm,
+    "unit-norm": UnitNorm,
+    "random-fourier": RandomFourier,
+    "random-projection": RandomProjection,
+    "standardise": Standardise,
+    "projection": Projection,
+}
+
+
+def _images(kind: str, before: Shape) -> None:
+    if len(before) != 3:
+        raise UserError(
+            f"data.transform: {kind} needs images; here a record is {' x '.join(map(str, before))} values."
+        )
+
+
+def _dimensions(kind: str, dimensions: int) -> None:
+    if not 1 <= dimensions <= 100_000:
+        raise UserError(f"data.transform: {kind} has dimensions = {dimensions}; use 1 to 100,000.")
+
+
+def _rows(kind: str, rows: int) -> int:
+    if rows < 2:
+        raise UserError(f"data.transform: {kind} has rows = {rows}; use at least 2 public rows.")
+    return rows
