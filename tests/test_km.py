@@ -100,11 +100,24 @@ def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
             sent.append(x)
             return x.mean(0, keepdim=True).expand_as(x)
 
+    class Group:
+        def exchange(self, *settings: Any) -> Wire:
+            return Wire()
+
     class Book:
         def append(self, node: int, event: Any) -> None: ...
 
     algorithm, book = parts.outline.algorithm, Book()
-    grad, exchange = parts.gradient(book), parts.exchange(Wire(), book, 0)  # type: ignore[arg-type]
+    grad = parts.gradient(book)
+    exchange = parts.exchange(
+        Group(),
+        "a run",
+        grad,
+        book,
+        state=None,
+        known_at=(),
+        bytes_sent=0,  # type: ignore[arg-type]
+    )
     asked: list[Tensor] = []
     answers: list[Tensor] = []
 
