@@ -16,7 +16,7 @@ import numpy as np
 from gossamer.accounting import calibrate, claimed
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.composer import SMALLEST_DELTA
-from gossamer.accounting.events import Event
+from gossamer.accounting.events import Event, of_several_runs
 from gossamer.accounting.noises import truncated_share
 from gossamer.accounting.proven import Proven, curve, proven
 from gossamer.collaboration import Lemma4
@@ -262,7 +262,7 @@ def _proven_factor(
     if base.mechanism != "gaussian":
         return float(
             calibrate.least_scale(
-                lambda factor: list(_events(base, factor, rate, base.draws, bound)) * runs,
+                lambda factor: of_several_runs([_events(base, factor, rate, base.draws, bound)] * runs),
                 adjacency=base.adjacency,
                 epsilon=epsilon,
                 delta=delta,
@@ -500,9 +500,13 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
             "data.partition.kind = 'sampled' puts copies of a record on several nodes, and the ε of one node does not "
             "cover the others; use 'even' or 'sizes', or mode = \"paper\" to study it."
         )
-    if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") == "train":
+    if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") in (
+        "train",
+        config.data.kind,
+    ):
         raise UserError(
-            "data.pca_from = 'train' fits components on the private records, which nothing pays for; "
+            f"data.pca_from = {config.data.options.get('pca_from', 'train')!r} fits components on the private records, "
+            "which nothing pays for; "
             "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\"."
         )
     if not enforced:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gossamer import recipes
 from gossamer.accounting.recompute import worst_epsilon
+from gossamer.algorithms import token_rules
 from gossamer.build import OWN_DATA
 from gossamer.compare.batch import run_rows
 from gossamer.compare.cells import folder as folder_of
@@ -19,6 +20,7 @@ from gossamer.compare.command import default_folder
 from gossamer.compare.grid import Row, lay_out, parse_overs
 from gossamer.config import parse_overrides, resolve
 from gossamer.errors import UserError
+from gossamer.presets import PRESETS
 
 # What may differ between candidates: nothing that a release's price depends on.
 _FREE = ("algorithm.", "model.", "topology.", "loss", "data.transform", "privacy.clip")
@@ -42,7 +44,13 @@ def tune(
                 f"--over {key} changes what a release costs or what is learned; a choice can be made among "
                 "algorithm, model, topology, loss, data.transform and privacy.clip."
             )
-    _refuse_private_choice(resolve(recipes.read(name), fixed).data)
+    config = resolve(recipes.read(name), fixed)
+    _refuse_private_choice(config.data)
+    if "algorithm.kind" in varied or PRESETS[config.algorithm.kind]["rule"] in token_rules():
+        raise UserError(
+            f"algorithm.kind = {config.algorithm.kind!r}: choose among settings of one method, and not of one "
+            "whose un-noised local models would be looked at; leave it as one gossip method."
+        )
     count = len(lay_out([name], sets=sets, overs=overs))
     if count < 2:
         raise UserError(
@@ -52,7 +60,9 @@ def tune(
     out = out or default_folder([name], rows)
     batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, quiet=quiet)
     finished = [(row, results[0]) for row, results in zip(rows, batch.results, strict=True) if results]
-    together = [folder_of(out, row.cells[0]) / "ledger" for row, _ in finished]
+    # What failed or was stopped has spent its draws too.
+    places = [*(out / "cells").glob("*/ledger"), *(out / "set-aside").glob("*/ledger")]
+    together = sorted(place for place in places if any(place.iterdir()))
     best = max(
         finished, key=lambda pair: pair[1].get("accuracy_mean", -pair[1].get("rmse_mean", 0.0)), default=None
     )

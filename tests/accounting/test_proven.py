@@ -8,7 +8,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from gossamer.accounting import claimed
 from gossamer.accounting.calibrate import affordable, common_factor, largest_rate
-from gossamer.accounting.events import Event, Release, collate
+from gossamer.accounting.events import Event, Release, collate, of_several_runs
 from gossamer.accounting.proven import curve, proven
 from gossamer.errors import UserError
 
@@ -274,3 +274,35 @@ def test_an_impossible_budget_is_a_users_mistake():
         common_factor([1.0], rate=0.1, epsilon=-1, **ASK)
     with pytest.raises(UserError, match="multipliers is empty"):
         affordable([], rate=0.1, epsilon=1.0, **ASK)
+
+
+def _one_pass(mechanism: str, step: int, turn: int) -> Event:
+    further = (("bound", 80.0), ("dimensions", 10.0)) if mechanism == "truncated-gaussian" else ()
+    return Event(
+        step=step,
+        mechanism=mechanism,
+        sigma=10.0,
+        sensitivity=1.0,
+        sampling="one-pass",
+        rate=0.5,
+        adjacency="add-remove",
+        parts=(*further, ("pass", float(turn))),
+    )
+
+
+@pytest.mark.parametrize("passes", [1, 10, 40])
+def test_passes_of_a_truncated_noise_compose_as_those_of_the_gaussian(passes):
+    figures = [
+        proven([_one_pass(kind, k, k // 2) for k in range(2 * passes)], 1e-5, "add-remove").epsilon
+        for kind in ("gaussian", "truncated-gaussian")
+    ]
+    assert figures[1] >= figures[0] * (1 - 1e-9)
+    assert figures[1] == pytest.approx(figures[0], rel=0.02)
+
+
+def test_passes_of_different_runs_hold_the_same_records():
+    run = [_one_pass("gaussian", k, k // 2) for k in range(20)]
+    longer = [_one_pass("gaussian", k, k // 2) for k in range(60)]
+    together = proven(of_several_runs([run] * 3), 1e-5, "add-remove").epsilon
+    assert together == pytest.approx(proven(longer, 1e-5, "add-remove").epsilon, rel=1e-9)
+    assert together > 1.5 * proven(run, 1e-5, "add-remove").epsilon

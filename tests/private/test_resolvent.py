@@ -160,3 +160,20 @@ def test_records_that_are_not_finite_or_masked_count_for_nothing() -> None:
 def test_mistakes(kind: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         build(kind, **options)
+
+
+@pytest.mark.parametrize(
+    ("a", "y", "at"), [(1e-25, 1e30, 0.0), (1e-23, 3e38, 0.0), (1.0, 1.0, 1e21), (3e20, 1.0, 1e21)]
+)
+def test_no_record_passes_the_clip_by_underflow_or_overflow(a: float, y: float, at: float) -> None:
+    """In single precision the square of a tiny record is 0, and its norm would look like 0 whatever its target is."""
+    part = RecordResolvent(LeastSquares().implicit_slope, 0.3)
+    sums, _ = part(
+        torch.full((1, 3), at),
+        torch.full((1, 1, 3), a),
+        torch.full((1, 1), y),
+        torch.ones(1, 1, dtype=torch.bool),
+        lambda norms: (1 / norms.clamp_min(1e-300)).clamp_max(1.0),
+    )
+    assert bool(sums.isfinite().all())
+    assert float(sums.double().norm()) <= 1 + 1e-6

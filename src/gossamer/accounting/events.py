@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -130,6 +130,25 @@ def collate(events: Iterable[Release]) -> list[tuple[Release, int]]:
         kind = event.release if isinstance(event, Event) else event
         counts[kind] = counts.get(kind, 0) + 1
     return list(counts.items())
+
+
+def of_several_runs(runs: Iterable[Sequence[Event]]) -> list[Event]:
+    """The events of runs on the same records: a pass of one run is no pass of another, so they are numbered apart."""
+    together: list[Event] = []
+    first = 0.0
+    for events in runs:
+        passes = 1 + max((event.part("pass", 0.0) for event in events), default=0.0)
+        together += [
+            replace(
+                event,
+                parts=tuple((k, v + first if k == "pass" else v) for k, v in event.parts),
+            )
+            if event.sampling == "one-pass"
+            else event
+            for event in events
+        ]
+        first += passes
+    return together
 
 
 def _number(value: float) -> str:

@@ -238,7 +238,10 @@ def _loads(
         gaussians = [(r, n) for r, n in vectors if r.mechanism == "truncated-gaussian"]
         counted = [
             *((release, count) for release, count in counted if not _is_vector(release)),
-            *((replace(release, mechanism="gaussian", parts=()), count) for release, count in gaussians),
+            *(
+                (replace(release, mechanism="gaussian", parts=_only_pass(release)), count)
+                for release, count in gaussians
+            ),
         ]
     passes: dict[float, list[Release]] = {}
     for release, _ in counted:
@@ -252,6 +255,11 @@ def _loads(
         for release in chosen:
             load.add(_pair(release, adjacency), _dimensions(release))
         yield load
+
+
+def _only_pass(release: Release) -> tuple[tuple[str, float], ...]:
+    """Lots of different passes hold the same records: which pass it was must outlive every other constant."""
+    return tuple(part for part in release.parts if part[0] == "pass")
 
 
 def _tail(release: Release) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.events import Event, Release, collate
+from gossamer.accounting.events import Event, Release, collate, of_several_runs
 from gossamer.accounting.ledger import node_path, read, read_all, verify
 from gossamer.accounting.proven import Proven, proven
 
@@ -38,14 +38,15 @@ def recompute(directory: Path, nodes: Iterable[int] | None = None) -> list[NodeP
 
 def worst_epsilon(directories: Sequence[Path], adjacency: str | None = None) -> float:
     """The worst node's ε over runs on the same records, all releases composed; `adjacency`: another than theirs."""
-    events: dict[int, list[Event]] = {}
+    runs: dict[int, list[Sequence[Event]]] = {}
     headers: dict[int, dict[str, Any]] = {}
     for directory in directories:
         for node, (header, own) in read_all(directory).items():
-            events.setdefault(node, []).extend(own)
+            runs.setdefault(node, []).append(own)
             headers[node] = header
     priced: dict[tuple[Any, ...], float] = {}
-    for node, releases in events.items():
+    for node, own_runs in runs.items():
+        releases = of_several_runs(own_runs)
         delta, relation = headers[node]["delta"], adjacency or headers[node]["adjacency"]
         key = (tuple(collate(releases)), delta, relation)
         if key not in priced:

@@ -29,17 +29,18 @@ class RecordResolvent:
     def __call__(
         self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        a = x.flatten(2)
+        # In double precision: in single, a tiny record's square is 0, and a norm of 0 would pass every clip.
+        a, y, points_ = x.flatten(2).double(), y.double(), points.double()
         squared = a.square().sum(2)
+        slopes = self.implicit_slope(torch.bmm(a, points_[..., None])[..., 0], y, self.step * squared)
+        norms = slopes.abs() * squared.sqrt()
         # A record that is not finite has no norm to clip; it is left out, as the gradient kernels do.
-        usable = mask & squared.isfinite() & y.isfinite()
-        if not bool(usable.all()):
-            a, squared = a.masked_fill(~usable[..., None], 0), squared.masked_fill(~usable, 0)
-            y = y.masked_fill(~usable, 0)
-        slopes = self.implicit_slope(torch.bmm(a, points[..., None])[..., 0], y, self.step * squared)
-        norms = slopes.abs() * squared.sqrt() * usable
-        weights = weigh(norms if unit is None else norms / unit[:, None]) * usable * slopes
-        return torch.bmm(weights[:, None], a)[:, 0], norms
+        usable = mask & norms.isfinite() & slopes.isfinite() & squared.isfinite()
+        norms = torch.where(usable, norms, 0.0)
+        kept = weigh(norms if unit is None else norms / unit[:, None])
+        weights = torch.where(usable, kept * slopes, 0.0)
+        a = a.masked_fill(~usable[..., None], 0)
+        return torch.bmm(weights[:, None], a)[:, 0].to(points), norms.to(points)
 
 
 @dataclass
