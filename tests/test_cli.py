@@ -259,4 +259,4 @@ def test_help_is_quick_because_torch_stays_out() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False")
     assert "run" in done.stdout
-    assert time.perf_counter() - start < 10  # a hang, not a benchmark
+    assert time.perf_counter() - start < 60  # a hang, not a benchmark
