@@ -83,3 +83,13 @@ def test_own_records_need_a_public_hold_out(recipe: str, tmp_path: Path) -> None
     ]
     with pytest.raises(UserError, match="public hold-out"):
         tune(recipe, sets=own, overs=["algorithm.lr=1,2"], out=tmp_path / "out", quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "over"),
+    [("without-replacement/mnist", "algorithm.lr=0.1,0.2"), ("quickstart", "algorithm.kind=dyn-d2p,dp-dsgd")],
+)
+def test_a_choice_is_among_settings_of_one_gossip_method(recipe: str, over: str) -> None:
+    """Local models have an un-noised tail: looking at them would not be post-processing."""
+    with pytest.raises(UserError, match="one gossip method"):
+        tune(recipe, overs=[over])
