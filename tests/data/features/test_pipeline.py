@@ -57,6 +57,12 @@ def test_group_norm_and_unit_norm_look_at_one_record() -> None:
     assert json.loads(data.provenance["transform"])[1]["groups"] == 27
 
 
+def test_the_logarithm_keeps_order_and_has_a_floor() -> None:
+    x = np.array([[[[-1.0, 0.0], [0.5, 2.0]]]], dtype=np.float32)
+    found = apply(made(np.repeat(x, 2, 0)), {"kind": "log", "floor": 0.25}).x_train[0].ravel()
+    assert np.allclose(found, np.log([0.25, 0.25, 0.75, 2.25]), atol=1e-6)
+
+
 def test_no_training_record_changes_the_features_of_another() -> None:
     public, x = made(table(seed=1)), table()
     steps = [
@@ -171,6 +177,7 @@ WRONG: list[tuple[Any, str]] = [
     ("scattering", "must be a list"),
     (["wavelets"], "a step is one of"),
     ([{"kind": "unit-norm", "p": 2}], "not an option"),
+    ([{"kind": "log", "floor": 0.0}], "above 0"),
     ([{"kind": "group-norm", "groups": 7}], "does not divide"),
     ([{"kind": "group-norm", "groups": 0}], "does not divide"),
     ([{"kind": "scattering", "scales": 9}], "use 1 to 5"),

@@ -46,6 +46,18 @@ class Scatter:
         return self._scatter(block)
 
 
+class Logarithm:
+    """ln(x + floor), values below 0 taken for 0: what is small in an image counts beside what is large."""
+
+    def __init__(self, before: Shape, *, floor: float = 1e-3) -> None:
+        if not 0 < floor < math.inf:
+            raise UserError(f"data.transform: log has floor = {floor}; it must be above 0.")
+        self.shape, self._floor = before, floor
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return (block.clamp_min(0) + self._floor).log_()
+
+
 class GroupNorm:
     """Every record by itself: each group of channels to mean 0 and variance 1."""
 
@@ -174,6 +186,7 @@ class Projection:
 
 STEPS: dict[str, Callable[..., Step]] = {
     "scattering": Scatter,
+    "log": Logarithm,
     "group-norm": GroupNorm,
     "unit-norm": UnitNorm,
     "random-fourier": RandomFourier,
