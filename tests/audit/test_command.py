@@ -135,6 +135,24 @@ def test_dirac_records_need_a_table_that_has_their_places(
         assert word in err
 
 
+@pytest.mark.parametrize("observer", ["neighbour", "final"])
+def test_noise_on_messages_is_not_filtered(command, observer: str) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = command("audit", "dp-dkm/truncated", "--set", "mode=paper", "--observer", observer)
+    assert code == 2
+    assert "iterate" in err
+    assert "--observer messages" in err
+
+
+def test_a_violation_is_declared_in_the_messages_of_dp_dkm(command) -> None:  # type: ignore[no-untyped-def]
+    words = ["--set", "mode=paper", "--set", "privacy.noise.source=seeded", "--observer", "messages"]
+    code, out, _ = command("audit", "dp-dkm/truncated", *words, "--runs", "200", "--json")
+    assert code == 0
+    found = json.loads(out.strip().splitlines()[-1])
+    assert found["violated"] == ["claimed"]
+    assert found["epsilon_audited"] > found["epsilon_claimed"]
+    assert "without the final models" in found["observer"]
+
+
 def test_a_folder_that_is_no_run_is_refused(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "empty").mkdir()
     code, _, err = command("audit", "empty")

@@ -117,10 +117,10 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
     view, victim = parse_view(observer, o.topology)
     if o.plan.mechanism == "none":
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
-    if type(o.algorithm) not in RECOVERIES or getattr(o.plan, "on", "gradient") != "gradient":
+    if type(o.algorithm) not in RECOVERIES:
         canary = canary or "release"  # messages that nobody here reads backwards
-    usual = {"gaussian": "dirac", "own-norm-gaussian": "lengths" if view.sees_all else "dirac"}
-    kind = canary or usual.get(o.plan.mechanism, "release")
+    follows = o.plan.mechanism == "own-norm-gaussian" and view.sees_all
+    kind = canary or ("lengths" if follows else "dirac")
     if kind == "release":
         releases = planned_events(o.plan, o.plan.worst)
         return Releases(releases, lambda number: stream_of(o.config, number))
