@@ -232,7 +232,7 @@ class Parts:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
         if isinstance(o.algorithm, Collaborative):
-            return self._local_models(o.algorithm, book)
+            return self._local_models(o.algorithm, book, stream or _stream(o.config))
         nodes = self.hosted
         unreleased = self.noisy_messages
         return PrivateGradient(
@@ -253,7 +253,7 @@ class Parts:
             written=written,
         )
 
-    def _local_models(self, algorithm: Collaborative, book: Book) -> LocalModels:
+    def _local_models(self, algorithm: Collaborative, book: Book, stream: Stream) -> LocalModels:
         o, clip = self.outline, self.outline.config.privacy.clip
         view: View = Blind()
         if algorithm.looks:
@@ -268,7 +268,7 @@ class Parts:
             average=algorithm.average,
             view=view,
             noise=self.noise,
-            stream=_stream(o.config),
+            stream=stream,
             book=book,
             nodes=self.nodes,
             of=o.config.nodes,

@@ -256,6 +256,12 @@ def test_fixed_size_sampling_can_only_be_audited_by_replacing() -> None:
         attack_of(o, "all", None, None)
 
 
+def test_lengths_are_not_measured_on_nodes_that_cannot_draw() -> None:
+    o = outlined(privacy__sampling={"kind": "single"}, privacy__adjacency="replace-one", mode="paper")
+    with pytest.raises(UserError, match="--canary dirac"):
+        attack_of(o, "all", "lengths", None)
+
+
 def test_a_canary_comes_in_through_the_records() -> None:
     base = Records(torch.arange(6.0)[:, None], torch.tensor([0, 0, 1, 1, 1, 0]), [2, 4])
     canary = canaries.Canary(torch.tensor([99.0]), torch.tensor(1), "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,29 +12,11 @@ from gossamer import recipes
 from gossamer.audit import shelf
 from gossamer.audit.command import audit_into
 from gossamer.audit.procedures import Found
-from gossamer.cli import main
 from gossamer.config import resolve
 from gossamer.errors import UserError
 from gossamer.results.audit_page import most_hits
 
 SHORT = ["--set", "rounds=6", "--runs", "1"]
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):  # type: ignore[no-untyped-def]
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gossamer", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
 
 
 def test_audit_ends_with_the_keys_of_a_run(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

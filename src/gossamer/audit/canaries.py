@@ -53,7 +53,12 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
     most, least = (MOST_ROWS, 1) if dense else (MOST_PER_NODE, 2)
     per_holder = places or max(least, min(most, held[0]))
     if plan.sampling == "fixed-size":
-        if len(held) > 1 or places:
+        if places:
+            raise UserError(
+                "--canary lengths leaves most nodes without records, of which privacy.sampling.kind = "
+                f"{config.privacy.sampling.kind!r} cannot draw any; use --canary dirac."
+            )
+        if len(held) > 1:
             raise UserError(
                 f"privacy.sampling.kind = {config.privacy.sampling.kind!r} is audited by --canary dirac on nodes that "
                 f"all hold the same number of records; here it is {held[0]} to {held[-1]}, so set data.train_rows."
