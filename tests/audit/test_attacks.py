@@ -15,6 +15,7 @@ from gossamer.accounting.events import Release
 from gossamer.accounting.profiles import gaussian, laplace
 from gossamer.audit import canaries, judge
 from gossamer.audit.command import attack_of
+from gossamer.audit.mechanism import Attacker
 from gossamer.audit.observers import View
 from gossamer.audit.procedures import LENGTH_ROWS, Axes, Lengths, Retraining
 from gossamer.audit.release import Releases, draw
@@ -224,6 +225,18 @@ def test_noises_that_are_not_gaussian_are_attacked_in_the_messages(family: str) 
     assert verdict_of(Axes(parts, EVERYONE, None), sound).violated == ()
     thin = replace(parts, noise=replace(parts.noise, factor=parts.noise.factor / 4))
     assert verdict_of(Axes(thin, EVERYONE, None), sound).violated == ("proven",)
+
+
+@pytest.mark.parametrize(
+    ("family", "deviation"), [("gaussian", 1.0), ("truncated-gaussian", 1.0), ("laplace", 2**0.5)]
+)
+def test_the_filter_is_told_a_standard_deviation(family: str, deviation: float) -> None:
+    parts = on_axes(
+        outlined(privacy__noise__family={"kind": family}, privacy__sampling={"kind": "full"}, rounds=2)
+    )
+    attacker = Attacker(parts, 1e4, False)
+    released = parts.noise.multiplier(0) * parts.clip().at(0, 1).reference.double() / parts.hosted[0].lot
+    assert float(attacker.linear_spread(0)[0]) == pytest.approx(deviation * float(released[0]), rel=1e-5)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.3])

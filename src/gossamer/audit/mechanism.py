@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +37,7 @@ class Attacker:
         self._divisors = torch.tensor([node.lot / node.weight for node in o.plan.nodes])[:, None]
         self._mechanism = self.parts.noise.mechanism
         self._estimated = isinstance(self._clip, QuantileClip) or self._mechanism == "own-norm-gaussian"
+        self._not_gaussian = self._mechanism not in ("gaussian", "own-norm-gaussian", "none")
         # What the messages carry, or the answers about records do.
         self._on_messages = self.parts.message_noise.float()[:, None] if self.parts.noisy_messages else None
         self._ends = torch.tensor([node.bound for node in o.plan.nodes])[:, None] * _BEYOND
@@ -48,7 +50,7 @@ class Attacker:
         return step.weigh(norms) * size
 
     def spread(self, k: int) -> Tensor:
-        """(m, 1): the standard deviation of the noise on the sum, where it is public."""
+        """(m, 1): the scale of the noise on the sum, a Gaussian's standard deviation, where it is public."""
         step, sigma = self._clip.at(k, len(self._rates)), torch.zeros_like(self._rates)
         if self._on_messages is None and self._mechanism not in ("none", "own-norm-gaussian"):
             sigma = (self.parts.noise.multiplier(k) * step.reference.double()).float()[:, None]
@@ -61,7 +63,7 @@ class Attacker:
         if isinstance(found, Sign):
             return self._sign(found)
         sums = found.value * self._divisors
-        signal, spread = self.seen(found, sums)
+        signal, spread = self._seen(found, sums)
         if self._has_shape(found):
             evidence = self._shaped(sums, signal, spread)
         else:
@@ -75,9 +77,15 @@ class Attacker:
         return self._rates * self.signal(k) / self._divisors
 
     def linear_spread(self, k: int) -> Tensor:
-        return self.spread(k) / self._divisors
+        """(m, 1): the standard deviation of the noise on it; of a truncated one as before it was cut."""
+        shape, deviation = self.parts.outline.plan.family, 1.0
+        if self._not_gaussian:
+            deviation = density_scale(self._mechanism) * math.sqrt(
+                math.gamma(3 / shape) / math.gamma(1 / shape)
+            )
+        return deviation * self.spread(k) / self._divisors
 
-    def seen(self, found: Draw, sums: Tensor) -> tuple[Tensor, Tensor]:
+    def _seen(self, found: Draw, sums: Tensor) -> tuple[Tensor, Tensor]:
         """(m, 1) each: how far the canary moves what was found, as a sum, and the spread of the noise in it."""
         if self._estimated:
             # The scale of the noise is not public, but most coordinates hold nothing else.
@@ -105,7 +113,7 @@ class Attacker:
     def _has_shape(self, found: Draw) -> bool:
         """Is the noise in it one that is not Gaussian, and of a single release?"""
         released = found.message_gain > 0 if self._on_messages is not None else len(found.draws) == 1
-        return released and self._mechanism not in ("gaussian", "own-norm-gaussian", "none")
+        return released and self._not_gaussian
 
     def _shaped(self, sums: Tensor, signal: Tensor, spread: Tensor) -> Tensor:
         """The exact ratio under noise of density exp(−(|z|/s)^b), which may end."""

@@ -145,6 +145,7 @@ def km(a: KM, state: Any) -> Recovery:
         reads, outer = apart()
     before, after = (outer, NOTHING) if a.prox_first else (NOTHING, outer)
     gain = answer_gain(a, reads)
+    undo(outer, torch.zeros(1), 1.0)  # a penalty without an inverse shows now
     found: Found = []
     last = yield []
     while last.received:
