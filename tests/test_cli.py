@@ -15,28 +15,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 import gossamer
-from gossamer.cli import main
 from gossamer.errors import UserError
 
 SHORT = ["--set", "rounds=8", "--set", "evaluation.every=4"]
 DINNO = ["--set", "algorithm.kind=dp-dinno", "--set", "topology.kind=ring"]
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):  # type: ignore[no-untyped-def]
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gossamer", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
 
 
 def test_run_ends_with_one_json_object(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -186,19 +186,29 @@ class Parts:
             return made
         plain = group.exchange(o.topology, run, partial(private.draw_ahead, o.stack.dim))
         plain.bytes_sent = bytes_sent
+        return self.noised(plain, book, _stream(o.config), start=private.draws)
+
+    @property
+    def message_noise(self) -> Tensor:
+        """(m,) the scale of the noise on the messages, where they carry it."""
+        bound: float = getattr(self.outline.config.privacy.clip, "bound", 1.0)
+        return self.noise.factor * bound
+
+    def noised(self, plain: Any, book: Book, stream: Stream, *, start: int = 0) -> Any:
+        """The exchange with noise on the messages, if they are to carry it; else as it is."""
         if not self.noisy_messages:
             return plain
-        bound = getattr(o.config.privacy.clip, "bound", 1.0)
+        o = self.outline
         return NoisyMessages(
             plain,
             mechanism=o.plan.mechanism,
-            scale=self.noise.factor * bound,
+            scale=self.message_noise,
             arithmetic=_arithmetic(o, self.hosted),
-            stream=_stream(o.config),
+            stream=stream,
             book=book,
             nodes=self.nodes,
             adjacency=o.plan.adjacency,
-            start=private.draws,
+            start=start,
         )
 
     def _token(
@@ -222,7 +232,7 @@ class Parts:
         """With a noise stream and clip state of its own: two runs of the same parts never share a draw."""
         o = self.outline
         if isinstance(o.algorithm, Collaborative):
-            return self._local_models(o.algorithm, book)
+            return self._local_models(o.algorithm, book, stream or _stream(o.config))
         nodes = self.hosted
         unreleased = self.noisy_messages
         return PrivateGradient(
@@ -243,7 +253,7 @@ class Parts:
             written=written,
         )
 
-    def _local_models(self, algorithm: Collaborative, book: Book) -> LocalModels:
+    def _local_models(self, algorithm: Collaborative, book: Book, stream: Stream) -> LocalModels:
         o, clip = self.outline, self.outline.config.privacy.clip
         view: View = Blind()
         if algorithm.looks:
@@ -258,7 +268,7 @@ class Parts:
             average=algorithm.average,
             view=view,
             noise=self.noise,
-            stream=_stream(o.config),
+            stream=stream,
             book=book,
             nodes=self.nodes,
             of=o.config.nodes,
@@ -481,7 +491,7 @@ def _data_facts(
 
 def _check_places(config: RunConfig) -> None:
     """Records that are places in a table need a table that has them."""
-    if config.data.kind != "dirac":
+    if config.data.kind != "dirac" or config.data.options.get("dense") is True:
         return
     if config.model.kind != "lookup":
         raise UserError(

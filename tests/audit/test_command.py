@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,29 +12,11 @@ from gossamer import recipes
 from gossamer.audit import shelf
 from gossamer.audit.command import audit_into
 from gossamer.audit.procedures import Found
-from gossamer.cli import main
 from gossamer.config import resolve
 from gossamer.errors import UserError
 from gossamer.results.audit_page import most_hits
 
 SHORT = ["--set", "rounds=6", "--runs", "1"]
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):  # type: ignore[no-untyped-def]
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gossamer", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
 
 
 def test_audit_ends_with_the_keys_of_a_run(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -133,6 +114,24 @@ def test_dirac_records_need_a_table_that_has_their_places(
     assert len(err.strip().splitlines()) == 1
     for word in named:
         assert word in err
+
+
+@pytest.mark.parametrize("observer", ["neighbour", "final"])
+def test_noise_on_messages_is_not_filtered(command, observer: str) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = command("audit", "dp-dkm/truncated", "--set", "mode=paper", "--observer", observer)
+    assert code == 2
+    assert "iterate" in err
+    assert "--observer messages" in err
+
+
+def test_a_violation_is_declared_in_the_messages_of_dp_dkm(command) -> None:  # type: ignore[no-untyped-def]
+    words = ["--set", "mode=paper", "--set", "privacy.noise.source=seeded", "--observer", "messages"]
+    code, out, _ = command("audit", "dp-dkm/truncated", *words, "--runs", "200", "--json")
+    assert code == 0
+    found = json.loads(out.strip().splitlines()[-1])
+    assert found["violated"] == ["claimed"]
+    assert found["epsilon_audited"] > found["epsilon_claimed"]
+    assert "without the final models" in found["observer"]
 
 
 def test_a_folder_that_is_no_run_is_refused(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

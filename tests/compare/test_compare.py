@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gossamer.cli import main
-
 SHORT = ["--set", "rounds=8", "--set", "evaluation.every=4", "--set", "nodes=4"]
 SEEDED = ["--set", "privacy.noise.source=seeded"]
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gossamer", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        out = capfd.readouterr()
-        return code, out.out, out.err
-
-    return call
 
 
 def last(out: str) -> dict[str, Any]:

@@ -59,7 +59,16 @@ def test_dirac_records_have_orthogonal_gradients_along_their_places():
     assert data.x_train.tolist() == [0, 1, 2, 3] * 3
     assert data.owner.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert set(data.y_train.tolist()) == {-50.0}
-    for wrong in ({"holders": 0}, {"per_holder": 1}, {"size": 0}):
+    rows = load("dirac", holders=2, per_holder=3, dense=True)
+    assert rows.x_train.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]] * 2
+    assert load("dirac", holders=2, per_holder=1, dense=True).x_train.tolist() == [[1], [1]]
+    for wrong in (
+        {"holders": 0},
+        {"per_holder": 1},
+        {"size": 0},
+        {"dense": 1},
+        {"dense": True, "per_holder": 0},
+    ):
         with pytest.raises(UserError, match="data"):
             load("dirac", **wrong)
 

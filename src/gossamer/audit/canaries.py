@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from gossamer.private.gradient import Records
 
 COINS = 4  # purpose field of the stream: coins never share a counter with noise or sampling
 MOST_PER_NODE = 2500
+MOST_ROWS = 256  # of records that are rows of numbers: a lot is a square of them
 _OUT_OF_REACH = 1e4  # gradients this many times the clip stay clipped wherever training goes
 
 Bools = NDArray[np.bool_]
@@ -37,7 +39,9 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
     """The same mechanism, graph and algorithm, on records whose gradients are orthogonal axes.
 
     What is proven or claimed holds for all data, so it must hold for these. Record counts stay as declared;
-    `places` is the length of the table, by default one for every record.
+    `places` is the length of the table, by default one for every record. Operators of dp-dkm get the axes as rows of a
+    linear model, whose resolvents they can take; where the noise is on the iterates nothing clips, and Huber's loss
+    keeps every residual at the bound that the paper assumes.
     """
     if config.baseline == "central":
         raise UserError(
@@ -45,15 +49,24 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
             "audit it with --canary blank."
         )
     held = sorted({node.records for node in plan.nodes})
-    per_holder = places or max(2, min(MOST_PER_NODE, held[0]))
+    dense = config.algorithm.kind == "dp-dkm"
+    most, least = (MOST_ROWS, 1) if dense else (MOST_PER_NODE, 2)
+    per_holder = places or max(least, min(most, held[0]))
     if plan.sampling == "fixed-size":
-        if len(held) > 1 or places:
+        if places:
+            raise UserError(
+                "--canary lengths leaves most nodes without records, of which privacy.sampling.kind = "
+                f"{config.privacy.sampling.kind!r} cannot draw any; use --canary dirac."
+            )
+        if len(held) > 1:
             raise UserError(
                 f"privacy.sampling.kind = {config.privacy.sampling.kind!r} is audited by --canary dirac on nodes that "
                 f"all hold the same number of records; here it is {held[0]} to {held[-1]}, so set data.train_rows."
             )
         per_holder = held[0]
-    size = _OUT_OF_REACH * max(1.0, clip_schedule(config, plan.draws)(0))
+    bound = getattr(config.privacy.clip, "bound", 1.0) if plan.on == "iterate" else 1.0
+    farthest = max(node.factor for node in plan.nodes) * bound * plan.draws if plan.on == "iterate" else 1.0
+    size = _OUT_OF_REACH * max(1.0, clip_schedule(config, plan.draws)(0), farthest)
     data = {
         "kind": "dirac",
         "records": [node.records for node in plan.nodes],
@@ -61,19 +74,38 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
         "per_holder": per_holder,
         "size": size,
     }
-    model = {"kind": "lookup", "rows": per_holder}
-    return config.model_copy(update={"data": Data.model_validate(data), "model": Open.model_validate(model)})
+    changes: dict[str, Any] = {"model": {"kind": "lookup", "rows": per_holder}, "data": data}
+    if dense:
+        loss = {"kind": "huber", "delta": bound} if plan.on == "iterate" else {"kind": "least-squares"}
+        changes = {"model": {"kind": "linear"}, "data": {**data, "dense": True}, "loss": loss}
+    parts = {key: (Data if key == "data" else Open).model_validate(value) for key, value in changes.items()}
+    # The coefficients of the recipe's own data mean nothing here.
+    seen = config.evaluation.model_copy(update={"metric": "hold-out"})
+    return config.model_copy(update={**parts, "evaluation": seen})
 
 
-def dirac_records(coins: Bools, size: float, *, replace_one: bool) -> Records:
+def gradient_size(config: RunConfig) -> float:
+    """How long the gradients of these records are before any clip."""
+    if config.loss is not None and config.loss.kind == "huber":
+        return float(config.loss.options["delta"])
+    return float(config.data.options["size"])
+
+
+def dirac_records(coins: Bools, size: float, *, replace_one: bool, dense: bool = False) -> Records:
     """Row i holds the places whose coin is heads; with `replace_one` all of them, tails with the opposite target."""
     rows, places = coins.shape
     if replace_one:
-        x = torch.arange(places).repeat(rows)
+        x, sizes = torch.arange(places).repeat(rows), [places] * rows
         y = torch.from_numpy(np.where(coins, -size, size).astype(np.float32)).flatten()
-        return Records(x, y, [places] * rows)
-    x = torch.from_numpy(np.nonzero(coins)[1])
-    return Records(x, torch.full((len(x),), -size), coins.sum(1).tolist())
+    else:
+        x, sizes = torch.from_numpy(np.nonzero(coins)[1]), coins.sum(1).tolist()
+        y = torch.full((len(x),), -size)
+    return Records(at_places(x, places, dense=dense), y, sizes)
+
+
+def at_places(x: Tensor, places: int, *, dense: bool) -> Tensor:
+    """Places as a table reads them, or as rows of a linear model."""
+    return torch.eye(places)[x] if dense else x
 
 
 # --- records of a real data set -----------------------------------------------------------------------------

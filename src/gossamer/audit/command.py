@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gossamer.algorithms.collaborative import Collaborative
 from gossamer.audit import canaries, judge, pictures
-from gossamer.audit.observers import parse_view
+from gossamer.audit.observers import View, parse_view
 from gossamer.audit.procedures import (
     LENGTH_ROWS,
     Attack,
@@ -24,6 +25,7 @@ from gossamer.audit.recovery import RECOVERIES
 from gossamer.audit.release import Releases
 from gossamer.audit.shelf import NAME as SCORES
 from gossamer.audit.shelf import Shelf
+from gossamer.audit.writes import writes_attack
 from gossamer.build import Outline, assemble, outline
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
@@ -117,10 +119,12 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
     view, victim = parse_view(observer, o.topology)
     if o.plan.mechanism == "none":
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
-    if type(o.algorithm) not in RECOVERIES or getattr(o.plan, "on", "gradient") != "gradient":
+    if isinstance(o.algorithm, Collaborative) and canary != "release":
+        return _writes(o, view, canary)
+    if type(o.algorithm) not in RECOVERIES:
         canary = canary or "release"  # messages that nobody here reads backwards
-    usual = {"gaussian": "dirac", "own-norm-gaussian": "lengths" if view.sees_all else "dirac"}
-    kind = canary or usual.get(o.plan.mechanism, "release")
+    follows = o.plan.mechanism == "own-norm-gaussian" and view.sees_all
+    kind = canary or ("lengths" if follows else "dirac")
     if kind == "release":
         releases = planned_events(o.plan, o.plan.worst)
         return Releases(releases, lambda number: stream_of(o.config, number))
@@ -134,6 +138,18 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
             )
         return Lengths(assemble(outline(canaries.on_dirac_records(o.asked, o.plan, LENGTH_ROWS))))
     return Axes(assemble(outline(canaries.on_dirac_records(o.asked, o.plan))), view, victim)
+
+
+def _writes(o: Outline, view: View, canary: str | None) -> Attack:
+    method = f"algorithm.kind = {o.config.algorithm.kind!r}"
+    if not view.sees_all:
+        raise UserError(
+            f"--observer {view.name} has nothing of its own to see of {method}: everyone may fetch the shared model; "
+            "use --observer all."
+        )
+    if canary not in (None, "dirac"):
+        raise UserError(f"--canary {canary} is not made for {method}; use --canary dirac or release.")
+    return writes_attack(o.asked, o.plan, o.classes)
 
 
 def add_to_run(run: Path, result: dict[str, Any]) -> None:

@@ -86,7 +86,7 @@ class LinearSystem:
         if not np.allclose(matrix @ one.numpy(), direct, rtol=1e-6, atol=1e-9):
             raise UserError(
                 "this algorithm's messages are not linear in its gradients, so only --observer all can read them; "
-                "with DiNNO, algorithm.optimiser = 'plain' is."
+                "with DiNNO, algorithm.optimiser = 'plain' is, with dp-dkm algorithm.penalty.kind = 'none'."
             )
 
 

@@ -1,6 +1,7 @@
 """Who sees what, and the score each makes of it.
 
 everyone     all messages of all nodes and the final models: reads the noised gradients off the messages (`recovery`)
+messages     the same without the final models
 some         what a coalition receives and sends itself: other nodes' noise is in the way, so it filters (`filter`)
 final        the final models alone
 """
@@ -28,9 +29,11 @@ class View:
 
     @property
     def sees_all(self) -> bool:
-        return self.name == "all"
+        return self.name in ("all", "messages")
 
     def describe(self) -> str:
+        if self.name == "messages":
+            return "everyone's messages: all that is sent in any round, without the final models"
         if self.sees_all:
             return "everyone: all messages of all nodes in every round, and the final models"
         if self.name == "final":
@@ -43,8 +46,8 @@ class View:
 def parse_view(text: str, topology: Topology) -> tuple[View, int | None]:
     """The observer and, unless it sees everything, the node it looks at."""
     nodes = topology.nodes
-    if text == "all":
-        return View("all"), None
+    if text in ("all", "messages"):
+        return View(text), None
     if text == "final":
         return View("final"), 0
     rounds = range(min(topology.period or 8, 64))
@@ -67,14 +70,19 @@ def parse_view(text: str, topology: Topology) -> tuple[View, int | None]:
         outside = [i for i in range(nodes) if i not in members]
         heard = {sender for sender, receiver in arcs if receiver in members}
         return View("coalition", members), next((i for i in outside if i in heard), outside[0])
-    raise UserError(f"--observer {text} is not known; it can be all, neighbour, final or coalition:1,2.")
+    raise UserError(
+        f"--observer {text} is not known; it can be all, messages, neighbour, final or coalition:1,2."
+    )
 
 
 class Everyone:
-    """Reads every draw that can be read off the messages and hands it to `note`."""
+    """Reads every draw that can be read off the messages and, if it sees them, the models; hands it to `note`."""
 
-    def __init__(self, algorithm: Any, note: Callable[[Draw | Sign | Step], None]):
+    def __init__(
+        self, algorithm: Any, note: Callable[[Draw | Sign | Step], None], *, sees_models: bool = True
+    ):
         self._make, self._algorithm, self._note = recovery_of(algorithm), algorithm, note
+        self._sees_models = sees_models
         self._recovery: Recovery | None = None
 
     def start(self, state: Any) -> None:
@@ -85,7 +93,8 @@ class Everyone:
         self._take(Look(t, sent, received))
 
     def end(self, state: Any) -> None:
-        self._take(Look(-1, (self._algorithm.model(state),), ()))
+        if self._sees_models:
+            self._take(Look(-1, (self._algorithm.model(state),), ()))
 
     def _take(self, look: Look) -> None:
         assert self._recovery is not None

@@ -22,11 +22,11 @@ from gossamer.audit.mechanism import Attacker
 from gossamer.audit.observers import Everyone, Evidence, NoisedLengths, View, visible_senders
 from gossamer.audit.recovery import Draw, Sign, Step, reads_exactly, recovery_of
 from gossamer.audit.stacked import MakeGradient, Tally, gradient_of, repeat, train
-from gossamer.build import Parts, per_sample_loss
+from gossamer.build import Parts
 from gossamer.config import RunConfig
 from gossamer.errors import UserError
-from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.noise import Stream
+from gossamer.objective import vector_of
 from gossamer.private.gradient import Records
 
 LENGTH_ROWS = 16  # coordinates of the noise whose length is measured
@@ -69,13 +69,13 @@ def stream_of(config: RunConfig, batch: int) -> Stream:
 def acts_on_each_axis_alone(parts: Parts) -> bool:
     """Is what happens on one axis of one node blind to all others? By the mechanism's build, not by measurement.
 
-    It is where noise and sampling are drawn for each axis and record by themselves, the clip follows no data and holds
-    whatever the point is, and gradients come off the messages exactly.
+    It is where noise and sampling are drawn for each axis and record by themselves, gradients have a length that
+    follows no data wherever the point is (by the clip, or by the canaries' loss), and come off the messages exactly.
     """
     privacy = parts.outline.config.privacy
     return (
-        parts.outline.plan.mechanism == "gaussian"
-        and privacy.clip.kind in ("constant", "decaying", "sequence", "normalised")
+        parts.outline.plan.mechanism not in ("none", "own-norm-gaussian")
+        and (parts.noisy_messages or privacy.clip.kind in ("constant", "decaying", "sequence", "normalised"))
         and privacy.sampling.kind in ("poisson", "full")
         and reads_exactly(parts.outline.algorithm)
     )
@@ -92,6 +92,12 @@ def refuse_unequal_sizes(config: RunConfig) -> bool:
     return replace_one
 
 
+def refuse_unreadable(parts: Parts) -> None:
+    """A mistake shows now, not in the middle of a training."""
+    algorithm = parts.outline.algorithm
+    next(recovery_of(algorithm)(algorithm, algorithm.init(parts.x0)))
+
+
 class Axes:
     """`parts` are those of a configuration on Dirac records."""
 
@@ -105,13 +111,20 @@ class Axes:
         self._replace_one = refuse_unequal_sizes(config)
         self._nodes, self._places = config.nodes, parts.outline.stack.dim
         self._size = float(config.data.options["size"])
+        self._dense = config.data.options.get("dense") is True
         if view.sees_all:
-            recovery_of(parts.outline.algorithm)  # a mistake shows now
+            refuse_unreadable(parts)
+        elif parts.noisy_messages:
+            raise UserError(
+                f"--observer {view.name} cannot filter noise that is on the messages themselves (privacy.noise.on = "
+                "'iterate'); use --observer messages or all."
+            )
         else:
             LinearSystem(parts.outline.algorithm, parts.outline.topology, self._places)
         coins = self._places * (self._nodes if view.sees_all else 1)
         self.runs = max(1, math.ceil(ENOUGH_COINS / coins))
-        self.at_once = max(1, _FLOATS_AT_ONCE // (self._nodes * self._places))
+        numbers = self._nodes * self._places * (self._places if self._dense else 1)
+        self.at_once = max(1, _FLOATS_AT_ONCE // numbers)
         self.independent = acts_on_each_axis_alone(parts)
         self.notes: tuple[str, ...] = (
             ()
@@ -129,13 +142,14 @@ class Axes:
             not self._view.sees_all
         ):  # the others hold nothing of interest: their coins would only be in the way
             coins.reshape(n, runs, places)[np.arange(n) != self._victim] = False
-        records = canaries.dirac_records(coins, self._size, replace_one=self._replace_one)
+        records = canaries.dirac_records(coins, self._size, replace_one=self._replace_one, dense=self._dense)
         stacked = repeat(self._parts, runs, records)
-        attacker = Attacker(stacked, self._size, self._replace_one)
+        attacker = Attacker(stacked, canaries.gradient_size(o.config), self._replace_one)
         details: dict[str, Any] = {}
         if self._view.sees_all:
             evidence = Evidence(attacker)
-            trained = train(stacked, stream, [Everyone(o.algorithm, evidence)], make_gradient=self._make)
+            everyone = Everyone(o.algorithm, evidence, sees_models=self._view.name == "all")
+            trained = train(stacked, stream, [everyone], make_gradient=self._make)
             scores = evidence.scores.numpy()
         else:
             observer = self._filter(stacked, attacker, runs)
@@ -183,7 +197,8 @@ class Lengths:
         self._replace_one = refuse_unequal_sizes(config)
         self._nodes, self._places = config.nodes, parts.outline.stack.dim
         self._size = float(config.data.options["size"])
-        recovery_of(parts.outline.algorithm)
+        self._dense = config.data.options.get("dense") is True
+        refuse_unreadable(parts)
         self.at_once = max(1, _FLOATS_AT_ONCE // (self._nodes * self._places))
 
     def batch(self, number: int, runs: int) -> Found:
@@ -197,7 +212,9 @@ class Lengths:
         if not self._replace_one:
             held[:, 1] = coins
         sizes = [*held.sum(1).tolist(), *[0] * ((self._nodes - 1) * runs)]
-        places = torch.zeros(int(held.sum()), dtype=torch.int64)
+        places = canaries.at_places(
+            torch.zeros(int(held.sum()), dtype=torch.int64), self._places, dense=self._dense
+        )
         stacked = repeat(self._parts, runs, Records(places, torch.from_numpy(targets[held]), sizes))
         seen = NoisedLengths(runs)
         trained = train(stacked, stream, [Everyone(o.algorithm, seen)], make_gradient=self._make)
@@ -230,6 +247,11 @@ class Retraining:
             raise UserError(
                 f"--canary {kind} is scored by --observer final or all; {view.name} needs --canary dirac."
             )
+        if parts.noisy_messages and view.sees_all:
+            raise UserError(
+                f"--canary {kind} with --observer {view.name} follows the points, which noise on the messages "
+                "(privacy.noise.on = 'iterate') hides; use --observer final or --canary dirac."
+            )
         self._parts, self._view, self._make = parts, view, make_gradient
         self._replace_one = refuse_unequal_sizes(parts.outline.config)
         self._canary = canaries.CANARIES[kind](parts.dataset)
@@ -252,7 +274,8 @@ class Retraining:
             def watched(parts: Parts, book: Tally, stream: Stream) -> Grad:
                 return along.watch(self._make(parts, book, stream))
 
-            trained = train(stacked, stream, [Everyone(o.algorithm, along)], make_gradient=watched)
+            everyone = Everyone(o.algorithm, along, sees_models=self._view.name == "all")
+            trained = train(stacked, stream, [everyone], make_gradient=watched)
             scores = along.scores.numpy()
         else:
             trained = train(stacked, stream, make_gradient=self._make)
@@ -267,7 +290,7 @@ class AlongTheCanary:
 
     def __init__(self, stacked: Parts, canary: canaries.Canary, rows: slice):
         o = stacked.outline
-        self._vector = clipped_sum(o.module, per_sample_loss(o.classes))
+        self._vector = vector_of(o.config, o.algorithm, o.module, o.classes)
         self._canary, self._rows = canary, rows
         self._attacker, self._clip = Attacker(stacked, 1.0, False), stacked.clip()
         self._points: dict[int, Tensor] = {}
@@ -298,13 +321,13 @@ class AlongTheCanary:
             points, x, y, torch.ones(self._count, 1, dtype=torch.bool), step.weigh, unit=None
         )
         spread = self._attacker.linear_spread(k)[self._rows].double()[:, 0]
-        along = (direction * found.value[self._rows]).sum(1).double()
+        value = found.value if found.known is None else torch.where(found.known, found.value, 0.0)
+        along = (direction * value[self._rows]).sum(1).double()
         self.scores += along / spread.square().clamp_min(1e-30)
 
 
 def losses(stacked: Parts, models: Tensor, canary: canaries.Canary) -> Tensor:
-    o = stacked.outline
-    loss = per_sample_loss(o.classes)
+    o, loss = stacked.outline, stacked.outline.loss
 
     def one(parameters: dict[str, Tensor]) -> Tensor:
         outputs = torch.func.functional_call(o.module, parameters, (canary.x[None],))

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gossamer.algorithms.dinno import DiNNO
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
+from gossamer.algorithms.km import KM
+from gossamer.algorithms.operators.kinds import Operator
+from gossamer.algorithms.operators.proximal import L1, NOTHING, Box, ElasticNet, Nothing, Penalty, SquaredL2
 from gossamer.algorithms.push_sum import PushSum
 from gossamer.errors import UserError
 
@@ -30,11 +35,17 @@ class Look:
 
 @dataclass(frozen=True)
 class Draw:
-    """value = Σ gain · g_k over the draws k: a noised gradient, or several that cannot be told apart."""
+    """value = Σ gain · g_k over the draws k: a noised gradient, or several that cannot be told apart.
+
+    Where messages carry noise of their own, `message_gain` times that of one message is in it too. `known` says which
+    coordinates came through, all if None.
+    """
 
     draws: tuple[int, ...]
     value: Tensor
     gains: tuple[Any, ...] = (1.0,)
+    message_gain: float = 0.0
+    known: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -122,11 +133,81 @@ def dinno(a: DiNNO, state: Any) -> Recovery:
     yield found
 
 
+def km(a: KM, state: Any) -> Recovery:
+    """x⁺ = prox(Wx + α (T(x) − x)): undo the map, take off the mixture, and T gives its answer about records away.
+
+    If the messages are noised, x̃ = x + n, the same arithmetic leaves the answer with the next message's noise on it;
+    the last iterate has none. T is then undone at x̃, not at the x it was taken at: with a penalty that is a guess.
+    """
+    reads, outer = a.mapping, NOTHING
+    apart: Any = getattr(reads, "apart", None)
+    if apart is not None:
+        reads, outer = apart()
+    before, after = (outer, NOTHING) if a.prox_first else (NOTHING, outer)
+    gain = answer_gain(a, reads)
+    undo(outer, torch.zeros(1), 1.0)  # a penalty without an inverse shows now
+    found: Found = []
+    last = yield []
+    while last.received:
+        now = yield found
+        x, alpha = last.sent[0], a.lr(last.t)
+        found = []
+        if now.received or torch.equal(a.mapping.solution(x), x):  # else the model is not the last iterate
+            moved, seen = undo(after, now.sent[0], alpha * a.gamma)
+            rounding = (
+                8 * torch.finfo(x.dtype).eps * (x.abs() + (moved.abs() + last.received[0].abs()) / alpha)
+            )
+            inside, also = undo(before, x + (moved - last.received[0]) / alpha, a.gamma, rounding)
+            answer = (inside - reads(x, torch.zeros_like)) / gain
+            known = seen if also is None else also
+            found = [
+                Draw(
+                    (last.t,),
+                    answer,
+                    message_gain=1 / abs(alpha * gain) if now.received else 0.0,
+                    known=known,
+                )
+            ]
+        last = now
+    yield found
+
+
+def answer_gain(a: KM, reads: Operator) -> float:
+    """How often an answer about records is in T(x), read off the operator's own code; it must be a fixed number."""
+    point = torch.zeros(1, 2, dtype=torch.float64)
+    none, one, two = (reads(point, partial(torch.full_like, fill_value=k)) for k in (0.0, 1.0, 2.0))
+    gain = float((one - none)[0, 0])
+    if a.draws != 1 or gain == 0 or not torch.allclose(two - none, torch.full_like(point, 2 * gain)):
+        raise UserError(
+            f"algorithm.operator = {a.operator!r} does not let one answer about records through as it is, so its "
+            "messages cannot be read backwards; use --canary release."
+        )
+    return gain
+
+
+def undo(penalty: Penalty, x: Tensor, step: float, rounding: Any = 0.0) -> tuple[Tensor, Tensor | None]:
+    """(what prox_{step·r} made x of, where it can be told; None: everywhere). `rounding` is how far x may be off."""
+    if isinstance(penalty, Nothing):
+        return x, None
+    if isinstance(penalty, SquaredL2):
+        return x * (1 + step * penalty.weight), None
+    if isinstance(penalty, Box):
+        return x, (x - rounding > penalty.low) & (x + rounding < penalty.high)
+    if isinstance(penalty, L1 | ElasticNet):
+        scale = 1 + step * penalty.l2 if isinstance(penalty, ElasticNet) else 1.0
+        return x * scale + step * penalty.weight * x.sign(), x.abs() > rounding
+    raise UserError(
+        f"the penalty {type(penalty).__name__} has no inverse here, so messages behind it cannot be read backwards; "
+        "use --canary release."
+    )
+
+
 RECOVERIES: dict[type, Callable[..., Recovery]] = {
     PushSum: push_sum,
     DSGD: dsgd,
     DSGT: dsgt,
     DiNNO: dinno,
+    KM: km,
 }
 
 
@@ -141,4 +222,6 @@ def recovery_of(algorithm: Any) -> Callable[..., Recovery]:
 
 def reads_exactly(algorithm: Any) -> bool:
     """Are the gradients themselves recovered, not only something that depends on other nodes' values too?"""
+    if isinstance(algorithm, KM):
+        return isinstance(algorithm.penalty, Nothing)
     return not (isinstance(algorithm, DiNNO) and algorithm.optimiser == "adam")

@@ -135,7 +135,8 @@ def train(
     state = o.algorithm.init(stacked.x0.clone())
     for observer in observers:
         observer.start(state)
-    exchange = StackedExchange(SimulatedExchange(o.topology), o.config.nodes, observers)
+    plain = StackedExchange(SimulatedExchange(o.topology), o.config.nodes, observers)
+    exchange = stacked.noised(plain, book, stream)
     grad = make_gradient(stacked, book, stream)
     state = run_loop(o.algorithm, state, grad, exchange, rounds=o.config.rounds, after_round=after_round)
     for observer in observers:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.digest import digest
-from gossamer.data.options import fraction, number, whole
+from gossamer.data.options import flag, fraction, number, whole
 
 Floats = npt.NDArray[np.float32]
 
@@ -53,15 +53,21 @@ def classification(
     return _dataset("synthetic-classification", x, y, seed=seed, n=n, truth=truth, classes=classes)
 
 
-def dirac(*, seed: int, holders: int = 20, per_holder: int = 2500, size: float = 1e4) -> Dataset:
+def dirac(
+    *, seed: int, holders: int = 20, per_holder: int = 2500, size: float = 1e4, dense: bool = False
+) -> Dataset:
     """Every record of a holder is a place of its own in a table (model.kind = "lookup"), its target out of reach.
 
     The gradient of place j is about size · e_j wherever the model is, so a clipped one is C · e_j: the records of a
-    node never get into each other's way, which is what a tight audit wants. `seed` is not used.
+    node never get into each other's way, which is what a tight audit wants. `dense`: as rows e_j, for model.kind =
+    "linear". `seed` is not used.
     """
+    dense = flag("data.dense", dense)
     holders = whole("data.holders", holders, at_least=1)
-    per_holder = whole("data.per_holder", per_holder, at_least=2)
+    per_holder = whole("data.per_holder", per_holder, at_least=1 if dense else 2)
     places = np.tile(np.arange(per_holder), holders)
+    if dense:
+        places = np.tile(np.eye(per_holder, dtype=np.float32), (holders, 1))
     targets = np.full(len(places), -number("data.size", size, above=0), dtype=np.float32)
     parts: dict[str, Array] = {"x": places, "y": targets}
     return Dataset(
