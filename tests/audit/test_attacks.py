@@ -198,6 +198,44 @@ def test_theorem_6_of_dp_dkm_is_refuted_by_a_record_in_its_messages(
         assert 0 < verdict.epsilon <= figures["epsilon_proven"]
 
 
+@pytest.mark.parametrize("operator", ["forward", "backward", "douglas-rachford", "peaceman-rachford"])
+def test_canaries_of_noised_iterates_move_them_by_the_bound_that_the_paper_assumes(operator: str) -> None:
+    """‖T(x) − x‖ ≤ B = γ · clip.bound is an assumption of the claim: a record beyond it would refute nothing."""
+    o = outlined("dp-dkm/truncated", mode="paper", algorithm__operator=operator, algorithm__gamma=0.3)
+    parts = on_axes(o)
+    grad = parts.gradient(Tally(), Stream.seeded(0))
+    x = torch.zeros_like(parts.x0)
+    moved = parts.outline.algorithm.mapping(x, grad) - x
+    torch.testing.assert_close(moved.norm(dim=1), torch.full((len(x),), 0.3))
+
+
+def test_a_clip_that_follows_the_records_ties_scores_together() -> None:
+    changes = {"privacy__clip": {"kind": "quantile"}, "privacy__noise__family": {"kind": "gaussian"}}
+    o = outlined("dp-dkm/truncated", mode="paper", **changes)
+    assert not attack_of(o, "messages", None, None).independent
+
+
+@pytest.mark.parametrize("canary", ["dirac", "lengths"])
+def test_who_sees_messages_alone_learns_nothing_from_the_models(canary: str) -> None:
+    """One round of DP-DSGD: the gradient is in the models, and the messages went out before it."""
+    o = outlined(algorithm__kind="dp-dsgd", rounds=1, privacy__sampling={"kind": "full"})
+    told = {name: attack_of(o, name, canary, None).batch(0, 2).scores for name in ("all", "messages")}
+    assert len(np.unique(told["all"])) > 1
+    assert not told["messages"].any()
+
+
+@pytest.mark.parametrize("observer", ["messages", "final", "neighbour", "coalition:1,2"])
+def test_planned_releases_are_attacked_for_those_who_see_them_all(observer: str) -> None:
+    with pytest.raises(UserError, match="--observer all"):
+        attack_of(outlined(), observer, "release", None)
+
+
+def test_a_row_for_every_record_is_refused_where_memory_has_no_room() -> None:
+    o = outlined("dp-dkm/lasso", mode="paper", data__n=50_000)
+    with pytest.raises(UserError, match=r"10,000 a node are too many; use at most 3,663"):
+        attack_of(o, "all", None, None)
+
+
 def test_the_last_iterate_of_algorithm_1_shows_everything() -> None:
     """DP-dKM's line 11, whatever the noise: one training is enough."""
     o = outlined("dp-dkm/truncated", mode="paper", privacy__noise__family={"kind": "gaussian"})

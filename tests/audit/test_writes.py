@@ -216,6 +216,7 @@ def test_sound_writes_are_not_accused_and_thinner_noise_is_caught(changes: dict[
     [
         ({}, "final", None, "--observer all"),
         ({}, "neighbour", None, "--observer all"),
+        ({}, "messages", None, "--observer all"),  # the last write is in no message
         ({}, "all", "blank", "--canary blank"),
         ({}, "all", "lengths", "--canary lengths"),
         ({"baseline": "central"}, "all", None, "baseline"),
@@ -237,6 +238,17 @@ def test_what_no_write_can_show_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=named):
         attack_of(outlined(**changes), observer, canary, None)
+
+
+@pytest.mark.parametrize(("mode", "said"), [("paper", True), ("sound", False)])
+def test_the_certificate_says_where_the_attack_leaves_the_claim(mode: str, said: bool) -> None:
+    o = outlined(
+        mode=mode, algorithm__controller="global", privacy__clip={"kind": "record-ball", "radius": 1.5}
+    )
+    notes = " ".join(attack_of(o, "all", None, None).notes)
+    assert ("Lemma 4 is stated for steps up to 1/(2μ) = 0.5" in notes) == said
+    assert ("norm 1.5" in notes) == said
+    assert "algorithm.lr = 40" in notes
 
 
 def test_a_step_may_be_undone_without_a_topology() -> None:

@@ -73,7 +73,7 @@ class KM:
         return len(calls)
 
     @cached_property
-    def parts(self) -> tuple[Operator, Penalty]:
+    def _parts(self) -> tuple[Operator, Penalty]:
         """(what is evaluated at x, the map that follows mixing)."""
         apart: Any = getattr(self.mapping, "apart", None)
         return (self.mapping, NOTHING) if self.prox_first or apart is None else apart()
@@ -82,7 +82,7 @@ class KM:
         return State(x=x0)
 
     def step(self, s: State, grad: Grad, mix: Mix, t: int) -> State:
-        alpha, (reads, follows) = self.lr(t), self.parts
+        alpha, (reads, follows) = self.lr(t), self._parts
         moved = mix(s.x) + alpha * (reads(s.x, grad) - s.x)
         return State(follows(moved, alpha * self.gamma))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.algorithms.km import KM
+from gossamer.algorithms.pieces import bare
+from gossamer.audit.recovery import answer_gain
+from gossamer.build import build_algorithm
 from gossamer.config import Data, Open, RunConfig
 from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
@@ -21,6 +26,7 @@ from gossamer.private.gradient import Records
 COINS = 4  # purpose field of the stream: coins never share a counter with noise or sampling
 MOST_PER_NODE = 2500
 MOST_ROWS = 256  # of records that are rows of numbers: a lot is a square of them
+_MOST_NUMBERS = 1 << 26  # of all of these
 _OUT_OF_REACH = 1e4  # gradients this many times the clip stay clipped wherever training goes
 
 Bools = NDArray[np.bool_]
@@ -64,8 +70,17 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
                 f"all hold the same number of records; here it is {held[0]} to {held[-1]}, so set data.train_rows."
             )
         per_holder = held[0]
-    bound = getattr(config.privacy.clip, "bound", 1.0) if plan.on == "iterate" else 1.0
-    farthest = max(node.factor for node in plan.nodes) * bound * plan.draws if plan.on == "iterate" else 1.0
+        if dense and config.nodes * per_holder**2 > _MOST_NUMBERS:
+            most = math.isqrt(_MOST_NUMBERS // config.nodes)
+            raise UserError(
+                f"privacy.sampling.kind = {config.privacy.sampling.kind!r} is audited with a row for every record, and "
+                f"{held[0]:,} a node are too many; use at most {most:,}, or --canary release."
+            )
+    bound = farthest = 1.0
+    if plan.on == "iterate":
+        assumed = getattr(config.privacy.clip, "bound", 1.0)
+        farthest = max(node.factor for node in plan.nodes) * assumed * plan.draws
+        bound = _largest_answer(config, assumed)
     size = _OUT_OF_REACH * max(1.0, clip_schedule(config, plan.draws)(0), farthest)
     data = {
         "kind": "dirac",
@@ -82,6 +97,13 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
     # The coefficients of the recipe's own data mean nothing here.
     seen = config.evaluation.model_copy(update={"metric": "hold-out"})
     return config.model_copy(update={**parts, "evaluation": seen})
+
+
+def _largest_answer(config: RunConfig, assumed: float) -> float:
+    """About one record: with it ‖T(x) − x‖ is γ · `assumed`, the paper's B. A reflection moves x twice as far."""
+    km = bare(build_algorithm(config))
+    assert isinstance(km, KM)
+    return assumed * km.gamma / abs(answer_gain(km))
 
 
 def gradient_size(config: RunConfig) -> float:

@@ -126,6 +126,11 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
     follows = o.plan.mechanism == "own-norm-gaussian" and view.sees_all
     kind = canary or ("lengths" if follows else "dirac")
     if kind == "release":
+        if view.name != "all":
+            raise UserError(
+                f"--observer {view.name} does not see every planned release, which is what --canary release attacks; "
+                "use --observer all."
+            )
         releases = planned_events(o.plan, o.plan.worst)
         return Releases(releases, lambda number: stream_of(o.config, number))
     refuse_unequal_sizes(o.config)
@@ -136,13 +141,14 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
             raise UserError(
                 "--canary lengths measures everyone's messages; use --observer all or --canary dirac."
             )
-        return Lengths(assemble(outline(canaries.on_dirac_records(o.asked, o.plan, LENGTH_ROWS))))
+        parts = assemble(outline(canaries.on_dirac_records(o.asked, o.plan, LENGTH_ROWS)))
+        return Lengths(parts, sees_models=view.name == "all")
     return Axes(assemble(outline(canaries.on_dirac_records(o.asked, o.plan))), view, victim)
 
 
 def _writes(o: Outline, view: View, canary: str | None) -> Attack:
     method = f"algorithm.kind = {o.config.algorithm.kind!r}"
-    if not view.sees_all:
+    if view.name != "all":  # the last write is in no message, but in the model that is left
         raise UserError(
             f"--observer {view.name} has nothing of its own to see of {method}: everyone may fetch the shared model; "
             "use --observer all."

@@ -73,9 +73,10 @@ def acts_on_each_axis_alone(parts: Parts) -> bool:
     follows no data wherever the point is (by the clip, or by the canaries' loss), and come off the messages exactly.
     """
     privacy = parts.outline.config.privacy
+    fixed = ("constant", "decaying", "sequence", "normalised")
     return (
         parts.outline.plan.mechanism not in ("none", "own-norm-gaussian")
-        and (parts.noisy_messages or privacy.clip.kind in ("constant", "decaying", "sequence", "normalised"))
+        and privacy.clip.kind in (*fixed, *(("assumed", "none") if parts.noisy_messages else ()))
         and privacy.sampling.kind in ("poisson", "full")
         and reads_exactly(parts.outline.algorithm)
     )
@@ -150,7 +151,7 @@ class Axes:
             evidence = Evidence(attacker)
             everyone = Everyone(o.algorithm, evidence, sees_models=self._view.name == "all")
             trained = train(stacked, stream, [everyone], make_gradient=self._make)
-            scores = evidence.scores.numpy()
+            scores = np.broadcast_to(evidence.scores, coins.shape)  # one 0 for all, if nothing was seen
         else:
             observer = self._filter(stacked, attacker, runs)
             trained = train(stacked, stream, [observer], make_gradient=self._make)
@@ -191,9 +192,9 @@ class Lengths:
     notes: tuple[str, ...] = ()
     told = "two records on node 0, a coin for the second; the score is the length of the noised gradients"
 
-    def __init__(self, parts: Parts, make_gradient: MakeGradient = gradient_of):
+    def __init__(self, parts: Parts, make_gradient: MakeGradient = gradient_of, *, sees_models: bool = True):
         config = parts.outline.config
-        self._parts, self._make = parts, make_gradient
+        self._parts, self._make, self._sees_models = parts, make_gradient, sees_models
         self._replace_one = refuse_unequal_sizes(config)
         self._nodes, self._places = config.nodes, parts.outline.stack.dim
         self._size = float(config.data.options["size"])
@@ -217,8 +218,10 @@ class Lengths:
         )
         stacked = repeat(self._parts, runs, Records(places, torch.from_numpy(targets[held]), sizes))
         seen = NoisedLengths(runs)
-        trained = train(stacked, stream, [Everyone(o.algorithm, seen)], make_gradient=self._make)
-        scores = self._scores(stacked, torch.stack(seen.norms).double())
+        everyone = Everyone(o.algorithm, seen, sees_models=self._sees_models)
+        trained = train(stacked, stream, [everyone], make_gradient=self._make)
+        # Nothing was seen: no score tells anything.
+        scores = self._scores(stacked, torch.stack(seen.norms).double()) if seen.norms else torch.zeros(runs)
         return Found(scores.numpy(), coins, np.arange(runs), runs, trained.seconds, expected_samples(stacked))
 
     def _scores(self, stacked: Parts, norms: Tensor) -> Tensor:

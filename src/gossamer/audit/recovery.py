@@ -139,12 +139,9 @@ def km(a: KM, state: Any) -> Recovery:
     If the messages are noised, x̃ = x + n, the same arithmetic leaves the answer with the next message's noise on it;
     the last iterate has none. T is then undone at x̃, not at the x it was taken at: with a penalty that is a guess.
     """
-    reads, outer = a.mapping, NOTHING
-    apart: Any = getattr(reads, "apart", None)
-    if apart is not None:
-        reads, outer = apart()
+    reads, outer = taken_apart(a)
     before, after = (outer, NOTHING) if a.prox_first else (NOTHING, outer)
-    gain = answer_gain(a, reads)
+    gain = answer_gain(a)
     undo(outer, torch.zeros(1), 1.0)  # a penalty without an inverse shows now
     found: Found = []
     last = yield []
@@ -172,8 +169,15 @@ def km(a: KM, state: Any) -> Recovery:
     yield found
 
 
-def answer_gain(a: KM, reads: Operator) -> float:
+def taken_apart(a: KM) -> tuple[Operator, Penalty]:
+    """(what meets the records, the penalty's map around it if that stands apart)."""
+    apart: Any = getattr(a.mapping, "apart", None)
+    return (a.mapping, NOTHING) if apart is None else apart()
+
+
+def answer_gain(a: KM) -> float:
     """How often an answer about records is in T(x), read off the operator's own code; it must be a fixed number."""
+    reads, _ = taken_apart(a)
     point = torch.zeros(1, 2, dtype=torch.float64)
     none, one, two = (reads(point, partial(torch.full_like, fill_value=k)) for k in (0.0, 1.0, 2.0))
     gain = float((one - none)[0, 0])
@@ -215,7 +219,7 @@ def recovery_of(algorithm: Any) -> Callable[..., Recovery]:
     found = RECOVERIES.get(type(algorithm))
     if found is None:
         raise UserError(
-            f"the messages of {type(algorithm).__name__} cannot be read backwards yet; audit it with --observer final."
+            f"the messages of {type(algorithm).__name__} cannot be read backwards yet; use --canary release."
         )
     return found
 
