@@ -234,6 +234,7 @@ REFUSED = [
     ({"device": "cuda"}, "device"),
     ({"privacy.noise.family": {"kind": "laplace"}}, "gaussian"),
     ({"privacy.clip": {"kind": "constant", "bound": 1.0}}, "record-ball"),
+    ({"mode": "paper", "privacy.clip": {"kind": "none"}}, "record-ball"),
     ({"privacy.sampling": {"kind": "poisson", "lot": 10}}, "one-pass"),
     ({"privacy.sampling.lot": 400}, "400"),
     ({"privacy.sampling.lot": 0}, r"privacy\.sampling\.lot"),

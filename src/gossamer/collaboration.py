@@ -133,10 +133,10 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
         raise UserError(
             f"topology.dropout = {config.topology.dropout} has no meaning for algorithm.kind = {kind!r}: leave it out."
         )
-    if privacy.clip.kind not in ("record-ball", "none"):
+    if privacy.clip.kind not in ("record-ball", "none" if privacy.noise.schedule.kind == "none" else ""):
         raise UserError(
-            f"privacy.clip.kind = {privacy.clip.kind!r} does not fit algorithm.kind = {kind!r}: clipped steps need not "
-            'be non-expansive; use "record-ball".'
+            f"privacy.clip.kind = {privacy.clip.kind!r} does not fit algorithm.kind = {kind!r}: noise is scaled to the "
+            'largest record, and clipped steps need not be non-expansive; use "record-ball".'
         )
     if privacy.noise.schedule.kind not in ("constant", "none"):
         raise UserError(

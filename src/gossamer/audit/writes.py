@@ -207,8 +207,9 @@ class Writes:
     at_once = 4096  # one after the other: memory sets no limit
 
     def __init__(self, parts: Parts, *, replace_one: bool):
-        self._parts, self._algorithm = parts, parts.outline.algorithm
-        assert isinstance(self._algorithm, Collaborative)
+        algorithm = parts.outline.algorithm
+        assert isinstance(algorithm, Collaborative)
+        self._parts, self._algorithm = parts, algorithm
         self._canaries = MirroredRecords(parts, replace_one=replace_one)
         coins = len(self._canaries.holders) * self._canaries.lot
         self.runs = math.ceil((_LEANING_COINS if self._canaries.lean else ENOUGH_COINS) / coins)
@@ -257,7 +258,6 @@ class Writes:
     @torch.no_grad()
     def _train(self, coins: canaries.Bools, stream: Stream) -> np.ndarray:
         a, mirrored = self._algorithm, self._canaries
-        assert isinstance(a, Collaborative)
         # A sampler of its own: this one remembers how it dealt a pass, and the last training had other records.
         parts = replace(
             self._parts, records=mirrored.records(coins), sampler=replace(cast(Any, self._parts.sampler))
@@ -281,7 +281,6 @@ class Writes:
     def _evidence(self, found: Written) -> Tensor:
         """(lot,) log-likelihood ratios: Gaussian noise of known size on a known step."""
         a, o, mirrored = self._algorithm, self._parts.outline, self._canaries
-        assert isinstance(a, Collaborative)
         unit = a.lr(found.t) / mirrored.lot
         share = a.loss_share if a.looks and a.observes == "released" else 0.0
         z = float(self._parts.noise.multiplier(found.t)[found.node])
