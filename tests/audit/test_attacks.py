@@ -239,9 +239,12 @@ def test_a_row_for_every_record_is_refused_where_memory_has_no_room() -> None:
 def test_the_last_iterate_of_algorithm_1_shows_everything() -> None:
     """DP-dKM's line 11, whatever the noise: one training is enough."""
     o = outlined("dp-dkm/truncated", mode="paper", privacy__noise__family={"kind": "gaussian"})
-    verdict = verdict_of(attack_of(o, "all", None, None), o)
+    attack = attack_of(o, "all", None, None)
+    verdict = verdict_of(attack, o)
     assert verdict.violated == ("claimed",)
     assert verdict.runs == 1
+    assert "line 11" in " ".join(attack.notes)
+    assert "line 11" not in " ".join(attack_of(o, "messages", None, None).notes)
 
 
 @pytest.mark.parametrize("operator", ["forward-backward", "douglas-rachford", "peaceman-rachford"])

@@ -132,6 +132,11 @@ class Axes:
             if self.independent
             else ("What happens on one axis shows on others here, so scores may depend on each other.",)
         )
+        if parts.noisy_messages and view.name == "all":
+            self.notes += (
+                "The final models are made of the last iterates, which have no noise (Algorithm 1, line 11); "
+                "--observer messages leaves them out.",
+            )
         choice = "one of two" if self._replace_one else "in or out"
         self.told = f"{coins:,} Dirac records a run, each {choice} by a coin"
 
