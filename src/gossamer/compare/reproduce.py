@@ -20,8 +20,6 @@ from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.headline import UNITS
 from gossamer.results.rundir import write_atomically
 
-NOT_PRINTED = "read off a figure: not printed"
-
 
 def tables() -> dict[str, str]:
     """Name → title, for `--list`."""
@@ -186,7 +184,7 @@ def _caption(definition: Definition, figures: Sequence[dict[str, Any]], cuts: Se
     sources = sorted({figure["source"].rsplit(", row ", 1)[0] for figure in figures})
     lines = [f"{definition.title}. The paper's numbers: {'; '.join(sources)}."]
     if any(figure["paper"]["printed"] is None for figure in figures):
-        lines.append(f"Where the paper's column says 'not printed': {NOT_PRINTED}.")
+        lines.append("not printed: the paper has no number there, only a curve, or the method is ours.")
     lines.append(f"Cut: {'; '.join(cuts)}." if cuts else "Nothing is cut: the paper's setting.")
     for mode in MODES:
         own = [figure[f"{mode}_mode"] for figure in figures]
