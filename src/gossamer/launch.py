@@ -22,7 +22,7 @@ from gossamer.config import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.rundir import free_path
 from gossamer.runtime.blocks import split
-from gossamer.runtime.watch import FAILURE, RESULT
+from gossamer.runtime.watch import FAILURE, KILLED, RESULT
 from gossamer.start import RunRequest
 
 _GRACE = 10.0  # seconds beyond the time-out that the others have to end by themselves
@@ -51,7 +51,7 @@ def launch(config: RunConfig, request: RunRequest) -> dict[str, Any]:
             assert process.stdin is not None
             process.stdin.write(json.dumps(job).encode())
             process.stdin.close()
-        codes = _wait(processes, config.runtime.timeout)
+        codes = _wait(processes, config.runtime.timeout, store)
     except KeyboardInterrupt:
         # They are out of the terminal's reach: one interrupt each, and time to put their files in order.
         _end(processes, signal.SIGINT)
@@ -91,8 +91,11 @@ def start_rank(
     return subprocess.Popen(command, stdin=subprocess.PIPE, env=own, start_new_session=True, **shown)
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout: float) -> list[int]:
-    """Until all have ended; once one has failed, the others have the time-out to notice."""
+def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout: float, store: Any) -> list[int]:
+    """Until all have ended; once one has failed, the others have the time-out to notice.
+
+    They are told of a killed one: it cannot say so itself, and what they see of it may be mere silence.
+    """
     deadline = None
     while True:
         codes = [process.poll() for process in processes]
@@ -100,6 +103,9 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout: float) -> list[
             return [process.wait() for process in processes]
         if deadline is None and any(codes):
             deadline = time.monotonic() + timeout + _GRACE
+            killed = next((rank for rank, code in enumerate(codes) if code is not None and code < 0), None)
+            if killed is not None:
+                store.set(KILLED, str(killed))
         if deadline is not None and time.monotonic() > deadline:
             _end(processes, signal.SIGKILL)
             return [process.wait() for process in processes]

@@ -15,7 +15,7 @@ from typing import Any
 
 from gossamer.errors import UserError
 
-FAILURE, RESULT = "gossamer/failure", "gossamer/result"
+FAILURE, KILLED, RESULT = "gossamer/failure", "gossamer/killed", "gossamer/result"
 _COMPUTING = -1
 
 
@@ -56,15 +56,18 @@ class Watch:
 
     def lost(self, rank: int, reason: str) -> RankError:
         """This rank got nothing from that one. What everybody will say about it, whoever found it first."""
-        said = self._said()
+        said = self._read(FAILURE)
         if said is None and "imed out" not in reason and self._lives(rank):
             # Its connection broke but it is there: it has given up on somebody else and is about to say on whom.
             deadline = time.monotonic() + 10 * self._every
             while said is None and time.monotonic() < deadline:
                 time.sleep(self._every / 4)
-                said = self._said()
+                said = self._read(FAILURE)
         if said is not None:
             return RankError(said)
+        killed = self._read(KILLED)
+        if killed is not None:  # by whoever started it: surer than anything the messages tell
+            return self.tell(f"{name_of(int(killed), self._blocks)} ended in round {self.round}")
         if "imed out" not in reason:
             return self.tell(f"{name_of(rank, self._blocks)} ended in round {self.round}")
         culprit, at, how = self._follow(rank)
@@ -78,9 +81,9 @@ class Watch:
             return RankError(f"{sentence}; the ranks' meeting point is gone too")
         return RankError(said.decode() if isinstance(said, bytes) else str(said))
 
-    def _said(self) -> str | None:
+    def _read(self, key: str) -> str | None:
         try:
-            return str(self._store.get(FAILURE).decode()) if self._store.check([FAILURE]) else None
+            return str(self._store.get(key).decode()) if self._store.check([key]) else None
         except RuntimeError:
             return None
 
@@ -106,11 +109,8 @@ class Watch:
         return self._line(rank) != before
 
     def _line(self, rank: int) -> list[int] | None:
-        try:
-            key = f"gossamer/at/{rank}"
-            return list(json.loads(self._store.get(key))) if self._store.check([key]) else None
-        except RuntimeError:
-            return None
+        line = self._read(f"gossamer/at/{rank}")
+        return list(json.loads(line)) if line is not None else None
 
     def _beat(self) -> None:
         store, count = self._store.clone(), 0
