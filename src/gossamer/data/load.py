@@ -108,7 +108,7 @@ def shape_after(transform: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of a record after `data.transform`, without reading any."""
     if not transform:
         return shape
-    from gossamer.data.features.pipeline import shape_after as after
+    from gossamer.data.features.chain import shape_after as after
 
     return after(transform, shape)
 

@@ -13,7 +13,8 @@ import torch
 from gossamer.data import load as loading
 from gossamer.data.dataset import Dataset
 from gossamer.data.features import pipeline
-from gossamer.data.features.pipeline import shape_after, transformed
+from gossamer.data.features.chain import shape_after
+from gossamer.data.features.pipeline import transformed
 from gossamer.data.load import load
 from gossamer.errors import UserError
 

@@ -18,48 +18,15 @@ from torch import Tensor
 
 from gossamer.data.dataset import Dataset
 from gossamer.data.digest import digest
-from gossamer.data.features.steps import STEPS, Shape, Step
+from gossamer.data.features.chain import costly, named_steps, set_up, to_fit, written_out
+from gossamer.data.features.steps import Step
 from gossamer.data.fetch import atomic, cache_dir
 from gossamer.errors import UserError
-from gossamer.options import check_options, options_of
 
 Floats = npt.NDArray[np.float32]
 Load = Callable[[str, dict[str, Any]], Dataset]  # kind, options → a data set
 BLOCK_FLOATS = 1 << 20  # of the widest step in one block: larger ones leave the cache
-COSTLY = ("scattering",)
 VERSION = 1  # of what the steps compute; part of the cache's key
-
-
-def named_steps(transform: object) -> list[dict[str, Any]]:
-    """The user's list, checked: every entry a table with a kind, or the kind alone."""
-    if not isinstance(transform, list | tuple):
-        raise UserError(
-            f"data.transform = {transform!r} must be a list of steps, for example ['scattering', 'unit-norm']."
-        )
-    steps = []
-    for entry in transform:
-        step = {"kind": entry} if isinstance(entry, str) else entry
-        kind = step.get("kind") if isinstance(step, Mapping) else None
-        if kind not in STEPS:
-            raise UserError(f"data.transform has {entry!r}; a step is one of {', '.join(STEPS)}.")
-        check_options("data.transform", kind, STEPS[kind], {k: v for k, v in step.items() if k != "kind"})
-        steps.append(dict(step))
-    return steps
-
-
-def set_up(steps: Sequence[Mapping[str, Any]], shape: Shape) -> list[Step]:
-    """The steps for records of that shape, not fitted yet."""
-    made: list[Step] = []
-    for step in steps:
-        made.append(STEPS[step["kind"]](shape, **{k: v for k, v in step.items() if k != "kind"}))
-        shape = made[-1].shape
-    return made
-
-
-def shape_after(transform: object, shape: Shape) -> Shape:
-    """What a record's shape becomes; reads nothing."""
-    made = set_up(named_steps(transform), shape)
-    return made[-1].shape if made else shape
 
 
 def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) -> Dataset:
@@ -68,8 +35,8 @@ def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) 
     made = set_up(steps, dataset.x_train.shape[1:])
     sources = {
         name: _public(public, dataset, load)
-        for step in made
-        if (public := getattr(step, "public", None)) is not None
+        for step, _ in to_fit(made)
+        for public in [step.public]
         for name in [_name(public)]
     }
     records = {"x_train": dataset.x_train, "x_test": dataset.x_test}
@@ -77,17 +44,16 @@ def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) 
     found: Mapping[str, Floats] = _cached(folder)
     if not found:
         # What takes minutes comes first and is kept by itself: other steps can follow it, and other sets need it.
-        first = _costly(steps)
+        first = _costly(steps, made)
         begun = _first_stage(steps[:first], made[:first], records, f"features of {dataset.name}", keep=keep)
-        for position, step in enumerate(made):
-            if (public := getattr(step, "public", None)) is not None:
-                _fit(step, steps[:position], made[:position], first, sources[_name(public)], public)
+        for step, before in to_fit(made):
+            _fit(step, steps[:first], before, sources[_name(step.public)])
         found = begun
         if first < len(made):
             found = {
                 part: _apply(made[first:], x, f"features of {dataset.name}") for part, x in begun.items()
             }
-            _store(folder, found, keep and bool(first or sources))
+            _store(folder, found, keep and bool(sources or any(map(costly, steps))))
     note = {"transform": json.dumps(steps, ensure_ascii=False)}
     return replace(
         dataset,
@@ -97,10 +63,10 @@ def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) 
     )
 
 
-def _costly(steps: Sequence[Mapping[str, Any]]) -> int:
+def _costly(steps: Sequence[Mapping[str, Any]], made: Sequence[Step]) -> int:
     """How many steps, from the first, lead up to the last one that takes long; none of them may need a fit."""
-    ends = [k + 1 for k, step in enumerate(steps) if step["kind"] in COSTLY]
-    return 0 if not ends or any("public" in step for step in steps[: ends[-1]]) else ends[-1]
+    ends = [k + 1 for k, step in enumerate(steps) if costly(step)]
+    return 0 if not ends or any(True for _ in to_fit(made[: ends[-1]])) else ends[-1]
 
 
 def _first_stage(
@@ -145,20 +111,16 @@ STORED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "covertype", "digits"
 
 
 def _fit(
-    step: Any,
-    steps: Sequence[Mapping[str, Any]],
-    before: Sequence[Step],
-    first: int,
-    source: Dataset,
-    public: Any,
+    step: Any, costly_ones: Sequence[Mapping[str, Any]], before: Sequence[Step], source: Dataset
 ) -> None:
+    """On the public set, after the steps before it; the costly ones at the start may lie in the cache."""
     order = np.random.default_rng(0).permutation(len(source.x_train))[: step.rows]
     if len(order) < 2:
-        raise UserError(f"data.transform: public = {public!r} has {len(order)} records; 2 are needed.")
+        raise UserError(f"data.transform: public = {step.public!r} has {len(order)} records; 2 are needed.")
     records = {"x_train": source.x_train, "x_test": source.x_test}
-    begun = _cached(_folder(steps[:first], records, {})) if first else {}
+    begun = _cached(_folder(costly_ones, records, {})) if costly_ones else {}
     rows = (begun or records)["x_train"][np.sort(order)]
-    rest = before[first:] if begun else before
+    rest = before[len(costly_ones) :] if begun else before
     step.fit(lambda: _blocks(rest, rows, f"public features of {source.name}"))
 
 
@@ -191,12 +153,8 @@ def _folder(
     steps: Sequence[Mapping[str, Any]], records: Mapping[str, Floats], sources: Mapping[str, Dataset]
 ) -> Path:
     """Named after what the result depends on: the records, the steps with all their options, the public records."""
-    written = []
-    for step in steps:
-        options = {o.name: o.default for o in options_of(STEPS[step["kind"]]) if not o.required}
-        written.append({**options, **step})
     public = {name: digest({"x_train": source.x_train}) for name, source in sources.items()}
-    text = json.dumps([VERSION, digest(records), written, public], sort_keys=True)
+    text = json.dumps([VERSION, digest(records), written_out(steps), public], sort_keys=True)
     return cache_dir() / "features" / hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

@@ -1,0 +1,104 @@
+"""A list of steps, checked and set up for the records' shape; `beside` puts several lists next to each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.data.features.patches import Patches
+from gossamer.data.features.steps import STEPS, Shape, Step
+from gossamer.errors import UserError
+from gossamer.options import check_options, options_of
+
+COSTLY = ("scattering", "patches")
+
+
+class Beside:
+    """The same record through several lists of steps, the results one after the other as one vector."""
+
+    def __init__(self, before: Shape, *, branches: list[list[Any]]) -> None:
+        if not branches:
+            raise UserError("data.transform: beside has no branches; each is a list of steps.")
+        self.branches = [set_up(named_steps(branch), before) for branch in branches]
+        self.shape: Shape = (sum(math.prod(_after(branch, before)) for branch in self.branches),)
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return torch.cat([_through(branch, block).flatten(1) for branch in self.branches], 1)
+
+
+KINDS: dict[str, Callable[..., Step]] = {**STEPS, "patches": Patches, "beside": Beside}
+
+
+def named_steps(transform: object) -> list[dict[str, Any]]:
+    """The user's list, checked: every entry a table with a kind, or the kind alone."""
+    if not isinstance(transform, list | tuple):
+        raise UserError(
+            f"data.transform = {transform!r} must be a list of steps, for example ['scattering', 'unit-norm']."
+        )
+    steps = []
+    for entry in transform:
+        step = {"kind": entry} if isinstance(entry, str) else entry
+        kind = step.get("kind") if isinstance(step, Mapping) else None
+        if kind not in KINDS:
+            raise UserError(f"data.transform has {entry!r}; a step is one of {', '.join(KINDS)}.")
+        check_options("data.transform", kind, KINDS[kind], {k: v for k, v in step.items() if k != "kind"})
+        steps.append(dict(step))
+    return steps
+
+
+def set_up(steps: Sequence[Mapping[str, Any]], shape: Shape) -> list[Step]:
+    """The steps for records of that shape, not fitted yet."""
+    made: list[Step] = []
+    for step in steps:
+        made.append(KINDS[step["kind"]](shape, **{k: v for k, v in step.items() if k != "kind"}))
+        shape = made[-1].shape
+    return made
+
+
+def shape_after(transform: object, shape: Shape) -> Shape:
+    """What a record's shape becomes; reads nothing."""
+    return _after(set_up(named_steps(transform), shape), shape)
+
+
+def to_fit(made: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[tuple[Any, list[Step]]]:
+    """Every step that is fitted on a public set, in the order to do so, with the steps its records go through first."""
+    for position, step in enumerate(made):
+        reached = [*before, *made[:position]]
+        if isinstance(step, Beside):
+            for branch in step.branches:
+                yield from to_fit(branch, reached)
+        elif getattr(step, "public", None) is not None:
+            yield step, reached
+
+
+def written_out(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """With all options, also those left at their default: what the result depends on."""
+    written = []
+    for step in steps:
+        options = {o.name: o.default for o in options_of(KINDS[step["kind"]]) if not o.required}
+        full = {**options, **step}
+        if step["kind"] == "beside":
+            full["branches"] = [written_out(named_steps(branch)) for branch in step["branches"]]
+        written.append(full)
+    return written
+
+
+def costly(step: Mapping[str, Any]) -> bool:
+    """Does it, or a step inside it, take long?"""
+    if step["kind"] == "beside":
+        return any(costly(inner) for branch in step["branches"] for inner in named_steps(branch))
+    return step["kind"] in COSTLY
+
+
+def _after(steps: Sequence[Step], before: Shape) -> Shape:
+    return steps[-1].shape if steps else before
+
+
+def _through(steps: Sequence[Step], block: Tensor) -> Tensor:
+    for step in steps:
+        block = step(block)
+    return block
