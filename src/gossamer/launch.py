@@ -126,17 +126,19 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], how: signal.Signals) -> N
 
 def _reason(store: Any, codes: Sequence[int]) -> str:
     told = store.get(FAILURE).decode() if store.check([FAILURE]) else None
-    killed = next(((rank, -code) for rank, code in enumerate(codes) if code < 0), None)
+    first = (
+        int(store.get(KILLED)) if store.check([KILLED]) else None
+    )  # the others we may have killed ourselves
     if told is None:
-        rank = next(rank for rank, code in enumerate(codes) if code)
+        rank = first if first is not None else next(rank for rank, code in enumerate(codes) if code)
         how = (
             f"was ended by signal {-codes[rank]}"
             if codes[rank] < 0
             else f"ended with exit code {codes[rank]}"
         )
         return f"rank {rank} {how} before it could say why."
-    if killed is not None and told.startswith(f"rank {killed[0]} "):
-        told = f"{told} (its process was ended by signal {killed[1]})"
+    if first is not None and told.startswith(f"rank {first} "):
+        told = f"{told} (its process was ended by signal {-codes[first]})"
     return told if told.endswith(".") else f"{told}."
 
 

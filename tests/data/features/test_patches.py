@@ -11,7 +11,7 @@ import torch
 
 from gossamer.data.dataset import Dataset
 from gossamer.data.features import pipeline, steps
-from gossamer.data.features.chain import set_up, written_out
+from gossamer.data.features.chain import set_up, widest, written_out
 from gossamer.data.features.patches import Patches
 from gossamer.data.features.pipeline import transformed
 from gossamer.errors import UserError
@@ -124,10 +124,8 @@ def test_a_step_after_beside_is_fitted_on_all_of_it() -> None:
     beside = {"kind": "beside", "branches": [[SMALL, "unit-norm"], ["unit-norm"]]}
     project = {"kind": "projection", "public": "p", "dimensions": 5, "whitening": 0.0}
     ours = apply(x, beside, project, public=public)
-    backwards = np.concatenate(
-        [public[39::-1], x]
-    )  # the public training half, in an order that is not refused
-    theirs = apply(backwards, beside, public=public).astype(np.float64)
+    seen = made(np.concatenate([x, public[:40]]))  # the public training half is this one's test half
+    theirs = transformed(seen, [beside], lambda *_: made(public), keep=False).x_test.astype(np.float64)
     basis = np.linalg.eigh(np.cov(theirs.T, bias=True))[1][:, ::-1][:, :5]
     expected = (apply(x, beside, public=public) - theirs.mean(0)) @ basis
     assert np.allclose(np.abs(ours), np.abs(expected), atol=1e-4)
@@ -153,8 +151,38 @@ def test_what_beside_computed_is_kept_under_all_its_options(
 
 def test_a_public_set_inside_a_branch_must_not_be_the_training_set() -> None:
     x = images()
-    with pytest.raises(UserError, match="training set itself"):
-        apply(x, {"kind": "beside", "branches": [[SMALL]]}, public=x)
+    for public in (x, x[:-2], x[19::-1].repeat(2, 0)):
+        with pytest.raises(UserError, match="training set's own records"):
+            apply(x, {"kind": "beside", "branches": [[SMALL]]}, public=public)
+
+
+def test_neither_threads_nor_blocks_change_what_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, public = images(), images(200, seed=1)
+    monkeypatch.setattr(steps, "_EXACT", 100)
+    transform = [
+        {"kind": "beside", "branches": [[SMALL, "unit-norm"], ["unit-norm"]]},
+        {"kind": "projection", "public": "p", "dimensions": 20},
+    ]
+    found, threads = [], torch.get_num_threads()
+    try:
+        for count, floats in ((1, 1 << 20), (2, 1 << 20), (1, 5000)):
+            torch.set_num_threads(count)
+            monkeypatch.setattr(pipeline, "BLOCK_FLOATS", floats)
+            found.append(apply(x, *transform, public=public))
+    finally:
+        torch.set_num_threads(threads)
+    assert np.allclose(found[0], found[1], atol=2e-3 * np.abs(found[0]).max())
+    assert np.allclose(found[0], found[2], atol=2e-3 * np.abs(found[0]).max())
+
+
+def test_blocks_count_what_is_wide_inside_a_step() -> None:
+    step = set_up([{"kind": "beside", "branches": [[SMALL], ["unit-norm"]]}], (1, 12, 12))[0]
+    assert widest(step) == 14 * 9 * 9
+
+
+def test_bright_images_are_seen_as_well_as_dark_ones() -> None:
+    step, x = fitted(), torch.from_numpy(images(3))
+    assert torch.allclose(step(x + 300), step(x), atol=5e-3)
 
 
 def test_wide_projections_find_the_leading_directions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,11 +201,17 @@ def test_wide_projections_find_the_leading_directions(monkeypatch: pytest.Monkey
     ("step", "words"),
     [
         ({"kind": "patches"}, "public is missing"),
-        ({"kind": "patches", "public": "p", "size": 1}, "from 2 pixels"),
-        ({"kind": "patches", "public": "p", "size": 10, "pool": 4}, "no more cells"),
-        ({"kind": "patches", "public": "p", "filters": 0}, "1 to 10,000 filters"),
-        ({"kind": "patches", "public": "p", "threshold": -1.0}, "at least 0"),
-        ({"kind": "beside", "branches": []}, "no branches"),
+        ({"kind": "patches", "public": None}, "must name a data set"),
+        ({"kind": "patches", "public": "p", "size": 1}, "2 to 12 pixels"),
+        ({"kind": "patches", "public": "p", "size": 10, "pool": 4}, "use 1 to 3"),
+        ({"kind": "patches", "public": "p", "filters": 0}, "use 1 to 10,000"),
+        ({"kind": "patches", "public": "p", "threshold": -1.0}, "from 0 on"),
+        ({"kind": "patches", "public": "p", "threshold": float("inf")}, "from 0 on"),
+        ({"kind": "patches", "public": "p", "rows": 1}, "at least 2"),
+        ({"kind": "patches", "public": "p", "seed": 2**70}, "use 0 to"),
+        ({"kind": "patches", "public": {"kind": "p", "scale": "unit-ball"}}, "has scale; leave it out"),
+        ({"kind": ["patches"]}, "a step is one of"),
+        ({"kind": "beside", "branches": []}, "at least one list"),
         ({"kind": "beside", "branches": [["wavelets"]]}, "a step is one of"),
         ({"kind": "beside", "branches": [[{"kind": "log", "base": 2}]]}, "not an option"),
         ({"kind": "beside", "branches": ["scattering"]}, "does not fit"),

@@ -187,7 +187,7 @@ WRONG: list[tuple[Any, str]] = [
     ([{"kind": "random-fourier", "dimensions": 0}], "use 1 to 100,000"),
     ([{"kind": "random-fourier", "width": 0.0}], "above 0"),
     ([{"kind": "projection", "dimensions": 3}], "public is missing"),
-    ([{"kind": "projection", "public": "digits", "dimensions": 3}], "training set itself"),
+    ([{"kind": "projection", "public": "digits", "dimensions": 3}], "training set's own"),
     ([{"kind": "projection", "public": "nowhere", "dimensions": 3}], "must be one of"),
     ([{"kind": "projection", "public": 3, "dimensions": 3}], "must name a data set"),
     ([{"kind": "projection", "public": "digits", "dimensions": 65}], "of 64 there are"),
@@ -207,6 +207,32 @@ def test_mistakes_are_one_sentence(transform: Any, words: str) -> None:
 def test_a_public_set_of_another_shape_is_refused() -> None:
     with pytest.raises(UserError, match="shape"):
         apply(made(table()), {"kind": "standardise", "public": "p"}, public=made(table(columns=4)))
+
+
+def test_the_training_set_is_known_by_its_records() -> None:
+    x = table()
+    step = {"kind": "standardise", "public": "p"}
+    subset = Dataset(
+        "part",
+        x[1:25].astype(np.float32),
+        *(made(x).y_train, made(x).x_test, made(x).y_test),
+        1,
+        True,
+        None,
+        {},
+    )
+    with pytest.raises(UserError, match="own records"):
+        apply(made(x), step, public=subset)
+    apply(made(x), step, public=made(table(seed=1)))
+
+
+def test_public_records_that_are_all_alike_are_refused() -> None:
+    with pytest.raises(UserError, match="all alike"):
+        apply(
+            made(table()),
+            {"kind": "projection", "public": "p", "dimensions": 2},
+            public=made(np.ones((8, 6))),
+        )
 
 
 def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:

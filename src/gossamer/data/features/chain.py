@@ -15,6 +15,7 @@ from gossamer.errors import UserError
 from gossamer.options import check_options, options_of
 
 COSTLY = ("scattering", "patches")
+_VERSIONS = {"projection": 2}  # of what a step computes, where it is not the first
 
 
 class Beside:
@@ -22,9 +23,10 @@ class Beside:
 
     def __init__(self, before: Shape, *, branches: list[list[Any]]) -> None:
         if not branches:
-            raise UserError("data.transform: beside has no branches; each is a list of steps.")
+            raise UserError("data.transform: beside has branches = []; give at least one list of steps.")
         self.branches = [set_up(named_steps(branch), before) for branch in branches]
         self.shape: Shape = (sum(math.prod(_after(branch, before)) for branch in self.branches),)
+        self.widest = max((widest(step) for branch in self.branches for step in branch), default=0)
 
     def __call__(self, block: Tensor) -> Tensor:
         return torch.cat([_through(branch, block).flatten(1) for branch in self.branches], 1)
@@ -43,7 +45,7 @@ def named_steps(transform: object) -> list[dict[str, Any]]:
     for entry in transform:
         step = {"kind": entry} if isinstance(entry, str) else entry
         kind = step.get("kind") if isinstance(step, Mapping) else None
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise UserError(f"data.transform has {entry!r}; a step is one of {', '.join(KINDS)}.")
         check_options("data.transform", kind, KINDS[kind], {k: v for k, v in step.items() if k != "kind"})
         steps.append(dict(step))
@@ -71,7 +73,7 @@ def to_fit(made: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[tuple[
         if isinstance(step, Beside):
             for branch in step.branches:
                 yield from to_fit(branch, reached)
-        elif getattr(step, "public", None) is not None:
+        elif hasattr(step, "fit"):
             yield step, reached
 
 
@@ -80,7 +82,7 @@ def written_out(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     written = []
     for step in steps:
         options = {o.name: o.default for o in options_of(KINDS[step["kind"]]) if not o.required}
-        full = {**options, **step}
+        full = {**options, **step, "version": _VERSIONS.get(step["kind"], 1)}
         if step["kind"] == "beside":
             full["branches"] = [written_out(named_steps(branch)) for branch in step["branches"]]
         written.append(full)
@@ -92,6 +94,11 @@ def costly(step: Mapping[str, Any]) -> bool:
     if step["kind"] == "beside":
         return any(costly(inner) for branch in step["branches"] for inner in named_steps(branch))
     return step["kind"] in COSTLY
+
+
+def widest(step: Step) -> int:
+    """How many numbers it holds for a record at a time: of its result, or of what leads to it."""
+    return max(math.prod(step.shape), getattr(step, "widest", 0))
 
 
 def _after(steps: Sequence[Step], before: Shape) -> Shape:

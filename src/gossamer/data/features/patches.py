@@ -7,6 +7,7 @@ at random, with a fixed whitening, was four points below wavelet scattering on h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,19 +44,24 @@ class Patches:
                 f"data.transform: patches needs images; here a record is {' x '.join(map(str, before))} values."
             )
         channels, height, width = before
-        places = min(height, width) - size + 1
-        if not (size >= 2 and 1 <= pool <= places):
+        side = min(height, width)
+        if not 2 <= size <= side:
+            raise UserError(f"data.transform: patches has size = {size}; use 2 to {side} pixels a side.")
+        if not 1 <= pool <= side - size + 1:
             raise UserError(
-                f"data.transform: patches has size = {size}, pool = {pool}; in images of {height} x {width} a patch "
-                "has from 2 pixels a side on, and the grid no more cells a side than places for a patch."
+                f"data.transform: patches has pool = {pool}; use 1 to {side - size + 1}, the places for a patch."
             )
-        if not (1 <= filters <= 10_000 and threshold >= 0 and rows >= 2 and seed >= 0):
-            raise UserError(
-                f"data.transform: patches has filters = {filters}, threshold = {threshold}, rows = {rows}, "
-                f"seed = {seed}; use 1 to 10,000 filters, at least 0, at least 2 rows and at least 0."
-            )
+        if not 1 <= filters <= 10_000:
+            raise UserError(f"data.transform: patches has filters = {filters}; use 1 to 10,000.")
+        if not 0 <= threshold < math.inf:
+            raise UserError(f"data.transform: patches has threshold = {threshold}; use a number from 0 on.")
+        if rows < 2:
+            raise UserError(f"data.transform: patches has rows = {rows}; use at least 2 public rows.")
+        if not 0 <= seed < 2**63:
+            raise UserError(f"data.transform: patches has seed = {seed}; use 0 to 2^63 − 1.")
         self.public, self.rows, self._drawn = public, rows, -(-_SAMPLED // rows)
         self.shape: Shape = (2 * filters, pool, pool)
+        self.widest = 2 * filters * (height - size + 1) * (width - size + 1)  # before they are averaged
         self._patch, self._pool, self._threshold = (channels, size, size), pool, threshold
         self._draw = torch.Generator().manual_seed(seed)
         self._kernels, self._offset = torch.zeros(filters, *self._patch), torch.zeros(filters, 1, 1)
@@ -64,7 +70,9 @@ class Patches:
         """On public images."""
         drawn = []
         for block in blocks():
-            patches = self._normalised(block)
+            patches = self._normalised(
+                block.double()
+            )  # k-means magnifies rounding, which differs with threads
             pick = torch.randint(patches.shape[1], (len(block), self._drawn), generator=self._draw)
             drawn.append(patches.gather(1, pick[..., None].expand(-1, -1, patches.shape[2])).flatten(0, 1))
         patches = torch.cat(drawn)
@@ -73,11 +81,12 @@ class Patches:
         whiten = (vectors * (values.clamp_min(0) + _RIDGE).rsqrt()) @ vectors.T
         # ⟨d, whitened patch⟩ is a convolution: the patch's own mean is taken off inside the kernels.
         kernels = self._k_means((patches - mean) @ whiten) @ whiten
-        self._offset = (kernels @ mean)[:, None, None]
-        self._kernels = (kernels - kernels.mean(1, keepdim=True)).view(-1, *self._patch)
+        self._offset = (kernels @ mean)[:, None, None].float()
+        self._kernels = (kernels - kernels.mean(1, keepdim=True)).view(-1, *self._patch).float()
 
     def __call__(self, block: Tensor) -> Tensor:
         size = self._patch[1]
+        block = block - block.mean((1, 2, 3), keepdim=True)  # no score depends on it, but rounding does
         mean = functional.avg_pool2d(block, size, 1).mean(1, keepdim=True)
         square = functional.avg_pool2d(block.square(), size, 1).mean(1, keepdim=True)
         scale = (square - mean.square()).clamp_(min=0).add_(_FLAT).rsqrt_()

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gossamer.data.dataset import Dataset
 from gossamer.data.digest import digest
-from gossamer.data.features.chain import costly, named_steps, set_up, to_fit, written_out
+from gossamer.data.features.chain import costly, named_steps, set_up, to_fit, widest, written_out
 from gossamer.data.features.steps import Step
 from gossamer.data.fetch import atomic, cache_dir
 from gossamer.errors import UserError
@@ -94,20 +94,40 @@ def _public(public: Any, dataset: Dataset, load: Load) -> Dataset:
         raise UserError(
             f"data.transform: public = {public!r} must name a data set, for example public = 'fashion-mnist'."
         )
+    changed = [key for key in CHANGED if key in table]
+    if changed:
+        raise UserError(
+            f"data.transform: public = {public!r} has {changed[0]}; leave it out, since a public set goes through "
+            "the same steps as the data."
+        )
     source = load(table["kind"], {k: v for k, v in table.items() if k != "kind"})
     ours, theirs = dataset.x_train, source.x_train
     if ours.shape[1:] != theirs.shape[1:]:
         raise UserError(
             f"data.transform: public = {public!r} has records of shape {theirs.shape[1:]}, the data {ours.shape[1:]}."
         )
-    if (ours.shape == theirs.shape and np.array_equal(ours, theirs)) or source.name == dataset.name in STORED:
+    if source.name == dataset.name in STORED or _shared(ours, theirs) > SHARED:
         raise UserError(
-            f"data.transform: public = {public!r} is the training set itself; what is fitted must not see its records."
+            f"data.transform: public = {public!r} has the training set's own records; what is fitted must not see them."
         )
     return source
 
 
+CHANGED = ("transform", "pca", "pca_from", "scale", "bias")  # records of another form cannot be compared
 STORED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "covertype", "digits")
+SHARED = (
+    0.5  # of the records, in one set or the other: tables with few distinct rows may share some by chance
+)
+
+
+def _shared(ours: Floats, theirs: Floats) -> float:
+    """The share of one set's records that are in the other too, the larger of both ways."""
+    one, other = ([hash(row.tobytes()) for row in np.asarray(x, np.float32)] for x in (ours, theirs))
+    first, second = set(one), set(other)
+    found = [
+        sum(row in seen for row in rows) / max(1, len(rows)) for rows, seen in ((one, second), (other, first))
+    ]
+    return max(found)
 
 
 def _fit(
@@ -136,8 +156,8 @@ def _apply(steps: Sequence[Step], x: Floats, label: str) -> Floats:
 
 @torch.no_grad()
 def _blocks(steps: Sequence[Step], x: Floats, label: str) -> Iterator[Tensor]:
-    widest = max(int(np.prod(shape)) for shape in (x.shape[1:], *(step.shape for step in steps)))
-    rows = max(1, BLOCK_FLOATS // max(1, widest))
+    most = max([int(np.prod(x.shape[1:])), *map(widest, steps)])
+    rows = max(1, BLOCK_FLOATS // max(1, most))
     with _progress(label, len(x)) as advance:
         for at in range(0, len(x), rows):
             block = torch.from_numpy(
@@ -174,7 +194,7 @@ def _cached(folder: Path) -> dict[str, Floats]:
 
 
 def _name(public: Any) -> str:
-    return json.dumps(public, sort_keys=True)
+    return json.dumps(public, sort_keys=True, default=str)
 
 
 @contextmanager

@@ -173,8 +173,11 @@ class Projection:
             total += flat.double().sum(0)
             products.addmm_(flat.T, flat)
         mean = total / count
-        covariance = products.double().div_(count).sub_(torch.outer(mean, mean))
-        values, vectors = _leading(covariance, self.shape[0])
+        covariance = products.double()
+        del products  # wide records: half a gigabyte
+        values, vectors = _leading(covariance.div_(count).addr_(mean, mean, alpha=-1), self.shape[0])
+        if values[0] <= 0:
+            raise UserError(f"data.transform: public = {self.public!r} has records that are all alike.")
         # Directions the public records hardly have would be blown up: noise of the private ones.
         values = values.clamp_min(1e-6 * float(values[0]))
         self._mean = mean.float()
@@ -205,15 +208,21 @@ def _leading(covariance: Tensor, count: int) -> tuple[Tensor, Tensor]:
     size = len(covariance)
     if size <= _EXACT or 2 * count > size:
         values, vectors = torch.linalg.eigh(covariance)
-        return values[-count:].flip(0), vectors[:, -count:].flip(1)
+        return _falling(values, vectors, count)
     start = torch.randn(size, count + _SPARE, generator=torch.Generator().manual_seed(0))
     narrow = covariance.float()
     space, _ = torch.linalg.qr(start)
     for _ in range(_PRODUCTS):
         space, _ = torch.linalg.qr(narrow @ space)
     values, turned = torch.linalg.eigh((space.T @ narrow @ space).double())
-    vectors = space.double() @ turned
-    return values[-count:].flip(0), vectors[:, -count:].flip(1)
+    return _falling(values, space.double() @ turned, count)
+
+
+def _falling(values: Tensor, vectors: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Each vector with its largest entry positive: a sign must not depend on rounding, so on threads or machines."""
+    vectors = vectors[:, -count:].flip(1)
+    largest = vectors.abs().argmax(0, keepdim=True)
+    return values[-count:].flip(0), vectors * vectors.gather(0, largest).sign()
 
 
 def _images(kind: str, before: Shape) -> None:
