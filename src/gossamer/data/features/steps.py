@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +14,7 @@ from gossamer.errors import UserError
 
 Shape = tuple[int, ...]
 _TINY = 1e-12
+_TOGETHER = 1000  # rows of a product for the covariance
 _EXACT, _SPARE, _PRODUCTS = 4096, 50, 6  # of `_leading`
 
 
@@ -167,8 +168,7 @@ class Projection:
     def fit(self, blocks: Callable[[], Any]) -> None:
         count, size = 0, len(self._mean)
         total, products = torch.zeros(size, dtype=torch.float64), torch.zeros(size, size)
-        for block in blocks():
-            flat = block.flatten(1)
+        for flat in _gathered(blocks(), _TOGETHER):
             count += len(flat)
             total += flat.double().sum(0)
             products.addmm_(flat.T, flat)
@@ -197,6 +197,18 @@ STEPS: dict[str, Callable[..., Step]] = {
     "standardise": Standardise,
     "projection": Projection,
 }
+
+
+def _gathered(blocks: Any, rows: int) -> Iterator[Tensor]:
+    """Small blocks put together, flat: a product as wide as the covariance is bound by memory unless it is deep."""
+    held: list[Tensor] = []
+    for block in blocks:
+        held.append(block.flatten(1))
+        if sum(map(len, held)) >= rows:
+            yield torch.cat(held)
+            held = []
+    if held:
+        yield torch.cat(held)
 
 
 def _leading(covariance: Tensor, count: int) -> tuple[Tensor, Tensor]:
