@@ -15,7 +15,7 @@ from gossamer.errors import UserError
 from gossamer.options import check_options, options_of
 
 COSTLY = ("scattering", "patches")
-_VERSIONS = {"projection": 2}  # of what a step computes, where it is not the first
+_VERSIONS = {"projection": {"version": 2}}  # of what a step computes, where it is not the first
 
 
 class Beside:
@@ -82,7 +82,7 @@ def written_out(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     written = []
     for step in steps:
         options = {o.name: o.default for o in options_of(KINDS[step["kind"]]) if not o.required}
-        full = {**options, **step, "version": _VERSIONS.get(step["kind"], 1)}
+        full = {**options, **step, **_VERSIONS.get(step["kind"], {})}
         if step["kind"] == "beside":
             full["branches"] = [written_out(named_steps(branch)) for branch in step["branches"]]
         written.append(full)
