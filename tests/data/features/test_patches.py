@@ -168,6 +168,7 @@ def test_neither_threads_nor_blocks_change_what_is_fitted(monkeypatch: pytest.Mo
         for count, floats in ((1, 1 << 20), (2, 1 << 20), (1, 5000)):
             torch.set_num_threads(count)
             monkeypatch.setattr(pipeline, "BLOCK_FLOATS", floats)
+            monkeypatch.setattr(pipeline, "LEAST_ROWS", 1)
             found.append(apply(x, *transform, public=public))
     finally:
         torch.set_num_threads(threads)

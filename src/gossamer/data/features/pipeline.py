@@ -26,6 +26,7 @@ from gossamer.errors import UserError
 Floats = npt.NDArray[np.float32]
 Load = Callable[[str, dict[str, Any]], Dataset]  # kind, options → a data set
 BLOCK_FLOATS = 1 << 20  # of the widest step in one block: larger ones leave the cache
+LEAST_ROWS = 50  # of a block: a wide matrix is read once for each
 VERSION = 1  # of what the steps compute; part of the cache's key
 
 
@@ -157,7 +158,7 @@ def _apply(steps: Sequence[Step], x: Floats, label: str) -> Floats:
 @torch.no_grad()
 def _blocks(steps: Sequence[Step], x: Floats, label: str) -> Iterator[Tensor]:
     most = max([int(np.prod(x.shape[1:])), *map(widest, steps)])
-    rows = max(1, BLOCK_FLOATS // max(1, most))
+    rows = max(LEAST_ROWS, BLOCK_FLOATS // max(1, most))
     with _progress(label, len(x)) as advance:
         for at in range(0, len(x), rows):
             block = torch.from_numpy(
