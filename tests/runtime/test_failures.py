@@ -75,7 +75,9 @@ def _call_but(pool: Any, silent: int, name: str, job: dict[str, Any]) -> list[An
     return [None if i == silent else pool._answer(process) for i, process in enumerate(processes)]
 
 
-COMMAND = [sys.executable, "-P", "-m", "gossamer", "run"]
+# A shell that starts these tests in the background has them ignore interrupts, and so their children: hear them again.
+HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+COMMAND = [sys.executable, "-P", "-c", HEARD + "from gossamer.cli import main; main()", "run"]
 LONG = [
     "--runtime", "processes", "--set", "runtime.ranks=3", "--set", f"runtime.timeout={TIMEOUT}",
     "--set", "rounds=1200", "--set", "checkpoints.every=100", "--set", "privacy.noise.multiplier=12",
