@@ -99,13 +99,13 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout: float, store: A
     deadline = None
     while True:
         codes = [process.poll() for process in processes]
-        if all(code is not None for code in codes):
-            return [process.wait() for process in processes]
         if deadline is None and any(codes):
             deadline = time.monotonic() + timeout + _GRACE
             killed = next((rank for rank, code in enumerate(codes) if code is not None and code < 0), None)
             if killed is not None:
                 store.set(KILLED, str(killed))
+        if all(code is not None for code in codes):
+            return [process.wait() for process in processes]
         if deadline is not None and time.monotonic() > deadline:
             _end(processes, signal.SIGKILL)
             return [process.wait() for process in processes]
@@ -126,9 +126,8 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], how: signal.Signals) -> N
 
 def _reason(store: Any, codes: Sequence[int]) -> str:
     told = store.get(FAILURE).decode() if store.check([FAILURE]) else None
-    first = (
-        int(store.get(KILLED)) if store.check([KILLED]) else None
-    )  # the others we may have killed ourselves
+    # Only the first that was killed: the others we may have killed ourselves.
+    first = int(store.get(KILLED)) if store.check([KILLED]) else None
     if told is None:
         rank = first if first is not None else next(rank for rank, code in enumerate(codes) if code)
         how = (

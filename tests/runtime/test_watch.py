@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 
 from torch._C._distributed_c10d import TCPStore
 
-from gossamer.launch import _reason
+from gossamer.launch import _reason, _wait
 from gossamer.runtime.watch import FAILURE, KILLED, Watch
 
 BLOCKS = [range(0, 3), range(3, 6), range(6, 9)]
@@ -46,6 +48,15 @@ def test_the_parent_does_not_blame_a_rank_it_killed_itself() -> None:
     assert _reason(store, [-9, -9, -9]) == "rank 2 was ended by signal 9 before it could say why."
     store.set(FAILURE, "rank 2 (nodes 6–8) ended in round 7")
     assert _reason(store, [-9, 2, -9]).endswith("ended in round 7 (its process was ended by signal 9).")
+
+
+def test_a_run_of_one_rank_that_is_killed_says_so() -> None:
+    store, process = meeting_point(), subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process.kill()
+    process.wait()
+    codes = _wait([process], 1.0, store)
+    assert store.get(KILLED) == b"0"
+    assert _reason(store, codes) == "rank 0 was ended by signal 9 before it could say why."
 
 
 def test_without_a_killed_rank_the_first_that_failed_is_named() -> None:

@@ -29,7 +29,7 @@ class Beside:
         self.widest = max((widest(step) for branch in self.branches for step in branch), default=0)
 
     def __call__(self, block: Tensor) -> Tensor:
-        return torch.cat([_through(branch, block).flatten(1) for branch in self.branches], 1)
+        return torch.cat([through(branch, block).flatten(1) for branch in self.branches], 1)
 
 
 KINDS: dict[str, Callable[..., Step]] = {**STEPS, "patches": Patches, "beside": Beside}
@@ -105,7 +105,7 @@ def _after(steps: Sequence[Step], before: Shape) -> Shape:
     return steps[-1].shape if steps else before
 
 
-def _through(steps: Sequence[Step], block: Tensor) -> Tensor:
+def through(steps: Sequence[Step], block: Tensor) -> Tensor:
     for step in steps:
         block = step(block)
     return block

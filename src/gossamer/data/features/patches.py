@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gossamer.data.features.steps import Shape, check_images, checked_rows
 from gossamer.errors import UserError
 
-Shape = tuple[int, ...]
 _SAMPLED = 60_000  # public patches, from as many images as there are rows
 _ITERATIONS = 15  # of k-means
 _FLAT = 0.01  # added to a patch's variance: patches without contrast stay small
@@ -39,10 +39,7 @@ class Patches:
         rows: int = 4000,
         seed: int = 0,
     ) -> None:
-        if len(before) != 3:
-            raise UserError(
-                f"data.transform: patches needs images; here a record is {' x '.join(map(str, before))} values."
-            )
+        check_images("patches", before)
         channels, height, width = before
         side = min(height, width)
         if not 2 <= size <= side:
@@ -55,11 +52,10 @@ class Patches:
             raise UserError(f"data.transform: patches has filters = {filters}; use 1 to 10,000.")
         if not 0 <= threshold < math.inf:
             raise UserError(f"data.transform: patches has threshold = {threshold}; use a number from 0 on.")
-        if rows < 2:
-            raise UserError(f"data.transform: patches has rows = {rows}; use at least 2 public rows.")
         if not 0 <= seed < 2**63:
             raise UserError(f"data.transform: patches has seed = {seed}; use 0 to 2^63 − 1.")
-        self.public, self.rows, self._drawn = public, rows, -(-_SAMPLED // rows)
+        self.public, self.rows = public, checked_rows("patches", rows)
+        self._drawn = -(-_SAMPLED // rows)
         self.shape: Shape = (2 * filters, pool, pool)
         self.widest = 2 * filters * (height - size + 1) * (width - size + 1)  # before they are averaged
         self._patch, self._pool, self._threshold = (channels, size, size), pool, threshold
@@ -70,9 +66,8 @@ class Patches:
         """On public images."""
         drawn = []
         for block in blocks():
-            patches = self._normalised(
-                block.double()
-            )  # k-means magnifies rounding, which differs with threads
+            # In double precision: k-means magnifies rounding, which differs with threads.
+            patches = self._normalised(block.double())
             pick = torch.randint(patches.shape[1], (len(block), self._drawn), generator=self._draw)
             drawn.append(patches.gather(1, pick[..., None].expand(-1, -1, patches.shape[2])).flatten(0, 1))
         patches = torch.cat(drawn)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gossamer.data.dataset import Dataset
 from gossamer.data.digest import digest
-from gossamer.data.features.chain import costly, named_steps, set_up, to_fit, widest, written_out
+from gossamer.data.features.chain import costly, named_steps, set_up, through, to_fit, widest, written_out
 from gossamer.data.features.steps import Step
 from gossamer.data.fetch import atomic, cache_dir
 from gossamer.errors import UserError
@@ -34,12 +34,7 @@ def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) 
     """The data set after its steps. `keep`: what was computed goes to the cache, for records that are public."""
     steps = named_steps(transform)
     made = set_up(steps, dataset.x_train.shape[1:])
-    sources = {
-        name: _public(public, dataset, load)
-        for step, _ in to_fit(made)
-        for public in [step.public]
-        for name in [_name(public)]
-    }
+    sources = {_name(step.public): _public(step.public, dataset, load) for step, _ in to_fit(made)}
     records = {"x_train": dataset.x_train, "x_test": dataset.x_test}
     folder = _folder(steps, records, sources)
     found: Mapping[str, Floats] = _cached(folder)
@@ -67,7 +62,7 @@ def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) 
 def _costly(steps: Sequence[Mapping[str, Any]], made: Sequence[Step]) -> int:
     """How many steps, from the first, lead up to the last one that takes long; none of them may need a fit."""
     ends = [k + 1 for k, step in enumerate(steps) if costly(step)]
-    return 0 if not ends or any(True for _ in to_fit(made[: ends[-1]])) else ends[-1]
+    return 0 if not ends or any(to_fit(made[: ends[-1]])) else ends[-1]
 
 
 def _first_stage(
@@ -116,9 +111,7 @@ def _public(public: Any, dataset: Dataset, load: Load) -> Dataset:
 
 CHANGED = ("transform", "pca", "pca_from", "scale", "bias")  # records of another form cannot be compared
 STORED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "covertype", "digits")
-SHARED = (
-    0.5  # of the records, in one set or the other: tables with few distinct rows may share some by chance
-)
+SHARED = 0.5  # of either set's records: tables with few distinct rows may have some in common by chance
 
 
 def _shared(ours: Floats, theirs: Floats) -> float:
@@ -164,8 +157,7 @@ def _blocks(steps: Sequence[Step], x: Floats, label: str) -> Iterator[Tensor]:
             block = torch.from_numpy(
                 np.array(x[at : at + rows])
             )  # a copy: what lies in a file stays as it is
-            for step in steps:
-                block = step(block)
+            block = through(steps, block)
             advance(len(block))
             yield block
 

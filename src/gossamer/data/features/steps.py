@@ -30,7 +30,7 @@ class Scatter:
     """Images → wavelet scattering coefficients, channels first."""
 
     def __init__(self, before: Shape, *, scales: int = 2, angles: int = 8) -> None:
-        _images("scattering", before)
+        check_images("scattering", before)
         if not (1 <= scales <= 5 and 1 <= angles <= 32):
             raise UserError(
                 f"data.transform: scattering has scales = {scales}, angles = {angles}; use 1 to 5 and 1 to 32."
@@ -127,7 +127,7 @@ class Standardise:
     """(x − m) / s per column, m and s the mean and deviation over *public* records; |·| ≤ 5 where they do not fit."""
 
     def __init__(self, before: Shape, *, public: Any, rows: int = 20_000) -> None:
-        self.public, self.rows, self.shape = public, _rows("standardise", rows), before
+        self.public, self.rows, self.shape = public, checked_rows("standardise", rows), before
         self._mean = self._scale = torch.zeros(before)
 
     def fit(self, blocks: Callable[[], Any]) -> None:
@@ -161,7 +161,7 @@ class Projection:
         size = math.prod(before)
         if dimensions > size:
             raise UserError(f"data.transform: projection has dimensions = {dimensions}, of {size} there are.")
-        self.public, self.rows, self._power = public, _rows("projection", rows), whitening
+        self.public, self.rows, self._power = public, checked_rows("projection", rows), whitening
         self.shape: Shape = (dimensions,)
         self._mean, self._map = torch.zeros(size), torch.zeros(size, dimensions)
 
@@ -237,7 +237,7 @@ def _falling(values: Tensor, vectors: Tensor, count: int) -> tuple[Tensor, Tenso
     return values[-count:].flip(0), vectors * vectors.gather(0, largest).sign()
 
 
-def _images(kind: str, before: Shape) -> None:
+def check_images(kind: str, before: Shape) -> None:
     if len(before) != 3:
         raise UserError(
             f"data.transform: {kind} needs images; here a record is {' x '.join(map(str, before))} values."
@@ -249,7 +249,7 @@ def _dimensions(kind: str, dimensions: int) -> None:
         raise UserError(f"data.transform: {kind} has dimensions = {dimensions}; use 1 to 100,000.")
 
 
-def _rows(kind: str, rows: int) -> int:
+def checked_rows(kind: str, rows: int) -> int:
     if rows < 2:
         raise UserError(f"data.transform: {kind} has rows = {rows}; use at least 2 public rows.")
     return rows
