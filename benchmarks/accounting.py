@@ -15,9 +15,9 @@ from functools import partial
 from gossamer.accounting.calibrate import common_factor
 from gossamer.accounting.claimed import gdp_mu, initial_budget, schedule
 from gossamer.accounting.composer import Grouping
-from gossamer.accounting.events import Release, collate
 from gossamer.accounting.pairs import GaussianPair
 from gossamer.accounting.proven import proven
+from gossamer.accounting.releases import Release, collate
 
 RATE, ROUNDS, DELTA, CLAIM = 1 / 2500, 3500, 1e-4, 1.0
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from gossamer.audit import judge
-from gossamer.audit.command import attack_of
-from gossamer.build import outline
-from gossamer.config import resolve
-from gossamer.recipes import read
+from gossamer.config.recipes import read
+from gossamer.config.schema import resolve
+from gossamer.run.assemble import outline
+from gossamer.studies.audit import judge
+from gossamer.studies.audit.command import attack_of
 
 METHODS = {"dp-dsgd": {"topology.kind": "ring"}, "dyn-d2p": {}}
 SAMPLING = {"full": {"kind": "full"}, "quarter": {"kind": "poisson", "rate": 0.25}}

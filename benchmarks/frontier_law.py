@@ -2,7 +2,7 @@
 
     python benchmarks/frontier_law.py --data-dir FOLDER        # writes its table into docs/frontier.md
 
-The rule behind "auto" (`gossamer.auto`) rests on this table. A quarter of the training rows is trained on and another
+The rule behind "auto" (config/auto.py) rests on this table. A quarter of the training rows is trained on and another
 sixth is scored; test rows are not touched. The nodes' means are averaged exactly, so that one (ν, T) is one run.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gossamer import recipes
 from gossamer.accounting.claimed import gdp_mu
+from gossamer.config.schema import recipes
 from gossamer.data.load import load
 from gossamer.models.centred import centre_records
 

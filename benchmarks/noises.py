@@ -14,10 +14,10 @@ from typing import Any
 
 from gossamer.accounting.calibrate import least_scale
 from gossamer.accounting.claimed import gdp_mu, km_truncated_gaussian
-from gossamer.accounting.events import Release
-from gossamer.accounting.noises import density
-from gossamer.compare.plot import Page, write_page
-from gossamer.compare.table import Table
+from gossamer.accounting.noise_comparison import density
+from gossamer.accounting.releases import Release
+from gossamer.studies.compare.plot import Page, write_page
+from gossamer.studies.compare.table import Table
 
 EPSILON, DELTA, RELEASES, DIMENSION = 0.5, 1e-3, 80, 10
 CUTS = (3.9, 4.0, 4.1, 4.2, 4.4, 4.6, 4.8, 5.0, 5.5, 6.0, 6.5)

@@ -26,11 +26,11 @@ import torch
 import torch.distributed as dist
 
 from gossamer.kernels.noise import Stream
-from gossamer.launch import start_rank
-from gossamer.runtime.messages import HEADER
-from gossamer.runtime.processes import Ranks
+from gossamer.run.launch import start_rank
 from gossamer.runtime.simulator import SimulatedExchange
-from gossamer.topology.build import build
+from gossamer.runtime.transport.torch import Ranks
+from gossamer.runtime.wire import HEADER
+from gossamer.topology.kinds import build
 
 RUN = "00" * 8
 TIMEOUT = 300.0
@@ -264,7 +264,7 @@ def model(rounds: int) -> tuple[float, float]:
 def _traffic(kind: str, nodes: int, size: int, width: int) -> tuple[float, float]:
     """Bytes and messages of all ranks in a round, counted at both ends."""
     from gossamer.runtime.blocks import split
-    from gossamer.runtime.processes import route
+    from gossamer.runtime.transport.torch import route
 
     topology, blocks = build(kind, nodes=nodes, weights="column", seed=0), split(nodes, size)
     ways = [route(topology, 0, blocks, rank) for rank in range(size)]

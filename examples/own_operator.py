@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gossamer
-from gossamer.algorithms.operators.kinds import OPERATORS
+from gossamer.methods.km.operators import OPERATORS
 
 if TYPE_CHECKING:
     from torch import Tensor

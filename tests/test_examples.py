@@ -45,9 +45,9 @@ def test_an_operator_of_ones_own_solves_what_scikit_learn_solves() -> None:
     from sklearn.linear_model import Lasso
 
     from gossamer.algorithms.base import Exponential
-    from gossamer.algorithms.km import KM
-    from gossamer.algorithms.operators.kinds import OPERATORS
-    from gossamer.algorithms.operators.proximal import L1
+    from gossamer.methods.km.algorithm import KM
+    from gossamer.methods.km.operators import OPERATORS
+    from gossamer.methods.km.proximal import L1
     from gossamer.runtime.loop import run
 
     OPERATORS["davis-yin"] = load("own_operator").DavisYin

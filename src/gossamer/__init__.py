@@ -12,19 +12,22 @@ import os
 # Must stand before torch is loaded: spinning OpenMP threads make small products many times slower on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gossamer.api import Outcome, plan, resume, run
+    from gossamer.run.api import Outcome, plan, resume, run
 
 __version__ = "0.1.0"
 __all__ = ["Outcome", "plan", "resume", "run"]
 
+_CALLABLE_PACKAGES = ("plan", "run")  # folders of the same name, which can be called: see docs/decisions
+
 
 def __getattr__(name: str) -> Any:
     """These bring torch along: loaded at first use."""
+    if name in _CALLABLE_PACKAGES:
+        return importlib.import_module(f"gossamer.{name}")
     if name in __all__:
-        from gossamer import api
-
-        return getattr(api, name)
+        return getattr(importlib.import_module("gossamer.run.api"), name)
     raise AttributeError(f"module 'gossamer' has no attribute {name!r}")

@@ -57,7 +57,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train, and print accuracy and the privacy statement."""
-    from gossamer.start import RunRequest, start
+    from gossamer.run.request import RunRequest, start
 
     request = RunRequest(recipe, overrides or [], out, resume, runtime, data_dir, track, quiet=as_json)
     try:
@@ -86,10 +86,10 @@ def plan(
     if ledger is not None:
         _plan_from_ledger(ledger, as_json)
         return
-    from gossamer import recipes
-    from gossamer.build import outline
-    from gossamer.config import parse_overrides, resolve
+    from gossamer.config import recipes
+    from gossamer.config.schema import parse_overrides, resolve
     from gossamer.results.console import show_plan, summary
+    from gossamer.run.assemble import outline
 
     o = outline(resolve(recipes.read(recipe), parse_overrides(overrides or [])), data_dir=data_dir)
     if noises:
@@ -123,7 +123,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Runs side by side: a table with mean ± std over seeds, and its plot. Finished cells are not run again."""
-    from gossamer.compare.command import compare as run_comparison
+    from gossamer.studies.compare.command import compare as run_comparison
 
     found = run_comparison(
         recipe,
@@ -154,7 +154,7 @@ def tune(
 ) -> None:
     """Choose settings by private runs that share one budget; the choice looks at a public hold-out."""
     from gossamer.results.console import show_tuning
-    from gossamer.tuning import tune as run_tuning
+    from gossamer.studies.tune import tune as run_tuning
 
     found = run_tuning(
         recipe, sets=overrides or [], overs=over or [], out=out, jobs=jobs, data_dir=data_dir, quiet=as_json
@@ -183,8 +183,8 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """A paper's table: its number, ours in paper mode, ours in sound mode, claimed and proven ε of each."""
-    from gossamer.compare.reproduce import reproduce as run_table
-    from gossamer.compare.reproduce import tables
+    from gossamer.studies.reproduce.command import reproduce as run_table
+    from gossamer.studies.reproduce.command import tables
 
     if listed:
         known = tables()
@@ -225,7 +225,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Attack it, and print what an adversary can show beside what is claimed and proven."""
-    from gossamer.audit.front import run_audit
+    from gossamer.studies.audit.terminal import run_audit
 
     found = run_audit(
         recipe,
@@ -285,7 +285,7 @@ def report(
 @app.command("recipes")
 def list_recipes(as_json: Json = False) -> None:
     """The named, ready runs."""
-    from gossamer import recipes
+    from gossamer.config import recipes
 
     known = {name: recipes.description(name) for name in recipes.names()}
     if as_json:

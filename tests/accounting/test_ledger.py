@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.accounting import ledger
-from gossamer.accounting.events import ADJACENCIES, MECHANISMS, SAMPLINGS, Event, Release, collate
 from gossamer.accounting.ledger import Ledger, LedgerBook, LedgerError
+from gossamer.accounting.releases import ADJACENCIES, MECHANISMS, SAMPLINGS, Event, Release, collate
 from gossamer.errors import UserError
 
 

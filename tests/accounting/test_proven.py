@@ -7,8 +7,8 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from gossamer.accounting import claimed
 from gossamer.accounting.calibrate import affordable, common_factor, largest_rate
-from gossamer.accounting.events import Event, Release, collate, of_several_runs
 from gossamer.accounting.proven import curve, proven
+from gossamer.accounting.releases import Event, Release, collate, of_several_runs
 from gossamer.errors import UserError
 
 RATE, DELTA, ROUNDS = 1 / 2500, 1e-4, 3500  # Dyn-D²P on CIFAR-10

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.build import assemble, outline
-from gossamer.config import resolve
+from gossamer.config.schema import resolve
 from gossamer.errors import UserError
+from gossamer.run.assemble import assemble, outline
 
 OWN: dict[str, Any] = {
     "nodes": 3,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gossamer import api
-from gossamer.build import assemble
 from gossamer.cli import main
-from gossamer.experiment import execute
 from gossamer.results.track import public
+from gossamer.run import api
+from gossamer.run.assemble import assemble
+from gossamer.run.train import execute
 
 SHORT = ["--set", "rounds=8", "--set", "evaluation.every=4"]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
+import pickle
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -13,17 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.pool import Pool
 
 from gossamer.accounting import ledger
 from gossamer.accounting.recompute import check_certificate
 
 pytestmark = pytest.mark.slow
-
-spec = importlib.util.spec_from_file_location("gossamer_pool", Path(__file__).with_name("pool.py"))
-assert spec is not None
-assert spec.loader is not None
-pool_module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(pool_module)
 
 TIMEOUT = 6.0
 
@@ -49,7 +45,7 @@ TIMEOUT = 6.0
 def test_all_others_name_the_rank_within_the_time_out(
     how: str, words: str, least: float, most: float
 ) -> None:
-    pool = pool_module.Pool(4, timeout=TIMEOUT)
+    pool = Pool(4, timeout=TIMEOUT)
     try:
         sizes = [1, 2, 2, 1]
         pool.call("one_exchange", sizes=sizes)
@@ -68,9 +64,9 @@ def test_all_others_name_the_rank_within_the_time_out(
 def _call_but(pool: Any, silent: int, name: str, job: dict[str, Any]) -> list[Any]:
     """As `Pool.call`, but without waiting for the one that will not answer."""
     processes = pool.processes
-    asked = pool_module.pickle.dumps((name, job))
+    asked = pickle.dumps((name, job))
     for process in processes:
-        process.stdin.write(pool_module.struct.pack("<Q", len(asked)) + asked)
+        process.stdin.write(struct.pack("<Q", len(asked)) + asked)
         process.stdin.flush()
     return [None if i == silent else pool._answer(process) for i, process in enumerate(processes)]
 

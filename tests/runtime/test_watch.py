@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import TCPStore
 
-from gossamer.launch import _reason, _wait
+from gossamer.run.launch import _reason, _wait
 from gossamer.runtime.watch import FAILURE, KILLED, Watch
 
 BLOCKS = [range(0, 3), range(3, 6), range(6, 9)]

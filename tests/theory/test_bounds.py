@@ -27,7 +27,7 @@ from gossamer.theory.push_sum import (
     dyn_d2p_corollary1,
     dyn_d2p_theorem1,
 )
-from gossamer.topology.build import build as build_topology
+from gossamer.topology.kinds import build as build_topology
 
 PROBLEM = Problem(gap=2.0, smoothness=1.5, nodes=4, within=0.5, between=0.3, start=1.0, network=1.2, q=0.4)
 BUDGET: dict[str, Any] = {"J": 10**6, "dim": 100, "epsilon": 0.5, "delta": 1e-5}

@@ -8,7 +8,7 @@ import pytest
 from gossamer.accounting.claimed import km_composition, km_sensitivity
 from gossamer.errors import UserError
 from gossamer.theory.km import finite_sample, generalisation, mixed_noise
-from gossamer.topology.build import build
+from gossamer.topology.kinds import build
 
 
 def test_generalisation_as_printed_is_beaten_by_a_mechanism_that_publishes_with_probability_delta() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.topology import figures
-from gossamer.topology.build import build
 from gossamer.topology.graph import circulant, from_arcs
+from gossamer.topology.kinds import build
 from gossamer.topology.rounds import Periodic
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.errors import UserError
-from gossamer.topology.build import build, kinds
 from gossamer.topology.graph import from_arcs
+from gossamer.topology.kinds import build, kinds
 from gossamer.topology.schedule import Topology
 from gossamer.topology.weights import column, metropolis, uniform
 

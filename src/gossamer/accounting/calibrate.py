@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from gossamer.accounting.claimed import gdp_mu
-from gossamer.accounting.events import Release, collate
 from gossamer.accounting.proven import curve, proven
+from gossamer.accounting.releases import Release, collate
 from gossamer.errors import UserError
 
 SLACK = 0.004  # how far below the budget a search may stop

@@ -23,7 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.events import Event
+from gossamer.accounting.releases import Event
 from gossamer.errors import UserError
 
 VERSION = 1

@@ -22,9 +22,9 @@ from scipy.special import ndtr
 
 from gossamer.accounting.claimed import gdp_epsilon
 from gossamer.accounting.composer import Composition
-from gossamer.accounting.events import ADJACENCIES, Event, Release
 from gossamer.accounting.pairs import GaussianPair, NoisePair, Pair
 from gossamer.accounting.profiles import Noise, gaussian, laplace
+from gossamer.accounting.releases import ADJACENCIES, Event, Release
 from gossamer.errors import UserError
 
 CLOSED_FORM = "closed form: composed Gaussians are one Gaussian"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.events import Event, Release, collate, of_several_runs
 from gossamer.accounting.ledger import node_path, read, read_all, verify
 from gossamer.accounting.proven import Proven, proven
+from gossamer.accounting.releases import Event, Release, collate, of_several_runs
 
 
 @dataclass(frozen=True)

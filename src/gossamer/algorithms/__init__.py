@@ -9,14 +9,6 @@ def registry() -> dict[str, Any]:
     from gossamer.algorithms.dinno import DiNNO
     from gossamer.algorithms.dsgd import DSGD
     from gossamer.algorithms.dsgt import DSGT
-    from gossamer.algorithms.km import KM
     from gossamer.algorithms.push_sum import PushSum
 
-    return {"push-sum": PushSum, "dsgd": DSGD, "dsgt": DSGT, "dinno": DiNNO, "km": KM}
-
-
-def token_rules() -> dict[str, Any]:
-    """Those that pass one shared model around instead of mixing: see `runtime/token.py`."""
-    from gossamer.algorithms.collaborative import Collaborative
-
-    return {"collaborative": Collaborative}
+    return {"push-sum": PushSum, "dsgd": DSGD, "dsgt": DSGT, "dinno": DiNNO}

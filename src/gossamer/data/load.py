@@ -17,9 +17,9 @@ from gossamer.data import own, sources, synthetic
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.digest import MismatchError, check_arrays
 from gossamer.data.fetch import cache_dir
-from gossamer.data.options import flag, one_of, refuse_unknown, whole
 from gossamer.data.projection import fit_components, project
 from gossamer.data.scaling import Floats, to_ranges, to_unit_ball, to_unit_sphere, with_bias
+from gossamer.data.values import flag, one_of, refuse_unknown, whole
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from gossamer.data import decode
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.digest import digest
-from gossamer.data.options import one_of, whole
 from gossamer.data.scaling import Floats, to_ranges
+from gossamer.data.values import one_of, whole
 from gossamer.errors import UserError
 
 TASKS = ("classification", "regression")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.options import fraction, number, one_of, refuse_unknown, whole
+from gossamer.data.values import fraction, number, one_of, refuse_unknown, whole
 from gossamer.errors import UserError
 
 Indices = npt.NDArray[np.int64]

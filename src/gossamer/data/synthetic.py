@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.digest import digest
-from gossamer.data.options import flag, fraction, number, whole
+from gossamer.data.values import flag, fraction, number, whole
 
 Floats = npt.NDArray[np.float32]
 

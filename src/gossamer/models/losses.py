@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gossamer.errors import UserError
-from gossamer.options import check_options
+from gossamer.options.kinds import check_options
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from gossamer.accounting.noises import noise_lines
+from gossamer.accounting.noise_comparison import noise_lines
 from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT
 

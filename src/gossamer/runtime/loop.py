@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gossamer.algorithms.base import Algorithm
-from gossamer.algorithms.pieces import mixes_of
+from gossamer.algorithms.wrappers import mixes_of
 
 
 class Exchange(Protocol):

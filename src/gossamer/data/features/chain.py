@@ -12,7 +12,7 @@ from torch import Tensor
 from gossamer.data.features.patches import Patches
 from gossamer.data.features.steps import STEPS, Shape, Step
 from gossamer.errors import UserError
-from gossamer.options import check_options, options_of
+from gossamer.options.kinds import check_options, options_of
 
 COSTLY = ("scattering", "patches")
 _VERSIONS = {"projection": {"version": 2}}  # of what a step computes, where it is not the first

@@ -1,1 +1,0 @@
-"""Attack a run and print what an adversary can show. It stands above `build`, beside `compare`, below `cli`."""

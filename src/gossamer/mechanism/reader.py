@@ -1,0 +1,244 @@
+"""The only reader of training records.
+
+A private mean of a per-record vector: sample a lot, weight every record's vector so that its norm is bounded, sum,
+add noise, divide by a *public constant*. Each call writes one event per node into the ledger before a value leaves.
+What the vector is (a gradient, an operator's residual) is the `vector` part; the mechanism here does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gossamer.accounting.releases import Event
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.clipping import Clip, QuantileClip, Weigh
+from gossamer.mechanism.noise.arithmetic import Arithmetic, Floating
+from gossamer.mechanism.sampling import Lot, Sampler, pass_parts
+
+COUNT_NOISE = 2  # purpose field of the stream; the others are in `arithmetic` and `sampling`
+
+
+class Vector(Protocol):
+    """Σ_b mask · weigh(‖v_ib‖) · v_ib for every node i, (m, d), and the norms (m, B)."""
+
+    def __call__(
+        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]: ...
+
+
+class Book(Protocol):
+    def append(self, node: int, event: Event) -> None: ...
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise of std multiplier · reference on the sum, multiplier_i(k) = factor_i · shape(k)."""
+
+    mechanism: str  # "gaussian", "own-norm-gaussian", "none", or what the arithmetic draws
+    factor: Tensor  # (m,)
+    shape: Callable[[int], float]
+
+    def multiplier(self, k: int) -> Tensor:
+        return self.factor * self.shape(k)
+
+
+class Records:
+    """The hosted nodes' records, gathered once: node i's rows lie together, from starts[i] on.
+
+    Without `starts` the nodes follow each other; with them, nodes may read the same rows (an audit's many runs do).
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, sizes: Sequence[int], starts: Sequence[int] | None = None):
+        self.x, self.y, self.sizes = x, y, list(sizes)
+        self._in_order = starts is None
+        if starts is None:
+            starts = [0, *torch.tensor(self.sizes).cumsum(0).tolist()]
+            if starts[-1] != len(x):
+                raise ValueError(f"{len(x)} rows for nodes of {starts[-1]} records in all")
+            starts = starts[:-1]
+        # A node without records still needs an address for its (masked) padding.
+        self._starts = torch.tensor(list(starts)).clamp_max(max(len(x) - 1, 0)).to(x.device)
+
+    def take(self, lot: Lot) -> tuple[Tensor, Tensor]:
+        rows = (self._starts[:, None] + lot.rows.to(self.x.device)).flatten()
+        shape = lot.rows.shape
+        if self._is_everything(lot):
+            return self.x.view(*shape, *self.x.shape[1:]), self.y.view(*shape, *self.y.shape[1:])
+        x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
+        return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])
+
+    def _is_everything(self, lot: Lot) -> bool:
+        """Full lots of equal nodes: the records as they lie, without a copy of what may be gigabytes."""
+        size = lot.rows.shape[1]
+        if not self._in_order or any(own != size for own in self.sizes):
+            return False
+        return torch.equal(lot.rows.cpu(), torch.arange(size).expand_as(lot.rows))
+
+
+class Diagnostics(NamedTuple):
+    """Computed from private records: never sent, shown only where asked for and labelled not private."""
+
+    mean_norm: Tensor  # (m,) mean per-sample norm in the lot
+    clipped: Tensor  # (m,) share of the lot whose weight is below 1
+
+
+class PrivateGradient:
+    """grad(points): the private mean vector of every hosted node at its own point, (m, d) → (m, d).
+
+    `lots` are the public expected lot sizes L_i, `divisors` what the sums are divided by (L_i, unless nodes weigh
+    differently); `allowance` is the number of draws each node's budget pays for; a node that has used it up returns
+    zeros and writes no event. `written` are the rows that write events: all, but for audits, which train many copies.
+    """
+
+    def __init__(
+        self,
+        *,
+        vector: Vector,
+        records: Records,
+        sampler: Sampler,
+        clip: Clip,
+        noise: Noise,
+        stream: Stream,
+        book: Book,
+        nodes: Sequence[int],
+        lots: Sequence[float],
+        allowance: Sequence[int],
+        adjacency: str,
+        arithmetic: Arithmetic | None = None,
+        divisors: Sequence[float] | None = None,
+        diagnostics: bool = False,
+        written: Sequence[int] | None = None,
+    ):
+        self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
+        self._noise, self._stream, self._book = noise, stream, book
+        self._arithmetic = arithmetic or Floating()
+        self.nodes, self._rates, self._adjacency = list(nodes), list(sampler.rates), adjacency
+        self._index = np.asarray(self.nodes, dtype=np.int64)  # made once: an audit hosts tens of thousands
+        self._lots = torch.tensor(list(lots), dtype=torch.float64)
+        self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
+        self._allowance = torch.tensor(list(allowance))
+        self._whole: tuple[Lot, Tensor, Tensor] | None = None
+        self._written = range(len(self.nodes)) if written is None else written
+        self._ahead: tuple[int, Tensor] | None = None
+        self._diagnose = diagnostics
+        self.last_diagnostics: Diagnostics | None = None
+        self.draws = 0
+
+    def __call__(self, points: Tensor) -> Tensor:
+        k, self.draws = self.draws, self.draws + 1
+        active = self._allowance > k
+        if not bool(active.any()):
+            return torch.zeros_like(points)
+        lot, x, y = self._lot(k)
+        step = self._clip.at(k, len(self.nodes))
+        mask = (lot.mask & active[:, None]).to(points.device)
+        unit = None if step.unit is None else step.unit.to(points)
+        sums, norms = self._vector(points, x, y, mask, step.weigh, unit=unit)
+        # In double precision: what the ledger says must read back exactly.
+        bound, multiplier = step.reference.double(), self._noise.multiplier(k)
+        reference = self._arithmetic.sensitivity(bound, points.shape[1])
+        self._log(k, active, multiplier, reference, step.enforced, points.shape[1])
+        if self._noise.mechanism != "none":
+            share = multiplier
+            if isinstance(self._clip, QuantileClip):
+                share = self._clip.gradient_multiplier(multiplier)
+                self._clip.follow(norms.cpu(), mask.cpu(), self._standard_normals(k), self._lots, active)
+            own = self._noise.mechanism == "own-norm-gaussian"
+            scale = share * (sums.norm(dim=1).cpu() if own else reference)
+            scale = torch.where(active, scale, 0.0)
+            ready = self._take_ahead(k)
+            self._arithmetic.add(self._stream, self._index, k, sums, scale, bound, ready)
+        if self._diagnose:
+            self.last_diagnostics = _diagnose(norms, mask, step.weigh, unit)
+        return sums.div_(self._divisors.to(sums)[:, None])
+
+    def draw_ahead(self, dimension: int) -> None:
+        """Draw the next call's noise now, while nothing else is to do; it stays here until that call is logged."""
+        k = self.draws
+        if (
+            self._noise.mechanism == "none"
+            or not bool((self._allowance > k).any())
+            or self._ahead is not None
+        ):
+            return
+        noise = self._arithmetic.ahead(self._stream, self._index, k, dimension)
+        self._ahead = None if noise is None else (k, noise)
+
+    def _take_ahead(self, k: int) -> Tensor | None:
+        ahead, self._ahead = self._ahead, None
+        return ahead[1] if ahead is not None and ahead[0] == k else None
+
+    def _lot(self, k: int) -> tuple[Lot, Tensor, Tensor]:
+        if self._whole is not None:
+            return self._whole
+        lot = self._sampler.draw(self._stream, self._index, self._records.sizes, k)
+        x, y = self._records.take(lot)
+        if self._sampler.kind == "full":
+            if not bool(lot.mask.all()):  # then it is a copy; blank padding now saves blanking it every round
+                x.masked_fill_(~lot.mask.to(x.device).view(*lot.mask.shape, *[1] * (x.ndim - 2)), 0)
+            self._whole = lot, x, y
+        return lot, x, y
+
+    def _log(
+        self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool, dimension: int
+    ) -> None:
+        """Spent is what is logged: this happens before the value exists outside of here."""
+        mechanism = self._noise.mechanism
+        passes = pass_parts(self._sampler, k)
+        made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
+        for i in self._written:
+            node, rate = self.nodes[i], self._rates[i]
+            z, bound = float(multiplier[i]), float(reference[i])
+            if not active[i]:
+                continue
+            own = mechanism == "own-norm-gaussian"
+            sigma = 0.0 if mechanism == "none" else z if own else z * bound
+            parts = (self._arithmetic.parts(i, sigma, dimension) if sigma > 0 else ()) + passes[i]
+            event = made.get((sigma, bound, rate, parts))
+            if event is None:
+                event = made[sigma, bound, rate, parts] = Event(
+                    step=k,
+                    mechanism=mechanism,
+                    sigma=sigma,
+                    sensitivity=bound if enforced else float("inf"),
+                    sampling=self._sampler.kind,
+                    rate=rate,
+                    adjacency=self._adjacency,
+                    parts=parts,
+                )
+            self._book.append(node, event)
+
+    def _standard_normals(self, k: int) -> Tensor:
+        noise = torch.zeros(len(self.nodes), 1)
+        self._stream.normal_rows(COUNT_NOISE, self._index, k, noise, torch.ones(len(self.nodes)))
+        return noise[:, 0]
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must carry besides the algorithm's own state."""
+        state = {"draws": torch.tensor(self.draws)}
+        if isinstance(self._clip, QuantileClip):
+            state["clip_bounds"] = self._clip.bounds
+        if hasattr(self._vector, "state"):
+            state |= {f"vector.{key}": value for key, value in self._vector.state().items()}
+        return state
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.draws = int(state["draws"])
+        if isinstance(self._clip, QuantileClip):
+            self._clip.bounds = state["clip_bounds"]
+        if hasattr(self._vector, "restore"):
+            names = [key for key in state if key.startswith("vector.")]
+            self._vector.restore({key.removeprefix("vector."): state[key] for key in names})
+
+
+def _diagnose(norms: Tensor, mask: Tensor, weigh: Weigh, unit: Tensor | None) -> Diagnostics:
+    count = mask.sum(1).clamp_min(1)
+    clipped = ((weigh(norms if unit is None else norms / unit[:, None]) < 1) & mask).sum(1) / count
+    return Diagnostics(mean_norm=(norms * mask).sum(1) / count, clipped=clipped)

@@ -1,0 +1,15 @@
+"""The methods: one that has only an update rule is a file in `algorithms`, one with parts of its own has a folder here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gossamer.algorithms import registry
+
+
+def rules() -> dict[str, Any]:
+    """Every update rule by name."""
+    from gossamer.methods.km.algorithm import KM
+    from gossamer.methods.without_replacement.algorithm import Collaborative
+
+    return {**registry(), "km": KM, "collaborative": Collaborative}

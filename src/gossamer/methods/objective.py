@@ -1,0 +1,115 @@
+"""What is minimised: the loss of the configuration, as the parts that read records need it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.algorithms.base import Algorithm
+from gossamer.algorithms.wrappers import bare
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.kernels.centred_sum import CentredSum
+from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.methods.km.algorithm import KM
+from gossamer.methods.km.operators import check_step
+from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
+from gossamer.models import losses
+from gossamer.models.centred import Centred, centre_records
+
+if TYPE_CHECKING:
+    from gossamer.mechanism.reader import Vector
+
+
+CLASS_LOSSES = ("cross-entropy", "logistic", "squared")  # of networks with an output per class
+
+
+def linear_loss(config: RunConfig) -> losses.LinearLoss | None:
+    """The loss named under [loss]; None where the data decide, or where it is over a class each."""
+    if config.loss is None:
+        return None
+    if config.model.kind != "linear" and config.loss.kind in CLASS_LOSSES and not config.loss.options:
+        return None
+    if config.model.kind != "linear":
+        raise UserError(
+            f"loss.kind = {config.loss.kind!r} is of a single number; it needs model.kind = 'linear', not "
+            f"{config.model.kind!r}."
+        )
+    return losses.build(config.loss.kind, **config.loss.options)
+
+
+def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any:
+    """(outputs, targets) → one loss per record."""
+    named = linear_loss(config) if config else None
+    if config and named is not None:
+        if named.binary != (classes == 2):
+            wanted = "labels of two classes" if named.binary else "numbers as targets"
+            has = f"{classes} classes" if classes else "numbers"
+            raise UserError(
+                f"loss.kind = {config.loss and config.loss.kind!r} needs {wanted}; these data have {has}."
+            )
+        return lambda outputs, y: named.value(outputs.flatten(), y.flatten())
+    if classes and config and config.model.kind == "linear":
+        raise UserError(
+            "model.kind = 'linear' on classes needs loss.kind = 'logistic' or 'hinge'; or use 'softmax'."
+        )
+    if (
+        classes and config and config.model.kind == "one-vs-all"
+    ):  # Σ over classes of ln(1 + exp(−y ⟨w, x⟩)), y = ±1
+        return lambda outputs, y: nn.functional.softplus(
+            torch.where(nn.functional.one_hot(y, outputs.shape[1]).bool(), -outputs, outputs)
+        ).sum(1)
+    if classes and config and config.loss and config.loss.kind != "cross-entropy":
+        return _over_classes(config.loss.kind)
+    if classes:
+        return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
+    if config and config.loss and config.loss.kind != "squared":
+        raise UserError(
+            f"loss.kind = {config.loss.kind!r} needs classes; the data have numbers to predict: use 'squared'."
+        )
+    return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
+
+
+def _over_classes(kind: str) -> Any:
+    """Every class as an output of its own: ridge regression, or one logistic regression each."""
+
+    def loss(outputs: Tensor, y: Tensor) -> Tensor:
+        wanted = nn.functional.one_hot(y, outputs.shape[1]).to(outputs)
+        if kind == "squared":
+            return 0.5 * (outputs - wanted).square().sum(1)
+        return nn.functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").sum(1)
+
+    return loss
+
+
+def check_operator(config: RunConfig, algorithm: Algorithm) -> None:
+    """Is the step one with which the operator is nonexpansive, as far as public facts tell?
+
+    A smooth loss of records in the unit ball has L at most its curvature; elsewhere L is what the user declares.
+    """
+    named, algorithm = linear_loss(config), bare(algorithm)
+    if not isinstance(algorithm, KM) or named is None:
+        return
+    kinked = math.isinf(named.curvature)
+    if kinked or (config.data.options.get("scale") == "unit-ball" and algorithm.smoothness is None):
+        check_step(algorithm.mapping, algorithm.gamma, named.curvature)
+
+
+def vector_of(config: RunConfig, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
+    """What of a record the private mean is of: its loss gradient, or what its resolvent moves by."""
+    loss, algorithm = per_sample_loss(classes, config), bare(algorithm)
+    if isinstance(module, Centred):
+        return CentredSum(clipped_sum(module.head, loss), module.centre.numel(), centre_records)
+    if not isinstance(algorithm, KM) or algorithm.mapping.asks == "gradient":
+        return clipped_sum(module, loss)
+    named = linear_loss(config)
+    if named is None:
+        raise UserError(
+            f"algorithm.operator = {algorithm.operator!r} takes resolvents of the loss, which "
+            "linear models have here: set model.kind = 'linear' and loss.kind, or use operator = 'forward-backward'."
+        )
+    resolvent = RecordResolvent if algorithm.resolvent == "record" else NodeResolvent
+    return resolvent(named.implicit_slope, algorithm.gamma)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+from torch import Tensor
+
+from gossamer.algorithms.base import Count, Positive, Schedule
+from gossamer.methods.without_replacement.controllers import Always, Coin, Controller, PassEnd, Threshold
+from gossamer.methods.without_replacement.deep_q import DeepQ
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class State(NamedTuple):
+    public: Tensor  # (1, C·d) the shared model
+    holder: Tensor  # who wrote it last
+    writes: Tensor  # how often it was written
+    controller: Controller  # stays where it is: what it learned from may be private
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collaborative:
+    """Without-replacement SGD with a shared public model: each turn a node chooses, class by class,
+
+        local    w_L ← Π(w_L − 2η ∇f(w_L))
+        global   w_G ← Π((w_G + w_L)/2 − η ∇f(w_G) + noise),   w_L ← w_G
+
+    Algorithm 1 and eqs. (5), (6) of Jin, He, Dai. Who chooses is the `controller`; `observes` says what it may look at:
+    raw losses as in the paper's Algorithm 2, or released values. `average = false` leaves w_L out of the global step.
+    """
+
+    lr: Schedule
+    seed: int = 0
+    rounds: int = 1
+    controller: Literal["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"] = "deep-q"
+    observes: Literal["raw", "released"] = "released"
+    probability: Annotated[float, Field(ge=0, le=1)] = 0.1
+    threshold: NonNegative = 0.3
+    discount: Share = 0.0
+    target_every: Count = 20
+    loss_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    regularisation: NonNegative = 0.0
+    radius: Positive | None = None
+    average: bool = True
+    scored: Literal["global", "local"] = "global"
+    weights: ClassVar[str] = "adjacency"
+    draws: ClassVar[int] = 1
+
+    def init(self, x0: Tensor) -> State:
+        return State(x0[:1], x0.new_tensor(-1), x0.new_tensor(0), self.make_controller())
+
+    def step(self, s: State, grad: Any, mix: Any, t: int) -> State:
+        """`grad` is the private part (LocalModels), `mix` one round of the token."""
+        seen = grad.open(t, self.lr(t))
+        wants = s.controller.choose(seen, t)
+        if self.controller != "local" and t + 1 < self.rounds:
+            # A pass that another follows ends with a write: else the next write would hold a record twice.
+            wants = wants | seen.closing[:, None]
+        wants = wants & grad.may_write()[:, None]
+        grad.prepare(wants)
+        token = mix(wants, lambda i, public: grad.write(i, public, wants[i]))
+        grad.settle(wants)
+        new = token.state_dict()
+        return State(new["public"].reshape(1, -1), new["holder"], new["writes"], s.controller)
+
+    def model(self, s: State) -> Tensor:
+        return s.public
+
+    @property
+    def looks(self) -> bool:
+        """Does the choice follow the data at all?"""
+        return self.controller in ("deep-q", "loss-threshold")
+
+    def make_controller(self) -> Controller:
+        if self.controller in ("global", "local"):
+            return Always(self.controller == "global")
+        if self.controller == "pass-end":
+            return PassEnd()
+        if self.controller == "probability":
+            return Coin(self.probability, self.seed)
+        if self.controller == "loss-threshold":
+            return Threshold(self.threshold)
+        return DeepQ(
+            discount=self.discount, target_every=self.target_every, anneal=self.rounds // 2, seed=self.seed
+        )

@@ -1,0 +1,331 @@
+"""The other reader of training records: private local models, of which nothing leaves but noised writes.
+
+Without-replacement SGD with a shared public model (its Algorithm 1). Every hosted node keeps one linear classifier per
+class that its own lots move without noise; `write` is the only way out. It releases the average of public and local
+model with a noised gradient step, and by Lemma 4 the distance one record can make in it is that of a single step,
+however many lots went into the local model since its last write: each step is non-expansive. So a record is protected
+once per class and pass, and the classes of a lot are one joint release: one event per node and turn that writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from gossamer.accounting.releases import Event
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.noise.arithmetic import NOISE, ROUND_UP
+from gossamer.mechanism.reader import COUNT_NOISE, Book, Noise, Records
+from gossamer.mechanism.sampling import OnePassSampler, Sampler, pass_parts
+
+LOSS_RANGE = 2.0  # losses are cut off here before they are released
+TENS = 10.0  # controllers see weights in tens, so that a loss below 1 is not drowned by weights of length 20
+
+
+class Seen(NamedTuple):
+    """What a controller may look at, for every hosted node and class."""
+
+    state: Tensor  # (m, C, k)
+    reward: Tensor | None  # (m, C) of the last choice; None before the first
+    closing: Tensor  # (m,) the turn ends a pass of the node's records
+    hosted: range = range(0)  # which of all nodes these m are; range(0): they are all
+    of: int = 0
+
+
+class View(Protocol):
+    """Which values reach the controllers; `loss_share` of a write's budget is spent on them."""
+
+    @property
+    def mechanism(self) -> str | None:
+        """How the choice itself must be logged."""
+
+    @property
+    def loss_share(self) -> float: ...
+
+    def state(self, models: LocalModels) -> Tensor: ...
+
+    def reward(self, models: LocalModels) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Blind:
+    """Nothing: the choice does not depend on data."""
+
+    mechanism: str | None = None
+    loss_share: float = 0.0
+
+    def state(self, models: LocalModels) -> Tensor:
+        return models.local.new_zeros(*models.local.shape[:2], 1)
+
+    def reward(self, models: LocalModels) -> Tensor:
+        return models.local.new_zeros(models.local.shape[:2])
+
+
+@dataclass(frozen=True)
+class RawView:
+    """As in the paper: the un-noised local model and its loss on the lot. No proof survives it."""
+
+    mechanism: str | None = "raw-decision"
+    loss_share: float = 0.0
+
+    def state(self, models: LocalModels) -> Tensor:
+        return torch.cat([models.local / TENS, models.lot_loss()[..., None]], -1)
+
+    def reward(self, models: LocalModels) -> Tensor:
+        return -models.lot_loss()
+
+
+@dataclass(frozen=True)
+class ReleasedView:
+    """What everyone knows: the model this node last wrote, how long ago, and the last noised loss of each class."""
+
+    loss_share: float = 0.1
+    mechanism: str | None = None
+
+    def state(self, models: LocalModels) -> Tensor:
+        known = models.released_loss.expand(len(models.local), -1)
+        waited = models.waited / models.turns
+        return torch.cat([models.written / TENS, known[..., None], waited[..., None]], -1)
+
+    def reward(self, models: LocalModels) -> Tensor:
+        return -models.released_loss.expand(len(models.local), -1)
+
+
+class LocalModels:
+    """The hosted nodes' local models (m, C, d), and the turns that move and publish them.
+
+    `record_bound` is the largest norm a record may have: longer ones are scaled down to it, each by itself, and the
+    gradient of a logistic loss is no longer than its record. The regulariser does not depend on records, so it is no
+    part of the sensitivity. `lots` are the public lot sizes b_i that sums are divided by.
+    """
+
+    def __init__(
+        self,
+        *,
+        records: Records,
+        sampler: Sampler,
+        classes: int,
+        record_bound: float,
+        regularisation: float,
+        radius: float | None,
+        average: bool,
+        view: View,
+        noise: Noise,
+        stream: Stream,
+        book: Book,
+        nodes: Sequence[int],
+        lots: Sequence[float],
+        allowance: Sequence[int],
+        adjacency: str,
+        turns: int,
+        of: int | None = None,
+    ):
+        self._records = Records(_within(records.x.flatten(1), record_bound), records.y, records.sizes)
+        self._sampler, self._noise, self._stream, self._book = sampler, noise, stream, book
+        self._bound, self._decay = record_bound, regularisation
+        self._radius, self._average = radius, average
+        self._view, self._adjacency, self.nodes = view, adjacency, list(nodes)
+        self._place = range(self.nodes[0], self.nodes[-1] + 1), of or len(self.nodes)
+        self._lots = torch.tensor(list(lots), dtype=torch.float64)
+        self._allowance = torch.tensor(list(allowance))
+        m, d = len(self.nodes), self._records.x.shape[1]
+        self.turns = turns
+        self.local = torch.zeros(m, classes, d)
+        self.written = torch.zeros(m, classes, d)  # what each node last made public
+        self.released_loss = torch.full((classes,), math.log(2.0))  # of the model from zero
+        self.waited = torch.zeros(m, classes)  # turns since the last write
+        self._window = torch.zeros(m, classes, dtype=torch.float64)  # largest η since then, 0 where empty
+        self._stale = torch.zeros(m, classes, dtype=torch.bool)  # the window reaches into an earlier pass
+        self._parts = pass_parts(sampler, 0)
+        self._rates = list(sampler.rates)
+        self._lot: tuple[Tensor, Tensor] | None = None
+        self._turn, self._lr = -1, 0.0
+        self._divisors = self._lots.tolist()
+        self._left = torch.zeros(m, classes, d)  # the public model as each node left it
+        self._noises = torch.zeros(m, classes, d)
+        self._loss_noises = torch.zeros(m, classes)
+        self.draws = 0
+        self.last_diagnostics = None
+
+    def open(self, t: int, lr: float) -> Seen:
+        """Begin turn t: every node's next lot, and what its controller may see before it chooses."""
+        reward = self._view.reward(self) if self._lot is not None else None
+        self._turn, self._lr, self.draws = t, lr, t + 1
+        self._take(t)
+        before, self._parts = self._parts, pass_parts(self._sampler, t)
+        if before != self._parts:
+            new_pass = torch.tensor([a != b for a, b in zip(before, self._parts, strict=True)])
+            self._stale |= new_pass[:, None] & (self._window > 0)
+        if self._view.mechanism is not None:
+            for i, node in enumerate(self.nodes):
+                self._book.append(node, self._event(i, self._view.mechanism, 0.0, math.inf))
+        return Seen(self._view.state(self), reward, self._closing(), *self._place)
+
+    def _take(self, t: int) -> None:
+        lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, t)
+        x, y = self._records.take(lot)
+        signs = 2.0 * torch.nn.functional.one_hot(y, self.local.shape[1]).to(x) - 1
+        self._lot = x, signs * lot.mask.to(x)[..., None]
+
+    def may_write(self) -> Tensor:
+        """(m,) whose budget pays for this turn."""
+        return self._allowance > self._turn
+
+    def prepare(self, chosen: Tensor) -> None:
+        """Before the writes of the turn: their events, and the noise of all nodes at once.
+
+        Only the chain of writes is one after the other, so all that can be done beside it is done here and in `settle`.
+        """
+        if bool((self._stale & chosen).any()):
+            raise ValueError(
+                "a write over lots of two passes holds a record twice: a pass must end with a write"
+            )
+        # The longest step since each class's last write, this one included: Lemma 4's maximum. Times B / b it is what
+        # adding or removing a record can move in one class.
+        each = self._window.clamp_min(self._lr) * self._bound / self._lots[:, None]
+        joint = math.sqrt(each.shape[1]) * torch.where(chosen, each, 0.0).amax(1)
+        multiplier, noisy = self._noise.multiplier(self._turn), self._noise.mechanism != "none"
+        sigma = multiplier * joint if noisy else torch.zeros_like(joint)
+        for i in chosen.any(1).nonzero()[:, 0].tolist():
+            self._book.append(
+                self.nodes[i], self._event(i, self._noise.mechanism, float(sigma[i]), float(joint[i]))
+            )
+        if not noisy or not bool(chosen.any()):
+            return
+        # Of a write at multiplier z the model takes 1 − share, the released loss the rest: together one release at z.
+        whole = ROUND_UP * multiplier * math.sqrt(each.shape[1])
+        unit = torch.ones(len(self.nodes), dtype=torch.float64)
+        self._stream.normal_rows(NOISE, self.nodes, self._turn, self._noises.flatten(1), unit)
+        scale = whole[:, None] / math.sqrt(1 - self._view.loss_share) * each
+        self._noises *= scale.to(self._noises)[..., None]
+        if self._view.loss_share:
+            self._stream.normal_rows(COUNT_NOISE, self.nodes, self._turn, self._loss_noises, unit)
+            scale = (whole / math.sqrt(self._view.loss_share) * LOSS_RANGE / 2 / self._lots)[:, None]
+            self._loss_noises *= scale.to(self._loss_noises)
+
+    def write(self, i: int, public: Tensor, chosen: Tensor) -> Tensor:
+        """The only release: hosted node i writes its chosen classes (C,) of the public model (C, d).
+
+            w_G ← Π((w_G + w_L)/2 − η ∇f(w_G) + noise),   w_L ← w_G        (paper eqs. (5), (6))
+
+        `average` off: w_G ← Π(w_G − η ∇f(w_G) + noise).
+        """
+        x, signs = self._opened()
+        x, signs = x[i], signs[i]
+        margins = signs * (x @ public.mT)
+        slope = self._decay * public - (torch.sigmoid(-margins) * signs).mT @ x / self._divisors[i]
+        start = (public + self.local[i]) / 2 if self._average else public
+        new = self._project(start - self._lr * slope + self._noises[i])
+        if self._view.loss_share:
+            self._release_loss(i, margins, signs, chosen)
+        self._left[i] = torch.where(chosen[:, None], new, public)
+        return self._left[i].clone()
+
+    def settle(self, chosen: Tensor) -> None:
+        """After the writes: w_L ← w_G where a class was written, else w_L ← Π(w_L − 2η ∇f(w_L)). Releases nothing."""
+        local = self.local
+        if self._sampler.kind == "one-pass" and not bool(chosen.all()):
+            x, signs = self._opened()
+            local = self._project(local - 2 * self._lr * self._slope(local, x, signs))
+        elif bool((~chosen & self.may_write()[:, None]).any()):
+            raise ValueError("lots that may overlap leave a record's influence on a local model unbounded")
+        self.local = torch.where(chosen[..., None], self._left, local)
+        self.written = torch.where(chosen[..., None], self._left, self.written)
+        self._window = torch.where(chosen, 0.0, self._window.clamp_min(self._lr))
+        self._stale &= ~chosen
+        self.waited = torch.where(chosen, 0.0, self.waited + 1)
+
+    def draw_ahead(self, dimension: int) -> None:
+        """A turn's noise is drawn at once in `prepare`: there is nothing to do while messages travel."""
+
+    def lot_loss(self) -> Tensor:
+        """(m, C) the lot's mean loss at the local models: raw, for eyes on the node only."""
+        return self._losses(self.local, *self._opened()).sum(1) / self._lots.to(self.local)[:, None]
+
+    def models(self) -> Tensor:
+        """(m, C·d) the local models with their un-noised tail: they stay on their nodes."""
+        return self.local.flatten(1)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint, which may leave the node: public values only."""
+        return {"draws": torch.tensor(self.draws), "released_loss": self.released_loss}
+
+    def private_state(self) -> dict[str, Tensor]:
+        """What a node must keep for itself to go on after a stop."""
+        return {
+            "local": self.local,
+            "written": self.written,
+            "waited": self.waited,
+            "window": self._window,
+            "stale": self._stale,
+        }
+
+    def restore(self, public: dict[str, Tensor], private: dict[str, Tensor]) -> None:
+        """Go on where both were taken, in the middle of the same pass: the lots must be those of the same stream."""
+        self.draws, self.released_loss = int(public["draws"]), public["released_loss"]
+        self.local, self.written, self.waited = private["local"], private["written"], private["waited"]
+        self._window, self._stale = private["window"], private["stale"]
+        if self.draws:
+            self._take(self.draws - 1)
+            self._parts = pass_parts(self._sampler, self.draws - 1)
+
+    def _release_loss(self, i: int, margins: Tensor, signs: Tensor, chosen: Tensor) -> None:
+        """Mean loss of the fetched model on the lot, each record's cut to [0, 2] and counted from the middle."""
+        losses = torch.nn.functional.softplus(-margins).clamp_max(LOSS_RANGE) - LOSS_RANGE / 2
+        mean = (losses * (signs != 0)).sum(0) / self._divisors[i] + LOSS_RANGE / 2
+        noised = (mean + self._loss_noises[i]).clamp(0, LOSS_RANGE)
+        self.released_loss = torch.where(chosen, noised, self.released_loss)
+
+    def _closing(self) -> Tensor:
+        if not isinstance(self._sampler, OnePassSampler):
+            return torch.zeros(len(self.nodes), dtype=torch.bool)
+        now, then = self._sampler.passes(self._turn), self._sampler.passes(self._turn + 1)
+        return torch.tensor([a != b for a, b in zip(now, then, strict=True)])
+
+    def _opened(self) -> tuple[Tensor, Tensor]:
+        if self._lot is None:
+            raise ValueError("no turn is open")
+        return self._lot
+
+    def _slope(self, points: Tensor, x: Tensor, signs: Tensor) -> Tensor:
+        """∇ of the mean logistic loss over the lot plus λ/2 ‖w‖², (m, C, d); padding has sign 0 and no weight."""
+        pull = torch.sigmoid(-signs * (x @ points.mT)) * signs
+        return self._decay * points - (pull.mT @ x) / self._lots.to(x)[:, None, None]
+
+    @staticmethod
+    def _losses(points: Tensor, x: Tensor, signs: Tensor) -> Tensor:
+        """(m, B, C) logistic losses, 0 where padded."""
+        return torch.nn.functional.softplus(-signs * (x @ points.mT)) * (signs != 0)
+
+    def _project(self, points: Tensor) -> Tensor:
+        """Π: each class's weights back into the ball of radius R; non-expansive, and free after noise."""
+        if self._radius is None:
+            return points
+        inside: Tensor = points * (
+            self._radius / points.norm(dim=-1, keepdim=True).clamp_min(1e-30)
+        ).clamp_max(1.0)
+        return inside
+
+    def _event(self, i: int, mechanism: str, sigma: float, sensitivity: float) -> Event:
+        return Event(
+            step=self._turn,
+            mechanism=mechanism,
+            sigma=sigma,
+            sensitivity=sensitivity,
+            sampling=self._sampler.kind,
+            rate=self._rates[i],
+            adjacency=self._adjacency,
+            parts=self._parts[i],
+        )
+
+
+def _within(x: Tensor, bound: float) -> Tensor:
+    """Every record by itself into the ball of that radius: what the sensitivity rests on is enforced here."""
+    norms = x.double().norm(dim=1, keepdim=True)
+    shrink = (bound * (1 - 2.0**-22) / norms.clamp_min(1e-300)).clamp_max(1.0)
+    return torch.where(torch.isfinite(norms), x * shrink.to(x), torch.zeros_like(x))

@@ -1,0 +1,62 @@
+"""The library's front door, for notebooks and scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from gossamer.config import recipes
+from gossamer.config.schema import RunConfig, resolve, stored
+from gossamer.results.rundir import RunDirectory
+from gossamer.run.assemble import Outline, outline
+from gossamer.run.request import carrier, parts_of
+from gossamer.run.train import Outcome, execute
+
+__all__ = ["Outcome", "configure", "plan", "resume", "run"]
+
+
+def configure(recipe: str | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """A recipe's name, a TOML file's path or a whole configuration, with changes like `{"privacy.epsilon": 1.0}`."""
+    return resolve(recipes.read(recipe) if isinstance(recipe, str) else recipe, changes)
+
+
+def plan(
+    recipe: str | Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    module: nn.Module | None = None,
+    data_dir: Path | None = None,
+) -> Outline:
+    """What the run would cost, without training: see `.plan.figures()`."""
+    return outline(configure(recipe, changes), data_dir=data_dir, module=module)
+
+
+def run(
+    recipe: str | Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    module: nn.Module | None = None,
+    out: Path | None = None,
+    data_dir: Path | None = None,
+) -> Outcome:
+    """Train. `module` replaces the configuration's model by your own.
+
+    With `runtime.kind = "processes"` this is one rank of those that torchrun started; its outcome has the models of its
+    own nodes.
+    """
+    config = configure(recipe, changes)
+    with carrier(config) as group:
+        return execute(parts_of(config, group, data_dir=data_dir, module=module), out=out, group=group)
+
+
+def resume(
+    directory: Path | str, *, module: nn.Module | None = None, data_dir: Path | None = None
+) -> Outcome:
+    """Go on with a run that was stopped; `module` as at its beginning."""
+    config = stored(RunDirectory.resume(Path(directory)).path / "config.toml")
+    with carrier(config) as group:
+        parts = parts_of(config, group, data_dir=data_dir, module=module)
+        return execute(parts, resume=Path(directory), group=group)

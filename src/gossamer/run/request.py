@@ -1,0 +1,148 @@
+"""`gossamer run`, from the words of the command line to a finished run, on whichever runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gossamer.config import recipes
+from gossamer.config.baselines import effective
+from gossamer.config.schema import RunConfig, parse_overrides, resolve, stored
+from gossamer.errors import UserError
+from gossamer.results.console import RunDisplay
+from gossamer.results.rundir import RunDirectory
+from gossamer.results.track import OpenTracker, find_tracker
+from gossamer.run.assemble import Parts, assemble, outline
+from gossamer.run.train import execute
+from gossamer.runtime.group import Alone, Group, agreed
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What was typed."""
+
+    recipe: str | None
+    overrides: list[str]
+    out: Path | None = None
+    resume: Path | None = None
+    runtime: str | None = None
+    data_dir: Path | None = None
+    track: str | None = None
+    quiet: bool = False  # nothing but one JSON object on stdout
+
+
+def start(request: RunRequest) -> dict[str, Any] | None:
+    """Run it. What `--json` prints; None in a process that is not the first of its run."""
+    from gossamer.runtime.transport.torch import started_by_torchrun
+
+    config = configuration(request)
+    if config.runtime.kind == "processes" and not started_by_torchrun():
+        from gossamer.run.launch import launch
+
+        check_processes(config)
+        return launch(config, request)
+    return run_here(config, request)
+
+
+def configuration(request: RunRequest) -> RunConfig:
+    changes = parse_overrides(request.overrides)
+    if request.runtime is not None:
+        changes["runtime.kind"] = request.runtime
+    if request.resume is None:
+        return resolve(recipes.read(request.recipe or "quickstart"), changes)
+    if request.recipe is not None or request.out is not None:
+        raise UserError(
+            f"--resume {request.resume} goes on with the run in it; leave out the recipe and --out."
+        )
+    fixed = next((key for key in changes if not key.startswith("runtime.")), None)
+    if fixed is not None:
+        raise UserError(f"--set {fixed} cannot change a run that has begun; only runtime.* may differ.")
+    if not request.resume.is_dir():
+        raise UserError(f"--resume {request.resume} is not a directory; name one that `gossamer run` made.")
+    return stored(RunDirectory.resume(request.resume).path / "config.toml", changes)
+
+
+def check_processes(config: RunConfig) -> None:
+    """What cannot be spread over processes."""
+    if config.evaluation.diagnostics:
+        raise UserError(
+            "evaluation.diagnostics = true is not private and must not travel between processes; "
+            "leave it out, or use runtime.kind = 'simulator'."
+        )
+
+
+def carrier(config: RunConfig) -> AbstractContextManager[Group]:
+    """This process among those that carry the run: alone, or as torchrun's environment says."""
+    from gossamer.runtime.transport.torch import Ranks, started_by_torchrun
+
+    nodes, asked = effective(config).nodes, config.runtime
+    if asked.kind == "simulator":
+        if started_by_torchrun():
+            raise UserError(
+                "torchrun started several processes, but runtime.kind = 'simulator' needs one; "
+                "use --runtime processes."
+            )
+        return nullcontext(Alone(nodes))
+    check_processes(config)
+    if not started_by_torchrun():
+        raise UserError(
+            "runtime.kind = 'processes' needs processes: start this with torchrun, or use `gossamer run`."
+        )
+    return Ranks.meet(nodes, blocks=asked.blocks, timeout=asked.timeout, device=config.device)
+
+
+def parts_of(config: RunConfig, group: Group, *, data_dir: Path | None = None, module: Any = None) -> Parts:
+    """What this process needs for its nodes; one process' mistake is everybody's."""
+
+    def assembled() -> Parts:
+        o = outline(config, data_dir=data_dir, module=module, nodes=group.nodes)
+        parts = assemble(o, data_dir=data_dir, nodes=group.nodes)
+        if group.size == 1 or parts.dataset.public_test:
+            return parts
+        # A hold-out that was not declared public stays where it is, and so do figures computed from it.
+        x, y = parts.test
+        return replace(parts, test=(x[:0], y[:0]))
+
+    parts: Parts = agreed(group, assembled)
+    return parts
+
+
+def run_here(
+    config: RunConfig, request: RunRequest, on_round: Callable[[int], None] = lambda t: None
+) -> dict[str, Any] | None:
+    """In this process: all nodes, or those of one rank."""
+    tracker = find_tracker(request.track) if request.track else None
+    with carrier(config) as group:
+        result = run_in(group, config, request, tracker, on_round)
+        return result if group.first else None
+
+
+def run_in(
+    group: Group,
+    config: RunConfig,
+    request: RunRequest,
+    tracker: OpenTracker | None = None,
+    on_round: Callable[[int], None] = lambda t: None,
+) -> dict[str, Any]:
+    parts = parts_of(config, group, data_dir=request.data_dir)
+    with RunDisplay(config.name, config.rounds, quiet=request.quiet, hidden=not group.first) as display:
+        display.plan(parts.outline)
+
+        def after_round(done: int) -> None:
+            display.round(done)
+            on_round(done)
+
+        outcome = execute(
+            parts,
+            out=request.out,
+            resume=request.resume,
+            group=group,
+            on_metrics=display.metrics,
+            on_round=after_round,
+            track=tracker,
+        )
+    display.outcome(outcome.result, outcome.certificate)
+    return outcome.result

@@ -1,0 +1,163 @@
+"""What an attacker knows of the mechanism: its public constants, and what a canary does to a draw."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gossamer.mechanism.clipping import QuantileClip
+from gossamer.mechanism.noise.shaped import density_scale
+from gossamer.run.assemble import Parts
+from gossamer.studies.audit.recovery import Draw, Sign, Step
+
+_LARGEST_EXPONENT = 80.0  # e^80 still fits into float32
+_NORMAL_QUARTILE = 0.6745
+_BEYOND = 1 + 1e-6  # how far rounding may carry a value over the end of its noise
+
+
+@dataclass
+class Attacker:
+    """Log-likelihood ratios of "the canary is in" against "it is not" (or of one record against the other).
+
+    The canary of row i and coordinate j moves a lot's sum by `signal` along axis j when it is in the lot, which happens
+    with probability q: per draw log(1 − q + q·exp((s v − s²/2)/σ²)), the best any test can do.
+    """
+
+    parts: Parts
+    size: float  # of the canaries' gradients before clipping
+    replace_one: bool
+
+    def __post_init__(self) -> None:
+        o = self.parts.outline
+        self._clip = self.parts.clip()
+        self._rates = torch.tensor(list(self.parts.sampler.rates), dtype=torch.float32)[:, None]
+        self._divisors = torch.tensor([node.lot / node.weight for node in o.plan.nodes])[:, None]
+        self._mechanism = self.parts.noise.mechanism
+        self._estimated = isinstance(self._clip, QuantileClip) or self._mechanism == "own-norm-gaussian"
+        self._not_gaussian = self._mechanism not in ("gaussian", "own-norm-gaussian", "none")
+        # What the messages carry, or the answers about records do.
+        self._on_messages = self.parts.message_noise.float()[:, None] if self.parts.noisy_messages else None
+        self._ends = torch.tensor([node.bound for node in o.plan.nodes])[:, None] * _BEYOND
+
+    def signal(self, k: int) -> Tensor:
+        """(m, 1): how far a sampled canary moves the clipped sum."""
+        step = self._clip.at(k, len(self._rates))
+        size = torch.full_like(self._rates, self.size)
+        norms = size if step.unit is None else size / step.unit.to(size)[:, None]
+        return step.weigh(norms) * size
+
+    def spread(self, k: int) -> Tensor:
+        """(m, 1): the scale of the noise on the sum, a Gaussian's standard deviation, where it is public."""
+        step, sigma = self._clip.at(k, len(self._rates)), torch.zeros_like(self._rates)
+        if self._on_messages is None and self._mechanism not in ("none", "own-norm-gaussian"):
+            sigma = (self.parts.noise.multiplier(k) * step.reference.double()).float()[:, None]
+        return torch.maximum(sigma, 1e-6 * self.signal(k))  # no noise at all: everything shows
+
+    def log_ratio(self, found: Draw | Sign | Step) -> Tensor:
+        """(m, d) evidence of one look."""
+        if isinstance(found, Step):
+            return found.value
+        if isinstance(found, Sign):
+            return self._sign(found)
+        sums = found.value * self._divisors
+        signal, spread = self._seen(found, sums)
+        if self._has_shape(found):
+            evidence = self._shaped(sums, signal, spread)
+        else:
+            evidence = self._mixture(sums, signal, spread)
+            if self.replace_one:
+                evidence = evidence - self._mixture(-sums, signal, spread)
+        return evidence if found.known is None else torch.where(found.known, evidence, 0.0)
+
+    def linear_signal(self, k: int) -> Tensor:
+        """(m, 1): the canary's mean effect on the released mean gradient."""
+        return self._rates * self.signal(k) / self._divisors
+
+    def linear_spread(self, k: int) -> Tensor:
+        """(m, 1): the standard deviation of the noise on it; of a truncated one as before it was cut."""
+        shape, deviation = self.parts.outline.plan.family, 1.0
+        if self._not_gaussian:
+            deviation = density_scale(self._mechanism) * math.sqrt(
+                math.gamma(3 / shape) / math.gamma(1 / shape)
+            )
+        return deviation * self.spread(k) / self._divisors
+
+    def _seen(self, found: Draw, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """(m, 1) each: how far the canary moves what was found, as a sum, and the spread of the noise in it."""
+        if self._estimated:
+            # The scale of the noise is not public, but most coordinates hold nothing else.
+            spread = sums.abs().median(dim=1, keepdim=True).values / _NORMAL_QUARTILE
+            if isinstance(self._clip, QuantileClip):
+                z = self._clip.gradient_multiplier(self.parts.noise.multiplier(found.draws[0]))
+                return spread / z.float()[:, None], spread
+            return torch.full_like(spread, self.size), spread
+        signal: Tensor = sum(
+            (gain * self.signal(k) for k, gain in zip(found.draws, found.gains, strict=True)), torch.zeros(1)
+        )
+        variance: Tensor = sum(
+            (
+                (gain * self.spread(k)).square()
+                if isinstance(gain, Tensor)
+                else gain**2 * self.spread(k).square()
+                for k, gain in zip(found.draws, found.gains, strict=True)
+            ),
+            torch.zeros(1),
+        )
+        if self._on_messages is not None:
+            variance = variance + (found.message_gain * self._on_messages * self._divisors).square()
+        return signal, variance.sqrt()
+
+    def _has_shape(self, found: Draw) -> bool:
+        """Is the noise in it one that is not Gaussian, and of a single release?"""
+        released = found.message_gain > 0 if self._on_messages is not None else len(found.draws) == 1
+        return released and self._not_gaussian
+
+    def _shaped(self, sums: Tensor, signal: Tensor, spread: Tensor) -> Tensor:
+        """The exact ratio under noise of density exp(−(|z|/s)^b), which may end."""
+        shape, unit = self.parts.outline.plan.family, spread * density_scale(self._mechanism)
+
+        def log_weight(z: Tensor) -> Tensor:
+            inside = -(z.abs() / unit).pow(shape)
+            return torch.where(z.abs() <= self._ends * spread, inside, -torch.inf)
+
+        def sampled(shift: Tensor) -> Tensor:
+            return torch.logaddexp(
+                torch.log1p(-self._rates) + log_weight(sums),
+                torch.log(self._rates) + log_weight(sums - shift),
+            )
+
+        other = sampled(-signal) if self.replace_one else log_weight(sums)
+        # Beyond both ends is rounding: it tells nothing.
+        return (sampled(signal) - other).nan_to_num(nan=0.0).clamp(-_LARGEST_EXPONENT, _LARGEST_EXPONENT)
+
+    def _mixture(self, sums: Tensor, signal: Tensor, spread: Tensor) -> Tensor:
+        exponent = ((signal * sums - signal.square() / 2) / spread.square().clamp_min(1e-30)).clamp_max(
+            _LARGEST_EXPONENT
+        )
+        evidence = (
+            torch.log1p(self._rates * torch.expm1(exponent)) if bool((self._rates < 1).any()) else exponent
+        )
+        return torch.where(spread > 0, evidence.clamp_min(-_LARGEST_EXPONENT), 0.0)
+
+    def _sign(self, found: Sign) -> Tensor:
+        k, q = found.draw, self._rates
+        side = torch.where(found.positive, 1.0, -1.0)
+        centre = found.offset * self._divisors
+        signal, spread = self.signal(k), self.spread(k)
+
+        def log_likelihood(shift: Tensor) -> Tensor:
+            value: Tensor = torch.special.log_ndtr(side * (centre + shift) / spread)
+            return value
+
+        def sampled(shift: Tensor) -> Tensor:
+            nothing = log_likelihood(torch.zeros_like(shift))
+            if bool((q == 1).all()):
+                return log_likelihood(shift)
+            return torch.logaddexp(torch.log1p(-q) + nothing, torch.log(q) + log_likelihood(shift))
+
+        other = sampled(-signal) if self.replace_one else log_likelihood(torch.zeros_like(signal))
+        evidence: Tensor = sampled(signal) - other
+        return evidence

@@ -1,0 +1,194 @@
+"""The records an audit puts in or leaves out. They come in as records do: as rows that `PrivateGradient` reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gossamer.algorithms.wrappers import bare
+from gossamer.config.schema import Data, Open, RunConfig
+from gossamer.data.dataset import Dataset
+from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.reader import Records
+from gossamer.methods.km.algorithm import KM
+from gossamer.plan.privacy import PrivacyPlan, clip_schedule
+from gossamer.run.assemble import build_algorithm
+from gossamer.studies.audit.recovery import answer_gain
+
+COINS = 4  # purpose field of the stream: coins never share a counter with noise or sampling
+MOST_PER_NODE = 2500
+MOST_ROWS = 256  # of records that are rows of numbers: a lot is a square of them
+_MOST_NUMBERS = 1 << 26  # of all of these
+_OUT_OF_REACH = 1e4  # gradients this many times the clip stay clipped wherever training goes
+
+Bools = NDArray[np.bool_]
+
+
+def flip(stream: Stream, rows: int, count: int) -> Bools:
+    """Fair coins (rows, count), secret like the noise."""
+    words = stream.uniform_bits_rows(COINS, list(range(rows)), 0, count)
+    return (words & np.uint64(1)).astype(bool)
+
+
+# --- Dirac canaries -----------------------------------------------------------------------------------------
+
+
+def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = None) -> RunConfig:
+    """The same mechanism, graph and algorithm, on records whose gradients are orthogonal axes.
+
+    What is proven or claimed holds for all data, so it must hold for these. Record counts stay as declared;
+    `places` is the length of the table, by default one for every record. Operators of dp-dkm get the axes as rows of a
+    linear model, whose resolvents they can take; where the noise is on the iterates nothing clips, and Huber's loss
+    keeps every residual at the bound that the paper assumes.
+    """
+    if config.baseline == "central":
+        raise UserError(
+            "baseline = 'central' pools the nodes' records, which Dirac canaries do not share axes for; "
+            "audit it with --canary blank."
+        )
+    held = sorted({node.records for node in plan.nodes})
+    dense = config.algorithm.kind == "dp-dkm"
+    most, least = (MOST_ROWS, 1) if dense else (MOST_PER_NODE, 2)
+    per_holder = places or max(least, min(most, held[0]))
+    if plan.sampling == "fixed-size":
+        if places:
+            raise UserError(
+                "--canary lengths leaves most nodes without records, of which privacy.sampling.kind = "
+                f"{config.privacy.sampling.kind!r} cannot draw any; use --canary dirac."
+            )
+        if len(held) > 1:
+            raise UserError(
+                f"privacy.sampling.kind = {config.privacy.sampling.kind!r} is audited by --canary dirac on nodes that "
+                f"all hold the same number of records; here it is {held[0]} to {held[-1]}, so set data.train_rows."
+            )
+        per_holder = held[0]
+        if dense and config.nodes * per_holder**2 > _MOST_NUMBERS:
+            most = math.isqrt(_MOST_NUMBERS // config.nodes)
+            raise UserError(
+                f"privacy.sampling.kind = {config.privacy.sampling.kind!r} is audited with a row for every record, and "
+                f"{held[0]:,} a node are too many; use at most {most:,}, or --canary release."
+            )
+    bound = farthest = 1.0
+    if plan.on == "iterate":
+        assumed = getattr(config.privacy.clip, "bound", 1.0)
+        farthest = max(node.factor for node in plan.nodes) * assumed * plan.draws
+        bound = _largest_answer(config, assumed)
+    size = _OUT_OF_REACH * max(1.0, clip_schedule(config, plan.draws)(0), farthest)
+    data = {
+        "kind": "dirac",
+        "records": [node.records for node in plan.nodes],
+        "holders": config.nodes,
+        "per_holder": per_holder,
+        "size": size,
+    }
+    changes: dict[str, Any] = {"model": {"kind": "lookup", "rows": per_holder}, "data": data}
+    if dense:
+        loss = {"kind": "huber", "delta": bound} if plan.on == "iterate" else {"kind": "least-squares"}
+        changes = {"model": {"kind": "linear"}, "data": {**data, "dense": True}, "loss": loss}
+    parts = {key: (Data if key == "data" else Open).model_validate(value) for key, value in changes.items()}
+    # The coefficients of the recipe's own data mean nothing here.
+    seen = config.evaluation.model_copy(update={"metric": "hold-out"})
+    return config.model_copy(update={**parts, "evaluation": seen})
+
+
+def _largest_answer(config: RunConfig, assumed: float) -> float:
+    """About one record: with it ‖T(x) − x‖ is γ · `assumed`, the paper's B. A reflection moves x twice as far."""
+    km = bare(build_algorithm(config))
+    assert isinstance(km, KM)
+    return assumed * km.gamma / abs(answer_gain(km))
+
+
+def gradient_size(config: RunConfig) -> float:
+    """How long the gradients of these records are before any clip."""
+    if config.loss is not None and config.loss.kind == "huber":
+        return float(config.loss.options["delta"])
+    return float(config.data.options["size"])
+
+
+def dirac_records(coins: Bools, size: float, *, replace_one: bool, dense: bool = False) -> Records:
+    """Row i holds the places whose coin is heads; with `replace_one` all of them, tails with the opposite target."""
+    rows, places = coins.shape
+    if replace_one:
+        x, sizes = torch.arange(places).repeat(rows), [places] * rows
+        y = torch.from_numpy(np.where(coins, -size, size).astype(np.float32)).flatten()
+    else:
+        x, sizes = torch.from_numpy(np.nonzero(coins)[1]), coins.sum(1).tolist()
+        y = torch.full((len(x),), -size)
+    return Records(at_places(x, places, dense=dense), y, sizes)
+
+
+def at_places(x: Tensor, places: int, *, dense: bool) -> Tensor:
+    """Places as a table reads them, or as rows of a linear model."""
+    return torch.eye(places)[x] if dense else x
+
+
+# --- records of a real data set -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Canary:
+    x: Tensor
+    y: Tensor
+    told: str
+
+
+def _blank(data: Dataset) -> Canary:
+    return Canary(torch.zeros(data.x_train.shape[1:]), torch.tensor(0), "a blank record labelled 0")
+
+
+def _mislabelled(data: Dataset) -> Canary:
+    """The first record of the hold-out, under the next label."""
+    if not len(data.x_test):
+        raise UserError("--canary mislabelled needs a hold-out to take a record from; use --canary blank.")
+    label = (int(data.y_test[0]) + 1) % (data.classes or 2)
+    return Canary(
+        torch.from_numpy(data.x_test[0]), torch.tensor(label), f"a hold-out record mislabelled {label}"
+    )
+
+
+def _extreme(data: Dataset) -> Canary:
+    """All features at their largest: a long gradient that no other record resembles."""
+    return Canary(torch.ones(data.x_train.shape[1:]), torch.tensor(0), "a record of ones labelled 0")
+
+
+CANARIES: dict[str, Callable[[Dataset], Canary]] = {
+    "blank": _blank,
+    "mislabelled": _mislabelled,
+    "extreme": _extreme,
+}
+
+
+def home_of(canary: Canary, labels: Tensor, sizes: list[int]) -> int:
+    """The node that has most records of the canary's label: where nobody would wonder about it."""
+    owners = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    return int(torch.bincount(owners[labels == canary.y], minlength=len(sizes)).argmax())
+
+
+def with_and_without(
+    base: Records, canary: Canary, victim: int, present: Bools, *, replace_one: bool
+) -> Records:
+    """Rows node-major over runs: the victim's records with the canary where `present`, as they were elsewhere.
+
+    Under replace-one the canary stands in for the victim's last record.
+    """
+    runs, sizes = len(present), base.sizes
+    starts = [0, *np.cumsum(sizes).tolist()]
+    begin, end = starts[victim], starts[victim + 1]
+    kept = end - 1 if replace_one else end
+    x = torch.cat([base.x, base.x[begin:kept], canary.x[None].to(base.x)])
+    y = torch.cat([base.y, base.y[begin:kept], canary.y[None].to(base.y)])
+    row_starts, row_sizes = [], []
+    for i, size in enumerate(sizes):
+        for r in range(runs):
+            swapped = i == victim and bool(present[r])
+            row_starts.append(len(base.x) if swapped else starts[i])
+            row_sizes.append(kept - begin + 1 if swapped else size)
+    return Records(x, y, row_sizes, row_starts)

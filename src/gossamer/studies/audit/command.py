@@ -1,0 +1,183 @@
+"""`gossamer audit`: attack what a configuration would release, and say beside claimed and proven what that shows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.methods.without_replacement.algorithm import Collaborative
+from gossamer.plan.privacy import planned_events
+from gossamer.results.audit_page import page
+from gossamer.results.certificate import SEEDED, UNIT
+from gossamer.results.rundir import RunDirectory, free_path, make_empty
+from gossamer.run.assemble import Outline, assemble, outline
+from gossamer.studies.audit import canaries, judge, pictures
+from gossamer.studies.audit.batches import NAME as SCORES
+from gossamer.studies.audit.batches import Shelf
+from gossamer.studies.audit.procedures import (
+    LENGTH_ROWS,
+    Attack,
+    Axes,
+    Lengths,
+    Retraining,
+    refuse_unequal_sizes,
+    stream_of,
+)
+from gossamer.studies.audit.recovery import RECOVERIES
+from gossamer.studies.audit.release import Releases
+from gossamer.studies.audit.scores import View, parse_view
+from gossamer.studies.audit.writes import writes_attack
+
+KINDS = ("dirac", "lengths", "release", *canaries.CANARIES)
+
+
+def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str, Any]:
+    """Run the attack, write certificate.json and report.html into a folder, and return what `--json` prints.
+
+    `how` is that of `audit_into`. A folder that holds an unfinished audit of the same by retraining is continued.
+    """
+    if out is not None and (out / SCORES).is_file() and not (out / "certificate.json").is_file():
+        return audit_into(out, config, **how)
+    _check(**how)  # a mistake leaves no folder behind
+    o = outline(config, data_dir=how.get("data_dir"))
+    attack_of(o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"))
+    folder = out or free_path(f"audit-{config.name}")
+    make_empty(folder)
+    return audit_into(folder, config, **how)
+
+
+def audit_into(
+    folder: Path,
+    config: RunConfig,
+    *,
+    observer: str = "all",
+    canary: str | None = None,
+    runs: int | None = None,
+    confidence: float = 0.999,
+    data_dir: Path | None = None,
+    on_batch: Callable[[int, int], None] = lambda done, of: None,
+) -> dict[str, Any]:
+    """The same into a folder that may hold finished batches of it already."""
+    _check(runs=runs, confidence=confidence, canary=canary)
+    start = time.perf_counter()
+    o = outline(config, data_dir=data_dir)
+    attack = attack_of(o, observer, canary, data_dir)
+    figures = o.plan.figures()
+    limits = judge.promised(figures, config.mode)
+    folder.mkdir(parents=True, exist_ok=True)
+    retrains = isinstance(attack, Retraining)
+    shelf = Shelf(folder, config, observer, str(canary)) if retrains else None
+    collected, verdict = judge.try_until_decided(
+        attack, figures["delta"], confidence, limits, runs or attack.runs, on_batch, shelf
+    )
+    view, _ = parse_view(observer, o.topology)
+    result = {
+        **figures,
+        "epsilon_audited": verdict.epsilon,
+        "violation": bool(verdict.violated),
+        "violated": list(verdict.violated),
+        "unit": UNIT,
+        "observer": view.describe(),
+        "nodes": o.config.nodes,
+        "rounds": o.config.rounds,
+        "mode": config.mode,
+        "method": config.algorithm.kind,
+        "baseline": config.baseline,
+        "noise_source": config.privacy.noise.source,
+        "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
+        "audit": {
+            "confidence": confidence,
+            "canaries": attack.told,
+            "independent_scores": attack.independent,
+            "notes": list(attack.notes),
+            "bounds": [asdict(bound) for bound in verdict.bounds],
+            "runs": verdict.runs,
+            "looks": verdict.looks,
+            "coins": len(collected.coins),
+            "training_seconds": collected.seconds,
+            "samples_per_second": collected.samples / max(collected.seconds, 1e-9),
+            **collected.details,
+            **pictures.of(collected.coins),
+        },
+        "seconds": time.perf_counter() - start,
+    }
+    directory = RunDirectory(folder)
+    directory.write_config(o.asked.model_dump())
+    directory.write_json("certificate.json", result)
+    directory.write_text("report.html", page(result, config.name))
+    return {**result, "audit_dir": str(folder)}
+
+
+def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | None) -> Attack:
+    """The attack that fits: along axes, by lengths where the noise follows the records, or what was asked for."""
+    view, victim = parse_view(observer, o.topology)
+    if o.plan.mechanism == "none":
+        raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
+    if isinstance(o.algorithm, Collaborative) and canary != "release":
+        return _writes(o, view, canary)
+    if type(o.algorithm) not in RECOVERIES:
+        canary = canary or "release"  # messages that nobody here reads backwards
+    follows = o.plan.mechanism == "own-norm-gaussian" and view.sees_all
+    kind = canary or ("lengths" if follows else "dirac")
+    if kind == "release":
+        if view.name != "all":
+            raise UserError(
+                f"--observer {view.name} does not see every planned release, which is what --canary release attacks; "
+                "use --observer all."
+            )
+        releases = planned_events(o.plan, o.plan.worst)
+        return Releases(releases, lambda number: stream_of(o.config, number))
+    refuse_unequal_sizes(o.config)
+    if kind in canaries.CANARIES:
+        return Retraining(assemble(o, data_dir=data_dir), kind, view)
+    if kind == "lengths":
+        if not view.sees_all:
+            raise UserError(
+                "--canary lengths measures everyone's messages; use --observer all or --canary dirac."
+            )
+        parts = assemble(outline(canaries.on_dirac_records(o.asked, o.plan, LENGTH_ROWS)))
+        return Lengths(parts, sees_models=view.name == "all")
+    return Axes(assemble(outline(canaries.on_dirac_records(o.asked, o.plan))), view, victim)
+
+
+def _writes(o: Outline, view: View, canary: str | None) -> Attack:
+    method = f"algorithm.kind = {o.config.algorithm.kind!r}"
+    if view.name != "all":  # the last write is in no message, but in the model that is left
+        raise UserError(
+            f"--observer {view.name} has nothing of its own to see of {method}: everyone may fetch the shared model; "
+            "use --observer all."
+        )
+    if canary not in (None, "dirac"):
+        raise UserError(f"--canary {canary} is not made for {method}; use --canary dirac or release.")
+    return writes_attack(o.asked, o.plan, o.classes)
+
+
+def add_to_run(run: Path, result: dict[str, Any]) -> None:
+    """Put the audited figure beside the others in a finished run's own certificate."""
+    from gossamer.results.certificate_page import page as certificate_page
+
+    path = run / "certificate.json"
+    certificate = json.loads(path.read_text(encoding="utf-8"))
+    taken = ("epsilon_audited", "violation", "violated")
+    certificate |= {key: result[key] for key in taken}
+    certificate["audit"] = {**result["audit"], "observer": result["observer"]}
+    directory = RunDirectory(run)
+    directory.write_json("certificate.json", certificate)
+    directory.write_text("certificate.html", certificate_page(certificate, run.name))
+
+
+def _check(
+    *, runs: int | None = None, confidence: float = 0.999, canary: str | None = None, **_: Any
+) -> None:
+    if runs is not None and runs < 1:
+        raise UserError(f"--runs {runs} must be at least 1.")
+    if not 0.5 <= confidence < 1:
+        raise UserError(f"--confidence {confidence:g} must be at least 0.5 and below 1, for example 0.999.")
+    if canary is not None and canary not in KINDS:
+        raise UserError(f"--canary {canary} is not known; it can be {', '.join(KINDS)}.")

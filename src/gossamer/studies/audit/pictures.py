@@ -1,0 +1,37 @@
+"""What the report draws of an audit, as small lists: the attack's ROC curve and the two histograms of its scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gossamer.studies.audit.bounds import Coins
+
+_POINTS, _BINS = 200, 40
+
+
+def of(coins: Coins) -> dict[str, Any]:
+    return {"roc": roc(coins), "histogram": histogram(coins)}
+
+
+def roc(coins: Coins) -> list[tuple[float, float]]:
+    """(false positive rate, true positive rate) as the threshold falls, thinned towards the interesting low end."""
+    heads, tails = (np.sort(side)[::-1] for side in coins.sides)
+    if not len(heads) or not len(tails):
+        return []
+    ranks = np.unique(np.concatenate([[0], np.geomspace(1, len(coins), _POINTS).round()]).astype(int))
+    cuts = np.sort(coins.scores)[::-1][np.minimum(ranks, len(coins) - 1)]
+    points = [(float((tails >= cut).mean()), float((heads >= cut).mean())) for cut in cuts]
+    return [(0.0, 0.0), *points, (1.0, 1.0)]
+
+
+def histogram(coins: Coins) -> dict[str, list[float]]:
+    low, high = np.quantile(coins.scores, [0.001, 0.999])
+    edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
+    heads, tails = (np.histogram(np.clip(side, low, high), edges)[0] for side in coins.sides)
+    return {
+        "edges": edges.tolist(),
+        "in": (heads / max(1, heads.sum())).tolist(),
+        "out": (tails / max(1, tails.sum())).tolist(),
+    }

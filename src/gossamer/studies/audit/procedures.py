@@ -1,0 +1,351 @@
+"""The attacks, from parts to scores with coins.
+
+axes      all records are Dirac canaries, each with a coin of its own: one training is thousands of coins
+lengths   two records per node, a coin for the second: does the length of a message tell?
+retrain   real records and model; one canary, in or out, and hundreds of trainings of each
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gossamer.algorithms.base import Grad
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.reader import Records
+from gossamer.methods.objective import vector_of
+from gossamer.run.assemble import Parts
+from gossamer.studies.audit import canaries
+from gossamer.studies.audit.attacker import Attacker
+from gossamer.studies.audit.filter import Filter, LinearSystem
+from gossamer.studies.audit.recovery import Draw, Sign, Step, reads_exactly, recovery_of
+from gossamer.studies.audit.scores import Everyone, Evidence, NoisedLengths, View, visible_senders
+from gossamer.studies.audit.stacked import MakeGradient, Tally, gradient_of, repeat, train
+
+LENGTH_ROWS = 16  # coordinates of the noise whose length is measured
+ENOUGH_COINS = 20_000
+_ODD_SIZE = 1.5  # of the lengths attack's canary, in sizes of the other record: no sum of those is as long
+_FLOATS_AT_ONCE = 1 << 24  # of one stacked tensor
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a batch of trainings brought: a score for every coin."""
+
+    scores: np.ndarray
+    heads: np.ndarray
+    run: np.ndarray  # which training of the batch
+    runs: int
+    seconds: float
+    samples: float  # per-record gradients that were computed
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Attack(Protocol):
+    told: str  # the canaries, for people
+    notes: tuple[str, ...]
+    independent: bool  # do the scores not depend on each other's coins, by construction?
+    runs: int  # how many trainings are enough, unless told otherwise
+    at_once: int  # how many fit into memory side by side
+    looks: bool  # may it end before all runs are used, once something is broken?
+
+    def batch(self, number: int, runs: int) -> Found: ...
+
+
+def stream_of(config: RunConfig, batch: int) -> Stream:
+    """Every batch its own: the system's, or for science one that follows the seed and is no run's own."""
+    if config.privacy.noise.source == "seeded":
+        return Stream.seeded(config.seed + (batch + 1) * 2**64)
+    return Stream.system()
+
+
+def acts_on_each_axis_alone(parts: Parts) -> bool:
+    """Is what happens on one axis of one node blind to all others? By the mechanism's build, not by measurement.
+
+    It is where noise and sampling are drawn for each axis and record by themselves, gradients have a length that
+    follows no data wherever the point is (by the clip, or by the canaries' loss), and come off the messages exactly.
+    """
+    privacy = parts.outline.config.privacy
+    fixed = ("constant", "decaying", "sequence", "normalised")
+    return (
+        parts.outline.plan.mechanism not in ("none", "own-norm-gaussian")
+        and privacy.clip.kind in (*fixed, *(("assumed", "none") if parts.noisy_messages else ()))
+        and privacy.sampling.kind in ("poisson", "full")
+        and reads_exactly(parts.outline.algorithm)
+    )
+
+
+def refuse_unequal_sizes(config: RunConfig) -> bool:
+    """Is the game one of replacement? Drawing a fixed number of records is not defined for a data set one smaller."""
+    replace_one = config.privacy.adjacency == "replace-one"
+    if config.privacy.sampling.kind in ("fixed-size", "single") and not replace_one:
+        raise UserError(
+            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs the number of records to stay, so an "
+            "audit can only replace one: use --set privacy.adjacency=replace-one."
+        )
+    return replace_one
+
+
+def refuse_unreadable(parts: Parts) -> None:
+    """A mistake shows now, not in the middle of a training."""
+    algorithm = parts.outline.algorithm
+    next(recovery_of(algorithm)(algorithm, algorithm.init(parts.x0)))
+
+
+class Axes:
+    """`parts` are those of a configuration on Dirac records."""
+
+    looks = True
+
+    def __init__(
+        self, parts: Parts, view: View, victim: int | None, make_gradient: MakeGradient = gradient_of
+    ):
+        config = parts.outline.config
+        self._parts, self._view, self._victim, self._make = parts, view, victim, make_gradient
+        self._replace_one = refuse_unequal_sizes(config)
+        self._nodes, self._places = config.nodes, parts.outline.stack.dim
+        self._size = float(config.data.options["size"])
+        self._dense = config.data.options.get("dense") is True
+        if view.sees_all:
+            refuse_unreadable(parts)
+        elif parts.noisy_messages:
+            raise UserError(
+                f"--observer {view.name} cannot filter noise that is on the messages themselves (privacy.noise.on = "
+                "'iterate'); use --observer messages or all."
+            )
+        else:
+            LinearSystem(parts.outline.algorithm, parts.outline.topology, self._places)
+        coins = self._places * (self._nodes if view.sees_all else 1)
+        self.runs = max(1, math.ceil(ENOUGH_COINS / coins))
+        numbers = self._nodes * self._places * (self._places if self._dense else 1)
+        self.at_once = max(1, _FLOATS_AT_ONCE // numbers)
+        self.independent = acts_on_each_axis_alone(parts)
+        self.notes: tuple[str, ...] = (
+            ()
+            if self.independent
+            else ("What happens on one axis shows on others here, so scores may depend on each other.",)
+        )
+        if parts.noisy_messages and view.name == "all":
+            self.notes += (
+                "The final models are made of the last iterates, which have no noise (Algorithm 1, line 11); "
+                "--observer messages leaves them out.",
+            )
+        choice = "one of two" if self._replace_one else "in or out"
+        self.told = f"{coins:,} Dirac records a run, each {choice} by a coin"
+
+    def batch(self, number: int, runs: int) -> Found:
+        o, n, places = self._parts.outline, self._nodes, self._places
+        stream = stream_of(o.config, number)
+        coins = canaries.flip(stream, n * runs, places)
+        if (
+            not self._view.sees_all
+        ):  # the others hold nothing of interest: their coins would only be in the way
+            coins.reshape(n, runs, places)[np.arange(n) != self._victim] = False
+        records = canaries.dirac_records(coins, self._size, replace_one=self._replace_one, dense=self._dense)
+        stacked = repeat(self._parts, runs, records)
+        attacker = Attacker(stacked, canaries.gradient_size(o.config), self._replace_one)
+        details: dict[str, Any] = {}
+        if self._view.sees_all:
+            evidence = Evidence(attacker)
+            everyone = Everyone(o.algorithm, evidence, sees_models=self._view.name == "all")
+            trained = train(stacked, stream, [everyone], make_gradient=self._make)
+            scores = np.broadcast_to(evidence.scores, coins.shape)  # one 0 for all, if nothing was seen
+        else:
+            observer = self._filter(stacked, attacker, runs)
+            trained = train(stacked, stream, [observer], make_gradient=self._make)
+            scores = observer.scores.reshape(runs, places)
+            coins = coins.reshape(n, runs, places)[self._victim]
+            details["mu_of_the_filter"] = math.sqrt(observer.mu_squared) * (2 if self._replace_one else 1)
+        run = np.broadcast_to((np.arange(len(scores)) % runs)[:, None], scores.shape)
+        samples = expected_samples(stacked)
+        return Found(scores.ravel(), coins.ravel(), run.ravel(), runs, trained.seconds, samples, details)
+
+    def _filter(self, stacked: Parts, attacker: Attacker, runs: int) -> Filter:
+        o, view = stacked.outline, self._view
+        assert self._victim is not None
+        final = view.name == "final"
+
+        def senders(t: int) -> list[int]:
+            return [] if final else visible_senders(o.topology, view.members, t)
+
+        return Filter(
+            LinearSystem(o.algorithm, o.topology, self._places),
+            attacker,
+            runs=runs,
+            victim=self._victim,
+            senders=senders,
+            sees_models=final,
+        )
+
+
+class Lengths:
+    """A node's messages are as long as their noise: where that is scaled to the records, or to their number, it tells.
+
+    One coin per run, for the second of node 0's two records; the other nodes hold nothing.
+    """
+
+    independent = True
+    looks = False
+    runs = 3600
+    notes: tuple[str, ...] = ()
+    told = "two records on node 0, a coin for the second; the score is the length of the noised gradients"
+
+    def __init__(self, parts: Parts, make_gradient: MakeGradient = gradient_of, *, sees_models: bool = True):
+        config = parts.outline.config
+        self._parts, self._make, self._sees_models = parts, make_gradient, sees_models
+        self._replace_one = refuse_unequal_sizes(config)
+        self._nodes, self._places = config.nodes, parts.outline.stack.dim
+        self._size = float(config.data.options["size"])
+        self._dense = config.data.options.get("dense") is True
+        refuse_unreadable(parts)
+        self.at_once = max(1, _FLOATS_AT_ONCE // (self._nodes * self._places))
+
+    def batch(self, number: int, runs: int) -> Found:
+        o = self._parts.outline
+        stream = stream_of(o.config, number)
+        coins = canaries.flip(stream, 1, runs)[0]
+        # The known record first; the canary second, or under replace-one another like the first.
+        targets = np.full((runs, 2), -self._size, dtype=np.float32)
+        targets[coins, 1] *= _ODD_SIZE
+        held = np.ones((runs, 2), dtype=bool)
+        if not self._replace_one:
+            held[:, 1] = coins
+        sizes = [*held.sum(1).tolist(), *[0] * ((self._nodes - 1) * runs)]
+        places = canaries.at_places(
+            torch.zeros(int(held.sum()), dtype=torch.int64), self._places, dense=self._dense
+        )
+        stacked = repeat(self._parts, runs, Records(places, torch.from_numpy(targets[held]), sizes))
+        seen = NoisedLengths(runs)
+        everyone = Everyone(o.algorithm, seen, sees_models=self._sees_models)
+        trained = train(stacked, stream, [everyone], make_gradient=self._make)
+        # Nothing was seen: no score tells anything.
+        scores = self._scores(stacked, torch.stack(seen.norms).double()) if seen.norms else torch.zeros(runs)
+        return Found(scores.numpy(), coins, np.arange(runs), runs, trained.seconds, expected_samples(stacked))
+
+    def _scores(self, stacked: Parts, norms: Tensor) -> Tensor:
+        """norms (draws, rows)."""
+        if stacked.noise.mechanism != "own-norm-gaussian":
+            return norms.clamp_min(1e-30).log().mean(0)
+        # Was any draw as long as one of the canary alone would be?
+        node = stacked.outline.plan.nodes[0]
+        factors = torch.stack([stacked.noise.multiplier(k)[0] for k in range(len(norms))])
+        unit = self._size * torch.sqrt(1 + factors.square() * self._places)[:, None]
+        return -(norms * (node.lot / node.weight) / unit - _ODD_SIZE).abs().amin(0)
+
+
+class Retraining:
+    """One canary among real records, in or out of many trainings; the victim is the node where it is least odd."""
+
+    independent = True
+    looks = False
+    at_once = 100
+    runs = 1000
+
+    def __init__(self, parts: Parts, kind: str, view: View, make_gradient: MakeGradient = gradient_of):
+        if parts.outline.classes is None:
+            raise UserError(f"--canary {kind} needs classes to label it; use --canary dirac.")
+        if view.name in ("neighbour", "coalition"):
+            raise UserError(
+                f"--canary {kind} is scored by --observer final or all; {view.name} needs --canary dirac."
+            )
+        if parts.noisy_messages and view.sees_all:
+            raise UserError(
+                f"--canary {kind} with --observer {view.name} follows the points, which noise on the messages "
+                "(privacy.noise.on = 'iterate') hides; use --observer final or --canary dirac."
+            )
+        self._parts, self._view, self._make = parts, view, make_gradient
+        self._replace_one = refuse_unequal_sizes(parts.outline.config)
+        self._canary = canaries.CANARIES[kind](parts.dataset)
+        self.victim = canaries.home_of(self._canary, parts.records.y, parts.records.sizes)
+        self.told = f"{self._canary.told}, in half of the runs, on node {self.victim}"
+        self.notes: tuple[str, ...] = ()
+
+    def batch(self, number: int, runs: int) -> Found:
+        """Half of the runs with the canary, half without, in turn."""
+        o, present = self._parts.outline, np.arange(runs) % 2 == 0
+        records = canaries.with_and_without(
+            self._parts.records, self._canary, self.victim, present, replace_one=self._replace_one
+        )
+        stacked = repeat(self._parts, runs, records)
+        stream = stream_of(o.config, number)
+        rows = slice(self.victim * runs, (self.victim + 1) * runs)
+        if self._view.sees_all:
+            along = AlongTheCanary(stacked, self._canary, rows)
+
+            def watched(parts: Parts, book: Tally, stream: Stream) -> Grad:
+                return along.watch(self._make(parts, book, stream))
+
+            everyone = Everyone(o.algorithm, along, sees_models=self._view.name == "all")
+            trained = train(stacked, stream, [everyone], make_gradient=watched)
+            scores = along.scores.numpy()
+        else:
+            trained = train(stacked, stream, make_gradient=self._make)
+            models = o.algorithm.model(trained.state)[rows]
+            scores = -losses(stacked, models, self._canary).double().numpy()
+        found = np.nan_to_num(scores, nan=-1e30, posinf=1e30, neginf=-1e30)  # a diverged run scores lowest
+        return Found(found, present, np.arange(runs), runs, trained.seconds, expected_samples(stacked))
+
+
+class AlongTheCanary:
+    """The noised gradient's component along the canary's own gradient, at the points everyone knows."""
+
+    def __init__(self, stacked: Parts, canary: canaries.Canary, rows: slice):
+        o = stacked.outline
+        self._vector = vector_of(o.config, o.algorithm, o.module, o.classes)
+        self._canary, self._rows = canary, rows
+        self._attacker, self._clip = Attacker(stacked, 1.0, False), stacked.clip()
+        self._points: dict[int, Tensor] = {}
+        self._drawn = 0
+        self._count = rows.stop - rows.start
+        self.scores: Any = torch.zeros(self._count, dtype=torch.float64)
+
+    def watch(self, grad: Grad) -> Grad:
+        """Everyone can follow the points; here they are noted where they pass by."""
+
+        def noting(points: Tensor) -> Tensor:
+            self._points[self._drawn] = points[self._rows].clone()
+            self._drawn += 1
+            value: Tensor = grad(points)
+            return value
+
+        return noting
+
+    def __call__(self, found: Draw | Sign | Step) -> None:
+        if not isinstance(found, Draw):
+            return
+        k = found.draws[0]
+        points = self._points.pop(k)
+        step = self._clip.at(k, self._count)
+        x = self._canary.x.expand(self._count, 1, *self._canary.x.shape)
+        y = self._canary.y.expand(self._count, 1)
+        direction, _ = self._vector(
+            points, x, y, torch.ones(self._count, 1, dtype=torch.bool), step.weigh, unit=None
+        )
+        spread = self._attacker.linear_spread(k)[self._rows].double()[:, 0]
+        value = found.value if found.known is None else torch.where(found.known, found.value, 0.0)
+        along = (direction * value[self._rows]).sum(1).double()
+        self.scores += along / spread.square().clamp_min(1e-30)
+
+
+def losses(stacked: Parts, models: Tensor, canary: canaries.Canary) -> Tensor:
+    o, loss = stacked.outline, stacked.outline.loss
+
+    def one(parameters: dict[str, Tensor]) -> Tensor:
+        outputs = torch.func.functional_call(o.module, parameters, (canary.x[None],))
+        value: Tensor = loss(outputs, canary.y[None])[0]
+        return value
+
+    return torch.cat([one({k: v[0] for k, v in o.stack.views(m[None]).items()})[None] for m in models])
+
+
+def expected_samples(stacked: Parts) -> float:
+    o = stacked.outline
+    per_draw = float(np.dot(stacked.sampler.rates, stacked.records.sizes))
+    return per_draw * o.config.rounds * o.algorithm.draws

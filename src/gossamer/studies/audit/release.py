@@ -1,0 +1,121 @@
+"""The mechanism alone: the planned releases of one node, drawn and attacked in one dimension, without a training.
+
+For noises that no message can be read backwards to, or before there is an algorithm at all. The attacker gets every
+noised sum and knows the densities, so its score is the exact log-likelihood ratio: what the accountants price.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammainc, gammaincinv
+
+from gossamer.accounting.profiles import Noise, gaussian, laplace
+from gossamer.accounting.releases import Release
+from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
+from gossamer.studies.audit.procedures import Found
+
+Floats = NDArray[np.float64]
+_PARTICIPATION, _SIZE, _SIGN = 16, 17, 18  # purpose fields of the stream
+_SURE = 700.0  # a log-likelihood ratio of outcomes that only one side has
+
+
+def density_of(release: Release) -> Noise:
+    """The noise of a release, as a profile."""
+    bound = release.part("bound", math.inf)
+    if release.mechanism in ("gaussian", "truncated-gaussian"):
+        return gaussian(release.sigma, bound)
+    if release.mechanism in ("laplace", "truncated-laplace"):
+        return laplace(release.sigma, bound)
+    if release.mechanism == "generalised-gaussian":
+        return Noise(release.sigma, release.part("shape"), bound)
+    raise UserError(
+        f"a release of mechanism {release.mechanism!r} has no density that an audit could draw from."
+    )
+
+
+def draw(noise: Noise, sizes: Floats, signs: Floats) -> Floats:
+    """Noise from uniform numbers: |z| by the inverse of its distribution function, which ends at the bound."""
+    whole = (
+        1.0
+        if math.isinf(noise.bound)
+        else gammainc(1 / noise.shape, (noise.bound / noise.scale) ** noise.shape)
+    )
+    size = noise.scale * gammaincinv(1 / noise.shape, sizes * whole) ** (1 / noise.shape)
+    return np.asarray(np.where(signs < 0.5, -size, size))
+
+
+class Releases:
+    """`runs` coins: the record in (or the one of two) moves each sum by the sensitivity when it is sampled."""
+
+    independent = True
+    looks = False
+    told = "a record that moves every sum by the whole sensitivity, in or out by a coin"
+    runs = 40_000
+    at_once = 40_000
+
+    def __init__(self, releases: Sequence[Release], stream: Callable[[int], Stream]):
+        self._releases, self._stream = _entered(releases), stream
+        self._replace_one = bool(releases) and releases[0].adjacency == "replace-one"
+        self.notes: tuple[str, ...] = ("The mechanism alone, in one dimension: no training and no messages.",)
+        for release in self._releases:
+            density_of(release)
+        if any(math.isinf(release.sensitivity) for release in self._releases):
+            self.notes += (
+                "Nothing enforces a bound here; the record moves sums by exactly what the noise is scaled to.",
+            )
+
+    def batch(self, number: int, runs: int) -> Found:
+        start = time.perf_counter()
+        stream = self._stream(number)
+        heads = uniform(stream, 0, 0, runs) < 0.5
+        scores = np.zeros(runs)
+        for k, release in enumerate(self._releases):
+            noise = density_of(release)
+            shift = (
+                release.sensitivity if math.isfinite(release.sensitivity) else 1.0
+            )  # the unit of planned events
+            away = -shift if self._replace_one else 0.0
+            taken = uniform(stream, _PARTICIPATION, k, runs) < release.rate
+            centre = np.where(taken, np.where(heads, shift, away), 0.0)
+            seen = centre + draw(noise, uniform(stream, _SIZE, k, runs), uniform(stream, _SIGN, k, runs))
+            scores += self._evidence(noise, seen, shift, away, release.rate)
+        seconds = time.perf_counter() - start
+        return Found(scores, heads, np.arange(runs), runs, seconds, runs * len(self._releases))
+
+    @staticmethod
+    def _evidence(noise: Noise, seen: Floats, shift: float, away: float, rate: float) -> Floats:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            still = noise.log_weight(seen)
+            one, other = (
+                np.logaddexp(np.log1p(-rate) + still, math.log(rate) + noise.log_weight(seen - move))
+                for move in (shift, away)
+            )
+            ratio = one - other
+        clipped: Floats = np.clip(np.nan_to_num(ratio, nan=0.0, posinf=_SURE, neginf=-_SURE), -_SURE, _SURE)
+        # In the last digits a double remembers how it was made, which is an attack on floating point, not on the noise.
+        return clipped.round(9)
+
+
+def _entered(releases: Sequence[Release]) -> list[Release]:
+    """Of the disjoint lots of a pass a record is in one for sure: here the one with the least noise."""
+    passes: dict[float, Release] = {}
+    for release in releases:
+        if release.sampling == "one-pass":
+            number = release.part("pass", 0.0)
+            if number not in passes or release.sigma < passes[number].sigma:
+                passes[number] = replace(release, rate=1.0)
+    return [*(r for r in releases if r.sampling != "one-pass"), *passes.values()]
+
+
+def uniform(stream: Stream, purpose: int, step: int, count: int) -> Floats:
+    """In (0, 1)."""
+    words = stream.uniform_bits(purpose, 0, step, count)
+    numbers: Floats = (words.astype(np.float64) + 0.5) / 2.0**64
+    return numbers

@@ -1,0 +1,144 @@
+"""Many trainings at once: runs are one more batch axis of the engine.
+
+The leading axis holds nodes × runs, node first: row i·R + r is node i of run r. So an exchange is the product of the
+topology's own matrix with (n, R·d) values, without a copy, and the kernels see more nodes, nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gossamer.accounting.releases import Event
+from gossamer.algorithms.base import Grad
+from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.reader import PrivateGradient, Records
+from gossamer.mechanism.sampling import (
+    FixedSizeSampler,
+    FullSampler,
+    PoissonSampler,
+    Sampler,
+    UnevenPoissonSampler,
+)
+from gossamer.run.assemble import Parts
+from gossamer.runtime.loop import run as run_loop
+from gossamer.runtime.simulator import SimulatedExchange
+
+
+class Observer(Protocol):
+    """Sees every exchange (what all nodes sent, what they got) and in the end the state; takes what it may see."""
+
+    def start(self, state: Any) -> None: ...
+
+    def see(self, t: int, sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> None: ...
+
+    def end(self, state: Any) -> None: ...
+
+
+class Tally:
+    """An audit's ledger, in memory: the events of the first row, which are those of any other of that node."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def append(self, node: int, event: Event) -> None:
+        self.events.append(event)
+
+
+def repeat(parts: Parts, runs: int, records: Records) -> Parts:
+    """The parts of `runs` trainings side by side, on these records (one entry of sizes per row)."""
+    o = parts.outline
+    nodes = tuple(node for node in o.plan.nodes for _ in range(runs))
+    return replace(
+        parts,
+        outline=replace(o, plan=replace(o.plan, nodes=nodes)),
+        nodes=range(len(nodes)),
+        records=records,
+        sampler=_repeated(parts.sampler, runs, records.sizes),
+        noise=replace(parts.noise, factor=parts.noise.factor.repeat_interleave(runs)),
+        x0=parts.x0.repeat_interleave(runs, dim=0),
+    )
+
+
+def _repeated(sampler: Sampler, runs: int, sizes: Sequence[int]) -> Sampler:
+    if isinstance(sampler, PoissonSampler):
+        return PoissonSampler([rate for rate in sampler.rates for _ in range(runs)])
+    if isinstance(sampler, UnevenPoissonSampler):  # the central baseline
+        if len(set(sampler.record_rates)) > 1:
+            raise UserError(
+                "baseline = 'central' draws records at different rates here, which an audit cannot stack; use "
+                "weighting = 'size'."
+            )
+        return PoissonSampler(list(sampler.rates) * runs)
+    if isinstance(sampler, FullSampler):
+        return FullSampler(len(sizes))
+    if isinstance(sampler, FixedSizeSampler):
+        return FixedSizeSampler([lot for lot in sampler.lots for _ in range(runs)], list(sizes))
+    return sampler
+
+
+class StackedExchange:
+    """The simulator's exchange for every run at once; observers look on."""
+
+    def __init__(self, simulated: SimulatedExchange, nodes: int, observers: Sequence[Observer]):
+        self._mix, self._nodes, self._observers = simulated, nodes, observers
+
+    def __call__(self, t: int, *tensors: Tensor) -> Any:
+        together = [tensor.reshape(self._nodes, -1, *tensor.shape[1:]) for tensor in tensors]
+        mixed = self._mix(t, *together)
+        back = tuple(
+            new.reshape(old.shape)
+            for new, old in zip(mixed if len(tensors) > 1 else (mixed,), tensors, strict=True)
+        )
+        for observer in self._observers:
+            observer.see(t, tensors, back)
+        return back[0] if len(tensors) == 1 else back
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What many trainings left: the state of all rows, the events of one, and how long it took."""
+
+    state: Any
+    events: list[Event]
+    seconds: float
+
+
+MakeGradient = Callable[[Parts, Tally, Stream], Grad]
+
+
+def gradient_of(parts: Parts, book: Tally, stream: Stream) -> Grad:
+    """The mechanism as the run would have it. Tests of the auditor put a broken one in its place."""
+    made = parts.gradient(book, stream, written=[0])
+    assert isinstance(made, PrivateGradient)
+    return made
+
+
+@torch.no_grad()
+def train(
+    stacked: Parts,
+    stream: Stream,
+    observers: Sequence[Observer] = (),
+    *,
+    make_gradient: MakeGradient = gradient_of,
+    after_round: Callable[[int, Any], None] = lambda t, state: None,
+) -> Trained:
+    """Train all runs of `repeat`ed parts side by side."""
+    o, book = stacked.outline, Tally()
+    start = time.perf_counter()
+    state = o.algorithm.init(stacked.x0.clone())
+    for observer in observers:
+        observer.start(state)
+    plain = StackedExchange(SimulatedExchange(o.topology), o.config.nodes, observers)
+    exchange = stacked.noised(plain, book, stream)
+    grad = make_gradient(stacked, book, stream)
+    state = run_loop(o.algorithm, state, grad, exchange, rounds=o.config.rounds, after_round=after_round)
+    for observer in observers:
+        observer.end(state)
+    return Trained(state, book.events, time.perf_counter() - start)

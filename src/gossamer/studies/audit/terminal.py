@@ -1,0 +1,101 @@
+"""The audit as a command: from a name to a configuration, and what the terminal shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from gossamer.config import recipes
+from gossamer.config.schema import parse_overrides, read_toml, resolve
+from gossamer.errors import UserError
+from gossamer.results.audit_page import verdict
+from gossamer.results.certificate import epsilon_text
+from gossamer.studies.audit.command import add_to_run, audit
+
+
+def run_audit(
+    name: str,
+    *,
+    sets: Sequence[str] = (),
+    observer: str = "all",
+    canary: str | None = None,
+    runs: int | None = None,
+    confidence: float = 0.999,
+    out: Path | None = None,
+    data_dir: Path | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """`name` is a recipe, a TOML file or a finished run, whose certificate then gets the audited figure."""
+    run = Path(name) if Path(name).is_dir() else None
+    if run is not None and not (run / "certificate.json").is_file():
+        raise UserError(f"{run} has no certificate.json; give a finished run, a recipe or a TOML file.")
+    recipe = read_toml(run / "config.toml") if run is not None else recipes.read(name)
+    config = resolve(recipe, parse_overrides(sets))
+    if run is not None and sets:
+        raise UserError("--set would audit something else than this run; leave it out, or name its recipe.")
+    console = Console(stderr=quiet, highlight=False)
+    console.print(
+        f"{config.name}: {config.algorithm.kind}, mode {config.mode}, observer {observer}", soft_wrap=True
+    )
+    bars = Progress(
+        TextColumn("trainings"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+    with bars:
+        task = bars.add_task("trainings", total=runs)
+        found = audit(
+            config,
+            observer=observer,
+            canary=canary,
+            runs=runs,
+            confidence=confidence,
+            out=out,
+            data_dir=data_dir,
+            on_batch=lambda done, of: bars.update(task, completed=done, total=of),
+        )
+    show(found, console)
+    if run is not None:
+        add_to_run(run, found)
+        console.print(f"the certificate of {run} has the audited figure now", soft_wrap=True)
+    return found
+
+
+def show(found: dict[str, Any], console: Console) -> None:
+    told = found["audit"]
+    if found["stamp"]:
+        console.print("SEEDED NOISE: NO PRIVACY. The figures are those of the same run with secret noise.")
+    console.print(f"observer: {found['observer']}", soft_wrap=True)
+    console.print(f"canaries: {told['canaries']}", soft_wrap=True)
+    console.print(
+        f"{told['runs']:,} trainings, {told['coins']:,} coins, {told['training_seconds']:.1f} s of training, "
+        f"{told['samples_per_second']:,.0f} records/s",
+        soft_wrap=True,
+    )
+    table = Table("bound", "ε ≥", "confidence", "rests on", box=None)
+    for bound in told["bounds"]:
+        table.add_row(
+            bound["name"], epsilon_text(bound["epsilon"]), f"{bound['confidence']:.4g}", bound["rests_on"]
+        )
+    console.print(table)
+    for note in told["notes"]:
+        console.print(f"note: {note}", soft_wrap=True)
+    console.print(
+        f"claimed ε = {epsilon_text(found['epsilon_claimed'])}   proven ε = {epsilon_text(found['epsilon_proven'])}   "
+        f"audited ε ≥ {epsilon_text(found['epsilon_audited'])}   (δ = {found['delta']:g}, {found['adjacency']}, "
+        f"unit: {found['unit']})",
+        soft_wrap=True,
+    )
+    if found["not_proven_because"]:
+        console.print(f"not proven: {found['not_proven_because']}", soft_wrap=True)
+    console.print(verdict(found), soft_wrap=True)
+    console.print(f"in {found['audit_dir']}: certificate.json, report.html", soft_wrap=True)

@@ -1,0 +1,135 @@
+"""Rows → results: check everything, make or continue the folder, run what is missing, read it back."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gossamer
+from gossamer.errors import UserError
+from gossamer.results.rundir import RunDirectory
+from gossamer.studies.compare import cells as on_disk
+from gossamer.studies.compare.grid import Cell, Row
+from gossamer.studies.compare.pool import alone_in, run_cells
+from gossamer.studies.compare.progress import Display
+from gossamer.studies.compare.shelf import Shelf
+
+MARK = "comparison.json"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What came of the cells. `results` has one list per row, without the cells that failed."""
+
+    out: Path
+    results: list[list[dict[str, Any]]]
+    failed: dict[str, str]  # label of the cell → reason
+    ran: int
+    kept: int  # finished before
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return {"out": str(self.out), "cells_run": self.ran, "cells_kept": self.kept, "failed": self.failed}
+
+
+def run_rows(
+    rows: Sequence[Row], out: Path, *, jobs: int | None, data_dir: Path | None, quiet: bool
+) -> Batch:
+    """A mistake in any cell raises before anything is written; a cell that fails later stops no other."""
+    jobs = _jobs(jobs)
+    refuse_foreign(out)
+    check(rows, data_dir)
+    unique = {cell.name: cell for row in rows for cell in row.cells}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be made: {error.strerror}.") from None
+    with alone_in(out):
+        (out / "cells").mkdir(exist_ok=True)
+        mark_folder(out, rows)
+        todo = [cell for cell in unique.values() if not on_disk.finished(out, cell)]
+        kept = len(unique) - len(todo)
+        with Display(out, len(todo), quiet=quiet) as display:
+            finished = f", {kept} of them finished already" if kept else ""
+            display.say(f"{len(unique)} cells{finished}, {min(jobs, max(1, len(todo)))} at a time, in {out}")
+            failed = run_cells(
+                todo,
+                out,
+                jobs=jobs,
+                data_dir=data_dir,
+                on_start=display.started,
+                on_done=display.done,
+                on_tick=display.tick,
+            )
+        results = [
+            [on_disk.result(out, cell) for cell in row.cells if cell.name not in failed] for row in rows
+        ]
+    reasons = {unique[name].label: reason for name, reason in failed.items()}
+    return Batch(out, results, reasons, len(todo), kept)
+
+
+def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
+    """What is there already; nothing is run."""
+    if not (out / MARK).is_file():
+        raise UserError(
+            f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out."
+        )
+    done = [[cell for cell in row.cells if on_disk.finished(out, cell)] for row in rows]
+    results = [[on_disk.result(out, cell) for cell in row] for row in done]
+    return Batch(out, results, {}, 0, sum(map(len, done)))
+
+
+def check(rows: Sequence[Row], data_dir: Path | None) -> None:
+    """Outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why not."""
+    from gossamer.run.assemble import outline
+
+    quiet_libraries()
+    shelf = Shelf()
+    seen: set[str] = set()
+    for row in rows:
+        for cell in row.cells[:1]:
+            if cell.name in seen:
+                continue
+            seen.add(cell.name)
+            try:
+                outline(cell.config, data_dir=data_dir, dataset=shelf.dataset(cell.config, data_dir))
+            except UserError as error:
+                raise UserError(f"{row.label}: {error}") from None
+
+
+def quiet_libraries() -> None:
+    """The Rényi accountant warns of every order it leaves out, by the hundred; leaving orders out is harmless."""
+    logging.getLogger("absl").setLevel(logging.ERROR)
+
+
+def refuse_foreign(out: Path) -> None:
+    """Only an empty folder or an earlier comparison may be written into."""
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).is_file())):
+        raise UserError(f"--out {out} exists and holds no comparison; name a new folder or one to continue.")
+
+
+def mark_folder(out: Path, rows: Sequence[Row]) -> None:
+    RunDirectory(out).write_json(MARK, _contents(rows))
+
+
+def _contents(rows: Sequence[Row]) -> dict[str, Any]:
+    def entry(cell: Cell) -> dict[str, str]:
+        return {"label": cell.label, "folder": f"cells/{cell.name}"}
+
+    return {
+        "gossamer": gossamer.__version__,
+        "rows": [{"label": row.label, "cells": [entry(cell) for cell in row.cells]} for row in rows],
+    }
+
+
+def _jobs(asked: int | None) -> int:
+    if asked is not None and asked < 1:
+        raise UserError(f"--jobs {asked} must be at least 1.")
+    if asked is not None:
+        return asked
+    # The cores this process may use, where the system says so.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

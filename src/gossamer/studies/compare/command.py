@@ -1,0 +1,96 @@
+"""`gossamer compare`: a table and a plot of recipes × settings × seeds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gossamer.results.rundir import write_atomically
+from gossamer.studies.compare.batch import run_rows
+from gossamer.studies.compare.grid import EPSILON, METHOD, Row, lay_out, short
+from gossamer.studies.compare.plot import curves_page, epsilon_page, write_page
+from gossamer.studies.compare.progress import show
+from gossamer.studies.compare.statistics import curve, summarise
+from gossamer.studies.compare.table import as_csv, compare_table
+
+
+def compare(
+    names: Sequence[str],
+    *,
+    sets: Sequence[str] = (),
+    overs: Sequence[str] = (),
+    seeds: int = 1,
+    baselines: bool = False,
+    out: Path | None = None,
+    jobs: int | None = None,
+    data_dir: Path | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Run what is missing, write table.csv, table.md and plot.html, and return what `--json` prints."""
+    from rich.console import Console
+
+    rows = lay_out(names, sets=sets, overs=overs, seeds=seeds, baselines=baselines)
+    out = out or default_folder(names, rows)
+    batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, quiet=quiet)
+    figures = [
+        {
+            "recipe": row.recipe,
+            "settings": row.settings,
+            "baseline": row.baseline,
+            **summarise(results),
+            "cells": [r["cell"] for r in results],
+        }
+        for row, results in zip(rows, batch.results, strict=True)
+    ]
+    table = compare_table(figures)
+    write_atomically(out / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
+    write_atomically(out / "table.md", table.markdown().encode())
+    console = Console(stderr=quiet, highlight=False)
+    show(table, quiet=quiet)
+    swept = any(EPSILON in row.settings for row in rows)
+    labels = _labels(rows, without_epsilon=swept)
+    page = (
+        epsilon_page(figures, labels, table)
+        if swept
+        else curves_page([curve(results) for results in batch.results], figures, labels, table)
+    )
+    plot = write_page(out / "plot.html", page)
+    console.print(f"in {out}: table.csv, table.md" + (", plot.html" if plot else ""), soft_wrap=True)
+    if not plot:
+        console.print("No plot: plotly is not installed; pip install 'gossamer[report]' brings it.")
+    return {
+        "rows": figures,
+        "caption": list(table.caption),
+        **batch.summary,
+        "table": str(out / "table.csv"),
+        "plot": str(out / "plot.html") if plot else None,
+    }
+
+
+def default_folder(names: Sequence[str], rows: Sequence[Row]) -> Path:
+    """The same command finds its own folder again, and so continues where it stopped."""
+    digest = hashlib.sha256("".join(cell.name for row in rows for cell in row.cells).encode()).hexdigest()[:8]
+    readable = "-".join(
+        Path(name).stem if name.endswith(".toml") else name.replace("/", "-") for name in names
+    )
+    return Path("runs") / f"compare-{readable[:60]}-{digest}"
+
+
+def _labels(rows: Sequence[Row], *, without_epsilon: bool) -> list[str]:
+    """A row's name in the plot: only what tells it from the others."""
+    several = len({row.recipe for row in rows}) > 1
+    labels = []
+    for row in rows:
+        settings = {k: v for k, v in row.settings.items() if not (without_epsilon and k == EPSILON)}
+        own = Row("", settings, row.baseline, ()).label.removeprefix(", ")
+        own = own.replace(f"{short(METHOD)}=", "")
+        labels.append(", ".join(filter(None, [row.recipe if several or not own else "", own])))
+    return labels
+
+
+def _flat(figure: dict[str, Any]) -> dict[str, Any]:
+    """One CSV line: settings as columns of their own, the cells' names joined."""
+    flat = {key: value for key, value in figure.items() if key not in ("settings", "cells")}
+    return {"recipe": flat.pop("recipe"), **figure["settings"], **flat, "cells": " ".join(figure["cells"])}

@@ -1,0 +1,176 @@
+"""What a comparison consists of: recipes × `--over` values × seeds, laid out as rows of cells."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from gossamer.config import recipes
+from gossamer.config.schema import RunConfig, parse_overrides, resolve
+from gossamer.errors import UserError
+
+BASELINES = ("non-private", "no-communication", "central")
+METHOD = "algorithm.kind"
+EPSILON = "privacy.epsilon"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a resolved configuration, and what people call it."""
+
+    config: RunConfig
+    label: str
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        return self.config.model_dump(exclude_none=True)
+
+    @cached_property
+    def name(self) -> str:
+        """The cell's folder, from its configuration alone: what people recognise it by, and a digest of all of it."""
+        config = self.config
+        digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:10]
+        epsilon, baseline = config.privacy.epsilon, config.baseline
+        parts = [
+            config.name,
+            config.algorithm.kind,
+            *([baseline] if baseline != "none" else []),
+            config.mode,
+            *([f"epsilon={plain(epsilon)}"] if epsilon is not None else []),
+            f"seed={config.seed}",
+        ]
+        readable = re.sub(r"[^A-Za-z0-9.=_-]+", "-", "-".join(parts)).strip(".-")[:80]
+        return f"{readable}-{digest}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: the same settings under several seeds."""
+
+    recipe: str
+    settings: dict[str, Any]  # what `--over` varies; None where a value does not apply
+    baseline: str | None
+    cells: tuple[Cell, ...]
+
+    @property
+    def label(self) -> str:
+        parts = [f"{short(key)}={plain(value)}" for key, value in self.settings.items() if value is not None]
+        return ", ".join([self.recipe, *parts, *([self.baseline] if self.baseline else [])])
+
+
+def lay_out(
+    names: Sequence[str],
+    *,
+    sets: Iterable[str] = (),
+    overs: Iterable[str] = (),
+    seeds: int = 1,
+    baselines: bool = False,
+) -> list[Row]:
+    """Every combination, resolved and checked; the first mistake raises."""
+    fixed, varied = parse_overrides(sets), parse_overs(overs)
+    for key in varied:
+        if key in fixed:
+            raise UserError(f"{key} is given by --set and by --over; keep one of them.")
+    if seeds < 1:
+        raise UserError(f"--seeds {seeds} must be at least 1.")
+    if seeds > 1 and "seed" in varied:
+        raise UserError("--over seed and --seeds both vary the seed; keep one of them.")
+    if len(set(names)) < len(names):
+        raise UserError("a recipe is named twice; name each once.")
+    rows: dict[str, Row] = {}
+    for name in names:
+        recipe = recipes.read(name)
+        for values in itertools.product(*varied.values()):
+            chosen = dict(zip(varied, values, strict=True))
+            for baseline in (None, *(BASELINES if baselines else ())):
+                row = _row(name, recipe, fixed, chosen, baseline, seeds)
+                rows.setdefault(row.label, row)
+    return list(rows.values())
+
+
+def _row(
+    name: str,
+    recipe: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    chosen: dict[str, Any],
+    baseline: str | None,
+    seeds: int,
+) -> Row:
+    changes = {**fixed, **chosen, **({"baseline": baseline} if baseline else {})}
+    # Without noise no budget matters: one row serves the whole sweep.
+    shown = {key: None if baseline == "non-private" and key == EPSILON else v for key, v in chosen.items()}
+    row = Row(name, shown, baseline, ())
+    return Row(name, shown, baseline, cells(recipe, changes, row.label, seeds))
+
+
+def cells(recipe: Mapping[str, Any], changes: Mapping[str, Any], label: str, seeds: int) -> tuple[Cell, ...]:
+    """One cell per seed, counted up from the recipe's own."""
+    # A change of kind empties the table it stands in, so it goes before the other keys of that table.
+    ordered = dict(sorted(changes.items(), key=lambda item: not item[0].endswith(".kind")))
+    try:
+        first = resolve(recipe, ordered)
+        several = [resolve(recipe, {**ordered, "seed": first.seed + i}) for i in range(seeds)]
+    except UserError as error:
+        raise UserError(f"{label}: {error}") from None
+    if first.runtime.kind != "simulator":
+        raise UserError(
+            f"{label}: runtime.kind = {first.runtime.kind!r} is for single runs; a comparison has its cells side by "
+            "side, each on the simulator: leave it out."
+        )
+    return tuple(Cell(config, f"{label}, seed {config.seed}") for config in several)
+
+
+def parse_overs(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """`a.b=1,2` → {"a.b": [1, 2]}; each value read as `--set` reads it."""
+    varied: dict[str, list[Any]] = {}
+    for text in texts:
+        key, sign, listed = (part.strip() for part in text.partition("="))
+        values = split_values(listed)
+        if not sign or not key or not all(values):
+            raise UserError(
+                f"--over {text!r} must have the form key=value,value, for example {EPSILON}=0.3,1."
+            )
+        if key in varied:
+            raise UserError(f"--over {key} is given twice; list all its values in one.")
+        if len(set(values)) < len(values):
+            raise UserError(f"--over {text!r} lists a value twice; list each once.")
+        varied[key] = [parse_overrides([f"{key}={value}"])[key] for value in values]
+    return varied
+
+
+def split_values(text: str) -> list[str]:
+    """Split at commas, but not inside brackets, braces or quotes."""
+    values, depth, quote, start = [], 0, "", 0
+    for at, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "\"'":
+            quote = sign
+        elif sign in "[{":
+            depth += 1
+        elif sign in "]}":
+            depth -= 1
+        elif sign == "," and depth == 0:
+            values.append(text[start:at].strip())
+            start = at + 1
+    return [*values, text[start:].strip()]
+
+
+def plain(value: Any) -> str:
+    """A setting as people write it."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}={plain(v)}" for k, v in value.items()) + "}"
+    return "[" + ", ".join(map(plain, value)) + "]" if isinstance(value, list) else str(value)
+
+
+def short(key: str) -> str:
+    """A key as the head of a column: two everyone knows have a name of their own."""
+    return {EPSILON: "ε", METHOD: "method"}.get(key, key)

@@ -1,0 +1,128 @@
+"""Figures as a table: for the terminal, as CSV (exact) and as Markdown (readable)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
+from gossamer.results.headline import UNITS
+from gossamer.studies.compare.grid import EPSILON, plain, short
+
+
+@dataclass(frozen=True)
+class Table:
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: tuple[str, ...]  # one statement per line
+
+    def markdown(self) -> str:
+        lines = [_line(self.header), _line(["---"] * len(self.header)), *map(_line, self.rows), ""]
+        return "\n".join([*lines, *(f"- {statement}" for statement in self.caption), ""])
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Every figure in full precision; empty where there is none."""
+    text = io.StringIO()
+    writer = csv.DictWriter(
+        text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n"
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def compare_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """The rows of `gossamer compare` (see command.py); what is the same in all of them goes into the caption."""
+    several = len({row["recipe"] for row in rows}) > 1
+    varied = list(rows[0]["settings"]) if rows else []
+    with_baseline = any(row["baseline"] for row in rows)
+    metrics = {row["metric"] for row in rows if row["metric"]}
+    quality = " or ".join(UNITS[m] for m in sorted(metrics)) or "accuracy"
+    same = one_relation(rows)
+    header = [
+        *(["recipe"] if several or not varied else []),
+        *("asked ε" if key == EPSILON else short(key) for key in varied),
+        *(["baseline"] if with_baseline else []),
+        quality,
+        "worst node",
+        "consensus distance",
+        "claimed ε",
+        "proven ε",
+        *(() if same else ("δ", "adjacency")),
+        "seconds",
+    ]
+    body = [
+        (
+            *([row["recipe"]] if several or not varied else []),
+            *("any" if row["settings"][key] is None else plain(row["settings"][key]) for key in varied),
+            *([row["baseline"] or "—"] if with_baseline else []),
+            quality_text(row),
+            quality_text(row, "worst_node"),
+            figure_text(row["consensus_distance_mean"], row["consensus_distance_std"]),
+            epsilon_text(row["epsilon_claimed"]),
+            proven_text(row),
+            *(() if same else (_delta(row), row["adjacency"] or "—")),
+            figure_text(row["seconds_mean"], row["seconds_std"]),
+        )
+        for row in rows
+    ]
+    return Table(tuple(header), tuple(body), tuple(caption(rows, same)))
+
+
+def caption(rows: Sequence[dict[str, Any]], same: bool) -> list[str]:
+    """What the figures mean; no ε without δ, adjacency, unit and observer."""
+    seeds = sorted({row["seeds"] for row in rows})
+    count = "–".join(str(n) for n in sorted({seeds[0], seeds[-1]})) if seeds else "0"
+    relation = f"δ = {rows[0]['delta']:g}, {rows[0]['adjacency']}; " if same and rows else ""
+    plural = "" if count == "1" else "s"
+    lines = [
+        f"Mean ± standard deviation over {count} seed{plural}; ε is the worst over seeds and nodes.",
+        f"ε: {relation}unit: {UNIT}; observer: {OBSERVER}.",
+    ]
+    reasons = {row["not_proven_because"] for row in rows if row["not_proven_because"]}
+    lines += [f"not proven: {reason}" for reason in sorted(reasons)]
+    stamps = {row["stamp"] for row in rows if row["stamp"]}
+    return [*lines, *(stamp.upper() for stamp in sorted(stamps))]
+
+
+def one_relation(rows: Sequence[dict[str, Any]]) -> bool:
+    """Do all rows mean the same by ε?"""
+    known = {(row["delta"], row["adjacency"]) for row in rows}
+    return len(known) == 1 and None not in next(iter(known))
+
+
+def quality_text(row: dict[str, Any], name: str = "") -> str:
+    """Accuracy in per cent with two decimals, as the papers print it; RMSE in significant digits."""
+    name = name or row["metric"] or "accuracy"
+    mean, std = row[f"{name}_mean"], row[f"{name}_std"]
+    if mean is None:
+        return "—"
+    if row["metric"] != "accuracy":
+        return figure_text(mean, std)
+    return f"{100 * mean:.2f}" + (f" ± {100 * std:.2f}" if std is not None else "")
+
+
+def figure_text(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return "—"
+    return f"{mean:.3g}" + (f" ± {std:.2g}" if std is not None else "")
+
+
+def proven_text(row: dict[str, Any]) -> str:
+    return (
+        "not proven"
+        if row["epsilon_proven"] is None and row["seeds"]
+        else epsilon_text(row["epsilon_proven"])
+    )
+
+
+def _delta(row: dict[str, Any]) -> str:
+    return "—" if row["delta"] is None else f"{row['delta']:g}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,212 @@
+"""`gossamer reproduce frontier/table`: the best accuracy at an ε we prove, beside what papers report at theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gossamer import papers
+from gossamer.config import recipes
+from gossamer.config.schema import resolve
+from gossamer.errors import UserError
+from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
+from gossamer.results.relation import epsilon_under
+from gossamer.results.rundir import write_atomically
+from gossamer.studies.compare.batch import finished_rows, run_rows
+from gossamer.studies.compare.grid import Row, cells
+from gossamer.studies.compare.progress import show
+from gossamer.studies.compare.statistics import summarise
+from gossamer.studies.compare.table import Table, as_csv, proven_text, quality_text
+
+Scale = Literal["small", "full"]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Printed(Strict):
+    """What a paper prints for the budgets of a block, and the run whose noise it stands for."""
+
+    paper: str
+    values: list[str]
+    recipe: str | None = None  # its claimed and proven ε are computed from this, in paper mode
+    set: dict[str, Any] = {}
+    because: str | None = None  # why nothing is proven, where there is no recipe
+
+
+class Block(Strict):
+    """One experiment: the same data, nodes and budgets, with different features under the same method."""
+
+    title: str
+    budgets: Annotated[list[float], Field(min_length=1)]
+    recipes: dict[str, str]  # column → recipe
+    set: dict[str, Any] = {}
+    printed: Printed | None = None
+
+
+class Frontier(Strict):
+    layout: Literal["frontier"]
+    title: str
+    seeds: dict[Scale, Annotated[int, Field(ge=1)]]
+    notes: list[str] = []
+    block: list[Block]
+
+
+def is_frontier(name: str) -> bool:
+    return papers.read(name).get("layout") == "frontier"
+
+
+def read(name: str) -> Frontier:
+    try:
+        definition = Frontier.model_validate(papers.read(name))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(f"{name}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
+    for block in definition.block:
+        if block.printed and len(block.printed.values) != len(block.budgets):
+            raise UserError(
+                f"{name}: {block.title} has {len(block.budgets)} budgets but {len(block.printed.values)} values."
+            )
+    return definition
+
+
+def reproduce_frontier(
+    name: str,
+    *,
+    scale: Scale,
+    out: Path | None,
+    jobs: int | None,
+    data_dir: Path | None,
+    quiet: bool,
+    into: Path | None = None,
+    as_is: bool = False,
+) -> dict[str, Any]:
+    """Run what is missing (nothing, if `as_is`), write table.csv and table.md, and return what `--json` prints."""
+    definition = read(name)
+    if into is not None:
+        _marked(into, name)  # a file without the place for it shows now
+    columns = list(dict.fromkeys(column for block in definition.block for column in block.recipes))
+    rows, places = [], []
+    for b, block in enumerate(definition.block):
+        for column, recipe in block.recipes.items():
+            for k, epsilon in enumerate(block.budgets):
+                label = f"{block.title}, {column}, ε = {epsilon:g}"
+                changes = {**block.set, "privacy.epsilon": epsilon}
+                runs = cells(recipes.read(recipe), changes, label, definition.seeds[scale])
+                rows.append(Row(label, {}, None, runs))
+                places.append((b, k, column))
+    folder = out or Path("runs") / f"reproduce-{name.replace('/', '-')}-{scale}"
+    batch = (
+        finished_rows(rows, folder)
+        if as_is
+        else run_rows(rows, folder, jobs=jobs, data_dir=data_dir, quiet=quiet)
+    )
+    results = dict(zip(places, batch.results, strict=True))
+    figures = [
+        {
+            "experiment": block.title,
+            "epsilon": epsilon,
+            "columns": {c: summarise(results[b, k, c]) for c in columns if (b, k, c) in results},
+            "replace_one": _replace_one(folder, [r for c in block.recipes for r in results[b, k, c]]),
+            "paper": _paper(block.printed, k, epsilon, data_dir),
+        }
+        for b, block in enumerate(definition.block)
+        for k, epsilon in enumerate(block.budgets)
+    ]
+    table = frontier_table(definition, figures, columns)
+    write_atomically(folder / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
+    write_atomically(folder / "table.md", f"## {definition.title}\n\n{table.markdown()}".encode())
+    if into is not None and not batch.failed:
+        before, after = _marked(into, name)
+        write_atomically(into, f"{before}{table.markdown()}{after}".encode())
+    show(table, quiet=quiet)
+    return {"table": name, "scale": scale, "rows": figures, **batch.summary}
+
+
+def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], columns: Sequence[str]) -> Table:
+    ours = [*(f"{column} (%)" for column in columns), "proven ε", "δ", "ε, replace-one"]
+    body = []
+    for figure in figures:
+        own, paper = figure["columns"], figure["paper"]
+        run = [row for row in own.values() if row["seeds"]]
+        worst = max(run, key=lambda row: row["epsilon_proven"] or float("inf"), default=None)
+        proof = epsilon_text(paper["proven"]) if paper["proven"] else paper["because"] or "—"
+        body.append(
+            (
+                figure["experiment"],
+                *(quality_text(own[c]) if c in own else "—" for c in columns),
+                *((proven_text(worst), f"{worst['delta']:.3g}") if worst else ("—", "—")),
+                epsilon_text(figure["replace_one"]),
+                *(
+                    (paper["printed"], epsilon_text(paper["claimed"]), proof)
+                    if paper["printed"]
+                    else ("—",) * 3
+                ),
+            )
+        )
+    counts = sorted({row["seeds"] for f in figures for row in f["columns"].values() if row["seeds"]})
+    seeds = "–".join(map(str, sorted({counts[0], counts[-1]}))) if counts else "0"
+    caption = [
+        f"{definition.title}. Mean ± standard deviation over {seeds} seeds of noise, start and graph; mean over nodes.",
+        f"Proven ε: add-remove; unit: {UNIT}; observer: {OBSERVER}; beside it that of the same noise for replace-one.",
+        *(f"{paper}." for paper in dict.fromkeys(b.printed.paper for b in definition.block if b.printed)),
+        *definition.notes,
+    ]
+    header = ("experiment", *ours, "paper (%)", "its claimed ε", "its proven ε")
+    return Table(header, tuple(body), tuple(caption))
+
+
+def _replace_one(folder: Path, results: Sequence[dict[str, Any]]) -> float | None:
+    """What the same releases prove where one record is replaced by another."""
+    found = [epsilon_under(folder / "cells" / result["cell"], "replace-one") for result in results]
+    return max(found) if found and max(found) < float("inf") else None
+
+
+def _paper(printed: Printed | None, k: int, epsilon: float, data_dir: Path | None) -> dict[str, Any]:
+    if printed is None:
+        return {"printed": None, "claimed": None, "proven": None, "because": None}
+    figure = {"printed": printed.values[k], "claimed": epsilon, "proven": None, "because": printed.because}
+    if printed.recipe is None:
+        return figure
+    from gossamer.run.assemble import outline
+
+    changes = {**printed.set, "mode": "paper", "privacy.epsilon": epsilon}
+    plan = outline(resolve(recipes.read(printed.recipe), changes), data_dir=data_dir).plan.figures()
+    return {**figure, "claimed": plan["epsilon_claimed"], "proven": plan["epsilon_proven"]}
+
+
+def _marked(path: Path, name: str) -> tuple[str, str]:
+    """What stands before and after the table's place in a file."""
+    mark, end = f"<!-- {name} -->\n", "<!-- end -->"
+    try:
+        before, found, rest = path.read_text(encoding="utf-8").partition(mark)
+    except OSError as error:
+        raise UserError(f"--into {path} cannot be read: {error.strerror}.") from None
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise UserError(
+            f"--into {path} has no lines '{mark.strip()}' and '{end}' for the table to stand between."
+        )
+    return before + mark, end + after
+
+
+def _flat(figure: dict[str, Any]) -> dict[str, Any]:
+    """One CSV line."""
+    flat = {"experiment": figure["experiment"], "epsilon": figure["epsilon"]}
+    for column, row in figure["columns"].items():
+        flat |= {f"{column}_{key}": row[key] for key in _SHOWN}
+    return {
+        **flat,
+        "replace_one": figure["replace_one"],
+        **{f"paper_{k}": v for k, v in figure["paper"].items()},
+    }
+
+
+_SHOWN = (
+    "accuracy_mean", "accuracy_std", "worst_node_mean", "consensus_distance_mean", "epsilon_proven", "delta",
+    "adjacency", "seeds", "seconds_mean",
+)  # fmt: skip

@@ -1,0 +1,209 @@
+"""A paper's table: its cells with the printed numbers, and the runs that stand for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gossamer import papers
+from gossamer.config import recipes
+from gossamer.errors import UserError
+from gossamer.studies.compare.grid import Cell, cells
+
+Mode = Literal["paper", "sound"]
+MODES: tuple[Mode, ...] = ("paper", "sound")
+Scale = Literal["small", "full"]
+NOT_PRINTED, NO_CELL = "?", "-"
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Grid(Strict):
+    """A block of the table as it is printed: a head line, then one line per row, parts divided by |."""
+
+    source: str
+    at: dict[str, str] = {}  # what holds for the whole block
+    rows: str
+    columns: str
+    cells: str
+
+
+class Rule(Strict):
+    """What the cells that match `where` are set to, in one mode, at one scale, or always."""
+
+    where: dict[str, str | list[str]] = {}
+    mode: Mode | None = None
+    scale: Scale | None = None
+    set: dict[str, Any] = {}
+    unset: list[str] = []
+    only: Mode | None = None  # the cell is the same in both modes: run it in this one
+
+
+class Cut(Strict):
+    """How large the reproduction is, and what that leaves out."""
+
+    seeds: Annotated[int, Field(ge=1)]
+    keep: dict[str, list[str]] = {}
+    set: dict[str, Any] = {}
+    data: list[str] = []  # the first of these that is at hand
+    cut: list[str] = []
+
+
+class AuditSpec(Strict):
+    """The table's numbers are lower bounds on ε: what is tried, and how often at each scale."""
+
+    canary: str
+    observer: str
+    confidence: Annotated[float, Field(ge=0.5, lt=1)]
+    runs: dict[Scale, Annotated[int, Field(ge=2)]]
+
+
+class Definition(Strict):
+    title: str
+    paper: str
+    recipe: str
+    sound_epsilon: Literal["asked", "claimed"] = "asked"
+    notes: list[str] = []
+    set: dict[str, Any] = {}
+    grid: list[Grid]
+    rule: list[Rule] = []
+    scale: dict[Scale, Cut]
+    audit: AuditSpec | None = None  # the cells are audits, not accuracies
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    labels: dict[str, str]  # axis → value
+    source: str
+    printed: str | None  # as the paper prints it; None for what is only drawn
+    mean: float | None
+    std: float | None
+    runs: dict[Mode, tuple[Cell, ...]]  # one cell per seed
+
+    @property
+    def label(self) -> str:
+        return ", ".join(self.labels.values())
+
+
+def read(name: str) -> Definition:
+    try:
+        return Definition.model_validate(papers.read(name))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(f"{name}: {where}: {first['msg']}.") from None
+
+
+def paper_cells(
+    definition: Definition, scale: Scale, *, data_dir: Path | None = None, runs: bool = True
+) -> list[PaperCell]:
+    """The cells that the scale keeps, in the paper's order."""
+    if scale not in definition.scale:
+        raise UserError(f"--scale {scale} is not defined here; it can be {', '.join(definition.scale)}.")
+    cut = definition.scale[scale]
+    recipe = recipes.read(definition.recipe)
+    data = _data_at_hand(cut.data, data_dir) if runs else {}
+    found = []
+    for grid in definition.grid:
+        for row, column, text in parse_grid(grid):
+            labels = {**grid.at, grid.rows: row, grid.columns: column}
+            if text == NO_CELL or not _kept(labels, cut.keep):
+                continue
+            mean, std = parse_number(text)
+            own = _runs(definition, recipe, scale, labels, data, data_dir) if runs else {}
+            printed = None if text == NOT_PRINTED else text
+            source = f"{definition.paper}, {grid.source}, row {row}, column {column}"
+            found.append(PaperCell(labels, source, printed, mean, std, own))
+    return found
+
+
+def parse_grid(grid: Grid) -> list[tuple[str, str, str]]:
+    """(row, column, text) of every cell."""
+    lines = [[part.strip() for part in line.split("|")] for line in grid.cells.strip().splitlines()]
+    head, *body = lines
+    for line in body:
+        if len(line) != len(head):
+            raise UserError(f"{grid.source}: the line of {line[0]!r} has {len(line)} parts, not {len(head)}.")
+    return [(line[0], name, text) for line in body for name, text in zip(head[1:], line[1:], strict=True)]
+
+
+def parse_number(text: str) -> tuple[float | None, float | None]:
+    """`98.22 ± 0.19` → (98.22, 0.19); `71.87` → (71.87, None); `?` → (None, None)."""
+    if text == NOT_PRINTED:
+        return None, None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?", text)
+    if match is None:
+        raise UserError(f"{text!r} is not a number of the form 98.22 or 98.22 ± 0.19.")
+    return float(match[1]), None if match[2] is None else float(match[2])
+
+
+def flatten(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested tables → dotted keys, as `resolve` takes them."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
+    return flat
+
+
+def _runs(
+    definition: Definition,
+    recipe: Mapping[str, Any],
+    scale: Scale,
+    labels: dict[str, str],
+    data: dict[str, Any],
+    data_dir: Path | None,
+) -> dict[Mode, tuple[Cell, ...]]:
+    cut = definition.scale[scale]
+    matching = [r for r in definition.rule if _matches(r, labels) and r.scale in (None, scale)]
+    only = next((r.only for r in matching if r.only), None)
+    label = ", ".join(labels.values())
+    runs: dict[Mode, tuple[Cell, ...]] = {}
+    for mode in MODES if only is None else (only,):
+        changes = {"mode": mode, **flatten(definition.set), **flatten(cut.set), **data}
+        for rule in matching:
+            if rule.mode in (None, mode):
+                changes |= {**flatten(rule.set), **dict.fromkeys(rule.unset)}
+        if mode == "sound" and definition.sound_epsilon == "claimed" and "paper" in runs:
+            changes |= _at_the_claim(runs["paper"][0], data_dir)
+        runs[mode] = cells(recipe, changes, f"{label}, {mode} mode", cut.seeds)
+    return runs
+
+
+def _at_the_claim(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
+    """A paper that fixes σ says by its own formula which ε that is; the sound run proves that ε."""
+    from gossamer.run.assemble import outline
+
+    claimed = outline(cell.config, data_dir=data_dir).plan.figures()["epsilon_claimed"]
+    return {"privacy.epsilon": claimed, "privacy.noise.multiplier": None}
+
+
+def _data_at_hand(kinds: list[str], data_dir: Path | None) -> dict[str, Any]:
+    from gossamer.data.load import load
+
+    for kind in kinds:
+        try:
+            load(kind, data_dir=data_dir)
+        except UserError:
+            if kind == kinds[-1]:
+                raise
+        else:
+            return {"data.kind": kind}
+    return {}
+
+
+def _kept(labels: Mapping[str, str], keep: Mapping[str, list[str]]) -> bool:
+    return all(labels[axis] in values for axis, values in keep.items() if axis in labels)
+
+
+def _matches(rule: Rule, labels: Mapping[str, str]) -> bool:
+    return all(
+        labels.get(axis) in (values if isinstance(values, list) else [values])
+        for axis, values in rule.where.items()
+    )

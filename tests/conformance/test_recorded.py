@@ -1,0 +1,41 @@
+"""What was recorded before a change of the code is what comes out after it. See tests/support/recorded.py."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tests.support.recorded import Case, data_cases, difference, machine, observed, offline_cases
+
+RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text(encoding="utf-8"))
+DATA = Path(os.environ.get("GOSSAMER_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def compare(case: Case, data_dir: Path | None = None) -> None:
+    same = machine() == RECORDED["machine"]
+    assert difference(observed(case, data_dir), RECORDED["cases"][case.name], same_machine=same) is None
+
+
+@pytest.mark.parametrize("case", offline_cases(), ids=lambda case: case.name)
+def test_five_rounds_give_what_was_recorded(case: Case) -> None:
+    compare(case)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("case", data_cases(), ids=lambda case: case.name)
+def test_five_rounds_on_real_data_give_what_was_recorded(case: Case) -> None:
+    if not DATA.is_dir():
+        pytest.skip(f"no data sets at {DATA}; set GOSSAMER_DATA")
+    compare(case, DATA)

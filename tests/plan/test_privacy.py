@@ -1,0 +1,133 @@
+"""The plan: budgets are met, stops are hard, and the published pairs of claimed and proven ε come out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gossamer.config import recipes
+from gossamer.config.schema import resolve
+from gossamer.errors import UserError
+from gossamer.run.assemble import outline
+
+QUICK = {"rounds": 40}
+
+
+def plan(recipe: str = "quickstart", **changes: Any) -> Any:
+    return outline(
+        resolve(recipes.read(recipe), {key.replace("__", "."): v for key, v in changes.items()})
+    ).plan
+
+
+SOUND_METHODS = (
+    "dyn-d2p",
+    "dyn-c-d2p",
+    "dyn-mu-d2p",
+    "const-d2p",
+    "clipd2p",
+    "constd2p",
+    "adad2p",
+    "general-d2p",
+)
+
+
+@pytest.mark.parametrize("kind", SOUND_METHODS)
+def test_sound_mode_proves_at_most_what_is_asked(kind: str) -> None:
+    figures = plan(rounds=30, algorithm__kind=kind, privacy={"epsilon": 2.0, "delta": 1e-5}).figures()
+    assert 1.8 < figures["epsilon_proven"] <= 2.0
+    assert figures["not_proven_because"] is None
+
+
+@pytest.mark.parametrize("kind", ["dyn-d2p", "dyn-c-d2p", "dyn-mu-d2p", "const-d2p"])
+def test_paper_mode_meets_the_claim_and_not_the_proof(kind: str) -> None:
+    figures = plan("dyn-d2p/fashion-mnist", mode="paper", algorithm__kind=kind, rounds=300).figures()
+    assert figures["epsilon_claimed"] == pytest.approx(1.0, rel=1e-6)
+    assert figures["epsilon_proven"] > 1.5
+
+
+def test_general_form_is_refused_outside_the_range_of_its_formula() -> None:
+    with pytest.raises(UserError, match=r"1\.12"):
+        plan("dyn-d2p/fashion-mnist", mode="paper", algorithm__kind="general-d2p", privacy={"epsilon": 1.0})
+
+
+def test_every_inner_step_of_dinno_is_priced() -> None:
+    dinno = {"algorithm__kind": "dp-dinno", "topology__kind": "ring", "rounds": 12}
+    once, thrice = plan(**dinno), plan(**dinno, algorithm__steps=3)
+    assert (once.draws, thrice.draws) == (12, 36)
+    assert thrice.nodes[0].factor > 1.3 * once.nodes[0].factor
+    assert thrice.nodes[0].factor == pytest.approx(
+        plan(algorithm__kind="dp-dsgd", topology__kind="ring", rounds=36).nodes[0].factor
+    )
+
+
+def test_what_has_no_proof_has_no_figure() -> None:
+    ada = plan("adad2p/mnist", mode="paper").figures()
+    assert ada["epsilon_claimed"] == pytest.approx(1.0)
+    assert ada["epsilon_proven"] is None
+    assert "norm" in ada["not_proven_because"]
+    assert any("constant not in the paper" in flag for flag in ada["claim_flags"])
+    believed = plan("adad2p/mnist", mode="paper", algorithm__kind="constd2p").figures()
+    assert believed["epsilon_proven"] is None
+    assert "bounds" in believed["not_proven_because"]
+    open_ = plan(algorithm__kind="sgp", privacy={"delta": 1e-5}).figures()
+    assert open_["epsilon_proven"] is None
+    assert "without noise" in open_["not_proven_because"]
+
+
+def test_claims_come_out_as_published() -> None:
+    """AdaD2P: ε = 1 is σ = 0.053 on MNIST and 0.080 on CIFAR-10 (Prop. 2 with c_2 = 1)."""
+    assert plan("adad2p/mnist", mode="paper").nodes[0].factor == pytest.approx(0.053, abs=5e-4)
+    cifar = plan("adad2p/cifar10", mode="paper", model__kind="softmax")
+    assert cifar.nodes[0].factor == pytest.approx(0.080, abs=5e-4)
+
+
+def test_a_fixed_multiplier_stops_hard() -> None:
+    stopped = plan(rounds=200, privacy__noise__multiplier=2.0)
+    allowance = stopped.nodes[0].allowance
+    assert 0 < allowance < 200
+    assert stopped.nodes[0].proven.epsilon <= 8.0
+    more = plan(rounds=200, privacy__noise__multiplier=2.0, privacy__epsilon=8.2)
+    assert more.nodes[0].allowance >= allowance
+    assert stopped.epsilon_after([200])[0][1] <= 8.0
+
+
+def test_each_node_may_have_its_own_budget() -> None:
+    budgets = [1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0]
+    planned = plan(**QUICK, privacy__epsilon=budgets, privacy__delta=[1e-5] * 4 + [1e-4] * 4)
+    for asked, node in zip(budgets, planned.nodes, strict=True):
+        assert 0.9 * asked < node.proven.epsilon <= asked
+    factors = [node.factor for node in planned.nodes]
+    assert factors[0] > factors[1] > factors[2] > factors[3] > factors[4]
+
+
+def test_public_constants_come_from_the_declaration() -> None:
+    planned = plan(**QUICK, data__records=200, privacy__sampling={"kind": "poisson", "lot": 50})
+    assert {(node.records, node.rate, node.lot) for node in planned.nodes} == {(200, 0.25, 50)}
+
+
+def test_no_noise_without_budget_or_multiplier() -> None:
+    recipe = recipes.read("quickstart")
+    del recipe["privacy"]["epsilon"]
+    with pytest.raises(UserError, match=r"privacy\.epsilon"):
+        outline(resolve(recipe))
+
+
+def test_fixed_size_sampling_needs_the_true_count() -> None:
+    from gossamer.run.assemble import assemble
+
+    with pytest.raises(UserError, match=r"data\.records"):
+        assemble(
+            outline(
+                resolve(
+                    recipes.read("quickstart"),
+                    {"rounds": 5, "data.records": 500, "privacy.sampling": {"kind": "fixed-size", "lot": 10}},
+                )
+            )
+        )
+
+
+def test_the_front_door_is_not_shadowed_by_a_module() -> None:
+    import gossamer
+
+    assert gossamer.plan("quickstart", QUICK).plan.nodes[0].proven.epsilon <= 8.0

@@ -1,0 +1,115 @@
+"""examples/cluster on two hosts: network namespaces with an address and a folder of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.accounting import ledger
+from gossamer.accounting.recompute import check_certificate
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "cluster" / "namespaces.sh"
+
+
+def no_namespaces() -> str | None:
+    if shutil.which("ip") is None:
+        return "there is no ip command"
+    done = subprocess.run(["ip", "netns", "add", "gossamer-try"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return f"network namespaces are not allowed here: {done.stderr.strip()}"
+    subprocess.run(["ip", "netns", "del", "gossamer-try"], check=True)
+    return None
+
+
+@pytest.fixture
+def two_hosts(tmp_path: Path) -> Any:
+    reason = no_namespaces()
+    if reason is not None:
+        pytest.skip(reason)
+
+    def start(*words: str, recipe: str = "quickstart") -> subprocess.Popen[str]:
+        torchrun = Path(sys.executable).with_name("torchrun")
+        environment = {**os.environ, "WORK": str(tmp_path), "TORCHRUN": str(torchrun), "RECIPE": recipe}
+        return subprocess.Popen(
+            [str(SCRIPT), *words],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    return start
+
+
+SPREAD = ["--set", "runtime.blocks=[5,3]", "--set", "privacy.claim=none", "--set", "runtime.timeout=20"]
+
+
+@pytest.mark.slow
+def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
+    two_hosts: Any, tmp_path: Path
+) -> None:
+    process = two_hosts("--out", "r", "--json", "--set", "rounds=40", *SPREAD)
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err + (tmp_path / "host-1" / "log").read_text()
+    assert json.loads(out.splitlines()[-1])["accuracy_mean"] > 0.7
+    for host, nodes in ((0, range(5)), (1, range(5, 8))):
+        run = tmp_path / f"host-{host}" / "r"
+        assert sorted(ledger.read_all(run / "ledger")) == list(nodes)
+        assert [p.name for p in (run / "checkpoints").iterdir()] == [
+            f"round-000040.nodes-{nodes.start:03d}-{nodes.stop - 1:03d}.safetensors"
+        ]
+        assert check_certificate(run / "ledger", run / "certificate.json", nodes)
+        command = [sys.executable, "-P", "-m", "gossamer", "plan", "--ledger", str(run)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "agree with the certificate" in done.stdout
+    assert (tmp_path / "host-0" / "r" / "certificate.json").read_text() == (
+        tmp_path / "host-1" / "r" / "certificate.json"
+    ).read_text()
+
+
+@pytest.mark.slow
+def test_a_host_that_dies_is_named_by_the_other_and_both_go_on_later(two_hosts: Any, tmp_path: Path) -> None:
+    process = two_hosts(
+        "--out", "r", "--set", "rounds=1500", "--set", "checkpoints.every=50", "--set", "privacy.noise.multiplier=12",
+        *SPREAD,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "host-1" / "r" / "checkpoints").glob("round-000050*")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    os.kill(rank_in(tmp_path / "host-1"), signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "gossamer: rank 1 (nodes 5–7) ended in round " in err
+    process = two_hosts("--resume", "r", "--json", recipe="")
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["rounds"] == 1500
+    for host in (0, 1):
+        for _, events in ledger.read_all(tmp_path / f"host-{host}" / "r" / "ledger").values():
+            steps = [event.step for event in events]
+            assert steps == sorted(set(steps))
+
+
+def rank_in(folder: Path) -> int:
+    """The process of a rank that works in that folder."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if (
+                    (entry / "cwd").readlink() == folder
+                    and b"gossamer" in words
+                    and b"--node-rank" not in words
+                ):
+                    return int(entry.name)
+            except OSError:
+                continue
+    raise AssertionError(f"no rank works in {folder}")

@@ -1,0 +1,130 @@
+"""kill -9 at any moment: the ledgers verify, ε covers what was released, no noise is drawn twice, the run finishes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.accounting import ledger
+from gossamer.accounting.proven import proven
+from gossamer.accounting.recompute import check_certificate, recompute
+
+NODES, ROUNDS = 4, 60
+SETTINGS = [
+    "--set", f"rounds={ROUNDS}", "--set", f"nodes={NODES}", "--set", "evaluation.every=20",
+    "--set", "topology.kind=directed-ring", "--set", "privacy.noise.multiplier=3", "--set", "privacy.claim=none",
+]  # fmt: skip
+
+
+class Server:
+    def __init__(self, folder: Path):
+        warm = ["--out", str(folder / "warm"), *SETTINGS, "--set", "rounds=2"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.kill_server", *warm],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+
+    def run(self, folder: Path, *words: str, kill: tuple[int, float] | None = None) -> int:
+        """The exit code, −9 if it was killed first: `kill` = (draws, seconds) after which that is done."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        job = {"folder": str(folder), "words": words, "kill": kill}
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        with self._process:
+            self._process.kill()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    it = Server(tmp_path)
+    yield it
+    it.close()
+
+
+def lines(path: Path) -> list[tuple[int, ...]]:
+    text = path.read_text() if path.exists() else ""
+    return [tuple(map(int, line.split())) for line in text.splitlines()]
+
+
+def check(run: Path, folder: Path) -> None:
+    """After a kill, at whatever moment it came."""
+    drawn = Counter(lines(folder / "drawn"))
+    assert all(count == 1 for count in drawn.values()), "noise was drawn twice"
+    released = {step for (step,) in lines(folder / "released")}
+    for node in range(NODES):
+        path = ledger.node_path(run / "ledger", node)
+        if not path.exists() or b"\n" not in path.read_bytes():
+            assert not released
+            continue
+        _, events, _, _ = ledger._parse(
+            path, path.read_bytes(), lenient=True
+        )  # the chain, but for a torn line
+        spent = {event.step for event in events}
+        assert len(spent) == len(events)
+        # A step is skipped by a node only where a stop came before its line: then that value never left.
+        assert released <= spent, "a value left that is not in the ledger"
+
+
+def torture(server: Server, folder: Path, kills: int, seed: int) -> None:
+    rng, done, runs = random.Random(seed), 0, 0
+    run, out = folder / "r", folder / "log"
+    while done < kills or run.exists():
+        if not (run / "manifest.json").exists():  # killed before it had begun, or finished
+            for path in (run, out):
+                shutil.rmtree(path, ignore_errors=True)
+            out.mkdir()
+            words = ["run", "--out", str(run), *SETTINGS]
+        else:
+            words = ["run", "--resume", str(run)]
+        early = rng.random() < 0.2  # before, while or after the run directory is made or read
+        kill = (0, rng.uniform(0, 0.5)) if early else (rng.randrange(1, NODES * 40), rng.uniform(0, 0.02))
+        code = server.run(out, *words, kill=kill if done < kills else None)
+        assert code in (0, -9)
+        check(run, out)
+        done += code == -9
+        if code == 0:
+            runs += 1
+            finished(run, out)
+            shutil.rmtree(run)
+    assert runs >= 1
+
+
+def finished(run: Path, folder: Path) -> None:
+    assert check_certificate(run / "ledger", run / "certificate.json")
+    released = {step for (step,) in lines(folder / "released")}
+    for proof in recompute(run / "ledger"):
+        header, events = ledger.read(ledger.node_path(run / "ledger", proof.node))
+        left = [event for event in events if event.step in released]
+        assert proof.proven.epsilon >= proven(left, header["delta"], header["adjacency"]).epsilon
+        assert proof.proven.epsilon <= 8.0
+    certificate = json.loads((run / "certificate.json").read_text())
+    assert certificate["epsilon_proven"] == max(proof.proven.epsilon for proof in recompute(run / "ledger"))
+    rounds = [json.loads(line)["round"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rounds == [20, 40, 60]
+
+
+def test_three_kills(server: Server, tmp_path: Path) -> None:
+    torture(server, tmp_path, kills=3, seed=1)
+
+
+@pytest.mark.slow
+def test_fifty_kills(server: Server, tmp_path: Path) -> None:
+    torture(server, tmp_path, kills=50, seed=2)

@@ -1,0 +1,180 @@
+"""The command as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gossamer.config import recipes
+from gossamer.config.schema import resolve
+from gossamer.errors import UserError
+from gossamer.results.audit_page import most_hits
+from gossamer.studies.audit import batches as shelf
+from gossamer.studies.audit.command import audit_into
+from gossamer.studies.audit.procedures import Found
+
+SHORT = ["--set", "rounds=6", "--runs", "1"]
+
+
+def test_audit_ends_with_the_keys_of_a_run(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = command("audit", "quickstart", "--json", *SHORT, "--out", "a")
+    assert code == 0
+    found = json.loads(out.strip().splitlines()[-1])
+    for key in (
+        "epsilon_claimed", "epsilon_proven", "epsilon_audited", "violation", "delta", "adjacency", "observer", "nodes",
+        "rounds", "epsilon_by_node", "not_proven_because", "unit",
+    ):  # fmt: skip
+        assert key in found
+    assert found["violation"] is False
+    assert 0 <= found["epsilon_audited"] <= found["epsilon_proven"]
+    assert [bound["name"] for bound in found["audit"]["bounds"]] == [
+        "threshold", "one run", "Gaussian DP", "one run, f-DP",
+    ]  # fmt: skip
+    certificate = json.loads((tmp_path / "a" / "certificate.json").read_text())
+    assert certificate["epsilon_audited"] == found["epsilon_audited"]
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert "No violation found" in page
+
+
+def test_a_finished_run_gets_its_audited_figure(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert command("run", "--set", "rounds=6", "--out", "r")[0] == 0
+    code, out, _ = command("audit", "r", "--runs", "1", "--out", "a")
+    assert code == 0
+    assert "audited figure" in out
+    certificate = json.loads((tmp_path / "r" / "certificate.json").read_text())
+    assert certificate["violation"] is False
+    assert certificate["epsilon_audited"] >= 0
+    assert "What the attack shows" in (tmp_path / "r" / "certificate.html").read_text()
+    assert command("report", "r")[0] == 0
+    assert command("plan", "--ledger", "r")[0] == 0
+
+
+def test_seeded_audits_repeat_and_system_ones_do_not(command) -> None:  # type: ignore[no-untyped-def]
+    def figure(*words: str) -> float:
+        _, out, _ = command("audit", "quickstart", "--json", *SHORT, *words)
+        found = json.loads(out.strip().splitlines()[-1])
+        return float(next(b["epsilon"] for b in found["audit"]["bounds"] if b["name"] == "Gaussian DP"))
+
+    seeded = ["--set", "privacy.noise.source=seeded"]
+    assert figure(*seeded) == figure(*seeded)
+    assert figure() != figure()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--observer", "nobody"], ["--observer nobody", "neighbour"]),
+        (["--observer", "coalition:0,99"], ["coalition:0,99", "0 … 7"]),
+        (["--canary", "parrot"], ["--canary parrot", "dirac"]),
+        (["--canary", "blank", "--observer", "neighbour"], ["blank", "final"]),
+        (["--canary", "lengths", "--observer", "final"], ["lengths", "--observer all"]),
+        (["--runs", "0"], ["--runs 0"]),
+        (["--confidence", "1"], ["--confidence 1"]),
+        (["--confidence", "nan"], ["--confidence nan"]),
+        (["--set", "baseline=non-private"], ["nothing to audit"]),
+        (["--set", "baseline=central"], ["central", "--canary blank"]),
+        (["--set", "privacy.sampling.kind=single"], ["single", "replace-one"]),
+        (["--set", "algorithm.kind=dp-dinno", "--set", "topology.kind=ring", "--observer", "neighbour"], ["not linear", "plain"]),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_and_leaves_nothing(
+    command, tmp_path: Path, words: list[str], named: list[str]
+) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = command("audit", "quickstart", *words)
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+    for word in named:
+        assert word in err
+    assert list(tmp_path.iterdir()) == []
+    assert out.count("\n") <= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["data.holders=8"], ["model.kind", "lookup"]),
+        (
+            ["data.holders=8", "data.per_holder=20", "model.kind=lookup", "model.rows=10"],
+            ["model.rows = 10", "20"],
+        ),
+        (["data.holders=5", "data.per_holder=20", "model.kind=lookup", "model.rows=20"], ["nodes = 8", "5"]),
+        (["model.kind=lookup", "model.rows=1", "data.holders=8"], ["model.rows = 1"]),
+    ],
+)
+def test_dirac_records_need_a_table_that_has_their_places(
+    command, words: list[str], named: list[str]
+) -> None:  # type: ignore[no-untyped-def]
+    settings = [part for word in ["data.kind=dirac", *words] for part in ("--set", word)]
+    code, _, err = command("run", "quickstart", *settings)
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+    for word in named:
+        assert word in err
+
+
+@pytest.mark.parametrize("observer", ["neighbour", "final"])
+def test_noise_on_messages_is_not_filtered(command, observer: str) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = command("audit", "dp-dkm/truncated", "--set", "mode=paper", "--observer", observer)
+    assert code == 2
+    assert "iterate" in err
+    assert "--observer messages" in err
+
+
+def test_a_violation_is_declared_in_the_messages_of_dp_dkm(command) -> None:  # type: ignore[no-untyped-def]
+    words = ["--set", "mode=paper", "--set", "privacy.noise.source=seeded", "--observer", "messages"]
+    code, out, _ = command("audit", "dp-dkm/truncated", *words, "--runs", "200", "--json")
+    assert code == 0
+    found = json.loads(out.strip().splitlines()[-1])
+    assert found["violated"] == ["claimed"]
+    assert found["epsilon_audited"] > found["epsilon_claimed"]
+    assert "without the final models" in found["observer"]
+
+
+def test_a_folder_that_is_no_run_is_refused(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "empty").mkdir()
+    code, _, err = command("audit", "empty")
+    assert code == 2
+    assert "empty has no certificate.json" in err
+
+
+def test_retraining_continues_where_it_stopped(tmp_path: Path) -> None:
+    config = resolve(
+        recipes.read("quickstart"),
+        {"rounds": 3, "data.train_rows": 80, "privacy.noise.source": "seeded"},
+    )
+    how = {"observer": "final", "canary": "blank"}
+    whole = audit_into(tmp_path / "whole", config, runs=150, **how)
+    audit_into(tmp_path / "parts", config, runs=100, **how)
+    seen: list[int] = []
+    parts = audit_into(
+        tmp_path / "parts", config, runs=150, on_batch=lambda done, of: seen.append(done), **how
+    )
+    assert parts["audit"]["bounds"] == whole["audit"]["bounds"]
+    lines = (tmp_path / "parts" / shelf.NAME).read_text().splitlines()
+    assert len(lines) == 3  # what it belongs to, 100 trainings, 50 more: the first hundred was not run again
+    with pytest.raises(UserError, match="something else"):
+        audit_into(tmp_path / "parts", config, runs=150, observer="final", canary="mislabelled")
+
+
+def test_a_torn_line_of_scores_is_not_believed(tmp_path: Path) -> None:
+    config = resolve(recipes.read("quickstart"))
+    kept = shelf.Shelf(tmp_path, config)
+    kept.keep(Found(np.zeros(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
+    with (tmp_path / shelf.NAME).open("a") as file:
+        file.write('{"runs": 2, "scor')
+    again = shelf.Shelf(tmp_path, config)
+    assert len(again) == 1
+    again.keep(Found(np.ones(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
+    assert len(shelf.Shelf(tmp_path, config)) == 2
+
+
+def test_the_region_drawn_is_that_of_the_definition() -> None:
+    assert most_hits(0.0, 1.0, 1e-3) == pytest.approx(1e-3)
+    assert most_hits(0.1, 0.0, 0.0) == pytest.approx(0.1)
+    assert most_hits(0.1, 1.0, 0.0) == pytest.approx(0.1 * np.e)
+    assert most_hits(1.0, 1.0, 0.0) == 1.0
+    assert most_hits(1e-3, 1e6, 0.0) == 1.0

@@ -1,0 +1,95 @@
+"""Choosing settings on private records: all candidates share one budget, and the choice sees public rows only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+from gossamer.errors import UserError
+from gossamer.run.api import plan
+from gossamer.studies.tune import tune
+
+DIGITS: dict[str, Any] = {
+    "nodes": 4,
+    "rounds": 30,
+    "data": {"kind": "digits", "transform": ["unit-norm"]},
+    "model": {"kind": "softmax"},
+    "topology": {"kind": "ring"},
+    "algorithm": {"kind": "full-lot"},
+    "privacy": {"epsilon": 8.0, "delta": 1e-4},
+}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    path = tmp_path / "digits.toml"
+    path.write_text(tomli_w.dumps(DIGITS))
+    return str(path)
+
+
+def test_the_candidates_together_cost_what_was_asked(recipe: str, tmp_path: Path) -> None:
+    found = tune(
+        recipe,
+        sets=["rounds=10", "privacy.centre=0.05"],
+        overs=["algorithm.lr=2,20"],
+        out=tmp_path / "out",
+        jobs=1,
+        quiet=True,
+    )
+    assert found["epsilon_proven"] == pytest.approx(8.0, rel=1e-6)
+    assert [c["epsilon_proven"] < 6 for c in found["candidates"]] == [True, True]
+    assert found["chosen"]["accuracy_mean"] == max(c["accuracy_mean"] for c in found["candidates"])
+    certificate = (Path(found["run_dir"]) / "certificate.json").read_text()
+    assert "One of 2 runs that share the budget" in certificate
+
+
+@pytest.mark.parametrize("runs", [1, 4, 9])
+def test_full_lots_share_the_budget_by_the_root(runs: int) -> None:
+    one, shared = plan(DIGITS).plan, plan(DIGITS, {"privacy.runs": runs}).plan
+    assert shared.nodes[0].factor == pytest.approx(runs**0.5 * one.nodes[0].factor, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sets", "overs", "words"),
+    [
+        ([], [], "nothing to choose"),
+        ([], ["algorithm.lr=1"], "nothing to choose"),
+        ([], ["privacy.epsilon=1,2"], "changes what a release costs"),
+        ([], ["rounds=10,20"], "changes what a release costs"),
+        ([], ["data.partition.kind=even,shards"], "changes what a release costs"),
+        (["data.held_out=100"], ["algorithm.lr=1,2"], "public hold-out"),
+        (["privacy.noise.multiplier=2.0"], ["algorithm.lr=1,2"], "privacy.runs = 2"),
+        (["mode=paper"], ["algorithm.lr=1,2"], "privacy.runs = 2"),
+    ],
+)
+def test_mistakes(recipe: str, sets: list[str], overs: list[str], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=words):
+        tune(recipe, sets=sets, overs=overs, out=tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_own_records_need_a_public_hold_out(recipe: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x_train=np.ones((40, 3)), y_train=np.arange(40) % 2)
+    own = [
+        "data.kind=npz",
+        f"data.path={tmp_path}/own.npz",
+        "data.classes=2",
+        "data.records=10",
+        "data.transform=[]",
+    ]
+    with pytest.raises(UserError, match="public hold-out"):
+        tune(recipe, sets=own, overs=["algorithm.lr=1,2"], out=tmp_path / "out", quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "over"),
+    [("without-replacement/mnist", "algorithm.lr=0.1,0.2"), ("quickstart", "algorithm.kind=dyn-d2p,dp-dsgd")],
+)
+def test_a_choice_is_among_settings_of_one_gossip_method(recipe: str, over: str) -> None:
+    """Local models have an un-noised tail: looking at them would not be post-processing."""
+    with pytest.raises(UserError, match="one gossip method"):
+        tune(recipe, overs=[over])

@@ -1,0 +1,48 @@
+"""Ranks that stay: one set of processes serves many tests. `Pool.call` runs a function of pool_worker.py on all ranks."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import TCPStore
+
+from gossamer.run.launch import start_rank
+
+
+class Pool:
+    def __init__(self, ranks: int, timeout: float = 60.0):
+        self.ranks = ranks
+        self._store = TCPStore(
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5)
+        )
+        command = [sys.executable, "-m", "tests.support.pool_worker", str(timeout)]
+        self.processes = [
+            start_rank(command, rank, ranks, self._store.port, stdout=subprocess.PIPE)
+            for rank in range(ranks)
+        ]
+
+    def call(self, name: str, **arguments: Any) -> list[Any]:
+        """The answers of all ranks, in their order; an exception is an answer too."""
+        job = pickle.dumps((name, arguments))
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(struct.pack("<Q", len(job)) + job)
+            process.stdin.flush()
+        return [self._answer(process) for process in self.processes]
+
+    def _answer(self, process: subprocess.Popen[bytes]) -> Any:
+        assert process.stdout is not None
+        size = process.stdout.read(8)
+        if len(size) < 8:
+            return EOFError("the rank is dead")
+        return pickle.loads(process.stdout.read(struct.unpack("<Q", size)[0]))
+
+    def close(self) -> None:
+        for process in self.processes:
+            with process:
+                process.kill()

@@ -1,0 +1,238 @@
+"""Five rounds of every recipe, baseline and method with seeded noise: what they gave when they were recorded.
+
+`python -m tests.support.recorded tests/conformance/recorded.json [--data-dir DIR]` records anew: only where a change
+of the numbers is meant. A case holds its figures, projections of the models to a few digits, and a digest of the
+models' bytes. The digest counts where a fixed computation gives the same bytes as it did on the machine that recorded:
+other processors add in another order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import gossamer
+from gossamer.errors import UserError
+
+BASELINES = ("none", "non-private", "no-communication", "central")
+OFFLINE = (
+    "quickstart", "dyn-d2p/dirac", "dp-dkm/lasso", "dp-dkm/logistic", "dp-dkm/truncated",
+)  # fmt: skip
+ON_DATA = (
+    "adad2p/cifar10", "adad2p/mnist", "dp-consensus/membership", "dp-consensus/mnist", "dp-dkm/covertype",
+    "dyn-d2p/cifar10", "dyn-d2p/fashion-mnist", "frontier/cifar10-pixels", "frontier/covertype-linear",
+    "frontier/covertype", "frontier/fashion-mnist-pixels", "frontier/mnist-pca50-linear", "frontier/mnist-pca50",
+    "frontier/mnist-pixels", "frontier/mnist-no-public", "without-replacement/covertype", "without-replacement/mnist",
+)  # fmt: skip
+METHODS = (
+    "sgp", "adad2p", "constd2p", "clipd2p", "const-d2p", "dyn-c-d2p", "dyn-mu-d2p", "dyn-d2p", "general-d2p",
+    "full-lot", "dp-dsgd", "dp-dsgt", "dp-dinno", "without-replacement", "with-replacement", "dp-dkm",
+)  # fmt: skip
+_OWN: dict[str, dict[str, Any]] = {
+    "without-replacement": {
+        "model.kind": "one-vs-all",
+        "topology.kind": "complete",
+        "algorithm.lr": 0.1,
+        "privacy.sampling": {"kind": "one-pass", "lot": 30},
+        "privacy.adjacency": "replace-one",
+        "privacy.epsilon": 0.8,
+    },
+    "with-replacement": {
+        "model.kind": "one-vs-all",
+        "topology.kind": "complete",
+        "algorithm.lr": 0.1,
+        "privacy.adjacency": "replace-one",
+        "privacy.epsilon": 0.8,
+    },
+    "dp-dkm": {
+        "topology.kind": "ring",
+        "algorithm.lr": 0.5,
+        "privacy.sampling": {"kind": "full"},
+        "privacy.epsilon": 0.8,
+    },
+    "general-d2p": {"privacy.sampling": {"kind": "poisson", "lot": 150}, "privacy.epsilon": 0.8},
+}
+FIGURES = (
+    "epsilon_claimed", "epsilon_proven", "epsilon_by_node", "delta", "adjacency", "unit", "observer", "stamp",
+    "claim_flags", "not_proven_because", "nodes", "rounds", "mode", "baseline", "bytes_sent", "consensus_distance",
+    "accuracy_mean", "accuracy_min", "rmse_mean", "truth_rmse_mean", "loss_mean", "hold_out_rows",
+)  # fmt: skip
+STATED = ("draws", "public_constants", "notes", "not_covered", "method", "weighting", "noise_source")
+
+
+@dataclass(frozen=True)
+class Case:
+    recipe: str
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return " ".join([self.recipe, *(f"{key}={value}" for key, value in self.changes.items())])
+
+
+def offline_cases() -> list[Case]:
+    """Those that need no data but what is installed."""
+    cases = [Case(recipe, {"baseline": baseline}) for recipe in OFFLINE for baseline in BASELINES]
+    cases += [Case(recipe, {"mode": "paper"}) for recipe in OFFLINE]
+    for method in METHODS:
+        graph = {"topology.kind": "ring"} if method.startswith("dp-d") else {}
+        for mode in ("sound", "paper"):
+            own = {"algorithm.kind": method, "mode": mode, **graph, **_OWN.get(method, {})}
+            cases.append(Case("quickstart", own))
+    for controller in ("global", "local", "pass-end", "probability", "loss-threshold"):
+        own = {**_OWN["without-replacement"], "algorithm.controller": controller}
+        cases.append(Case("quickstart", {"algorithm.kind": "without-replacement", **own}))
+    pieces = {
+        "algorithm.momentum": 0.5,
+        "algorithm.mixes": 2,
+        "algorithm.tail_average": 0.5,
+        "algorithm.final_gossip": 3,
+    }
+    cases += [
+        Case("quickstart", pieces),
+        Case("quickstart", {"privacy.centre": 0.1, "privacy.clip": {"kind": "constant", "bound": 1.0}}),
+        Case("quickstart", {"privacy.noise.arithmetic": "lattice"}),
+        Case(
+            "quickstart",
+            {"privacy.sampling": {"kind": "fixed-size", "lot": 16}, "privacy.adjacency": "replace-one"},
+        ),
+        Case("quickstart", {"privacy.sampling": {"kind": "one-pass", "lot": 60}}),
+        Case("quickstart", {"privacy.noise.family": {"kind": "laplace"}, "privacy.epsilon": 1e6}),
+        Case("quickstart", {"privacy.noise.multiplier": 3.0, "privacy.epsilon": 2.0}),
+        Case("quickstart", {"topology.dropout": 0.2, "topology.kind": "ring"}),
+        Case("quickstart", {"weighting": "size", "data.partition": {"kind": "dirichlet", "alpha": 1.0}}),
+    ]
+    return cases
+
+
+def data_cases() -> list[Case]:
+    return [
+        *(Case(recipe, {"baseline": baseline}) for recipe in ON_DATA for baseline in BASELINES),
+        *(Case(recipe, {"mode": "paper"}) for recipe in ON_DATA),
+    ]
+
+
+def observed(case: Case, data_dir: Path | None = None) -> dict[str, Any]:
+    """What five rounds of it give, or that it is refused."""
+    changes = {"rounds": 5, "privacy.noise.source": "seeded", "evaluation.rows": 200, **case.changes}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            outcome = gossamer.run(case.recipe, changes, out=Path(folder) / "run", data_dir=data_dir)
+        except UserError as error:
+            return {"refused": True, "because": str(error)}
+    points = outcome.points.double().cpu().numpy().ravel()
+    figures = {key: outcome.result[key] for key in FIGURES if key in outcome.result}
+    stated = {key: outcome.certificate[key] for key in STATED}
+    return {
+        "refused": False,
+        "figures": _short(figures),
+        "stated": _short(stated),
+        "projections": _projections(points),
+        "digest": hashlib.sha256(outcome.points.contiguous().cpu().numpy().tobytes()).hexdigest(),
+    }
+
+
+def _short(figures: dict[str, Any]) -> dict[str, Any]:
+    """As JSON reads it back; equal neighbours in a list are counted."""
+    return {key: _counted(value) for key, value in json.loads(json.dumps(figures)).items()}
+
+
+def _counted(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    return [[len(list(equal)), item] for item, equal in itertools.groupby(value)]
+
+
+def _projections(points: np.ndarray) -> list[float]:
+    """A few sums that a changed model would change, but a last digit would not."""
+    places = np.arange(len(points))
+    waves = [np.cos((k + 1) * 0.7 * places + k) for k in range(6)]
+    return [float(np.linalg.norm(points)), *(float(points @ wave) for wave in waves)]
+
+
+def machine() -> str:
+    """The bytes of a fixed computation: equal where sums are added in the same order."""
+    values = np.random.default_rng(0)
+    a = torch.from_numpy(values.standard_normal((64, 300)).astype(np.float32))
+    b = torch.from_numpy(values.standard_normal((300, 70)).astype(np.float32))
+    image = torch.from_numpy(values.standard_normal((4, 3, 12, 12)).astype(np.float32))
+    kernel = torch.from_numpy(values.standard_normal((8, 3, 3, 3)).astype(np.float32))
+    parts = [
+        a @ b,
+        (a @ b).softmax(1),
+        torch.conv2d(image, kernel),
+        torch.bmm(a[None], b[None]),
+        a.norm(dim=1),
+    ]
+    digest = hashlib.sha256(torch.__version__.encode())
+    for part in parts:
+        digest.update(part.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def difference(found: dict[str, Any], recorded: dict[str, Any], *, same_machine: bool) -> str | None:
+    """The first thing in which a case differs from its record."""
+    if found["refused"] != recorded["refused"]:
+        return "it is refused now" if found["refused"] else "it was refused, and is not any more"
+    if found["refused"]:
+        return None
+    if same_machine and found["digest"] != recorded["digest"]:
+        return "the models' bytes differ"
+    for part in ("figures", "stated"):
+        for key in {**recorded[part], **found[part]}:
+            old, new = recorded[part].get(key), found[part].get(key)
+            if not _close(new, old, 1e-12 if same_machine else 1e-3):
+                return f"{key} was {old!r} and is {new!r}"
+    if not np.allclose(found["projections"], recorded["projections"], rtol=1e-3, atol=1e-3):
+        return "the models differ"
+    return None
+
+
+def _close(new: Any, old: Any, share: float) -> bool:
+    if isinstance(old, float) and isinstance(new, float):
+        return abs(new - old) <= share * max(abs(old), 1e-3)
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(_close(a, b, share) for a, b in zip(new, old, strict=True))
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(_close(new[key], old[key], share) for key in old)
+    return bool(new == old)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--only", default="")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    known = json.loads(asked.file.read_text()) if asked.file.is_file() else {"cases": {}}
+    known["machine"] = machine()
+    for case in [*offline_cases(), *(data_cases() if asked.data_dir else [])]:
+        if asked.only in case.name:
+            known["cases"][case.name] = observed(case, asked.data_dir)
+            print(
+                case.name,
+                known["cases"][case.name].get("digest", "refused")[:12],
+                known["cases"][case.name].get("because", ""),
+                flush=True,
+            )
+            asked.file.write_text(_text(known), encoding="utf-8")
+
+
+def _text(known: dict[str, Any]) -> str:
+    """A line per case."""
+    lines = [f"{json.dumps(name)}: {json.dumps(case)}" for name, case in known["cases"].items()]
+    return f'{{"machine": "{known["machine"]}", "cases": {{\n' + ",\n".join(lines) + "\n}}\n"
+
+
+if __name__ == "__main__":
+    main()
