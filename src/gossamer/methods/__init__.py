@@ -1,4 +1,4 @@
-"""The methods: one that has only an update rule is a file in `algorithms`, one with parts of its own has a folder here."""
+"""The methods. One that is an update rule only is a file in `algorithms`; one with parts of its own has a folder."""
 
 from __future__ import annotations
 
