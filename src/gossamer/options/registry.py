@@ -89,7 +89,8 @@ class Registry(Generic[T]):
             return {"kind": name, **write(value)}
 
         # The options are checked strictly; "strictly" of the dataclass itself would mean that no table can become one.
-        schema: Any = {**handler.generate_schema(made), "strict": False}
+        schema: Any = handler.resolve_ref_schema(handler.generate_schema(made))
+        schema = {**schema, "strict": False, "ref": f"{schema.get('ref', name)}:{self.table}"}
         return core_schema.no_info_before_validator_function(
             options,
             schema,
