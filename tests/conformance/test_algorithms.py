@@ -24,7 +24,7 @@ every_algorithm = pytest.mark.parametrize("name", CASES)
 
 
 def test_every_registered_algorithm_has_a_case() -> None:
-    assert set(rules()) - {"collaborative"} == set(CASES)
+    assert set(rules()) - {"without-replacement"} == set(CASES)
 
 
 @every_algorithm

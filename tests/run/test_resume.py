@@ -65,7 +65,7 @@ def steps(run: Path) -> list[list[int]]:
 
 def test_every_algorithm_is_stopped_and_continued() -> None:
     assert {PRESETS[changes["algorithm.kind"]]["rule"] for changes in METHODS.values()} == set(rules()) - {
-        "collaborative"
+        "without-replacement"
     }
 
 

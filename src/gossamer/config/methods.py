@@ -116,7 +116,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Lemma 4 prices a write over all lots since the last; its relation is replace-one. Sound mode: the choice to write
     # follows released values only.
     "without-replacement": {
-        "rule": "collaborative",
+        "rule": "without-replacement",
+        "alone": {"controller": "local"},  # nobody writes the shared model
         "options": {
             "sound": {"observes": "released"},
             "paper": {"observes": "raw", "scored": "local"},
@@ -131,7 +132,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # The paper's baseline: fresh lots every turn, everyone writes, ε split evenly over a record's expected visits.
     "with-replacement": {
-        "rule": "collaborative",
+        "rule": "without-replacement",
+        "alone": {"controller": "local"},  # nobody writes the shared model
         "options": {mode: {"controller": "global", "average": False} for mode in ("sound", "paper")},
         "privacy": {
             "clip": {"kind": "record-ball"},

@@ -17,14 +17,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from gossamer.config.auto import any_auto, settle
 from gossamer.config.methods import PRESETS, expand_preset
 from gossamer.errors import UserError
-
-Positive = Annotated[float, Field(gt=0, lt=1e12)]
-# Far from where float32 ends: a bound that rounds to 0 or ∞ would not be what the ledger says.
-Size = Annotated[float, Field(gt=1e-12, lt=1e12)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Probability = Annotated[float, Field(gt=0, lt=1)]
-Rate = Annotated[float, Field(gt=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
+from gossamer.mechanism.clipping import ClipKind, NoClip, clips
+from gossamer.mechanism.noise import NoiseKind, NoiseSchedule, families, schedules
+from gossamer.mechanism.noise.gaussian import Gaussian
+from gossamer.mechanism.noise.schedules import ConstantNoise, NoNoise
+from gossamer.mechanism.sampling import Full, SamplingKind, samplings
+from gossamer.options.numbers import Count, Positive, Probability, Rate
+from gossamer.options.registry import UNKNOWN_KIND
 
 
 class Strict(BaseModel):
@@ -88,174 +87,23 @@ class Algorithm(Open):
     final_gossip: Annotated[int, Field(ge=0, le=10_000, description="exchanges of the models at the end")] = 0
 
 
-class ConstantClip(Strict):
-    kind: Literal["constant"]
-    bound: Size
-
-
-class DecayingClip(Strict):
-    kind: Literal["decaying"]
-    start: Size
-    ratio: Annotated[float, Field(ge=1, le=1e6)]
-
-
-class SequenceClip(Strict):
-    kind: Literal["sequence"]
-    values: Annotated[list[Size], Field(min_length=1)]
-
-
-class NormalisedClip(Strict):
-    kind: Literal["normalised"]
-    gamma: Positive = 0.01
-
-
-class QuantileClip(Strict):
-    kind: Literal["quantile"]
-    start: Size = 1.0
-    quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    lr: Positive = 0.2
-    count_noise: Positive | None = None
-
-
-class AssumedBound(Strict):
-    """Nothing is clipped; the noise is scaled to a bound that is only believed to hold."""
-
-    kind: Literal["assumed"]
-    bound: Size
-
-
-class RecordBall(Strict):
-    """Records are scaled into a ball, each by itself, and with them the gradients of a linear model's loss."""
-
-    kind: Literal["record-ball"]
-    radius: Size = 1.0
-
-
-class NoClip(Strict):
-    kind: Literal["none"]
-
-
-Clip = Annotated[
-    ConstantClip
-    | DecayingClip
-    | SequenceClip
-    | NormalisedClip
-    | QuantileClip
-    | AssumedBound
-    | RecordBall
-    | NoClip,
-    Field(discriminator="kind"),
-]
-
-
-class ConstantNoise(Strict):
-    kind: Literal["constant"]
-
-
-class GrowingBudget(Strict):
-    kind: Literal["growing-budget"]
-    ratio: Annotated[float, Field(ge=1, le=1e6)]
-
-
-class SequenceNoise(Strict):
-    kind: Literal["sequence"]
-    values: Annotated[list[Size], Field(min_length=1)]
-
-
-class OwnNormNoise(Strict):
-    kind: Literal["own-norm"]
-
-
-class NoNoise(Strict):
-    kind: Literal["none"]
-
-
-NoiseSchedule = Annotated[
-    ConstantNoise | GrowingBudget | SequenceNoise | OwnNormNoise | NoNoise, Field(discriminator="kind")
-]
-
-
-class Gaussian(Strict):
-    kind: Literal["gaussian"]
-
-
-class Laplace(Strict):
-    kind: Literal["laplace"]
-
-
-class TruncatedLaplace(Strict):
-    """Truncated where `bound` says, in units of the scale; if not set, where the paper or the budget say."""
-
-    kind: Literal["truncated-laplace"]
-    bound: Size | None = None
-
-
-class TruncatedGaussian(Strict):
-    kind: Literal["truncated-gaussian"]
-    bound: Size | None = None
-
-
-class TruncatedGeneralised(Strict):
-    """Density ∝ exp(−(|z|/s)^shape) up to the bound."""
-
-    kind: Literal["truncated-generalised"]
-    shape: Annotated[float, Field(ge=1, le=16)]
-    bound: Size | None = None
-
-
-NoiseFamily = Annotated[
-    Gaussian | Laplace | TruncatedLaplace | TruncatedGaussian | TruncatedGeneralised,
-    Field(discriminator="kind"),
-]
-
-
 class Noise(Strict):
     source: Literal["system", "seeded"] = "system"
     arithmetic: Literal["float", "lattice"] = "float"
-    family: NoiseFamily = Gaussian(kind="gaussian")
+    family: Annotated[NoiseKind, families] = Gaussian()
     on: Literal["gradient", "iterate"] = Field(
         default="gradient",
         description="what carries the noise: the answers about records, or the messages (dp-dkm)",
     )
-    schedule: NoiseSchedule = ConstantNoise(kind="constant")
+    schedule: Annotated[NoiseSchedule, schedules] = ConstantNoise()
     multiplier: Positive | None = Field(
         default=None, description="noise std / sensitivity at the first round; without it, epsilon decides"
     )
 
-
-class Poisson(Strict):
-    kind: Literal["poisson"]
-    rate: Rate | list[Rate] | None = None
-    lot: Positive | None = None
-
-    @model_validator(mode="after")
-    def one_of(self) -> Poisson:
-        if (self.rate is None) == (self.lot is None):
-            raise ValueError("needs exactly one of rate and lot (the expected lot size)")
-        return self
-
-
-class FixedSize(Strict):
-    kind: Literal["fixed-size"]
-    lot: Count
-
-
-class OnePass(Strict):
-    """Disjoint lots: every record is in one of them in each pass over the data."""
-
-    kind: Literal["one-pass"]
-    lot: Count
-
-
-class Single(Strict):
-    kind: Literal["single"]
-
-
-class Full(Strict):
-    kind: Literal["full"]
-
-
-Sampling = Annotated[Poisson | FixedSize | OnePass | Single | Full, Field(discriminator="kind")]
+    @property
+    def kind(self) -> NoiseKind:
+        """Which noise it is: the family, unless the schedule is about another, or none."""
+        return self.schedule.noise(self.family)
 
 
 def _not_empty(value: list[float]) -> list[float]:
@@ -268,9 +116,9 @@ class Privacy(Strict):
     epsilon: Positive | Annotated[list[Positive], AfterValidator(_not_empty)] | None = None
     delta: Probability | Annotated[list[Probability], AfterValidator(_not_empty)] = 1e-5
     adjacency: Literal["add-remove", "replace-one"] = "add-remove"
-    sampling: Sampling = Full(kind="full")
-    clip: Clip = NoClip(kind="none")
-    noise: Noise = Noise(schedule=NoNoise(kind="none"))
+    sampling: Annotated[SamplingKind, samplings] = Full()
+    clip: Annotated[ClipKind, clips] = NoClip()
+    noise: Noise = Noise(schedule=NoNoise())
     runs: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, description="how many such runs share the budget, where settings are chosen among them"
     )
@@ -465,14 +313,13 @@ def one_sentence(error: ValidationError, layered: dict[str, Any]) -> str:
     value, message = first["input"], first["msg"].removeprefix("Value error, ")
     message = message.replace("Input should be", "must be", 1)
     message = message[0].lower() + message[1:]
-    if first["type"] == "extra_forbidden":
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{key} is not a key I know{_near(where)}."
     if first["type"] == "missing":
         return f"{key} is missing; it must be set."
-    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+    if first["type"] == UNKNOWN_KIND:
         kind = value.get("kind") if isinstance(value, dict) else value
-        expected = str(first.get("ctx", {}).get("expected_tags", "a table with a kind"))
-        return f"{key}.kind = {kind!r} is not known; it can be {expected}."
+        return f"{key}.kind = {kind!r} is not known; {message}."
     if first["type"] == "value_error" and not key:
         return f"{message[0].upper() if not message.startswith(('privacy', 'data')) else message[0]}{message[1:]}."
     shown = f" = {value!r}" if not isinstance(value, dict) else ""

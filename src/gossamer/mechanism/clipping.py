@@ -1,7 +1,8 @@
-"""Clip parts: per-sample gradient norms → weights, and the bound that makes on one record's contribution.
+"""Clips: per-record norms → weights, and the bound that makes on one record's contribution.
 
-A part says the norm no record exceeds after weighting (its *sensitivity*; infinite where nothing is enforced) and the
-*reference* the noise is scaled to, which differs only where a paper believes in a bound instead of enforcing it.
+A *kind* is what the configuration names; `make` turns it into the clip of a run, which says for every draw how to weigh
+norms and the *reference* the noise is scaled to. That is also a bound on every record's contribution where the clip
+enforces it; where a paper believes in a bound instead, nothing does.
 """
 
 from __future__ import annotations
@@ -9,18 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from gossamer.mechanism.schedules import Constant, Geometric, Stretches
+from gossamer.errors import UserError
+from gossamer.mechanism.schedules import Constant, Geometric, Schedule, Stretches
+from gossamer.options.numbers import Positive, Ratio, Size
+from gossamer.options.registry import Registry
 
 Weigh = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class ClipStep:
+    """The clip of one draw."""
+
     weigh: Weigh
     reference: Tensor  # (m,) what the noise is scaled to
     enforced: bool  # is the reference also a bound on every record's contribution?
@@ -30,14 +37,219 @@ class ClipStep:
 
 
 class Clip(Protocol):
+    """The clip of a run."""
+
+    @property
+    def scale_is_public(self) -> bool:
+        """Can everyone compute the reference of every draw?"""
+        ...
+
     def at(self, k: int, nodes: int) -> ClipStep: ...
+
+    def multiplier_left(self, multiplier: Tensor) -> Tensor:
+        """(m,) of a draw's noise multiplier, what is left for the sum after the clip's own release."""
+        ...
+
+    def follow(
+        self, norms: Tensor, mask: Tensor, normals: Callable[[], Tensor], lots: Tensor, active: Tensor
+    ) -> None:
+        """Adapt to the norms of a draw by a release of the clip's own; `normals` draws (m,) standard normals for it."""
+        ...
+
+    def state(self) -> dict[str, Tensor]: ...
+
+    def restore(self, state: dict[str, Tensor]) -> None: ...
+
+
+class ClipKind(Protocol):
+    """A clip as it is configured."""
+
+    kind: ClassVar[str]
+    enforced: ClassVar[bool]  # does it bound every record's contribution?
+
+    @property
+    def unit(self) -> float:
+        """The bound that stays the same over a run; 1 where there is none."""
+        ...
+
+    @property
+    def record_bound(self) -> float:
+        """The largest norm a record itself can have; ∞ unless records are scaled."""
+        ...
+
+    def schedule(self, draws: int) -> Schedule:
+        """C_k as a function of the draw; 1 where the clip has no sequence of its own."""
+        ...
+
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        """The clip of a run. `lots` (m,) are the nodes' lot sizes, `largest` (m,) their largest noise multipliers."""
+        ...
+
+
+clips: Registry[ClipKind] = Registry("privacy.clip")
+
+
+class _Fixed:
+    """What kinds and clips share whose bound follows no record and is nobody's belief."""
+
+    enforced: ClassVar[bool] = True
+    scale_is_public: ClassVar[bool] = True
+
+    @property
+    def unit(self) -> float:
+        return 1.0
+
+    @property
+    def record_bound(self) -> float:
+        return math.inf
+
+    def schedule(self, draws: int) -> Schedule:
+        return Constant(1.0)
+
+    def multiplier_left(self, multiplier: Tensor) -> Tensor:
+        return multiplier
+
+    def follow(
+        self, norms: Tensor, mask: Tensor, normals: Callable[[], Tensor], lots: Tensor, active: Tensor
+    ) -> None:
+        """Nothing is followed."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """There is nothing to put back."""
+
+
+@clips.register("constant")
+@dataclass(frozen=True, kw_only=True)
+class ConstantClip(_Fixed):
+    """Every record's vector is scaled down to one bound."""
+
+    bound: Annotated[Size, Field(description="largest norm of a record's vector")]
+
+    @property
+    def unit(self) -> float:
+        return self.bound
+
+    def schedule(self, draws: int) -> Schedule:
+        return Constant(self.bound)
+
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        return ClipTo(self.schedule(draws))
+
+
+@clips.register("decaying")
+@dataclass(frozen=True, kw_only=True)
+class DecayingClip(_Fixed):
+    """The bound falls geometrically over the run: Dyn-D2P's C_k."""
+
+    start: Annotated[Size, Field(description="bound of the first draw")]
+    ratio: Annotated[Ratio, Field(description="first bound over last")]
+
+    def schedule(self, draws: int) -> Schedule:
+        return Geometric(self.start, 1 / self.ratio, draws)
+
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        return ClipTo(self.schedule(draws))
+
+
+@clips.register("sequence")
+@dataclass(frozen=True, kw_only=True)
+class SequenceClip(_Fixed):
+    """Given bounds over equal stretches of the run."""
+
+    values: Annotated[list[Size], Field(min_length=1, description="the bounds, one per stretch")]
+
+    def schedule(self, draws: int) -> Schedule:
+        return Stretches(tuple(self.values), draws)
+
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        return ClipTo(self.schedule(draws))
+
+
+@clips.register("normalised")
+@dataclass(frozen=True, kw_only=True)
+class NormalisedClip(_Fixed):
+    """g / (‖g‖ + γ): every record contributes less than 1."""
+
+    gamma: Annotated[Positive, Field(description="γ: how short a vector must be to stay short")] = 0.01
+
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        return Normalise(self.gamma)
+
+
+@clips.register("quantile")
+@dataclass(frozen=True, kw_only=True)
+class QuantileClip(_Fixed):
+    """The bound follows a quantile of the norms through a noised count, out of the same budget."""
+
+    start: Annotated[Size, Field(description="bound of the first draw")] = 1.0
+    quantile: Annotated[float, Field(gt=0, lt=1, description="share of norms below the bound")] = 0.5
+    lr: Annotated[Positive, Field(description="how fast the bound follows")] = 0.2
+    count_noise: Annotated[
+        Positive | None, Field(description="std of the noise on the count; a twentieth of the lot if not set")
+    ] = None
+
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        # A twentieth of the lot as in Andrew et al.; never so small that the count takes most of the budget.
+        given = self.count_noise
+        count = torch.full_like(lots, given) if given else torch.maximum(lots / 20, largest)
+        if bool((2 * count <= largest).any()):
+            raise UserError(
+                f"privacy.clip.count_noise = {given} takes the whole budget; "
+                f"use more than {float(largest.max()) / 2:.3g}."
+            )
+        return FollowedQuantile(torch.full_like(lots, self.start), self.quantile, self.lr, count)
+
+
+@clips.register("assumed")
+@dataclass(frozen=True, kw_only=True)
+class AssumedBound(_Fixed):
+    """Nothing is clipped; the noise is scaled to a bound that is only believed to hold."""
+
+    bound: Annotated[Size, Field(description="what the paper believes no norm exceeds")]
+    enforced: ClassVar[bool] = False
+
+    @property
+    def unit(self) -> float:
+        return self.bound
+
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        return Unclipped(self.bound)
+
+
+@clips.register("record-ball")
+@dataclass(frozen=True, kw_only=True)
+class RecordBall(_Fixed):
+    """Records are scaled into a ball, each by itself, and with them the gradients of a linear model's loss."""
+
+    radius: Annotated[Size, Field(description="largest norm of a record")] = 1.0
+
+    @property
+    def record_bound(self) -> float:
+        return self.radius
+
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        return Unclipped()
+
+
+@clips.register("none")
+@dataclass(frozen=True, kw_only=True)
+class NoClip(_Fixed):
+    """Nothing is clipped."""
+
+    enforced: ClassVar[bool] = False
+
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        return Unclipped()
 
 
 @dataclass(frozen=True)
-class ClipTo:
+class ClipTo(_Fixed):
     """g · min(1, C_k / ‖g‖), Dyn-D2P eq. (5)."""
 
-    bound: Constant | Geometric | Stretches
+    bound: Schedule
 
     def at(self, k: int, nodes: int) -> ClipStep:
         C = self.bound(k)
@@ -47,8 +259,8 @@ class ClipTo:
 
 
 @dataclass(frozen=True)
-class Normalise:
-    """g / (‖g‖ + γ): every record contributes less than 1."""
+class Normalise(_Fixed):
+    """g / (‖g‖ + γ)."""
 
     gamma: float
 
@@ -57,8 +269,8 @@ class Normalise:
 
 
 @dataclass(frozen=True)
-class Unclipped:
-    """Nothing is done to the gradients. With `believed`, noise is scaled to a bound that nothing enforces."""
+class Unclipped(_Fixed):
+    """Nothing is done to the vectors. With `believed`, noise is scaled to a bound that nothing enforces."""
 
     believed: float | None = None
 
@@ -68,32 +280,42 @@ class Unclipped:
 
 
 @dataclass
-class QuantileClip:
-    """C follows a quantile of the gradient norms through a noised count (Andrew et al. 2021, Algorithm 1).
+class FollowedQuantile:
+    """C follows a quantile of the norms through a noised count (Andrew et al. 2021, Algorithm 1).
 
     Of a draw with noise multiplier z, the count of norms below C, each record counted as ±½, takes its share with
-    std σ_b, and the gradients the rest: z_Δ = (z⁻² − (2 σ_b)⁻²)^(−½). The pair is one Gaussian release at z. Each
-    node follows its own C_i.
+    std σ_b, and the sum the rest: z_Δ = (z⁻² − (2 σ_b)⁻²)^(−½). The pair is one Gaussian release at z. Each node
+    follows its own C_i.
     """
 
     bounds: Tensor  # (m,) the current C_i: state, kept in checkpoints
     quantile: float
     lr: float
     count_noise: Tensor = field(default_factory=lambda: torch.tensor(0.0))  # (m,) σ_b
+    scale_is_public: ClassVar[bool] = False
 
     def at(self, k: int, nodes: int) -> ClipStep:
         return ClipStep(lambda norms: _clip_weights(norms, 1.0), self.bounds, enforced=True, unit=self.bounds)
 
-    def gradient_multiplier(self, z: Tensor) -> Tensor:
-        return (z**-2 - (2 * self.count_noise) ** -2) ** -0.5
+    def multiplier_left(self, multiplier: Tensor) -> Tensor:
+        return (multiplier**-2 - (2 * self.count_noise) ** -2) ** -0.5
 
-    def follow(self, norms: Tensor, mask: Tensor, noise: Tensor, lot: Tensor, active: Tensor) -> None:
-        """C ← C · exp(−lr · (noised share of norms ≤ C − quantile)); `noise` is standard normal, (m,)."""
+    def follow(
+        self, norms: Tensor, mask: Tensor, normals: Callable[[], Tensor], lots: Tensor, active: Tensor
+    ) -> None:
+        """C ← C · exp(−lr · (noised share of norms ≤ C − quantile))."""
+        norms, mask, noise = norms.cpu(), mask.cpu(), normals()
         below = ((norms <= self.bounds[:, None]).to(noise.dtype) - 0.5) * mask
-        share = (below.sum(1) + self.count_noise * noise) / lot + 0.5
+        share = (below.sum(1) + self.count_noise * noise) / lots + 0.5
         step = torch.exp(-self.lr * (share.clamp(0, 1) - self.quantile))
         # Kept where float32 can say it: a bound that rounds to 0 or overflows would no longer clip.
         self.bounds = torch.where(active, self.bounds * step, self.bounds).clamp(1e-12, 1e12)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"clip_bounds": self.bounds}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.bounds = state["clip_bounds"]
 
 
 def _clip_weights(norms: Tensor, C: float) -> Tensor:

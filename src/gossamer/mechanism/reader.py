@@ -7,8 +7,7 @@ What the vector is (a gradient, an operator's residual) is the `vector` part; th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,11 +16,9 @@ from torch import Tensor
 
 from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clipping import Clip, QuantileClip, Weigh
-from gossamer.mechanism.noise.arithmetic import Arithmetic, Floating
-from gossamer.mechanism.sampling import Lot, Sampler, pass_parts
-
-COUNT_NOISE = 2  # purpose field of the stream; the others are in `arithmetic` and `sampling`
+from gossamer.mechanism.clipping import Clip, Weigh
+from gossamer.mechanism.noise.base import COUNT, Mechanism, Participation
+from gossamer.mechanism.samplers import Lot, Sampler
 
 
 class Vector(Protocol):
@@ -34,18 +31,6 @@ class Vector(Protocol):
 
 class Book(Protocol):
     def append(self, node: int, event: Event) -> None: ...
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Noise of std multiplier · reference on the sum, multiplier_i(k) = factor_i · shape(k)."""
-
-    mechanism: str  # "gaussian", "own-norm-gaussian", "none", or what the arithmetic draws
-    factor: Tensor  # (m,)
-    shape: Callable[[int], float]
-
-    def multiplier(self, k: int) -> Tensor:
-        return self.factor * self.shape(k)
 
 
 class Records:
@@ -103,21 +88,19 @@ class PrivateGradient:
         records: Records,
         sampler: Sampler,
         clip: Clip,
-        noise: Noise,
+        noise: Mechanism,
         stream: Stream,
         book: Book,
         nodes: Sequence[int],
         lots: Sequence[float],
         allowance: Sequence[int],
         adjacency: str,
-        arithmetic: Arithmetic | None = None,
         divisors: Sequence[float] | None = None,
         diagnostics: bool = False,
         written: Sequence[int] | None = None,
     ):
         self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
         self._noise, self._stream, self._book = noise, stream, book
-        self._arithmetic = arithmetic or Floating()
         self.nodes, self._rates, self._adjacency = list(nodes), list(sampler.rates), adjacency
         self._index = np.asarray(self.nodes, dtype=np.int64)  # made once: an audit hosts tens of thousands
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
@@ -141,19 +124,15 @@ class PrivateGradient:
         unit = None if step.unit is None else step.unit.to(points)
         sums, norms = self._vector(points, x, y, mask, step.weigh, unit=unit)
         # In double precision: what the ledger says must read back exactly.
-        bound, multiplier = step.reference.double(), self._noise.multiplier(k)
-        reference = self._arithmetic.sensitivity(bound, points.shape[1])
-        self._log(k, active, multiplier, reference, step.enforced, points.shape[1])
-        if self._noise.mechanism != "none":
-            share = multiplier
-            if isinstance(self._clip, QuantileClip):
-                share = self._clip.gradient_multiplier(multiplier)
-                self._clip.follow(norms.cpu(), mask.cpu(), self._standard_normals(k), self._lots, active)
-            own = self._noise.mechanism == "own-norm-gaussian"
-            scale = share * (sums.norm(dim=1).cpu() if own else reference)
-            scale = torch.where(active, scale, 0.0)
-            ready = self._take_ahead(k)
-            self._arithmetic.add(self._stream, self._index, k, sums, scale, bound, ready)
+        bound, multiplier = step.reference.double(), self._noise.levels(k)
+        self._log(k, active, multiplier, bound, step.enforced, points.shape[1])
+        if self._noise.adds:
+            left = self._clip.multiplier_left(multiplier)
+            self._clip.follow(norms, mask, lambda: self._standard_normals(k), self._lots, active)
+            self._noise.add(
+                self._stream, self._index, k, sums, multiplier=left, bound=bound, active=active,
+                ready=self._take_ahead(k),
+            )  # fmt: skip
         if self._diagnose:
             self.last_diagnostics = _diagnose(norms, mask, step.weigh, unit)
         return sums.div_(self._divisors.to(sums)[:, None])
@@ -161,13 +140,9 @@ class PrivateGradient:
     def draw_ahead(self, dimension: int) -> None:
         """Draw the next call's noise now, while nothing else is to do; it stays here until that call is logged."""
         k = self.draws
-        if (
-            self._noise.mechanism == "none"
-            or not bool((self._allowance > k).any())
-            or self._ahead is not None
-        ):
+        if not self._noise.adds or not bool((self._allowance > k).any()) or self._ahead is not None:
             return
-        noise = self._arithmetic.ahead(self._stream, self._index, k, dimension)
+        noise = self._noise.ahead(self._stream, self._index, k, dimension)
         self._ahead = None if noise is None else (k, noise)
 
     def _take_ahead(self, k: int) -> Tensor | None:
@@ -186,44 +161,33 @@ class PrivateGradient:
         return lot, x, y
 
     def _log(
-        self, k: int, active: Tensor, multiplier: Tensor, reference: Tensor, enforced: bool, dimension: int
+        self, k: int, active: Tensor, multiplier: Tensor, bound: Tensor, enforced: bool, dimension: int
     ) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
-        mechanism = self._noise.mechanism
-        passes = pass_parts(self._sampler, k)
+        sensitivity = self._noise.sensitivity(bound, dimension).tolist()
+        passes, multipliers, counts = self._sampler.passes(k), multiplier.tolist(), active.tolist()
         made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
         for i in self._written:
-            node, rate = self.nodes[i], self._rates[i]
-            z, bound = float(multiplier[i]), float(reference[i])
-            if not active[i]:
+            if not counts[i]:
                 continue
-            own = mechanism == "own-norm-gaussian"
-            sigma = 0.0 if mechanism == "none" else z if own else z * bound
-            parts = (self._arithmetic.parts(i, sigma, dimension) if sigma > 0 else ()) + passes[i]
-            event = made.get((sigma, bound, rate, parts))
-            if event is None:
-                event = made[sigma, bound, rate, parts] = Event(
-                    step=k,
-                    mechanism=mechanism,
-                    sigma=sigma,
-                    sensitivity=bound if enforced else float("inf"),
-                    sampling=self._sampler.kind,
-                    rate=rate,
-                    adjacency=self._adjacency,
-                    parts=parts,
+            number, rate = passes[i] if passes else None, self._rates[i]
+            alike = (multipliers[i], sensitivity[i], rate, number, self._noise.apart(i))
+            if alike not in made:
+                part = Participation(self._sampler.kind, rate, self._adjacency, number)
+                release = self._noise.release(
+                    i, multipliers[i], sensitivity[i], dimension, part, enforced=enforced
                 )
-            self._book.append(node, event)
+                made[alike] = Event(step=k, release=release)
+            self._book.append(self.nodes[i], made[alike])
 
     def _standard_normals(self, k: int) -> Tensor:
         noise = torch.zeros(len(self.nodes), 1)
-        self._stream.normal_rows(COUNT_NOISE, self._index, k, noise, torch.ones(len(self.nodes)))
+        self._stream.normal_rows(COUNT, self._index, k, noise, torch.ones(len(self.nodes)))
         return noise[:, 0]
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must carry besides the algorithm's own state."""
-        state = {"draws": torch.tensor(self.draws)}
-        if isinstance(self._clip, QuantileClip):
-            state["clip_bounds"] = self._clip.bounds
+        state = {"draws": torch.tensor(self.draws), **self._clip.state()}
         if hasattr(self._vector, "state"):
             state |= {f"vector.{key}": value for key, value in self._vector.state().items()}
         return state
@@ -231,8 +195,7 @@ class PrivateGradient:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
         self.draws = int(state["draws"])
-        if isinstance(self._clip, QuantileClip):
-            self._clip.bounds = state["clip_bounds"]
+        self._clip.restore(state)
         if hasattr(self._vector, "restore"):
             names = [key for key in state if key.startswith("vector.")]
             self._vector.restore({key.removeprefix("vector."): state[key] for key in names})

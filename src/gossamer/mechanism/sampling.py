@@ -1,198 +1,197 @@
-"""Which records of a node enter a draw. The choice is secret, so it comes from the same stream as the noise.
-
-A lot is ragged over nodes: it is padded to the longest and masked, never truncated, for a truncated draw would no
-longer be the one the accountant prices.
-"""
+"""How records enter a draw, as a configuration names it: `privacy.sampling`. What draws is in `samplers`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Protocol
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from pydantic import Field
 
-from gossamer.kernels.noise import Indices, Stream
-
-SAMPLING = 1  # the purpose field of the stream: sampling never shares a counter with noise
+from gossamer.errors import UserError
+from gossamer.mechanism.samplers import FixedSizeSampler, FullSampler, OnePassSampler, PoissonSampler, Sampler
+from gossamer.options.numbers import Count, Positive, Rate
+from gossamer.options.registry import Registry
 
 
-class Lot(NamedTuple):
-    rows: Tensor  # (m, B) int64, a record's place among its node's records
-    mask: Tensor  # (m, B) bool, False where padded
+@dataclass(frozen=True)
+class NodeLot:
+    """What is public about one node's lots."""
+
+    node: int
+    records: int  # declared J
+    rate: float  # q
+    lot: float  # L
 
 
-class Sampler(Protocol):
+class SamplingKind(Protocol):
     kind: ClassVar[str]
+    drawn_as: ClassVar[str]  # the sampler's kind: what a release says
+    needs_true_sizes: ClassVar[bool]  # does the rate depend on the true number of records?
+    disjoint: ClassVar[bool]  # are the lots of a pass disjoint?
 
-    @property
-    def rates(self) -> Sequence[float]:
-        """What the ledger says of each hosted node: the sampler that draws is the one that is priced."""
+    def lot_of(self, records: int, node: int) -> tuple[float, float]:
+        """(q, L) of a node that declared so many records."""
         ...
 
-    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot: ...
+    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
+        """`sizes` are the true numbers of records."""
+        ...
+
+    def visits(self, rate: float, draws: int) -> float:
+        """How often a record is looked at: exactly, or on average (once at least)."""
+        ...
+
+    def pass_of(self, k: int, rate: float) -> int | None:
+        """The pass over the records that draw k belongs to; None where there are no passes."""
+        ...
+
+    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int]:
+        """(as which sampling, these multipliers, draws that each stands for): what an accountant is asked about."""
+        ...
 
 
-@dataclass(frozen=True)
-class PoissonSampler:
-    """Every record by an independent coin of probability q_i.
-
-    The threshold is rounded down to 64 bits: the true rate is at most the stated one, on the safe side.
-    """
-
-    rates: Sequence[float]  # per hosted node
-    kind: ClassVar[str] = "poisson"
-
-    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
-        held = np.asarray(sizes)
-        coins = stream.uniform_bits_rows(SAMPLING, nodes, step, int(held.max()))
-        heads = coins <= self._highest[:, None]
-        heads &= np.arange(coins.shape[1]) < held[:, None]
-        return _pad(heads.nonzero(), len(sizes))
-
-    @cached_property
-    def _highest(self) -> NDArray[np.uint64]:
-        return _highest_words(self.rates)
+samplings: Registry[SamplingKind] = Registry("privacy.sampling")
 
 
-@dataclass(frozen=True)
-class UnevenPoissonSampler:
-    """One node, every record by an independent coin of its own probability; the largest is the one that is priced.
+class _Overlapping:
+    needs_true_sizes: ClassVar[bool] = False
+    disjoint: ClassVar[bool] = False
+    drawn_as: ClassVar[str]
 
-    A record's ε grows with its rate, so the figure at the largest rate holds for all.
-    """
+    def visits(self, rate: float, draws: int) -> float:
+        return max(1.0, draws * rate)
 
-    record_rates: Sequence[float]
-    kind: ClassVar[str] = "poisson"
+    def pass_of(self, k: int, rate: float) -> int | None:
+        return None
 
-    @property
-    def rates(self) -> Sequence[float]:
-        return [max(self.record_rates)]
-
-    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
-        coins = stream.uniform_bits_rows(SAMPLING, nodes, step, sizes[0])
-        return _pad((coins <= self._highest).nonzero(), 1)
-
-    @cached_property
-    def _highest(self) -> NDArray[np.uint64]:
-        return _highest_words(self.record_rates)
+    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int]:
+        return self.drawn_as, list(multipliers), 1
 
 
-@dataclass(frozen=True)
-class FixedSizeSampler:
-    """A uniform subset of fixed size, without replacement."""
+@samplings.register("poisson")
+@dataclass(frozen=True, kw_only=True)
+class Poisson(_Overlapping):
+    """Every record by an independent coin; set the rate, or the expected lot."""
 
-    lots: Sequence[int]  # per hosted node
-    sizes: Sequence[int]  # the true J_i, which the rate depends on
-    kind: ClassVar[str] = "fixed-size"
+    rate: Annotated[
+        Rate | list[Rate] | None, Field(description="probability of a record; one, or one per node")
+    ] = None
+    lot: Annotated[Positive | None, Field(description="expected lot size: rate = lot / records")] = None
+    drawn_as: ClassVar[str] = "poisson"
 
-    @property
-    def rates(self) -> Sequence[float]:
-        return [lot / size for lot, size in zip(self.lots, self.sizes, strict=True)]
+    def __post_init__(self) -> None:
+        if (self.rate is None) == (self.lot is None):
+            raise ValueError("needs exactly one of rate and lot (the expected lot size)")
 
-    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
-        if list(sizes) != list(self.sizes):
-            raise ValueError(f"made for nodes of {self.sizes} records, asked to draw from {sizes}")
-        rows, columns = [], []
-        numbers = np.atleast_1d(nodes).tolist()
-        for i, (node, size, lot) in enumerate(zip(numbers, sizes, self.lots, strict=True)):
-            # The smallest of 64-bit keys: equal keys, which would bias the subset, have probability < size² · 2⁻⁶⁵.
-            keys = stream.uniform_bits(SAMPLING, node, step, size)
-            columns.append(np.sort(np.argpartition(keys, lot - 1)[:lot]))
-            rows.append(np.full(lot, i))
-        return _pad((np.concatenate(rows), np.concatenate(columns)), len(sizes))
+    def lot_of(self, records: int, node: int) -> tuple[float, float]:
+        rate = self.rate[node] if isinstance(self.rate, list) else self.rate
+        lot = rate * records if rate is not None else self.lot or 0.0
+        return _at_most_one(rate if rate is not None else lot / records, lot, records, node)
 
-
-@dataclass(frozen=True)
-class OnePassSampler:
-    """Disjoint lots: in every pass a record is in exactly one of T_i = ⌈J_i / L_i⌉ lots, which one is secret.
-
-    The J_i records take J_i of T_i · L_i places by a secret permutation, and a lot is L_i places. A record more or
-    less leaves all others where they are, so that lots stay disjoint under both adjacencies.
-    """
-
-    lots: Sequence[int]  # L_i per hosted node
-    declared: Sequence[int]  # J_i per hosted node
-    kind: ClassVar[str] = "one-pass"
-    _dealt: dict[int, tuple[int, NDArray[np.int64]]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )  # hosted node → (pass, record in each place, −1 where empty)
-
-    @property
-    def rates(self) -> Sequence[float]:
-        return [min(1.0, lot / size) for lot, size in zip(self.lots, self.declared, strict=True)]
-
-    @property
-    def turns(self) -> list[int]:
-        """T_i: lots in a pass."""
-        return [-(-size // lot) for lot, size in zip(self.lots, self.declared, strict=True)]
-
-    def passes(self, step: int) -> list[int]:
-        """Which pass each hosted node is in."""
-        return [step // turns for turns in self.turns]
-
-    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
-        rows, columns = [], []
-        numbers = np.atleast_1d(nodes).tolist()
-        for i, (node, size, lot, turns) in enumerate(zip(numbers, sizes, self.lots, self.turns, strict=True)):
-            places = self._deal(stream, i, node, size, turns * lot, step // turns)
-            held = places[step % turns * lot : (step % turns + 1) * lot]
-            columns.append(held[held >= 0])
-            rows.append(np.full(len(columns[-1]), i))
-        return _pad((np.concatenate(rows), np.concatenate(columns)), len(sizes))
-
-    def _deal(
-        self, stream: Stream, i: int, node: int, size: int, places: int, number: int
-    ) -> NDArray[np.int64]:
-        if size > places:
-            raise ValueError(f"node {node} holds {size} records but declared places for {places}")
-        if self._dealt.get(i, (-1,))[0] != number:
-            order = np.argsort(stream.uniform_bits(SAMPLING, node, number, places), kind="stable")
-            dealt = np.full(places, -1, dtype=np.int64)
-            dealt[order[:size]] = np.arange(size)
-            self._dealt[i] = number, dealt
-        return self._dealt[i][1]
+    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
+        return PoissonSampler([node.rate for node in nodes])
 
 
-def pass_parts(sampler: Sampler, step: int) -> list[tuple[tuple[str, float], ...]]:
-    """What an event says of the pass, for every hosted node: nothing, unless the lots are one-pass lots."""
-    if isinstance(sampler, OnePassSampler):
-        return [(("pass", float(number)),) for number in sampler.passes(step)]
-    return [()] * len(sampler.rates)
+@samplings.register("fixed-size")
+@dataclass(frozen=True, kw_only=True)
+class FixedSize(_Overlapping):
+    """A uniform subset of fixed size, without replacement; the true number of records becomes public."""
+
+    lot: Annotated[Count, Field(description="records in a lot")]
+    needs_true_sizes: ClassVar[bool] = True
+    drawn_as: ClassVar[str] = "fixed-size"
+
+    def lot_of(self, records: int, node: int) -> tuple[float, float]:
+        return _at_most_one(float(self.lot) / records, float(self.lot), records, node)
+
+    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
+        return _fixed(nodes, sizes, "fixed-size")
 
 
-@dataclass(frozen=True)
-class FullSampler:
-    """All records of the node."""
+@samplings.register("one-pass")
+@dataclass(frozen=True, kw_only=True)
+class OnePass:
+    """Disjoint lots: every record is in one of them in each pass over the data."""
 
-    nodes: int
-    kind: ClassVar[str] = "full"
+    lot: Annotated[Count, Field(description="records in a lot")]
+    needs_true_sizes: ClassVar[bool] = False
+    disjoint: ClassVar[bool] = True
+    drawn_as: ClassVar[str] = "one-pass"
 
-    @property
-    def rates(self) -> Sequence[float]:
-        return [1.0] * self.nodes
+    def lot_of(self, records: int, node: int) -> tuple[float, float]:
+        return _at_most_one(float(self.lot) / records, float(self.lot), records, node)
 
-    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
-        everyone = np.arange(max(sizes)) < np.asarray(sizes)[:, None]
-        return _pad(everyone.nonzero(), len(sizes))
+    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
+        for node, size in zip(nodes, sizes, strict=True):
+            if size > node.records:
+                raise UserError(
+                    f"data.records = {node.records} is less than node {node.node} holds, and each record needs a "
+                    "place in a lot; declare at least as many as there are."
+                )
+        return OnePassSampler([round(node.lot) for node in nodes], [node.records for node in nodes])
+
+    def visits(self, rate: float, draws: int) -> float:
+        return float(-(-draws // lots_in_a_pass(rate)))
+
+    def pass_of(self, k: int, rate: float) -> int | None:
+        return k // lots_in_a_pass(rate)
+
+    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int]:
+        """A pass costs its worst lot, as a full batch would, and passes compose."""
+        lots = lots_in_a_pass(rate)
+        worst = [min(multipliers[start : start + lots]) for start in range(0, len(multipliers), lots)]
+        return "full", worst, lots
 
 
-def _highest_words(rates: Sequence[float]) -> NDArray[np.uint64]:
-    """A coin up to this is heads: ≤ threshold − 1, not < threshold, so that rate 1 (threshold 2⁶⁴) fits into a word."""
-    known = {rate: max(int(rate * 2**64) - 1, 0) for rate in set(rates)}
-    return np.array([known[rate] for rate in rates], dtype=np.uint64)
+@samplings.register("single")
+@dataclass(frozen=True, kw_only=True)
+class Single(_Overlapping):
+    """Exactly one record a draw."""
+
+    needs_true_sizes: ClassVar[bool] = True
+    drawn_as: ClassVar[str] = "fixed-size"
+
+    def lot_of(self, records: int, node: int) -> tuple[float, float]:
+        return _at_most_one(1.0 / records, 1.0, records, node)
+
+    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
+        return _fixed(nodes, sizes, "single")
 
 
-def _pad(pairs: tuple[NDArray[Any], ...], nodes: int) -> Lot:
-    """(node, record) pairs, sorted by node → one padded row per node."""
-    rows, columns = pairs
-    counts = np.bincount(rows, minlength=nodes)
-    longest = int(counts.max(initial=0))
-    mask = np.arange(longest)[None, :] < counts[:, None]
-    index = np.zeros((nodes, longest), dtype=np.int64)
-    index[mask] = columns
-    return Lot(torch.from_numpy(index), torch.from_numpy(mask))
+@samplings.register("full")
+@dataclass(frozen=True, kw_only=True)
+class Full(_Overlapping):
+    """All records of a node in every draw."""
+
+    drawn_as: ClassVar[str] = "full"
+
+    def lot_of(self, records: int, node: int) -> tuple[float, float]:
+        return 1.0, float(records)
+
+    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
+        return FullSampler(len(sizes))
+
+
+def lots_in_a_pass(rate: float) -> int:
+    """⌈J / L⌉."""
+    return math.ceil(1 / rate - 1e-9)
+
+
+def _at_most_one(rate: float, lot: float, records: int, node: int) -> tuple[float, float]:
+    if rate > 1:
+        raise UserError(
+            f"privacy.sampling.lot = {lot:g} is more than the {records} records of node {node}; use at most {records}."
+        )
+    return rate, lot
+
+
+def _fixed(nodes: Sequence[NodeLot], sizes: Sequence[int], kind: str) -> Sampler:
+    for node, size in zip(nodes, sizes, strict=True):
+        if node.records != size:
+            raise UserError(
+                f"privacy.sampling.kind = {kind!r} draws a share of the true number of records, and data.records = "
+                f"{node.records} is not that of node {node.node}; use kind = 'poisson'."
+            )
+    return FixedSizeSampler([round(node.lot) for node in nodes], list(sizes))

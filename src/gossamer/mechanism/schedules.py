@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+Schedule = Callable[[int], float]  # draw → value
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -45,8 +47,8 @@ class Stretches:
 class Ratio:
     """over(k) / under(k)."""
 
-    over: Constant | Geometric | Stretches
-    under: Constant | Geometric | Stretches
+    over: Schedule
+    under: Schedule
 
     def __call__(self, k: int) -> float:
         return self.over(k) / self.under(k)

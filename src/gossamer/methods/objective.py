@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from gossamer.algorithms.base import Algorithm
-from gossamer.algorithms.wrappers import bare
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.centred_sum import CentredSum
 from gossamer.kernels.clipped_sum import clipped_sum
-from gossamer.methods.km.algorithm import KM
-from gossamer.methods.km.operators import check_step
-from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
 from gossamer.models import losses
 from gossamer.models.centred import Centred, centre_records
 
@@ -85,31 +79,9 @@ def _over_classes(kind: str) -> Any:
     return loss
 
 
-def check_operator(config: RunConfig, algorithm: Algorithm) -> None:
-    """Is the step one with which the operator is nonexpansive, as far as public facts tell?
-
-    A smooth loss of records in the unit ball has L at most its curvature; elsewhere L is what the user declares.
-    """
-    named, algorithm = linear_loss(config), bare(algorithm)
-    if not isinstance(algorithm, KM) or named is None:
-        return
-    kinked = math.isinf(named.curvature)
-    if kinked or (config.data.options.get("scale") == "unit-ball" and algorithm.smoothness is None):
-        check_step(algorithm.mapping, algorithm.gamma, named.curvature)
-
-
-def vector_of(config: RunConfig, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
-    """What of a record the private mean is of: its loss gradient, or what its resolvent moves by."""
-    loss, algorithm = per_sample_loss(classes, config), bare(algorithm)
+def gradient_vector(config: RunConfig, module: nn.Module, classes: int | None) -> Vector:
+    """The gradient of a record's loss; with `privacy.centre`, after the private mean is subtracted from the record."""
+    loss = per_sample_loss(classes, config)
     if isinstance(module, Centred):
         return CentredSum(clipped_sum(module.head, loss), module.centre.numel(), centre_records)
-    if not isinstance(algorithm, KM) or algorithm.mapping.asks == "gradient":
-        return clipped_sum(module, loss)
-    named = linear_loss(config)
-    if named is None:
-        raise UserError(
-            f"algorithm.operator = {algorithm.operator!r} takes resolvents of the loss, which "
-            "linear models have here: set model.kind = 'linear' and loss.kind, or use operator = 'forward-backward'."
-        )
-    resolvent = RecordResolvent if algorithm.resolvent == "record" else NodeResolvent
-    return resolvent(named.implicit_slope, algorithm.gamma)
+    return clipped_sum(module, loss)

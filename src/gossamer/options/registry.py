@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, TypeVar, cast, get_type_hints
 
 from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, SchemaSerializer, SchemaValidator, core_schema
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -43,9 +43,10 @@ class Option:
 class Registry(Generic[T]):
     """The kinds of one table of the configuration, in the order in which they were registered."""
 
-    def __init__(self, table: str):
-        self.table = table
+    def __init__(self, name: str):
+        self.name = name
         self._kinds: dict[str, type[Any]] = {}
+        self._readers: dict[str, _Reader] = {}
 
     def register(self, name: str) -> Callable[[C], C]:
         """Add a frozen dataclass under this name; the class gets it as `kind`."""
@@ -54,7 +55,7 @@ class Registry(Generic[T]):
             if not dataclasses.is_dataclass(made):
                 raise TypeError(f"{made.__name__} must be a dataclass: its fields are the options")
             if name in self._kinds:
-                raise ValueError(f"{self.table}.kind = {name!r} is registered twice")
+                raise ValueError(f"{self.name}.kind = {name!r} is registered twice")
             made.kind = name  # type: ignore[attr-defined]
             made.__pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[attr-defined]
             self._kinds[name] = made
@@ -73,38 +74,41 @@ class Registry(Generic[T]):
 
     def parse(self, value: Any) -> T:
         """A table with a `kind`, or a part that is made already; raises pydantic's ValidationError."""
-        parsed: T = TypeAdapter(Annotated[Any, self]).validate_python(value)
-        return parsed
+        if not isinstance(value, Mapping) and type(value) in self._kinds.values():
+            return cast(T, value)
+        kind = value.get("kind") if isinstance(value, Mapping) else None
+        if not isinstance(kind, str) or kind not in self._kinds:
+            raise PydanticCustomError(UNKNOWN_KIND, "it can be {kinds}", {"kinds": ", ".join(self._kinds)})
+        options = {key: option for key, option in value.items() if key != "kind"}
+        if kind not in self._readers:
+            self._readers[kind] = _Reader(self._kinds[kind])
+        return cast(T, self._readers[kind].validate_python(options))
+
+    def table(self, part: T) -> dict[str, Any]:
+        """The table that `parse` would make the same part of."""
+        kind = str(getattr(part, "kind", ""))
+        if kind not in self._readers:
+            self._readers[kind] = _Reader(type(part))
+        return {"kind": kind, **self._readers[kind].to_python(part)}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        choices = {name: self._choice(name, made, handler) for name, made in self._kinds.items()}
-        union = core_schema.tagged_union_schema(choices, discriminator=self._name_of)
-        return core_schema.no_info_before_validator_function(self._known, union)
+        """Looked up when a table is read, so that a kind registered later, in a user's own file, is known too."""
+        write = core_schema.plain_serializer_function_ser_schema(self.table)
+        return core_schema.no_info_plain_validator_function(self.parse, serialization=write)
 
-    def _choice(self, name: str, made: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
-        def options(value: Any) -> Any:
-            return {k: v for k, v in value.items() if k != "kind"} if isinstance(value, Mapping) else value
 
-        def with_kind(value: Any, write: Callable[[Any], Any]) -> dict[str, Any]:
-            return {"kind": name, **write(value)}
+class _Reader:
+    """Options → a dataclass and back. Options are read strictly, the table leniently: else none could become one."""
 
-        # The options are checked strictly; "strictly" of the dataclass itself would mean that no table can become one.
-        schema: Any = handler.resolve_ref_schema(handler.generate_schema(made))
-        schema = {**schema, "strict": False, "ref": f"{schema.get('ref', name)}:{self.table}"}
-        return core_schema.no_info_before_validator_function(
-            options,
-            schema,
-            serialization=core_schema.wrap_serializer_function_ser_schema(with_kind),
-        )
+    def __init__(self, made: type[Any]):
+        schema = TypeAdapter(made).core_schema
+        inner: Any = schema["schema"] if schema["type"] == "definitions" else schema
+        inner["strict"] = False
+        self._validator, self._serializer = SchemaValidator(schema), SchemaSerializer(schema)
+        self.validate_python = self._validator.validate_python
 
-    def _name_of(self, value: Any) -> str | None:
-        kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-        return kind if isinstance(kind, str) else None
-
-    def _known(self, value: Any) -> Any:
-        if self._name_of(value) not in self._kinds:
-            raise PydanticCustomError(UNKNOWN_KIND, "it can be {kinds}", {"kinds": ", ".join(self._kinds)})
-        return value
+    def to_python(self, part: Any) -> dict[str, Any]:
+        return dict(self._serializer.to_python(part))
 
 
 def options_of(kind: type[Any]) -> list[Option]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -10,6 +11,9 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from gossamer.accounting.recompute import NodeProof
+from gossamer.plan.outline import Outline
+from gossamer.plan.privacy import NodePlan
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.headline import UNITS, headline
@@ -30,7 +34,7 @@ class RunDisplay:
     def __enter__(self) -> RunDisplay:
         return self
 
-    def plan(self, o: Any) -> None:
+    def plan(self, o: Outline) -> None:
         show_plan(o, self.console)
         if self._terminal:
             from rich.console import Group
@@ -107,7 +111,7 @@ def size_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def summary(o: Any) -> dict[str, Any]:
+def summary(o: Outline) -> dict[str, Any]:
     """The JSON object of `plan`."""
     config, plan = o.config, o.plan
     return {
@@ -132,7 +136,7 @@ def summary(o: Any) -> dict[str, Any]:
     }
 
 
-def show_plan(o: Any, console: Console | None = None) -> None:
+def show_plan(o: Outline, console: Console | None = None) -> None:
     console = console or Console(highlight=False)
     config, plan = o.config, o.plan
     console.print(
@@ -170,7 +174,7 @@ def show_plan(o: Any, console: Console | None = None) -> None:
     console.print(f"graph: {shown}; {size_text(o.bytes_per_round)} per round in all", soft_wrap=True)
 
 
-def ledger_summary(proofs: list[Any], certified: bool) -> dict[str, Any]:
+def ledger_summary(proofs: list[NodeProof], certified: bool) -> dict[str, Any]:
     """The JSON object of `plan --ledger`."""
     worst = max(proofs, key=lambda p: p.proven.epsilon)
     return {
@@ -191,7 +195,7 @@ def ledger_summary(proofs: list[Any], certified: bool) -> dict[str, Any]:
     }
 
 
-def show_ledger(proofs: list[Any], certified: bool) -> None:
+def show_ledger(proofs: list[NodeProof], certified: bool) -> None:
     console = Console(highlight=False)
     table = Table("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise", box=None)
     for p in proofs:
@@ -211,9 +215,9 @@ def show_ledger(proofs: list[Any], certified: bool) -> None:
     console.print(f"all chains verify {state}", soft_wrap=True)
 
 
-def _groups(nodes: Any) -> list[tuple[str, Any]]:
+def _groups(nodes: Sequence[NodePlan]) -> list[tuple[str, NodePlan]]:
     """Equal neighbours in one row."""
-    groups: list[tuple[int, int, Any]] = []
+    groups: list[tuple[int, int, NodePlan]] = []
     for i, node in enumerate(nodes):
         if groups and groups[-1][2] == node:
             groups[-1] = (groups[-1][0], i, node)

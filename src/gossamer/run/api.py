@@ -10,8 +10,9 @@ from torch import nn
 
 from gossamer.config import recipes
 from gossamer.config.schema import RunConfig, resolve, stored
+from gossamer.plan.outline import Outline
 from gossamer.results.rundir import RunDirectory
-from gossamer.run.assemble import Outline, outline
+from gossamer.run.outline import outline
 from gossamer.run.request import carrier, parts_of
 from gossamer.run.train import Outcome, execute
 

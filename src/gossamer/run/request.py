@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gossamer.config import recipes
 from gossamer.config.baselines import effective
+from gossamer.config.checks import check
 from gossamer.config.schema import RunConfig, parse_overrides, resolve, stored
 from gossamer.errors import UserError
 from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.track import OpenTracker, find_tracker
-from gossamer.run.assemble import Parts, assemble, outline
+from gossamer.run.assemble import Parts, assemble, without_private_hold_out
+from gossamer.run.outline import outline
 from gossamer.run.train import execute
 from gossamer.runtime.group import Alone, Group, agreed
 
@@ -42,7 +44,7 @@ def start(request: RunRequest) -> dict[str, Any] | None:
     if config.runtime.kind == "processes" and not started_by_torchrun():
         from gossamer.run.launch import launch
 
-        check_processes(config)
+        check(effective(config))  # before anything is started
         return launch(config, request)
     return run_here(config, request)
 
@@ -65,15 +67,6 @@ def configuration(request: RunRequest) -> RunConfig:
     return stored(RunDirectory.resume(request.resume).path / "config.toml", changes)
 
 
-def check_processes(config: RunConfig) -> None:
-    """What cannot be spread over processes."""
-    if config.evaluation.diagnostics:
-        raise UserError(
-            "evaluation.diagnostics = true is not private and must not travel between processes; "
-            "leave it out, or use runtime.kind = 'simulator'."
-        )
-
-
 def carrier(config: RunConfig) -> AbstractContextManager[Group]:
     """This process among those that carry the run: alone, or as torchrun's environment says."""
     from gossamer.runtime.transport.torch import Ranks, started_by_torchrun
@@ -86,7 +79,6 @@ def carrier(config: RunConfig) -> AbstractContextManager[Group]:
                 "use --runtime processes."
             )
         return nullcontext(Alone(nodes))
-    check_processes(config)
     if not started_by_torchrun():
         raise UserError(
             "runtime.kind = 'processes' needs processes: start this with torchrun, or use `gossamer run`."
@@ -100,11 +92,7 @@ def parts_of(config: RunConfig, group: Group, *, data_dir: Path | None = None, m
     def assembled() -> Parts:
         o = outline(config, data_dir=data_dir, module=module, nodes=group.nodes)
         parts = assemble(o, data_dir=data_dir, nodes=group.nodes)
-        if group.size == 1 or parts.dataset.public_test:
-            return parts
-        # A hold-out that was not declared public stays where it is, and so do figures computed from it.
-        x, y = parts.test
-        return replace(parts, test=(x[:0], y[:0]))
+        return parts if group.size == 1 else without_private_hold_out(parts)
 
     parts: Parts = agreed(group, assembled)
     return parts

@@ -82,14 +82,14 @@ def topologies(case: str) -> list[dict[str, Any]]:
     return [{"kind": "ring", "seed": 0}, {"kind": "erdos-renyi", "p": 0.4, "seed": 2, "dropout": 0.3}]
 
 
-@pytest.mark.parametrize("case", sorted(set(rules()) - {"collaborative"}))
+@pytest.mark.parametrize("case", sorted(set(rules()) - {"without-replacement"}))
 def test_two_ranks_do_what_the_simulator_does(two: Any, case: str) -> None:
     for topology in topologies(case):
         agree_on_a_case(two, case, topology)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", sorted(set(rules()) - {"collaborative"}))
+@pytest.mark.parametrize("case", sorted(set(rules()) - {"without-replacement"}))
 def test_more_ranks_do_what_the_simulator_does(more: Any, case: str) -> None:
     for topology in topologies(case):
         agree_on_a_case(more, case, topology)

@@ -181,7 +181,7 @@ def test_operators_and_penalties_that_cannot_be_read_backwards_are_refused() -> 
 
 
 def test_every_algorithm_has_a_recovery() -> None:
-    assert set(rules().values()) - {rules()["collaborative"]} <= set(RECOVERIES)
+    assert set(rules().values()) - {rules()["without-replacement"]} <= set(RECOVERIES)
 
 
 def test_runs_stand_apart_on_the_leading_axis() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from gossamer.algorithms.base import Exponential
 from gossamer.config.schema import resolve
 from gossamer.errors import UserError
-from gossamer.methods.without_replacement.algorithm import Collaborative
+from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.local_models import LocalModels
 from gossamer.methods.without_replacement.token import TokenExchange
 from gossamer.run.assemble import assemble, outline
@@ -253,7 +253,7 @@ def test_the_certificate_says_where_the_attack_leaves_the_claim(mode: str, said:
 
 def test_a_step_may_be_undone_without_a_topology() -> None:
     """The arithmetic alone, by hand: (1 + 3)/2 − 0.5 = 1.5, of a node that left 3 behind."""
-    a, found = Collaborative(lr=Exponential(0.1), controller="global"), []
+    a, found = WithoutReplacement(lr=Exponential(0.1), controller="global"), []
     reader, all_classes = Reader(a, found.append), torch.tensor([True])
     reader.see(0, 7, torch.zeros(1, 1), torch.full((1, 1), 3.0), all_classes)
     reader.see(1, 7, torch.ones(1, 1), torch.full((1, 1), 1.5), all_classes)

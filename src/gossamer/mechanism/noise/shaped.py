@@ -6,33 +6,141 @@ reach a tail of 10⁻¹⁹.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.special import gammaincc, gammainccinv
 from torch import Tensor
 
+from gossamer.accounting import releases
+from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
-from gossamer.mechanism.noise.arithmetic import NOISE, ROUND_UP
+from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, NoiseKind, Participation
+from gossamer.mechanism.noise.families import families
+from gossamer.options.numbers import Size
 
-Floats = NDArray[np.float64]
+End = Annotated[
+    Size | None,
+    Field(description="where it ends, in units of its scale; if not set, where the paper or the budget say"),
+]
+
+
+class _Shaped:
+    """What these kinds share."""
+
+    adds: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = False
+    truncated: ClassVar[bool] = True
+    without_proof: ClassVar[str | None] = None
+    exponent: float = 1.0
+    scale: float = 1.0
+    release_kind: ClassVar[str]  # the kind of its releases
+
+    def make(self: NoiseKind, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+        return ShapedNoise(levels, self, ends)
+
+    def release(
+        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
+    ) -> Release:
+        constants = {"bound": end * sigma} if math.isfinite(end) else {}
+        return releases.release(
+            self.release_kind,
+            sigma=sigma,
+            sensitivity=sensitivity,
+            sampling=part.sampling,
+            rate=part.rate,
+            adjacency=part.adjacency,
+            pass_number=part.pass_number,
+            dimensions=dimension,
+            **constants,
+            **self._constants(),
+        )
+
+    def _constants(self) -> dict[str, float]:
+        return {}
+
+
+@families.register("laplace")
+@dataclass(frozen=True, kw_only=True)
+class Laplace(_Shaped):
+    """Density exp(−|z|/s) in each coordinate."""
+
+    truncated: ClassVar[bool] = False
+    bound: ClassVar[float | None] = None
+    release_kind: ClassVar[str] = "laplace"
+
+
+@families.register("truncated-laplace")
+@dataclass(frozen=True, kw_only=True)
+class TruncatedLaplace(_Shaped):
+    """Laplace that ends at a bound."""
+
+    bound: End = None
+    release_kind: ClassVar[str] = "truncated-laplace"
+
+
+@families.register("truncated-gaussian")
+@dataclass(frozen=True, kw_only=True)
+class TruncatedGaussian(_Shaped):
+    """Gaussian that ends at a bound."""
+
+    bound: End = None
+    exponent: ClassVar[float] = 2.0
+    scale: ClassVar[float] = float(np.sqrt(2))
+    release_kind: ClassVar[str] = "truncated-gaussian"
+
+
+@families.register("truncated-generalised")
+@dataclass(frozen=True, kw_only=True)
+class TruncatedGeneralised(_Shaped):
+    """Density ∝ exp(−(|z|/s)^shape) up to a bound."""
+
+    shape: Annotated[float, Field(ge=1, le=16, description="b of exp(−(|z|/s)^b)")]
+    bound: End = None
+    release_kind: ClassVar[str] = "generalised-gaussian"
+
+    @property
+    def exponent(self) -> float:  # type: ignore[override]
+        return self.shape
+
+    def _constants(self) -> dict[str, float]:
+        return {"shape": self.shape}
 
 
 @dataclass(frozen=True)
-class Shaped:
-    """An arithmetic (see `arithmetic`) whose noise has this shape. `bounds` (m,) are A/σ of each node, ∞ if none."""
+class ShapedNoise:
+    """Such noise, independent over nodes and coordinates; `ends` (m,) are A/σ of each node, ∞ if it does not end."""
 
-    mechanism: str
-    shape: float
-    bounds: Floats
+    levels: Levels
+    noise: NoiseKind
+    ends: Floats
+    adds: ClassVar[bool] = True
+    scale_is_public: ClassVar[bool] = True
 
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         return bound
 
-    def parts(self, i: int, sigma: float, dimension: int) -> tuple[tuple[str, float], ...]:
-        return family_parts(self.mechanism, self.shape, float(self.bounds[i]), sigma, dimension)
+    def release(
+        self,
+        i: int,
+        multiplier: float,
+        sensitivity: float,
+        dimension: int,
+        part: Participation,
+        *,
+        enforced: bool,
+    ) -> Release:
+        sigma = multiplier * sensitivity
+        limit = sensitivity if enforced else math.inf
+        return self.noise.release(sigma, limit, dimension, part, float(self.ends[i]))
+
+    def apart(self, i: int) -> float | None:
+        return float(self.ends[i])
 
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
         return None
@@ -43,39 +151,29 @@ class Shaped:
         nodes: Indices,
         k: int,
         sums: Tensor,
-        scale: Tensor,
+        *,
+        multiplier: Tensor,
         bound: Tensor,
+        active: Tensor,
         ready: Tensor | None = None,
     ) -> None:
+        scale = torch.where(active, multiplier * bound, 0.0)
         bits = stream.uniform_bits_rows(NOISE, nodes, k, sums.shape[1])
-        noise = magnitude(self.mechanism, self.shape, self.bounds[:, None], _uniform(bits)) * _sign(bits)
+        noise = magnitude(self.noise, self.ends[:, None], _uniform(bits)) * _sign(bits)
         scaled = noise * ROUND_UP * scale.double().cpu().numpy()[:, None]
         sums += torch.from_numpy(scaled).to(sums)
 
+    def repeated(self, times: int) -> Mechanism:
+        return ShapedNoise(self.levels.repeated(times), self.noise, np.repeat(self.ends, times))
 
-def magnitude(mechanism: str, shape: float, bounds: Floats, uniform: Floats) -> Floats:
+
+def magnitude(noise: NoiseKind, ends: Floats, uniform: Floats) -> Floats:
     """|z|/σ whose share `uniform` of the truncated mass lies beyond."""
-    unit = density_scale(mechanism)
+    unit, shape = noise.scale, noise.exponent
     with np.errstate(over="ignore"):
-        outside = gammaincc(1 / shape, (bounds / unit) ** shape)
+        outside = gammaincc(1 / shape, (ends / unit) ** shape)
     beyond = outside + (1 - outside) * uniform
     return np.asarray(unit * gammainccinv(1 / shape, beyond) ** (1 / shape))
-
-
-def density_scale(mechanism: str) -> float:
-    """s/σ: events state a Gaussian's standard deviation, and the scale of every other density."""
-    return float(np.sqrt(2)) if mechanism == "truncated-gaussian" else 1.0
-
-
-def family_parts(
-    mechanism: str, shape: float, bound: float, sigma: float, dimension: int
-) -> tuple[tuple[str, float], ...]:
-    """The further constants of such a release's event."""
-    if mechanism in ("gaussian", "none", "own-norm-gaussian"):
-        return ()
-    truncated = (("bound", bound * sigma),) if np.isfinite(bound) else ()
-    shaped = (("shape", shape),) if mechanism == "generalised-gaussian" else ()
-    return (*truncated, *shaped, ("dimensions", float(dimension)))
 
 
 def _uniform(bits: NDArray[np.uint64]) -> Floats:

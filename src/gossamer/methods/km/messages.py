@@ -1,7 +1,7 @@
 """Noise on the messages themselves: DP-dKM's Algorithm 1, lines 7 and 8.
 
 There the answers about records stay on their node un-noised, and what is perturbed is the iterate a node sends. Its
-sensitivity is a belief about the whole trajectory (Theorem 1), which nothing here enforces: events say ∞.
+sensitivity is a belief about the whole trajectory (Theorem 1), which nothing here enforces: releases say ∞.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
-from gossamer.accounting.releases import Event
+from gossamer.accounting.releases import Event, Release
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.arithmetic import Arithmetic
+from gossamer.mechanism.noise import Mechanism, Participation
+from gossamer.mechanism.noise.silent import Silent
 from gossamer.mechanism.reader import Book
 
 
@@ -30,56 +32,50 @@ class NoisyMessages:
         self,
         exchange: Exchange,
         *,
-        mechanism: str,
+        noise: Mechanism,
         scale: Tensor,
-        arithmetic: Arithmetic,
         stream: Stream,
         book: Book,
         nodes: Sequence[int],
         adjacency: str,
         start: int = 0,
     ):
-        self._exchange, self._mechanism, self._scale, self._arithmetic = (
-            exchange,
-            mechanism,
-            scale,
-            arithmetic,
-        )
-        self._stream, self._book, self._nodes, self._adjacency = stream, book, list(nodes), adjacency
+        self._exchange, self._noise, self._scale = exchange, noise, scale
+        self._stream, self._book, self._nodes = stream, book, list(nodes)
+        self._part = Participation("full", 1.0, adjacency)
+        self._everyone = torch.ones(len(self._nodes), dtype=torch.bool)
         self._sent = start  # messages on file: a run that goes on draws no noise twice
 
     @property
     def bytes_sent(self) -> int:
         return self._exchange.bytes_sent
 
+    @bytes_sent.setter
+    def bytes_sent(self, count: int) -> None:
+        self._exchange.bytes_sent = count
+
     def __call__(self, t: int, x: Tensor) -> Any:
         k, self._sent = self._sent, self._sent + 1
-        self._log(k, self._mechanism, x.shape[1])
+        for i, node in enumerate(self._nodes):
+            release = self._noise.release(
+                i, float(self._scale[i]), 1.0, x.shape[1], self._part, enforced=False
+            )
+            self._write(node, k, release)
         sent = x.clone()
-        self._arithmetic.add(self._stream, self._nodes, k, sent, self._scale, self._scale)
+        unit = torch.ones_like(self._scale)
+        self._noise.add(
+            self._stream, self._nodes, k, sent, multiplier=self._scale, bound=unit, active=self._everyone
+        )
         return self._exchange(t, sent)
 
     def publish(self, dimension: int) -> None:
         """Line 11: the last iterates are given out as they are, without noise."""
-        self._log(self._sent, "none", dimension)
+        plain = Silent().release(0.0, float("inf"), dimension, self._part, float("inf"))
+        for node in self._nodes:
+            self._write(node, self._sent, plain)
 
-    def _log(self, k: int, mechanism: str, dimension: int) -> None:
-        for i, node in enumerate(self._nodes):
-            sigma = 0.0 if mechanism == "none" else float(self._scale[i])
-            parts = () if mechanism == "none" else self._arithmetic.parts(i, sigma, dimension)
-            self._book.append(
-                node,
-                Event(
-                    step=k,
-                    mechanism=mechanism,
-                    sigma=sigma,
-                    sensitivity=float("inf"),
-                    sampling="full",
-                    rate=1.0,
-                    adjacency=self._adjacency,
-                    parts=parts,
-                ),
-            )
+    def _write(self, node: int, k: int, release: Release) -> None:
+        self._book.append(node, Event(step=k, release=release))
 
 
 class Unreleased:

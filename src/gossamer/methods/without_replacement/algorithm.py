@@ -22,7 +22,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collaborative:
+class WithoutReplacement:
     """Without-replacement SGD with a shared public model: each turn a node chooses, class by class,
 
         local    w_L ← Π(w_L − 2η ∇f(w_L))

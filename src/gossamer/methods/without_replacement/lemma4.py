@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from gossamer.accounting import claimed
 from gossamer.accounting.claimed import Claim
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.mechanism.noise import NoiseKind
+from gossamer.methods.claims import Draws
 
-KINDS = ("without-replacement", "with-replacement")
 LOOKING = ("deep-q", "loss-threshold")  # controllers whose choice follows what they see
 
 
@@ -29,44 +29,30 @@ class Lemma4:
     classes: int
     lipschitz: float  # the paper's L
     bound: float  # B, the largest norm of a record
-    raw_decisions: bool  # the choice to write follows raw losses
     flags: tuple[str, ...]
 
-    def claim(self, multiplier: float, delta: float, visits: float) -> Claim:
-        sigma = multiplier * self.bound * math.sqrt(self.classes)
+    def covers(self, noise: NoiseKind) -> bool:
+        return noise.exponent == 2.0 and not noise.truncated
+
+    def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
+        sigma = factor * run.shape(0) * self.bound * math.sqrt(self.classes)
+        visits = run.sampling.visits(rate, draws)
         found = claimed.without_replacement(sigma, 2 * self.lipschitz, delta, visits)
         return Claim(found.epsilon, found.reference, (*found.flags, *self.flags))
 
-    def multiplier(self, epsilon: float, delta: float, visits: float) -> float:
+    def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
+        visits = run.sampling.visits(rate, run.count)
         sigma = claimed.classical_gaussian_sigma(epsilon / visits, delta / visits, 2 * self.lipschitz)
-        return sigma / self.bound / math.sqrt(self.classes)
+        return sigma / self.bound / math.sqrt(self.classes), None
 
 
-def is_shared(config: RunConfig) -> bool:
-    return config.algorithm.kind in KINDS
-
-
-def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4 | None:
-    """The lemma's constants, its conditions enforced; None for methods without a shared model."""
-    if not is_shared(config):
-        return None
-    options = config.algorithm.options
-    _check(config, options, classes)
-    bound = getattr(config.privacy.clip, "radius", 1.0)
-    decay = options.get("regularisation", 0.0)
-    lipschitz = 1 + decay * (options.get("radius") or 0.0)
-    raw = looks(config) and options.get("observes") == "raw"
+def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4:
+    """The lemma's constants, and what must be said beside its claim."""
+    bound, decay = record_bound(config), config.algorithm.options.get("regularisation", 0.0)
+    lipschitz = 1 + decay * (config.algorithm.options.get("radius") or 0.0)
     flags: tuple[str, ...] = ()
-    if options.get("controller") != "global":  # without local steps there is nothing to expand
-        longest = largest_step(config)
-        flags = claimed.lemma4_sensitivity([longest], lipschitz, 1, 1 + decay)[1]
-        # The paper takes μ = 1 + λ; a logistic loss of records of norm B is (B²/4 + λ)-smooth.
-        most = 1 / (2 * (bound**2 / 4 + decay))
-        if longest > most and config.mode == "sound" and config.privacy.noise.schedule.kind != "none":
-            raise UserError(
-                f"algorithm.lr = {longest:.4g} breaks Lemma 4, whose steps are non-expansive up to "
-                f'1/(2μ) = {most:.4g}; use at most that, or algorithm.controller = "global".'
-            )
+    if not _only_writes(config):
+        flags = claimed.lemma4_sensitivity([largest_step(config)], lipschitz, 1, 1 + decay)[1]
     if classes and classes > 1:
         flags += (
             f"the claim counts one of the {classes} one-vs-all models; all of them are learned from the same records",
@@ -75,7 +61,22 @@ def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4 | None:
         flags += (
             f"the claim takes records for unit vectors; with the bias outside they have norm {bound:.4g}",
         )
-    return Lemma4(classes or 1, lipschitz, bound, raw, flags)
+    return Lemma4(classes or 1, lipschitz, bound, flags)
+
+
+def record_bound(config: RunConfig) -> float:
+    """B: what records are scaled to; without that, the paper's 1."""
+    bound = config.privacy.clip.record_bound
+    return bound if math.isfinite(bound) else 1.0
+
+
+def _only_writes(config: RunConfig) -> bool:
+    """Does every turn write? Then there are no local steps, and nothing that could expand."""
+    return bool(config.algorithm.options.get("controller") == "global")
+
+
+def decides_on_raw_losses(config: RunConfig) -> bool:
+    return looks(config) and config.algorithm.options.get("observes") == "raw"
 
 
 def looks(config: RunConfig) -> bool:
@@ -90,10 +91,8 @@ def largest_step(config: RunConfig) -> float:
 
 
 def notes(config: RunConfig) -> list[str]:
-    if not is_shared(config):
-        return []
     found = []
-    if looks(config) and config.algorithm.options.get("observes") == "raw":
+    if decides_on_raw_losses(config):
         found.append(
             "Controllers look at raw losses, and everyone sees who writes when: up to ε = ln 19 for a single choice at "
             "exploration 0.1."
@@ -110,8 +109,16 @@ def notes(config: RunConfig) -> list[str]:
     return found
 
 
-def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> None:
-    kind, privacy = config.algorithm.kind, config.privacy
+def check(config: RunConfig, classes: int | None) -> None:
+    """Lemma 4's conditions, and what the shared model cannot be combined with."""
+    options = config.algorithm.options
+    kind, privacy, noisy = config.algorithm.kind, config.privacy, config.privacy.noise.kind.adds
+    asked = config.algorithm
+    if asked.momentum or asked.mixes > 1 or asked.tail_average or asked.final_gossip or privacy.centre:
+        raise UserError(
+            f"algorithm.kind = {kind!r} has no rounds of gossip to put pieces around; leave out algorithm."
+            "momentum, .mixes, .tail_average, .final_gossip and privacy.centre."
+        )
     if config.model.kind != "one-vs-all" or not classes:
         raise UserError(
             f"model.kind = {config.model.kind!r} does not fit algorithm.kind = {kind!r}, which needs classes and the "
@@ -122,18 +129,13 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
             f"topology.kind = {config.topology.kind!r} does not fit algorithm.kind = {kind!r}: whoever writes fetches "
             'the model from the last writer, so everyone must reach everyone; use "complete".'
         )
-    if config.runtime.kind != "simulator":
-        raise UserError(
-            f"runtime.kind = {config.runtime.kind!r} does not carry the shared model of algorithm.kind = {kind!r}; "
-            "use 'simulator'."
-        )
     if config.device != "cpu":
         raise UserError(f"device = {config.device!r} is not made for algorithm.kind = {kind!r}; use 'cpu'.")
     if config.topology.dropout:
         raise UserError(
             f"topology.dropout = {config.topology.dropout} has no meaning for algorithm.kind = {kind!r}: leave it out."
         )
-    if privacy.clip.kind not in ("record-ball", "none" if privacy.noise.schedule.kind == "none" else ""):
+    if math.isinf(privacy.clip.record_bound) and (noisy or privacy.clip.enforced):
         raise UserError(
             f"privacy.clip.kind = {privacy.clip.kind!r} does not fit algorithm.kind = {kind!r}: noise is scaled to the "
             'largest record, and clipped steps need not be non-expansive; use "record-ball".'
@@ -143,7 +145,7 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
             f"privacy.noise.schedule.kind = {privacy.noise.schedule.kind!r} does not fit algorithm.kind = {kind!r}; "
             'use "constant" or "none".'
         )
-    if privacy.noise.family.kind != "gaussian":
+    if noisy and not privacy.noise.kind.gaussian:
         raise UserError(
             f"privacy.noise.family.kind = {privacy.noise.family.kind!r} is not made for algorithm.kind = {kind!r}; use "
             "'gaussian'."
@@ -157,20 +159,29 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
         raise UserError(
             f"weighting = {config.weighting!r} does not fit algorithm.kind = {kind!r}; use 'uniform'."
         )
-    if privacy.sampling.kind != "one-pass" and (
+    if not privacy.sampling.disjoint and (
         options.get("controller") != "global" or options.get("average", True)
     ):
         raise UserError(
             f"privacy.sampling.kind = {privacy.sampling.kind!r} may take a record twice between two writes, which "
             'Lemma 4 does not cover; use "one-pass", or algorithm.controller = "global" with algorithm.average = false.'
         )
-    if (
-        config.mode == "sound"
-        and looks(config)
-        and options.get("observes") == "raw"
-        and (privacy.noise.schedule.kind != "none")
-    ):
+    if config.mode == "sound" and decides_on_raw_losses(config) and noisy:
         raise UserError(
             'algorithm.observes = "raw" lets everyone see choices made on raw losses, which no ε covers; '
             'use "released", or mode = "paper" to study it.'
+        )
+    _check_step(config)
+
+
+def _check_step(config: RunConfig) -> None:
+    """Local steps must be non-expansive: μ η ≤ ½. The paper takes μ = 1 + λ; a logistic loss has B²/4 + λ."""
+    if _only_writes(config) or config.mode != "sound" or not config.privacy.noise.kind.adds:
+        return
+    longest = largest_step(config)
+    most = 1 / (2 * (record_bound(config) ** 2 / 4 + config.algorithm.options.get("regularisation", 0.0)))
+    if longest > most:
+        raise UserError(
+            f"algorithm.lr = {longest:.4g} breaks Lemma 4, whose steps are non-expansive up to "
+            f'1/(2μ) = {most:.4g}; use at most that, or algorithm.controller = "global".'
         )

@@ -17,11 +17,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from gossamer.accounting.releases import Event
+from gossamer.accounting import releases
+from gossamer.accounting.releases import Event, Release
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.arithmetic import NOISE, ROUND_UP
-from gossamer.mechanism.reader import COUNT_NOISE, Book, Noise, Records
-from gossamer.mechanism.sampling import OnePassSampler, Sampler, pass_parts
+from gossamer.mechanism.noise.base import COUNT, NOISE, ROUND_UP, Mechanism, Participation
+from gossamer.mechanism.noise.gaussian import Gaussian
+from gossamer.mechanism.reader import Book, Records
+from gossamer.mechanism.samplers import Sampler
 
 LOSS_RANGE = 2.0  # losses are cut off here before they are released
 TENS = 10.0  # controllers see weights in tens, so that a loss below 1 is not drowned by weights of length 20
@@ -41,8 +43,8 @@ class View(Protocol):
     """Which values reach the controllers; `loss_share` of a write's budget is spent on them."""
 
     @property
-    def mechanism(self) -> str | None:
-        """How the choice itself must be logged."""
+    def raw(self) -> bool:
+        """Does the choice follow raw values, so that it is a release of its own?"""
 
     @property
     def loss_share(self) -> float: ...
@@ -56,7 +58,7 @@ class View(Protocol):
 class Blind:
     """Nothing: the choice does not depend on data."""
 
-    mechanism: str | None = None
+    raw: bool = False
     loss_share: float = 0.0
 
     def state(self, models: LocalModels) -> Tensor:
@@ -70,7 +72,7 @@ class Blind:
 class RawView:
     """As in the paper: the un-noised local model and its loss on the lot. No proof survives it."""
 
-    mechanism: str | None = "raw-decision"
+    raw: bool = True
     loss_share: float = 0.0
 
     def state(self, models: LocalModels) -> Tensor:
@@ -85,7 +87,7 @@ class ReleasedView:
     """What everyone knows: the model this node last wrote, how long ago, and the last noised loss of each class."""
 
     loss_share: float = 0.1
-    mechanism: str | None = None
+    raw: bool = False
 
     def state(self, models: LocalModels) -> Tensor:
         known = models.released_loss.expand(len(models.local), -1)
@@ -115,7 +117,7 @@ class LocalModels:
         radius: float | None,
         average: bool,
         view: View,
-        noise: Noise,
+        noise: Mechanism,
         stream: Stream,
         book: Book,
         nodes: Sequence[int],
@@ -141,7 +143,7 @@ class LocalModels:
         self.waited = torch.zeros(m, classes)  # turns since the last write
         self._window = torch.zeros(m, classes, dtype=torch.float64)  # largest η since then, 0 where empty
         self._stale = torch.zeros(m, classes, dtype=torch.bool)  # the window reaches into an earlier pass
-        self._parts = pass_parts(sampler, 0)
+        self._passes = sampler.passes(0)
         self._rates = list(sampler.rates)
         self._lot: tuple[Tensor, Tensor] | None = None
         self._turn, self._lr = -1, 0.0
@@ -157,13 +159,13 @@ class LocalModels:
         reward = self._view.reward(self) if self._lot is not None else None
         self._turn, self._lr, self.draws = t, lr, t + 1
         self._take(t)
-        before, self._parts = self._parts, pass_parts(self._sampler, t)
-        if before != self._parts:
-            new_pass = torch.tensor([a != b for a, b in zip(before, self._parts, strict=True)])
+        before, self._passes = self._passes, self._sampler.passes(t)
+        if before is not None and self._passes is not None and before != self._passes:
+            new_pass = torch.tensor([a != b for a, b in zip(before, self._passes, strict=True)])
             self._stale |= new_pass[:, None] & (self._window > 0)
-        if self._view.mechanism is not None:
+        if self._view.raw:
             for i, node in enumerate(self.nodes):
-                self._book.append(node, self._event(i, self._view.mechanism, 0.0, math.inf))
+                self._book.append(node, Event(step=t, release=raw_decision(math.inf, self._participation(i))))
         return Seen(self._view.state(self), reward, self._closing(), *self._place)
 
     def _take(self, t: int) -> None:
@@ -189,13 +191,13 @@ class LocalModels:
         # adding or removing a record can move in one class.
         each = self._window.clamp_min(self._lr) * self._bound / self._lots[:, None]
         joint = math.sqrt(each.shape[1]) * torch.where(chosen, each, 0.0).amax(1)
-        multiplier, noisy = self._noise.multiplier(self._turn), self._noise.mechanism != "none"
-        sigma = multiplier * joint if noisy else torch.zeros_like(joint)
+        multiplier = self._noise.levels(self._turn)
         for i in chosen.any(1).nonzero()[:, 0].tolist():
-            self._book.append(
-                self.nodes[i], self._event(i, self._noise.mechanism, float(sigma[i]), float(joint[i]))
+            release = self._noise.release(
+                i, float(multiplier[i]), float(joint[i]), each.shape[1], self._participation(i), enforced=True
             )
-        if not noisy or not bool(chosen.any()):
+            self._book.append(self.nodes[i], Event(step=self._turn, release=release))
+        if not self._noise.adds or not bool(chosen.any()):
             return
         # Of a write at multiplier z the model takes 1 − share, the released loss the rest: together one release at z.
         whole = ROUND_UP * multiplier * math.sqrt(each.shape[1])
@@ -204,7 +206,7 @@ class LocalModels:
         scale = whole[:, None] / math.sqrt(1 - self._view.loss_share) * each
         self._noises *= scale.to(self._noises)[..., None]
         if self._view.loss_share:
-            self._stream.normal_rows(COUNT_NOISE, self.nodes, self._turn, self._loss_noises, unit)
+            self._stream.normal_rows(COUNT, self.nodes, self._turn, self._loss_noises, unit)
             scale = (whole / math.sqrt(self._view.loss_share) * LOSS_RANGE / 2 / self._lots)[:, None]
             self._loss_noises *= scale.to(self._loss_noises)
 
@@ -229,7 +231,7 @@ class LocalModels:
     def settle(self, chosen: Tensor) -> None:
         """After the writes: w_L ← w_G where a class was written, else w_L ← Π(w_L − 2η ∇f(w_L)). Releases nothing."""
         local = self.local
-        if self._sampler.kind == "one-pass" and not bool(chosen.all()):
+        if self._sampler.disjoint and not bool(chosen.all()):
             x, signs = self._opened()
             local = self._project(local - 2 * self._lr * self._slope(local, x, signs))
         elif bool((~chosen & self.may_write()[:, None]).any()):
@@ -272,7 +274,7 @@ class LocalModels:
         self._window, self._stale = private["window"], private["stale"]
         if self.draws:
             self._take(self.draws - 1)
-            self._parts = pass_parts(self._sampler, self.draws - 1)
+            self._passes = self._sampler.passes(self.draws - 1)
 
     def _release_loss(self, i: int, margins: Tensor, signs: Tensor, chosen: Tensor) -> None:
         """Mean loss of the fetched model on the lot, each record's cut to [0, 2] and counted from the middle."""
@@ -282,9 +284,9 @@ class LocalModels:
         self.released_loss = torch.where(chosen, noised, self.released_loss)
 
     def _closing(self) -> Tensor:
-        if not isinstance(self._sampler, OnePassSampler):
-            return torch.zeros(len(self.nodes), dtype=torch.bool)
         now, then = self._sampler.passes(self._turn), self._sampler.passes(self._turn + 1)
+        if now is None or then is None:
+            return torch.zeros(len(self.nodes), dtype=torch.bool)
         return torch.tensor([a != b for a, b in zip(now, then, strict=True)])
 
     def _opened(self) -> tuple[Tensor, Tensor]:
@@ -311,17 +313,32 @@ class LocalModels:
         ).clamp_max(1.0)
         return inside
 
-    def _event(self, i: int, mechanism: str, sigma: float, sensitivity: float) -> Event:
-        return Event(
-            step=self._turn,
-            mechanism=mechanism,
-            sigma=sigma,
-            sensitivity=sensitivity,
-            sampling=self._sampler.kind,
-            rate=self._rates[i],
-            adjacency=self._adjacency,
-            parts=self._parts[i],
-        )
+    def _participation(self, i: int) -> Participation:
+        number = None if self._passes is None else self._passes[i]
+        return Participation(self._sampler.kind, self._rates[i], self._adjacency, number)
+
+
+def raw_decision(sensitivity: float, part: Participation) -> Release:
+    """Everyone sees a choice that was made on raw values."""
+    return releases.release(
+        "raw-decision",
+        sigma=0.0,
+        sensitivity=sensitivity,
+        sampling=part.sampling,
+        rate=part.rate,
+        adjacency=part.adjacency,
+        pass_number=part.pass_number,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawDecisions(Gaussian):
+    """Writes with noise whose timing is decided on raw losses: planned as what they are, releases without a proof."""
+
+    def release(
+        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
+    ) -> Release:
+        return raw_decision(sensitivity, part)
 
 
 def _within(x: Tensor, bound: float) -> Tensor:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gossamer.mechanism.clipping import QuantileClip
-from gossamer.mechanism.noise.shaped import density_scale
 from gossamer.run.assemble import Parts
 from gossamer.studies.audit.recovery import Draw, Sign, Step
 
@@ -35,12 +33,14 @@ class Attacker:
         self._clip = self.parts.clip()
         self._rates = torch.tensor(list(self.parts.sampler.rates), dtype=torch.float32)[:, None]
         self._divisors = torch.tensor([node.lot / node.weight for node in o.plan.nodes])[:, None]
-        self._mechanism = self.parts.noise.mechanism
-        self._estimated = isinstance(self._clip, QuantileClip) or self._mechanism == "own-norm-gaussian"
-        self._not_gaussian = self._mechanism not in ("gaussian", "own-norm-gaussian", "none")
+        self._kind, self._noise = o.plan.noise, self.parts.noise
+        self._estimated = not (self._clip.scale_is_public and self._noise.scale_is_public)
+        self._not_gaussian = self._noise.adds and self._noise.scale_is_public and not self._kind.gaussian
         # What the messages carry, or the answers about records do.
-        self._on_messages = self.parts.message_noise.float()[:, None] if self.parts.noisy_messages else None
-        self._ends = torch.tensor([node.bound for node in o.plan.nodes])[:, None] * _BEYOND
+        self._on_messages = (
+            self.parts.message_scale.float()[:, None] if self.parts.noise_on_messages else None
+        )
+        self._ends = torch.tensor([node.end for node in o.plan.nodes])[:, None] * _BEYOND
 
     def signal(self, k: int) -> Tensor:
         """(m, 1): how far a sampled canary moves the clipped sum."""
@@ -52,8 +52,8 @@ class Attacker:
     def spread(self, k: int) -> Tensor:
         """(m, 1): the scale of the noise on the sum, a Gaussian's standard deviation, where it is public."""
         step, sigma = self._clip.at(k, len(self._rates)), torch.zeros_like(self._rates)
-        if self._on_messages is None and self._mechanism not in ("none", "own-norm-gaussian"):
-            sigma = (self.parts.noise.multiplier(k) * step.reference.double()).float()[:, None]
+        if self._on_messages is None and self._noise.adds and self._noise.scale_is_public:
+            sigma = (self._noise.levels(k) * step.reference.double()).float()[:, None]
         return torch.maximum(sigma, 1e-6 * self.signal(k))  # no noise at all: everything shows
 
     def log_ratio(self, found: Draw | Sign | Step) -> Tensor:
@@ -78,11 +78,9 @@ class Attacker:
 
     def linear_spread(self, k: int) -> Tensor:
         """(m, 1): the standard deviation of the noise on it; of a truncated one as before it was cut."""
-        shape, deviation = self.parts.outline.plan.family, 1.0
+        shape, deviation = self._kind.exponent, 1.0
         if self._not_gaussian:
-            deviation = density_scale(self._mechanism) * math.sqrt(
-                math.gamma(3 / shape) / math.gamma(1 / shape)
-            )
+            deviation = self._kind.scale * math.sqrt(math.gamma(3 / shape) / math.gamma(1 / shape))
         return deviation * self.spread(k) / self._divisors
 
     def _seen(self, found: Draw, sums: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,8 +88,8 @@ class Attacker:
         if self._estimated:
             # The scale of the noise is not public, but most coordinates hold nothing else.
             spread = sums.abs().median(dim=1, keepdim=True).values / _NORMAL_QUARTILE
-            if isinstance(self._clip, QuantileClip):
-                z = self._clip.gradient_multiplier(self.parts.noise.multiplier(found.draws[0]))
+            if not self._clip.scale_is_public:
+                z = self._clip.multiplier_left(self._noise.levels(found.draws[0]))
                 return spread / z.float()[:, None], spread
             return torch.full_like(spread, self.size), spread
         signal: Tensor = sum(
@@ -117,7 +115,7 @@ class Attacker:
 
     def _shaped(self, sums: Tensor, signal: Tensor, spread: Tensor) -> Tensor:
         """The exact ratio under noise of density exp(−(|z|/s)^b), which may end."""
-        shape, unit = self.parts.outline.plan.family, spread * density_scale(self._mechanism)
+        shape, unit = self._kind.exponent, spread * self._kind.scale
 
         def log_weight(z: Tensor) -> Tensor:
             inside = -(z.abs() / unit).pow(shape)

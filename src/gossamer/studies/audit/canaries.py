@@ -12,18 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.algorithms.wrappers import bare
 from gossamer.config.schema import Data, Open, RunConfig
 from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
+from gossamer.mechanism.noise.base import COINS
 from gossamer.mechanism.reader import Records
-from gossamer.methods.km.algorithm import KM
-from gossamer.plan.privacy import PrivacyPlan, clip_schedule
-from gossamer.run.assemble import build_algorithm
+from gossamer.methods import method_of
+from gossamer.plan.privacy import PrivacyPlan
 from gossamer.studies.audit.recovery import answer_gain
 
-COINS = 4  # purpose field of the stream: coins never share a counter with noise or sampling
 MOST_PER_NODE = 2500
 MOST_ROWS = 256  # of records that are rows of numbers: a lot is a square of them
 _MOST_NUMBERS = 1 << 26  # of all of these
@@ -55,10 +53,10 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
             "audit it with --canary blank."
         )
     held = sorted({node.records for node in plan.nodes})
-    dense = config.algorithm.kind == "dp-dkm"
+    dense = method_of(config).takes_resolvents
     most, least = (MOST_ROWS, 1) if dense else (MOST_PER_NODE, 2)
     per_holder = places or max(least, min(most, held[0]))
-    if plan.sampling == "fixed-size":
+    if plan.sampling.needs_true_sizes:
         if places:
             raise UserError(
                 "--canary lengths leaves most nodes without records, of which privacy.sampling.kind = "
@@ -78,10 +76,10 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
             )
     bound = farthest = 1.0
     if plan.on == "iterate":
-        assumed = getattr(config.privacy.clip, "bound", 1.0)
+        assumed = config.privacy.clip.unit
         farthest = max(node.factor for node in plan.nodes) * assumed * plan.draws
         bound = _largest_answer(config, assumed)
-    size = _OUT_OF_REACH * max(1.0, clip_schedule(config, plan.draws)(0), farthest)
+    size = _OUT_OF_REACH * max(1.0, config.privacy.clip.schedule(plan.draws)(0), farthest)
     data = {
         "kind": "dirac",
         "records": [node.records for node in plan.nodes],
@@ -101,8 +99,7 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
 
 def _largest_answer(config: RunConfig, assumed: float) -> float:
     """About one record: with it ‖T(x) − x‖ is γ · `assumed`, the paper's B. A reflection moves x twice as far."""
-    km = bare(build_algorithm(config))
-    assert isinstance(km, KM)
+    km = method_of(config).bare()
     return assumed * km.gamma / abs(answer_gain(km))
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.methods.without_replacement.algorithm import Collaborative
-from gossamer.plan.privacy import planned_events
+from gossamer.plan.outline import Outline
 from gossamer.results.audit_page import page
 from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.rundir import RunDirectory, free_path, make_empty
-from gossamer.run.assemble import Outline, assemble, outline
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
 from gossamer.studies.audit import canaries, judge, pictures
 from gossamer.studies.audit.batches import NAME as SCORES
 from gossamer.studies.audit.batches import Shelf
@@ -117,13 +117,13 @@ def audit_into(
 def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | None) -> Attack:
     """The attack that fits: along axes, by lengths where the noise follows the records, or what was asked for."""
     view, victim = parse_view(observer, o.topology)
-    if o.plan.mechanism == "none":
+    if not o.plan.noise.adds:
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
-    if isinstance(o.algorithm, Collaborative) and canary != "release":
+    if o.method.keeps_local_models and canary != "release":
         return _writes(o, view, canary)
     if type(o.algorithm) not in RECOVERIES:
         canary = canary or "release"  # messages that nobody here reads backwards
-    follows = o.plan.mechanism == "own-norm-gaussian" and view.sees_all
+    follows = o.plan.noise.without_proof is not None and view.sees_all
     kind = canary or ("lengths" if follows else "dirac")
     if kind == "release":
         if view.name != "all":
@@ -131,7 +131,7 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
                 f"--observer {view.name} does not see every planned release, which is what --canary release attacks; "
                 "use --observer all."
             )
-        releases = planned_events(o.plan, o.plan.worst)
+        releases = o.plan.planned(o.plan.worst)
         return Releases(releases, lambda number: stream_of(o.config, number))
     refuse_unequal_sizes(o.config)
     if kind in canaries.CANARIES:

@@ -20,7 +20,6 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
-from gossamer.methods.objective import vector_of
 from gossamer.run.assemble import Parts
 from gossamer.studies.audit import canaries
 from gossamer.studies.audit.attacker import Attacker
@@ -72,12 +71,14 @@ def acts_on_each_axis_alone(parts: Parts) -> bool:
     It is where noise and sampling are drawn for each axis and record by themselves, gradients have a length that
     follows no data wherever the point is (by the clip, or by the canaries' loss), and come off the messages exactly.
     """
-    privacy = parts.outline.config.privacy
-    fixed = ("constant", "decaying", "sequence", "normalised")
+    clip, sampling = parts.outline.config.privacy.clip, parts.outline.config.privacy.sampling
     return (
-        parts.outline.plan.mechanism not in ("none", "own-norm-gaussian")
-        and privacy.clip.kind in (*fixed, *(("assumed", "none") if parts.noisy_messages else ()))
-        and privacy.sampling.kind in ("poisson", "full")
+        parts.noise.adds
+        and parts.noise.scale_is_public
+        and parts.clip().scale_is_public
+        and (clip.enforced or parts.noise_on_messages)
+        and math.isinf(clip.record_bound)
+        and not (sampling.disjoint or sampling.needs_true_sizes)
         and reads_exactly(parts.outline.algorithm)
     )
 
@@ -85,7 +86,7 @@ def acts_on_each_axis_alone(parts: Parts) -> bool:
 def refuse_unequal_sizes(config: RunConfig) -> bool:
     """Is the game one of replacement? Drawing a fixed number of records is not defined for a data set one smaller."""
     replace_one = config.privacy.adjacency == "replace-one"
-    if config.privacy.sampling.kind in ("fixed-size", "single") and not replace_one:
+    if config.privacy.sampling.needs_true_sizes and not replace_one:
         raise UserError(
             f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs the number of records to stay, so an "
             "audit can only replace one: use --set privacy.adjacency=replace-one."
@@ -115,7 +116,7 @@ class Axes:
         self._dense = config.data.options.get("dense") is True
         if view.sees_all:
             refuse_unreadable(parts)
-        elif parts.noisy_messages:
+        elif parts.noise_on_messages:
             raise UserError(
                 f"--observer {view.name} cannot filter noise that is on the messages themselves (privacy.noise.on = "
                 "'iterate'); use --observer messages or all."
@@ -132,7 +133,7 @@ class Axes:
             if self.independent
             else ("What happens on one axis shows on others here, so scores may depend on each other.",)
         )
-        if parts.noisy_messages and view.name == "all":
+        if parts.noise_on_messages and view.name == "all":
             self.notes += (
                 "The final models are made of the last iterates, which have no noise (Algorithm 1, line 11); "
                 "--observer messages leaves them out.",
@@ -231,11 +232,11 @@ class Lengths:
 
     def _scores(self, stacked: Parts, norms: Tensor) -> Tensor:
         """norms (draws, rows)."""
-        if stacked.noise.mechanism != "own-norm-gaussian":
+        if stacked.noise.scale_is_public:
             return norms.clamp_min(1e-30).log().mean(0)
         # Was any draw as long as one of the canary alone would be?
         node = stacked.outline.plan.nodes[0]
-        factors = torch.stack([stacked.noise.multiplier(k)[0] for k in range(len(norms))])
+        factors = torch.stack([stacked.noise.levels(k)[0] for k in range(len(norms))])
         unit = self._size * torch.sqrt(1 + factors.square() * self._places)[:, None]
         return -(norms * (node.lot / node.weight) / unit - _ODD_SIZE).abs().amin(0)
 
@@ -255,7 +256,7 @@ class Retraining:
             raise UserError(
                 f"--canary {kind} is scored by --observer final or all; {view.name} needs --canary dirac."
             )
-        if parts.noisy_messages and view.sees_all:
+        if parts.noise_on_messages and view.sees_all:
             raise UserError(
                 f"--canary {kind} with --observer {view.name} follows the points, which noise on the messages "
                 "(privacy.noise.on = 'iterate') hides; use --observer final or --canary dirac."
@@ -298,7 +299,7 @@ class AlongTheCanary:
 
     def __init__(self, stacked: Parts, canary: canaries.Canary, rows: slice):
         o = stacked.outline
-        self._vector = vector_of(o.config, o.algorithm, o.module, o.classes)
+        self._vector = o.method.vector(o.algorithm, o.module, o.classes)
         self._canary, self._rows = canary, rows
         self._attacker, self._clip = Attacker(stacked, 1.0, False), stacked.clip()
         self._points: dict[int, Tensor] = {}

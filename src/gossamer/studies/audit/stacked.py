@@ -16,16 +16,8 @@ from torch import Tensor
 
 from gossamer.accounting.releases import Event
 from gossamer.algorithms.base import Grad
-from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import PrivateGradient, Records
-from gossamer.mechanism.sampling import (
-    FixedSizeSampler,
-    FullSampler,
-    PoissonSampler,
-    Sampler,
-    UnevenPoissonSampler,
-)
 from gossamer.run.assemble import Parts
 from gossamer.runtime.loop import run as run_loop
 from gossamer.runtime.simulator import SimulatedExchange
@@ -60,27 +52,10 @@ def repeat(parts: Parts, runs: int, records: Records) -> Parts:
         outline=replace(o, plan=replace(o.plan, nodes=nodes)),
         nodes=range(len(nodes)),
         records=records,
-        sampler=_repeated(parts.sampler, runs, records.sizes),
-        noise=replace(parts.noise, factor=parts.noise.factor.repeat_interleave(runs)),
+        sampler=parts.sampler.repeated(runs, records.sizes),
+        noise=parts.noise.repeated(runs),
         x0=parts.x0.repeat_interleave(runs, dim=0),
     )
-
-
-def _repeated(sampler: Sampler, runs: int, sizes: Sequence[int]) -> Sampler:
-    if isinstance(sampler, PoissonSampler):
-        return PoissonSampler([rate for rate in sampler.rates for _ in range(runs)])
-    if isinstance(sampler, UnevenPoissonSampler):  # the central baseline
-        if len(set(sampler.record_rates)) > 1:
-            raise UserError(
-                "baseline = 'central' draws records at different rates here, which an audit cannot stack; use "
-                "weighting = 'size'."
-            )
-        return PoissonSampler(list(sampler.rates) * runs)
-    if isinstance(sampler, FullSampler):
-        return FullSampler(len(sizes))
-    if isinstance(sampler, FixedSizeSampler):
-        return FixedSizeSampler([lot for lot in sampler.lots for _ in range(runs)], list(sizes))
-    return sampler
 
 
 class StackedExchange:
@@ -115,7 +90,7 @@ MakeGradient = Callable[[Parts, Tally, Stream], Grad]
 
 def gradient_of(parts: Parts, book: Tally, stream: Stream) -> Grad:
     """The mechanism as the run would have it. Tests of the auditor put a broken one in its place."""
-    made = parts.gradient(book, stream, written=[0])
+    made = parts.reader(book, stream, written=[0])
     assert isinstance(made, PrivateGradient)
     return made
 
@@ -136,7 +111,7 @@ def train(
     for observer in observers:
         observer.start(state)
     plain = StackedExchange(SimulatedExchange(o.topology), o.config.nodes, observers)
-    exchange = stacked.noised(plain, book, stream)
+    exchange = o.method.noised(plain, stacked.hosted(), book, lambda: stream)
     grad = make_gradient(stacked, book, stream)
     state = run_loop(o.algorithm, state, grad, exchange, rounds=o.config.rounds, after_round=after_round)
     for observer in observers:

@@ -20,10 +20,13 @@ from gossamer.config.schema import Algorithm, Data, RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
-from gossamer.methods.without_replacement.algorithm import Collaborative
+from gossamer.mechanism.sampling import OnePass
+from gossamer.methods.without_replacement.algorithm import WithoutReplacement
+from gossamer.methods.without_replacement.lemma4 import record_bound
 from gossamer.methods.without_replacement.token import TokenExchange, Write, order
-from gossamer.plan.privacy import PrivacyPlan, visits
-from gossamer.run.assemble import Parts, assemble, outline
+from gossamer.plan.privacy import PrivacyPlan
+from gossamer.run.assemble import Parts, assemble
+from gossamer.run.outline import outline
 from gossamer.runtime.loop import run as run_loop
 from gossamer.studies.audit import canaries
 from gossamer.studies.audit.procedures import ENOUGH_COINS, Found, stream_of
@@ -57,7 +60,7 @@ class Reader:
     pulled back to the ball is lost.
     """
 
-    def __init__(self, algorithm: Collaborative, note: Callable[[Written], None]):
+    def __init__(self, algorithm: WithoutReplacement, note: Callable[[Written], None]):
         self._algorithm, self._note = algorithm, note
         self._left: dict[int, Tensor] = {}  # node → its local models after its last writes
 
@@ -107,7 +110,7 @@ def on_mirrored_records(config: RunConfig, plan: PrivacyPlan, classes: int) -> R
     A pass costs the same whatever its lots are, and the noise of a write is scaled to its step and lot: what is claimed
     and proven stays.
     """
-    if plan.sampling != "one-pass":
+    if not plan.sampling.disjoint:
         raise UserError(
             f"privacy.sampling.kind = {config.privacy.sampling.kind!r} has no writes that this audit reads backwards; "
             'use "one-pass", or --canary release.'
@@ -118,7 +121,7 @@ def on_mirrored_records(config: RunConfig, plan: PrivacyPlan, classes: int) -> R
         )
     if config.algorithm.options.get("controller") == "local":
         raise UserError('there is nothing to audit: with algorithm.controller = "local" nobody writes.')
-    passes = max(int(visits(plan.sampling, node.rate, plan.draws)) for node in plan.nodes)
+    passes = max(int(plan.sampling.visits(node.rate, plan.draws)) for node in plan.nodes)
     leaning = leans(config, passes)
     lot = _LARGE_LOT if leaning else _LOT
     data = {
@@ -130,7 +133,7 @@ def on_mirrored_records(config: RunConfig, plan: PrivacyPlan, classes: int) -> R
         "records": lot,
     }
     algorithm = config.algorithm.model_dump() | ({"lr": _STEP} if leaning else {})
-    sampling = config.privacy.sampling.model_copy(update={"lot": lot})
+    sampling = OnePass(lot=lot)
     return config.model_copy(
         update={
             "rounds": passes,
@@ -151,7 +154,7 @@ class MirroredRecords:
     def __init__(self, parts: Parts, *, replace_one: bool):
         o = parts.outline
         self.lot, self.replace_one = int(o.plan.nodes[0].lot), replace_one
-        self.bound = float(getattr(o.config.privacy.clip, "radius", 1.0))
+        self.bound = record_bound(o.config)
         self.lean = _LEANING if leans(o.config, o.config.rounds) else 0.0
         self.across = math.sqrt(1 - self.lean**2)
         turns = order(o.config.seed, 0, o.config.nodes)
@@ -208,7 +211,7 @@ class Writes:
 
     def __init__(self, parts: Parts, *, replace_one: bool):
         algorithm = parts.outline.algorithm
-        assert isinstance(algorithm, Collaborative)
+        assert isinstance(algorithm, WithoutReplacement)
         self._parts, self._algorithm = parts, algorithm
         self._canaries = MirroredRecords(parts, replace_one=replace_one)
         coins = len(self._canaries.holders) * self._canaries.lot
@@ -275,7 +278,7 @@ class Writes:
 
         public = state.public.view(o.classes or 1, -1).clone()
         exchange = WatchedToken(TokenExchange(o.config.nodes, o.config.seed, public), Reader(a, note))
-        run_loop(a, state, parts.gradient(Tally(), stream), exchange, rounds=o.config.rounds)
+        run_loop(a, state, parts.reader(Tally(), stream), exchange, rounds=o.config.rounds)
         return scores.numpy()
 
     def _evidence(self, found: Written) -> Tensor:
@@ -283,7 +286,7 @@ class Writes:
         a, o, mirrored = self._algorithm, self._parts.outline, self._canaries
         unit = a.lr(found.t) / mirrored.lot
         share = a.loss_share if a.looks and a.observes == "released" else 0.0
-        z = float(self._parts.noise.multiplier(found.t)[found.node])
+        z = float(self._parts.noise.levels(found.t)[found.node])
         spread = max(z * math.sqrt((o.classes or 1) / (1 - share)), 1e-6) * unit * mirrored.bound
         heads, tails = (unit * pull for pull in mirrored.pulls_on_axes(found.before))
         seen = found.step[:, 1:].double()

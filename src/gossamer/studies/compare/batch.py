@@ -16,7 +16,6 @@ from gossamer.studies.compare import cells as on_disk
 from gossamer.studies.compare.grid import Cell, Row
 from gossamer.studies.compare.pool import alone_in, run_cells
 from gossamer.studies.compare.progress import Display
-from gossamer.studies.compare.shelf import Shelf
 
 MARK = "comparison.json"
 
@@ -85,10 +84,11 @@ def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
 
 def check(rows: Sequence[Row], data_dir: Path | None) -> None:
     """Outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why not."""
-    from gossamer.run.assemble import outline
+    from gossamer.run.data import DataCache
+    from gossamer.run.outline import outline
 
     quiet_libraries()
-    shelf = Shelf()
+    cache = DataCache()
     seen: set[str] = set()
     for row in rows:
         for cell in row.cells[:1]:
@@ -96,7 +96,7 @@ def check(rows: Sequence[Row], data_dir: Path | None) -> None:
                 continue
             seen.add(cell.name)
             try:
-                outline(cell.config, data_dir=data_dir, dataset=shelf.dataset(cell.config, data_dir))
+                outline(cell.config, data_dir=data_dir, cache=cache)
             except UserError as error:
                 raise UserError(f"{row.label}: {error}") from None
 

@@ -8,9 +8,12 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import UserError
+
+if TYPE_CHECKING:
+    from gossamer.run.data import DataCache
 
 
 def main() -> None:
@@ -18,15 +21,15 @@ def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # nothing else may get between the answers
     import torch
 
+    from gossamer.run.data import DataCache
     from gossamer.studies.compare.batch import quiet_libraries
-    from gossamer.studies.compare.shelf import Shelf
 
     quiet_libraries()
     torch.set_num_threads(1)
-    parent, shelf = os.getppid(), Shelf()
+    parent, cache = os.getppid(), DataCache()
     for line in sys.stdin:
         try:
-            run(json.loads(line), shelf, parent)
+            run(json.loads(line), cache, parent)
             answer: dict[str, Any] = {"error": None}
         except UserError as error:
             answer = {"error": str(error)}
@@ -36,9 +39,10 @@ def main() -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def run(job: dict[str, Any], shelf: Any, parent: int) -> None:
+def run(job: dict[str, Any], cache: DataCache, parent: int) -> None:
     from gossamer.config.schema import RunConfig
-    from gossamer.run.assemble import assemble, outline
+    from gossamer.run.assemble import assemble
+    from gossamer.run.outline import outline
     from gossamer.run.train import execute
 
     def orphaned(_: int) -> None:
@@ -48,8 +52,8 @@ def run(job: dict[str, Any], shelf: Any, parent: int) -> None:
 
     config = RunConfig.model_validate(job["config"])
     data_dir = Path(job["data_dir"]) if job["data_dir"] else None
-    o = outline(config, data_dir=data_dir, dataset=shelf.dataset(config, data_dir))
-    execute(assemble(o, data_dir=data_dir), out=Path(job["out"]), on_round=orphaned)
+    o = outline(config, data_dir=data_dir, cache=cache)
+    execute(assemble(o, data_dir=data_dir, cache=cache), out=Path(job["out"]), on_round=orphaned)
 
 
 if __name__ == "__main__":

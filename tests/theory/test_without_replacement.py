@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.theory.collaborative import theorem3, theorem4
+from gossamer.theory.without_replacement import theorem3, theorem4
 
 THREE: dict[str, Any] = {
     "nodes": 10, "records": 600_000, "lot": 50, "turns": 1200, "lr": 0.1, "diameter": 2.0, "lipschitz": 1.0,

@@ -1,0 +1,211 @@
+"""Every refusal that needs more than one key: small functions, each with one sentence.
+
+`check` runs them all on the configuration that runs (a baseline runs another than was asked for). What a method
+cannot be combined with is said in its own folder, in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+
+Check = Callable[[RunConfig], None]
+
+
+def check(config: RunConfig) -> None:
+    for refuse in CHECKS:
+        refuse(config)
+
+
+def tuning_shares_a_proven_budget(config: RunConfig) -> None:
+    if config.privacy.runs > 1 and (config.mode == "paper" or config.privacy.noise.multiplier is not None):
+        raise UserError(
+            f"privacy.runs = {config.privacy.runs} shares a proven budget; leave out privacy.noise.multiplier and "
+            'use mode = "sound".'
+        )
+
+
+def centre_needs_a_clip_that_stays(config: RunConfig) -> None:
+    if config.privacy.centre is not None and config.privacy.clip.kind not in ("constant", "none"):
+        raise UserError(
+            f"privacy.centre = {config.privacy.centre:g} needs a clip that stays the same, and privacy.clip.kind = "
+            f"{config.privacy.clip.kind!r} does not; use 'constant'."
+        )
+
+
+def lattice_needs_a_plain_gaussian(config: RunConfig) -> None:
+    noise, clip = config.privacy.noise, config.privacy.clip
+    plain = noise.kind.gaussian and noise.on == "gradient" and clip.enforced and clip.kind != "quantile"
+    if noise.arithmetic == "lattice" and not plain:
+        raise UserError(
+            "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and a clip that is enforced and follows no data "
+            "(constant, decaying, sequence or normalised); use 'float' here."
+        )
+
+
+def iterates_and_their_claim_are_of_dp_dkm(config: RunConfig) -> None:
+    noise, claim = config.privacy.noise, config.privacy.claim
+    if config.algorithm.kind != "dp-dkm" and (noise.on == "iterate" or claim == "dp-dkm"):
+        raise UserError(
+            f"privacy.noise.on = {noise.on!r} with privacy.claim = {claim!r} is for dp-dkm; "
+            f"algorithm.kind = {config.algorithm.kind!r} puts noise on the gradient, with a claim of its own."
+        )
+
+
+def other_noises_need_a_plain_clip(config: RunConfig) -> None:
+    noise = config.privacy.noise
+    shaped = noise.kind.adds and not noise.kind.gaussian and noise.kind.without_proof is None
+    if shaped and (config.privacy.clip.kind == "quantile" or noise.arithmetic == "lattice"):
+        raise UserError(
+            f"privacy.noise.family.kind = {noise.family.kind!r} does not go with privacy.clip.kind = 'quantile' or "
+            "privacy.noise.arithmetic = 'lattice', which are for Gaussian noise."
+        )
+
+
+def papers_have_gaussian_noise(config: RunConfig) -> None:
+    family = config.privacy.noise.family
+    if config.mode == "paper" and not family.gaussian and config.algorithm.kind != "dp-dkm":
+        raise UserError(
+            f"privacy.noise.family.kind = {family.kind!r} is no noise of this method's paper; use 'gaussian', or "
+            'mode = "sound".'
+        )
+
+
+def node_resolvents_bound_no_record(config: RunConfig) -> None:
+    noise = config.privacy.noise
+    if config.algorithm.options.get("resolvent") == "node" and noise.on == "gradient" and noise.kind.adds:
+        raise UserError(
+            "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no "
+            "record's influence; use 'record'."
+        )
+
+
+def _sound(config: RunConfig) -> bool:
+    """Must there be a proof?"""
+    return config.mode == "sound" and config.privacy.noise.kind.adds
+
+
+def iterates_have_no_proof(config: RunConfig) -> None:
+    if _sound(config) and config.privacy.noise.on == "iterate":
+        raise UserError(
+            "privacy.noise.on = 'iterate' has no proof (the operator is evaluated at iterates that were never released "
+            "and the last one is given out without noise); use 'gradient', or mode = \"paper\" to study it."
+        )
+
+
+def some_noises_have_no_proof(config: RunConfig) -> None:
+    because = config.privacy.noise.kind.without_proof
+    if _sound(config) and because is not None:
+        raise UserError(
+            f"privacy.noise.schedule.kind = {config.privacy.noise.schedule.kind!r} has no proof ({because}); "
+            "use mode = \"paper\" to study it, or privacy.clip.kind = 'quantile' with constant noise."
+        )
+
+
+def copies_are_not_covered(config: RunConfig) -> None:
+    if _sound(config) and config.data.partition.kind == "sampled":
+        raise UserError(
+            "data.partition.kind = 'sampled' puts copies of a record on several nodes, and the ε of one node does not "
+            "cover the others; use 'even' or 'sizes', or mode = \"paper\" to study it."
+        )
+
+
+def components_of_private_records_are_not_paid_for(config: RunConfig) -> None:
+    options = config.data.options
+    origin = options.get("pca_from", "train")
+    if _sound(config) and options.get("pca") is not None and origin in ("train", config.data.kind):
+        raise UserError(
+            f"data.pca_from = {origin!r} fits components on the private records, which nothing pays for; "
+            "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\"."
+        )
+
+
+def a_proof_needs_a_bound(config: RunConfig) -> None:
+    clip = config.privacy.clip
+    if _sound(config) and not clip.enforced:
+        raise UserError(
+            f"privacy.clip.kind = {clip.kind!r} bounds no record's influence, so no ε can be proven; "
+            'use constant, decaying, normalised or quantile, or mode = "paper".'
+        )
+
+
+def places_need_a_table(config: RunConfig) -> None:
+    """Records that are places in a table need a table that has them."""
+    if config.data.kind != "dirac" or config.data.options.get("dense") is True:
+        return
+    if config.model.kind != "lookup":
+        raise UserError(
+            f"model.kind = {config.model.kind!r} cannot read data.kind = 'dirac', whose records are places in a table; "
+            "use model.kind = 'lookup'."
+        )
+    places, rows = config.data.options.get("per_holder", 2500), config.model.options.get("rows")
+    if isinstance(rows, int) and isinstance(places, int) and rows < places:
+        raise UserError(
+            f"model.rows = {rows} is fewer than the {places} places of data.per_holder; use {places}."
+        )
+
+
+def labels_are_declared(config: RunConfig) -> None:
+    """What the labels can be decides the model's size, which everyone sees: so it must not be read off the records."""
+    options = config.data.options
+    if is_private(config) and "classes" not in options and options.get("task") != "regression":
+        raise UserError(
+            "data.classes is not set: which labels occur is private until you declare it; set their number or list "
+            'them, for example data.classes = 2 (or data.task = "regression").'
+        )
+
+
+def is_private(config: RunConfig) -> bool:
+    """Records of the user's own, in a run that is to have a privacy figure."""
+    return config.data.kind in ("csv", "parquet", "npz") and config.privacy.noise.kind.adds
+
+
+def diagnostics_stay_here(config: RunConfig) -> None:
+    if config.evaluation.diagnostics and config.runtime.kind == "processes":
+        raise UserError(
+            "evaluation.diagnostics = true is not private and must not travel between processes; "
+            "leave it out, or use runtime.kind = 'simulator'."
+        )
+
+
+def messages_pay_for_one_exchange(config: RunConfig) -> None:
+    asked = config.algorithm
+    if config.privacy.noise.on == "iterate" and (
+        asked.mixes > 1 or asked.final_gossip or config.privacy.centre
+    ):
+        raise UserError(
+            "privacy.noise.on = 'iterate' pays for one message a round; leave out algorithm.mixes, "
+            "algorithm.final_gossip and privacy.centre."
+        )
+
+
+def messages_have_the_same_noise_each(config: RunConfig) -> None:
+    noise = config.privacy.noise
+    if noise.on == "iterate" and noise.schedule.kind not in ("constant", "none"):
+        raise UserError(
+            f"privacy.noise.schedule.kind = {noise.schedule.kind!r} does not go with privacy.noise.on = 'iterate', "
+            "where every message has the same noise; use 'constant'."
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    diagnostics_stay_here,
+    labels_are_declared,
+    places_need_a_table,
+    messages_pay_for_one_exchange,
+    messages_have_the_same_noise_each,
+    tuning_shares_a_proven_budget,
+    centre_needs_a_clip_that_stays,
+    lattice_needs_a_plain_gaussian,
+    iterates_and_their_claim_are_of_dp_dkm,
+    other_noises_need_a_plain_clip,
+    papers_have_gaussian_noise,
+    node_resolvents_bound_no_record,
+    iterates_have_no_proof,
+    some_noises_have_no_proof,
+    copies_are_not_covered,
+    components_of_private_records_are_not_paid_for,
+    a_proof_needs_a_bound,
+)

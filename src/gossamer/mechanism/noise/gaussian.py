@@ -1,0 +1,141 @@
+"""Gaussian noise in float32, independent over nodes or with a covariance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gossamer.accounting import releases
+from gossamer.accounting.releases import Release
+from gossamer.kernels.noise import Indices, Stream
+from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, Participation
+from gossamer.mechanism.noise.families import families
+from gossamer.mechanism.noise.lattice import LatticeNoise
+
+
+@families.register("gaussian")
+@dataclass(frozen=True, kw_only=True)
+class Gaussian:
+    """The Gaussian: composed in closed form or by privacy-loss distributions."""
+
+    release_kind: ClassVar[str] = "gaussian"
+    adds: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = True
+    truncated: ClassVar[bool] = False
+    bound: ClassVar[float | None] = None
+    exponent: ClassVar[float] = 2.0
+    scale: ClassVar[float] = 1.0
+    without_proof: ClassVar[str | None] = None
+
+    def release(
+        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
+    ) -> Release:
+        return gaussian_release(sigma, sensitivity, part)
+
+    def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+        return LatticeNoise(levels) if arithmetic == "lattice" else GaussianNoise(levels)
+
+
+def gaussian_release(sigma: float, sensitivity: float, part: Participation) -> Release:
+    return releases.release(
+        "gaussian",
+        sigma=sigma,
+        sensitivity=sensitivity,
+        sampling=part.sampling,
+        rate=part.rate,
+        adjacency=part.adjacency,
+        pass_number=part.pass_number,
+    )
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """N(0, scale_i² · correlation) over the hosted nodes; without a correlation the nodes are independent.
+
+    Who sees all sums, and moves row i by one record, has the noise of the others to help: what is left of node i's own
+    is 1/√((correlation⁻¹)_ii) of it, and that is what its release says. Never more than the whole, and the whole where
+    the nodes are independent.
+    """
+
+    levels: Levels
+    correlation: Tensor | None = None  # (m, m), ones on the diagonal
+    adds: ClassVar[bool] = True
+    scale_is_public: ClassVar[bool] = True
+
+    def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
+        return bound
+
+    def release(
+        self,
+        i: int,
+        multiplier: float,
+        sensitivity: float,
+        dimension: int,
+        part: Participation,
+        *,
+        enforced: bool,
+    ) -> Release:
+        sigma = multiplier * sensitivity * (1.0 if self._left is None else self._left[i])
+        return gaussian_release(sigma, sensitivity if enforced else float("inf"), part)
+
+    @cached_property
+    def _left(self) -> list[float] | None:
+        if self.correlation is None:
+            return None
+        kept: list[float] = torch.linalg.inv(self.correlation.double()).diagonal().rsqrt().tolist()
+        return kept
+
+    def apart(self, i: int) -> float | None:
+        return None if self._left is None else self._left[i]
+
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
+        noise = torch.empty(np.size(nodes), dimension)
+        stream.normal_rows(NOISE, nodes, k, noise, 1.0)
+        return noise
+
+    def add(
+        self,
+        stream: Stream,
+        nodes: Indices,
+        k: int,
+        sums: Tensor,
+        *,
+        multiplier: Tensor,
+        bound: Tensor,
+        active: Tensor,
+        ready: Tensor | None = None,
+    ) -> None:
+        scale = torch.where(active, multiplier * bound, 0.0)
+        if self.correlation is not None:
+            drawn = ready if ready is not None else self.ahead(stream, nodes, k, sums.shape[1])
+            assert drawn is not None
+            ready = torch.linalg.cholesky(self.correlation).to(drawn) @ drawn
+        add_normals(stream, nodes, k, sums, scale, ready)
+
+    def repeated(self, times: int) -> Mechanism:
+        together = None
+        if self.correlation is not None:
+            together = torch.kron(self.correlation, torch.eye(times).to(self.correlation))
+        return replace(self, levels=self.levels.repeated(times), correlation=together)
+
+
+def add_normals(
+    stream: Stream, nodes: Indices, k: int, sums: Tensor, scale: Tensor, ready: Tensor | None
+) -> None:
+    """sums += scale · normals, a little more rather than less."""
+    if ready is not None:
+        sums += (ready * (ROUND_UP * scale).to(ready)[:, None]).to(sums)
+    elif bool((scale > 0).all()):
+        stream.normal_rows(NOISE, nodes, k, sums, ROUND_UP * scale, accumulate=True)
+    else:
+        # Noise of no size is not drawn: every node has its own range of the stream, so the others' stays the same.
+        rows = scale.nonzero().flatten()
+        some = sums[rows.to(sums.device)]
+        few = np.atleast_1d(nodes)[rows.numpy()]
+        stream.normal_rows(NOISE, few, k, some, ROUND_UP * scale[rows], accumulate=True)
+        sums[rows.to(sums.device)] = some

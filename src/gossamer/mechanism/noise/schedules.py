@@ -1,0 +1,98 @@
+"""How the noise goes over a run: `privacy.noise.schedule`. Its values are public constants, known before the start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Protocol
+
+from pydantic import Field
+
+from gossamer.mechanism.noise.base import NoiseKind
+from gossamer.mechanism.noise.own_norm import OwnNorm
+from gossamer.mechanism.noise.silent import Silent
+from gossamer.mechanism.schedules import Constant, Geometric, Ratio, Schedule, Stretches
+from gossamer.options import numbers
+from gossamer.options.registry import Registry
+
+
+class NoiseSchedule(Protocol):
+    kind: ClassVar[str]
+
+    @property
+    def budget_ratio(self) -> float:
+        """Last per-step budget over first."""
+        ...
+
+    def shape(self, draws: int, clip: Schedule) -> Schedule:
+        """Noise multipliers up to a common factor; `clip` is C_k."""
+        ...
+
+    def noise(self, family: NoiseKind) -> NoiseKind:
+        """Which noise it is: the family asked for, unless the schedule is about another."""
+        ...
+
+
+schedules: Registry[NoiseSchedule] = Registry("privacy.noise.schedule")
+
+
+class _OfFamily:
+    budget_ratio: float = 1.0
+
+    def shape(self, draws: int, clip: Schedule) -> Schedule:
+        return Constant(1.0)
+
+    def noise(self, family: NoiseKind) -> NoiseKind:
+        return family
+
+
+@schedules.register("constant")
+@dataclass(frozen=True, kw_only=True)
+class ConstantNoise(_OfFamily):
+    """The same noise multiplier in every draw."""
+
+
+@schedules.register("growing-budget")
+@dataclass(frozen=True, kw_only=True)
+class GrowingBudget(_OfFamily):
+    """The per-step budget grows geometrically, so the noise falls: Dyn-D2P's μ_k."""
+
+    ratio: Annotated[numbers.Ratio, Field(description="last budget over first")]
+
+    @property
+    def budget_ratio(self) -> float:  # type: ignore[override]
+        return self.ratio
+
+    def shape(self, draws: int, clip: Schedule) -> Schedule:
+        return Geometric(1.0, 1 / self.ratio, draws)
+
+
+@schedules.register("sequence")
+@dataclass(frozen=True, kw_only=True)
+class SequenceNoise(_OfFamily):
+    """Given noise levels σ̃_k over equal stretches of the run; the multiplier is σ̃_k / C_k."""
+
+    values: Annotated[list[numbers.Size], Field(min_length=1, description="the levels, one per stretch")]
+
+    def shape(self, draws: int, clip: Schedule) -> Schedule:
+        return Ratio(Stretches(tuple(self.values), draws), clip)
+
+
+@schedules.register("own-norm")
+@dataclass(frozen=True, kw_only=True)
+class OwnNormNoise(_OfFamily):
+    """Noise scaled by the node's own gradient norm, as AdaD2P does: no proof survives it."""
+
+    def noise(self, family: NoiseKind) -> NoiseKind:
+        return OwnNorm()
+
+
+@schedules.register("none")
+@dataclass(frozen=True, kw_only=True)
+class NoNoise(_OfFamily):
+    """No noise, and no privacy."""
+
+    def shape(self, draws: int, clip: Schedule) -> Schedule:
+        return Constant(0.0)
+
+    def noise(self, family: NoiseKind) -> NoiseKind:
+        return Silent()

@@ -1,0 +1,197 @@
+"""The method that most are: private gradients of every node, exchanged by mixing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage
+from gossamer.config.schema import LearningRate, RunConfig
+from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.noise import NoiseKind
+from gossamer.mechanism.reader import Book, PrivateGradient, Vector
+from gossamer.methods.base import Hosted
+from gossamer.methods.claims import CLAIMS, ClaimRule, NoClaim
+from gossamer.methods.objective import gradient_vector
+from gossamer.runtime.group import CountingExchange, Group
+from gossamer.topology.schedule import Topology
+
+
+class Gossip:
+    keeps_local_models = False
+    takes_resolvents = False
+
+    def __init__(self, config: RunConfig, rule: type[Any]):
+        self.config, self.rule = config, rule
+
+    @property
+    def noise(self) -> NoiseKind:
+        return self.config.privacy.noise.kind
+
+    @property
+    def noise_on_messages(self) -> bool:
+        return False
+
+    def algorithm(self) -> Algorithm:
+        """The update rule with what the configuration puts around it, innermost first."""
+        asked, rounds = self.config.algorithm, self.config.rounds
+        made: Algorithm = self.bare()
+        if asked.momentum:
+            made = Momentum(made, asked.momentum)
+        if asked.mixes > 1:
+            made = Mixes(made, asked.mixes)
+        if asked.tail_average:
+            made = TailAverage(made, rounds - max(1, round(asked.tail_average * rounds)))
+        if asked.final_gossip:
+            made = FinalGossip(made, rounds - 1, asked.final_gossip)
+        return made
+
+    def bare(self) -> Any:
+        """The update rule alone, with its step sizes and options."""
+        asked = self.config.algorithm
+        given = asked.lr if isinstance(asked.lr, LearningRate) else LearningRate(start=asked.lr)
+        context = {
+            "lr": Exponential(given.start, given.decay, self.config.rounds, given.power),
+            "seed": self.config.seed,
+            "rounds": self.config.rounds,
+        }
+        context = {key: value for key, value in context.items() if key in self.rule.__dataclass_fields__}
+        return self.rule(**context, **asked.options)
+
+    def check(self, classes: int | None) -> None:
+        """Means are agreed upon by mixing, which sums over neighbours are not."""
+        asked, centre = self.config.algorithm, self.config.privacy.centre
+        if self.rule.weights != "adjacency":
+            return
+        if asked.mixes > 1 or asked.final_gossip:
+            raise UserError(
+                f"algorithm.kind = {asked.kind!r} exchanges sums over neighbours, not means; "
+                "leave algorithm.mixes and algorithm.final_gossip out, or use another method."
+            )
+        if centre is not None:
+            raise UserError(
+                f"privacy.centre = {centre:g} needs nodes that agree on a mean, and algorithm.kind = "
+                f"{asked.kind!r} exchanges sums over neighbours; use another method."
+            )
+
+    def notes(self) -> list[str]:
+        return []
+
+    def claim(self, algorithm: Algorithm, topology: Topology, classes: int | None, records: int) -> ClaimRule:
+        return CLAIMS.get(self.config.privacy.claim, NoClaim(self.config.algorithm.kind))
+
+    def vector(self, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
+        return gradient_vector(self.config, module, classes)
+
+    def reader(
+        self,
+        hosted: Hosted,
+        algorithm: Algorithm,
+        vector: Callable[[], Vector],
+        book: Book,
+        stream: Stream,
+        written: Sequence[int] | None,
+    ) -> Any:
+        return PrivateGradient(
+            vector=vector(),
+            records=hosted.records,
+            sampler=hosted.sampler,
+            clip=hosted.clip,
+            noise=hosted.noise,
+            stream=stream,
+            book=book,
+            nodes=hosted.nodes,
+            lots=hosted.lots,
+            divisors=hosted.divisors,
+            allowance=hosted.allowance,
+            adjacency=hosted.adjacency,
+            diagnostics=hosted.diagnostics,
+            written=written,
+        )
+
+    def exchange(
+        self,
+        group: Group,
+        topology: Topology,
+        run: str,
+        reader: Any,
+        hosted: Hosted,
+        book: Book,
+        stream: Callable[[], Stream],
+        *,
+        dimension: int,
+        state: Any,
+        known_at: Container[int],
+        bytes_sent: int,
+    ) -> CountingExchange:
+        """Gradients draw their next noise while messages travel."""
+        made = group.exchange(topology, run, partial(reader.draw_ahead, dimension))
+        made.bytes_sent = bytes_sent
+        return made
+
+    def noised(
+        self, plain: Any, hosted: Hosted, book: Book, stream: Callable[[], Stream], *, start: int = 0
+    ) -> Any:
+        """The exchange with what is done to a message before it leaves: nothing."""
+        return plain
+
+    def finish(self, exchange: Any, dimension: int) -> None:
+        """Everything that is given out was released as a message."""
+
+    def bytes_per_round(self, algorithm: Algorithm, topology: Topology, dimension: int) -> float:
+        """What a message holds, over every link of a round; the mean over the first period."""
+        rounds = range(min(topology.period or 8, 64))
+        links = float(np.mean([topology.out_degree(t).sum() for t in rounds]))
+        return 4.0 * floats_per_message(algorithm, dimension) * links
+
+    def released(self, algorithm: Algorithm, state: Any, hosted: int) -> Tensor:
+        return algorithm.model(state)
+
+    def scored(self, algorithm: Algorithm, state: Any, reader: Any, hosted: int) -> Tensor:
+        return self.released(algorithm, state, hosted)
+
+    def lost_at_a_stop(self) -> bool:
+        # A pass cannot be taken up again: dealt anew, its lots would hold records that earlier ones held already.
+        return self.config.privacy.sampling.disjoint
+
+    def kept(self, state: Any, reader: Any) -> dict[str, Any]:
+        kept = {key: value for key, value in state._asdict().items() if isinstance(value, Tensor)}
+        return kept | {f"gradient.{key}": value for key, value in reader.state().items()}
+
+    def restore(self, state: Any, reader: Any, saved: dict[str, Any]) -> Any:
+        reader.restore(named(saved, "gradient."))
+        return type(state)(**{key: fitting(key, value, saved) for key, value in state._asdict().items()})
+
+
+def fitting(key: str, fresh: Tensor, saved: dict[str, Any]) -> Tensor:
+    """The saved tensor of that name, if it has the shape of the fresh one."""
+    found = saved.get(key)
+    if found is None or found.shape != fresh.shape:
+        raise UserError(f"the checkpoint's '{key}' does not fit this configuration's algorithm and model.")
+    value: Tensor = found.to(fresh)
+    return value
+
+
+def named(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def floats_per_message(algorithm: Algorithm, dim: int) -> int:
+    """How many numbers a node sends over a link in a round: one step on tensors without content, counted."""
+    sent = 0
+
+    def count(*tensors: Tensor) -> Any:
+        nonlocal sent
+        sent += sum(tensor[0].numel() for tensor in tensors)
+        return tensors[0] if len(tensors) == 1 else tensors
+
+    # Round 1: what happens only at the start is not what a round holds.
+    algorithm.step(algorithm.init(torch.empty(1, dim, device="meta")), torch.empty_like, count, 1)
+    return sent

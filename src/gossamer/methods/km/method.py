@@ -1,0 +1,146 @@
+"""DP-dKM: an operator in place of the gradient step; in paper mode, noise on the messages instead of the answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from gossamer.algorithms.base import Algorithm
+from gossamer.algorithms.wrappers import bare
+from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.noise.silent import SilentNoise
+from gossamer.mechanism.reader import Book, Vector
+from gossamer.methods.base import Hosted
+from gossamer.methods.claims import ClaimRule
+from gossamer.methods.gossip import Gossip
+from gossamer.methods.km.algorithm import KM
+from gossamer.methods.km.claim import Theorem1
+from gossamer.methods.km.messages import NoisyMessages, Unreleased
+from gossamer.methods.km.operators import check_step
+from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
+from gossamer.methods.objective import linear_loss
+from gossamer.runtime.group import CountingExchange, Group
+from gossamer.topology.schedule import Topology
+
+
+class OperatorMethod(Gossip):
+    takes_resolvents = True
+
+    @property
+    def noise_on_messages(self) -> bool:
+        return self.config.privacy.noise.on == "iterate" and self.noise.adds
+
+    def check(self, classes: int | None) -> None:
+        """Is the step one with which the operator is nonexpansive, as far as public facts tell?
+
+        A smooth loss of records in the unit ball has L at most its curvature; elsewhere L is what the user declares.
+        """
+        super().check(classes)
+        km, named = self._rule(self.algorithm()), linear_loss(self.config)
+        if named is None:
+            return
+        kinked = math.isinf(named.curvature)
+        unit_ball = self.config.data.options.get("scale") == "unit-ball"
+        if kinked or (unit_ball and km.smoothness is None):
+            check_step(km.mapping, km.gamma, named.curvature)
+
+    @staticmethod
+    def _rule(algorithm: Algorithm) -> KM:
+        rule = bare(algorithm)
+        assert isinstance(rule, KM)
+        return rule
+
+    def claim(self, algorithm: Algorithm, topology: Topology, classes: int | None, records: int) -> ClaimRule:
+        if self.config.privacy.claim != "dp-dkm":
+            return super().claim(algorithm, topology, classes, records)
+        rule = self._rule(algorithm)
+        if rule.weights != "doubly" or (gap := topology.figures().get("spectral gap")) is None:
+            raise UserError(
+                f"topology.kind = {self.config.topology.kind!r} has no spectral gap that Theorem 1 of dp-dkm could "
+                "use; use ring, star or complete."
+            )
+        relaxations = tuple(rule.lr(t) for t in range(self.config.rounds))
+        return Theorem1(relaxations, rule.gamma, 1 - gap, records)
+
+    def vector(self, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
+        """A record's loss gradient, or what its resolvent moves by."""
+        gradient, rule = super().vector(algorithm, module, classes), self._rule(algorithm)
+        if rule.mapping.asks == "gradient" or self.config.privacy.centre is not None:
+            return gradient
+        named = linear_loss(self.config)
+        if named is None:
+            raise UserError(
+                f"algorithm.operator = {rule.operator!r} takes resolvents of the loss, which linear models have here: "
+                "set model.kind = 'linear' and loss.kind, or use operator = 'forward-backward'."
+            )
+        resolvent = RecordResolvent if rule.resolvent == "record" else NodeResolvent
+        return resolvent(named.implicit_slope, rule.gamma)
+
+    def reader(
+        self,
+        hosted: Hosted,
+        algorithm: Algorithm,
+        vector: Callable[[], Vector],
+        book: Book,
+        stream: Stream,
+        written: Sequence[int] | None,
+    ) -> Any:
+        if self.noise_on_messages:
+            hosted, book = replace(hosted, noise=SilentNoise(hosted.noise.levels)), Unreleased()
+        return super().reader(hosted, algorithm, vector, book, stream, written)
+
+    def exchange(
+        self,
+        group: Group,
+        topology: Topology,
+        run: str,
+        reader: Any,
+        hosted: Hosted,
+        book: Book,
+        stream: Callable[[], Stream],
+        *,
+        dimension: int,
+        state: Any,
+        known_at: Container[int],
+        bytes_sent: int,
+    ) -> CountingExchange:
+        plain = super().exchange(
+            group,
+            topology,
+            run,
+            reader,
+            hosted,
+            book,
+            stream,
+            dimension=dimension,
+            state=state,
+            known_at=known_at,
+            bytes_sent=bytes_sent,
+        )
+        return self.noised(plain, hosted, book, stream, start=reader.draws)
+
+    def noised(
+        self, plain: Any, hosted: Hosted, book: Book, stream: Callable[[], Stream], *, start: int = 0
+    ) -> Any:
+        """The exchange with noise on the messages, if they are to carry it."""
+        if not self.noise_on_messages:
+            return plain
+        return NoisyMessages(
+            plain,
+            noise=hosted.noise,
+            scale=hosted.message_scale,
+            stream=stream(),
+            book=book,
+            nodes=hosted.nodes,
+            adjacency=hosted.adjacency,
+            start=start,
+        )
+
+    def finish(self, exchange: Any, dimension: int) -> None:
+        if self.noise_on_messages:
+            exchange.publish(dimension)

@@ -1,0 +1,151 @@
+"""Without-replacement learning: nodes write one shared model in turn, and keep local ones that never leave.
+
+Its own are the reader of records (`local_models`), the exchange (`token`: the shared model goes from writer to writer),
+its paper's claim (`lemma4`), and a state of which only the shared model is public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from gossamer.algorithms.base import Algorithm
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.noise import NoiseKind
+from gossamer.mechanism.reader import Book, Vector
+from gossamer.methods.base import Hosted
+from gossamer.methods.claims import ClaimRule
+from gossamer.methods.gossip import Gossip, fitting, named
+from gossamer.methods.without_replacement import lemma4
+from gossamer.methods.without_replacement.algorithm import WithoutReplacement
+from gossamer.methods.without_replacement.local_models import (
+    Blind,
+    LocalModels,
+    RawDecisions,
+    RawView,
+    ReleasedView,
+    View,
+)
+from gossamer.methods.without_replacement.token import TokenExchange
+from gossamer.methods.without_replacement.token_ranks import RankTokenExchange
+from gossamer.runtime.group import CountingExchange, Group
+from gossamer.runtime.transport.torch import Ranks
+from gossamer.topology.schedule import Topology
+
+
+class SharedModel(Gossip):
+    keeps_local_models = True
+
+    @property
+    def noise(self) -> NoiseKind:
+        asked = super().noise
+        return RawDecisions() if asked.adds and lemma4.decides_on_raw_losses(self.config) else asked
+
+    def algorithm(self) -> Algorithm:
+        made: Algorithm = self.bare()
+        return made
+
+    def check(self, classes: int | None) -> None:
+        lemma4.check(self.config, classes)
+
+    def notes(self) -> list[str]:
+        return lemma4.notes(self.config)
+
+    def claim(self, algorithm: Algorithm, topology: Topology, classes: int | None, records: int) -> ClaimRule:
+        if self.config.privacy.claim == "lemma4":
+            return lemma4.lemma4_of(self.config, classes)
+        return super().claim(algorithm, topology, classes, records)
+
+    def reader(
+        self,
+        hosted: Hosted,
+        algorithm: Algorithm,
+        vector: Callable[[], Vector],
+        book: Book,
+        stream: Stream,
+        written: Sequence[int] | None,
+    ) -> Any:
+        assert isinstance(algorithm, WithoutReplacement)
+        view: View = Blind()
+        if algorithm.looks:
+            view = RawView() if algorithm.observes == "raw" else ReleasedView(algorithm.loss_share)
+        return LocalModels(
+            records=hosted.records,
+            sampler=hosted.sampler,
+            classes=hosted.classes or 1,
+            record_bound=self.config.privacy.clip.record_bound,
+            regularisation=algorithm.regularisation,
+            radius=algorithm.radius,
+            average=algorithm.average,
+            view=view,
+            noise=hosted.noise,
+            stream=stream,
+            book=book,
+            nodes=hosted.nodes,
+            of=hosted.of,
+            lots=hosted.lots,
+            allowance=hosted.allowance,
+            adjacency=hosted.adjacency,
+            turns=self.config.rounds,
+        )
+
+    def exchange(
+        self,
+        group: Group,
+        topology: Topology,
+        run: str,
+        reader: Any,
+        hosted: Hosted,
+        book: Book,
+        stream: Callable[[], Stream],
+        *,
+        dimension: int,
+        state: Any,
+        known_at: Container[int],
+        bytes_sent: int,
+    ) -> CountingExchange:
+        public = state.public.view(hosted.classes or 1, -1).clone()
+        nodes, seed = self.config.nodes, self.config.seed
+        made: TokenExchange | RankTokenExchange = TokenExchange(nodes, seed, public)
+        if isinstance(group, Ranks):
+            made = RankTokenExchange(group, run, nodes, seed, public, reader, known_at)
+        made.token.load_state_dict({"public": public, "holder": state.holder, "writes": state.writes})
+        made.bytes_sent = bytes_sent
+        return made
+
+    def bytes_per_round(self, algorithm: Algorithm, topology: Topology, dimension: int) -> float:
+        """What all writes of a round would fetch."""
+        return 4.0 * dimension * self.config.nodes
+
+    def released(self, algorithm: Algorithm, state: Any, hosted: int) -> Tensor:
+        return algorithm.model(state).expand(hosted, -1)
+
+    def scored(self, algorithm: Algorithm, state: Any, reader: Any, hosted: int) -> Tensor:
+        """What was released, or the nodes' own models where that is asked for."""
+        assert isinstance(algorithm, WithoutReplacement)
+        if "local" in (algorithm.scored, algorithm.controller):
+            models: Tensor = reader.models()
+            return models
+        return self.released(algorithm, state, hosted)
+
+    def lost_at_a_stop(self) -> bool:
+        return True  # local models, and the lots of the pass
+
+    def kept(self, state: Any, reader: Any) -> dict[str, Any]:
+        """What only its node may know is in it only where seeded noise leaves nothing to hide."""
+        kept = super().kept(state, reader)
+        if self.config.privacy.noise.source == "seeded":
+            kept |= {f"private.{key}": value.clone() for key, value in reader.private_state().items()}
+            if hasattr(state.controller, "state"):
+                learned = state.controller.state(len(reader.nodes))
+                kept |= {f"controller.{key}": value.clone() for key, value in learned.items()}
+        return kept
+
+    def restore(self, state: Any, reader: Any, saved: dict[str, Any]) -> Any:
+        reader.restore(named(saved, "gradient."), named(saved, "private."))
+        if hasattr(state.controller, "restore"):
+            state.controller.restore(named(saved, "controller."))
+        public = {key: fitting(key, getattr(state, key), saved) for key in ("public", "holder", "writes")}
+        return state._replace(**public)

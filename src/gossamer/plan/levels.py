@@ -1,0 +1,155 @@
+"""How much noise a budget takes, and how many draws it pays for: by the paper's formula or by the accountant."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gossamer.accounting import calibrate
+from gossamer.accounting.composer import SMALLEST_DELTA
+from gossamer.accounting.noise_comparison import truncated_share
+from gossamer.accounting.releases import of_several_runs
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.mechanism.noise import NoiseKind
+from gossamer.mechanism.noise.shaped import magnitude
+from gossamer.mechanism.schedules import After, Schedule
+from gossamer.methods.claims import Draws
+from gossamer.plan.privacy import NodePlan, PrivacyPlan
+
+
+def run_of(config: RunConfig, draws: int, noise: NoiseKind, dimension: int) -> Draws:
+    """The draws of a run: with a private mean, one more in front."""
+    privacy, schedule = config.privacy, config.privacy.noise.schedule
+    shape = schedule.shape(draws, privacy.clip.schedule(draws))
+    if privacy.centre is not None:
+        shape, draws = _mean_first(privacy.centre, shape, draws), draws + 1
+    return Draws(draws, shape, noise, privacy.sampling, schedule.budget_ratio, dimension)
+
+
+def _mean_first(share: float, shape: Schedule, draws: int) -> After:
+    """The shape with one more draw in front that takes this share of Σ 1/σ²: exact for full lots, else a rule."""
+    rest = math.fsum(shape(k) ** -2 for k in range(draws)) if shape(0) else 0.0
+    return After(math.sqrt((1 - share) / (share * rest)) if rest else 0.0, shape)
+
+
+def plan_node(
+    config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: float, epsilon: float | None, delta: float
+) -> NodePlan:
+    """One node's noise and what it costs."""
+    if rate < 1 and not base.sampling.disjoint and delta < SMALLEST_DELTA:
+        raise UserError(
+            f"privacy.delta = {delta:g} is below {SMALLEST_DELTA:g}, where rounding leaves nothing to prove of sampled "
+            "releases; use a larger one, or privacy.sampling.kind = 'full'."
+        )
+    factor, allowance, end = 0.0, base.draws, math.inf
+    given = config.privacy.noise.multiplier
+    if base.noise.adds:
+        if given is not None:
+            factor, end = given / _first(base), _end(base, epsilon, delta)
+        elif epsilon is None:
+            raise UserError(
+                "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
+            )
+        else:
+            factor, end = _noise(config, base, rate, epsilon, delta)
+        if epsilon is not None and given is not None:
+            allowance = _allowance(config.mode, base, factor, rate, epsilon, delta, end)
+    return NodePlan(
+        records=J,
+        rate=rate,
+        lot=lot,
+        epsilon=epsilon,
+        delta=delta,
+        factor=factor,
+        allowance=allowance,
+        claim=base.claimed(factor, rate, delta, allowance),
+        proven=base.proven(factor, rate, delta, allowance, end),
+        end=end,
+    )
+
+
+def _first(base: PrivacyPlan) -> float:
+    """What the multiplier asked for is of: the first round's draw."""
+    return base.shape(base.draws_before)
+
+
+def _noise(
+    config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, delta: float
+) -> tuple[float, float]:
+    """(factor, end) that meet ε: by the paper's formula in paper mode, by the accountant in sound mode."""
+    if config.mode == "sound":
+        end = _end(base, epsilon, delta)
+        return _proven_factor(base, rate, epsilon, delta, end, config.privacy.runs), end
+    factor, said = base.claim.noise(base.run, rate, epsilon, delta)
+    return factor, _end(base, epsilon, delta) if said is None else said
+
+
+def _proven_factor(
+    base: PrivacyPlan, rate: float, epsilon: float, delta: float, end: float, runs: int
+) -> float:
+    """`runs`: so many such runs together are to meet ε."""
+    if not base.noise.gaussian:
+        return float(
+            calibrate.least_scale(
+                lambda factor: of_several_runs([base.events(factor, rate, base.draws, end)] * runs),
+                adjacency=base.adjacency,
+                epsilon=epsilon,
+                delta=delta,
+            )
+        )
+    sampling, shapes, _ = base.sampling.priced([base.shape(k) for k in range(base.draws)], rate)
+    return float(
+        calibrate.common_factor(
+            shapes * runs,
+            sampling=sampling,
+            rate=rate,
+            adjacency=base.adjacency,
+            epsilon=epsilon,
+            delta=delta,
+        )
+    )
+
+
+def _end(base: PrivacyPlan, epsilon: float | None, delta: float) -> float:
+    """Where the noise ends, in units of its scale: as asked, or so far out that truncating costs next to nothing."""
+    if not base.noise.truncated:
+        return math.inf
+    if base.noise.bound is not None:
+        return base.noise.bound
+    numbers = base.draws * base.run.dimension
+    share = truncated_share(10.0 if epsilon is None else epsilon, delta, numbers)
+    return float(magnitude(base.noise, np.array(np.inf), np.array(share)))
+
+
+def _allowance(
+    mode: str, base: PrivacyPlan, factor: float, rate: float, epsilon: float, delta: float, end: float
+) -> int:
+    """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
+    if mode == "sound" and base.noise.gaussian:
+        multipliers = [factor * base.shape(k) for k in range(base.draws)]
+        sampling, multipliers, lots = base.sampling.priced(multipliers, rate)
+        paid = calibrate.affordable(
+            multipliers,
+            sampling=sampling,
+            rate=rate,
+            adjacency=base.adjacency,
+            epsilon=epsilon,
+            delta=delta,
+        )
+        return min(int(paid) * lots, base.draws)
+
+    def spent(draws: int) -> float | None:
+        if mode == "sound":
+            return base.proven(factor, rate, delta, draws, end).epsilon
+        return base.claimed(factor, rate, delta, draws).epsilon
+
+    low, high = 0, base.draws
+    while low < high:
+        middle = (low + high + 1) // 2
+        figure: Any = spent(middle)
+        fits = figure is not None and figure <= epsilon * (1 if mode == "sound" else 1 + 1e-9)
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low

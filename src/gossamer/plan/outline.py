@@ -1,0 +1,46 @@
+"""What is known of a run without reading a record: enough to say what it would cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from gossamer.algorithms.base import Algorithm
+from gossamer.config.schema import RunConfig
+from gossamer.data.dataset import Dataset
+from gossamer.kernels.stack import ParameterStack
+from gossamer.methods.base import Method
+from gossamer.methods.objective import per_sample_loss
+from gossamer.plan.pool import Pool
+from gossamer.plan.privacy import PrivacyPlan
+from gossamer.topology.schedule import Topology
+
+
+@dataclass(frozen=True)
+class Outline:
+    config: RunConfig  # what runs
+    asked: RunConfig  # what was asked for; a baseline runs something else
+    method: Method
+    algorithm: Algorithm
+    topology: Topology
+    module: nn.Module
+    stack: ParameterStack
+    plan: PrivacyPlan
+    classes: int | None
+    dataset: Dataset | None  # loaded only where the outline needs it
+    pool: Pool | None  # of the central baseline
+
+    @property
+    def loss(self) -> Any:
+        return per_sample_loss(self.classes, self.config)
+
+    @property
+    def seeded(self) -> bool:
+        """Is the noise one that everyone can draw, and no privacy?"""
+        return self.config.privacy.noise.source == "seeded"
+
+    @property
+    def bytes_per_round(self) -> float:
+        return self.method.bytes_per_round(self.algorithm, self.topology, self.stack.dim)

@@ -1,0 +1,62 @@
+"""The figures of a round: how good the models are, and what has been spent by then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gossamer.results.certificate import NOT_PUBLIC
+from gossamer.results.metrics import Evaluator
+from gossamer.run.assemble import Parts
+from gossamer.run.begin import Run
+from gossamer.runtime.group import Group
+
+MOST_SCORED = 20_000_000  # rows × nodes of one evaluation
+
+Evaluation = Callable[
+    [int, Any], dict[str, Any] | None
+]  # (rounds done, state) → figures; None if none are due
+
+
+def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
+    o, config, reader = parts.outline, parts.outline.config, run.reader
+    score = Evaluator(
+        o.module, o.stack, o.loss, *parts.test, classes=o.classes, together=group,
+        truth=parts.dataset.truth,
+    )  # fmt: skip
+    at = evaluation_rounds(config.rounds, config.evaluation.every)
+    # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
+    before = o.plan.draws_before if run.done else 0
+    unused = -(-(reader.draws - before - run.done * o.plan.draws_per_round) // o.plan.draws_per_round)
+    spent = dict(zip(at, o.plan.epsilon_after([done + unused for done in at]), strict=True))
+    # With thousands of nodes, the whole hold-out would outlast the training.
+    most = max(1, MOST_SCORED // config.nodes)
+    few = min(config.evaluation.rows or 2000, most)
+
+    def evaluate(done: int, state: Any) -> dict[str, Any] | None:
+        if done not in spent:
+            return None
+        claimed, proof = spent[done]
+        models = o.method.scored(o.algorithm, state, reader, len(group.nodes))
+        row = {
+            "round": done,
+            **({"metric": "truth_rmse"} if config.evaluation.metric == "truth" else {}),
+            **score(models, few if done < config.rounds else most),
+            **({"hold_out": NOT_PUBLIC} if parts.private_hold_out else {}),
+            "epsilon_claimed": claimed,
+            "epsilon_proven": proof,
+        }
+        if hasattr(state, "w"):
+            row["push_sum_mass"] = math.fsum(group.join(state.w.double().flatten().tolist()))
+        if reader.last_diagnostics is not None:
+            norm, clipped = reader.last_diagnostics
+            row["not_private"] = {"gradient_norm": norm.tolist(), "clipped_share": clipped.tolist()}
+        return row
+
+    return evaluate
+
+
+def evaluation_rounds(rounds: int, every: int | None) -> list[int]:
+    every = every or max(1, -(-rounds // 10))
+    return sorted({*range(every, rounds + 1, every), rounds})

@@ -1,0 +1,109 @@
+"""Configuration → outline: the one door through which every command gets what a run is and would cost."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from gossamer.algorithms.base import Algorithm
+from gossamer.algorithms.wrappers import Centre
+from gossamer.config.baselines import effective
+from gossamer.config.checks import check
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.kernels.stack import ParameterStack
+from gossamer.methods import method_of
+from gossamer.models.centred import Centred
+from gossamer.models.check import check_no_mixing
+from gossamer.models.kinds import build as build_model
+from gossamer.plan.notes import notes_of
+from gossamer.plan.outline import Outline
+from gossamer.plan.pool import pool
+from gossamer.plan.privacy import plan_privacy, rates_of
+from gossamer.run.data import DataCache, DataFacts, facts_of
+from gossamer.topology.kinds import build as build_topology
+from gossamer.topology.kinds import isolated
+from gossamer.topology.schedule import Topology
+
+
+def outline(
+    config: RunConfig,
+    *,
+    data_dir: Path | None = None,
+    module: nn.Module | None = None,
+    cache: DataCache | None = None,
+    nodes: range | None = None,
+) -> Outline:
+    """`module`: the user's own in place of the configuration's; `nodes`: those hosted here; all, if None."""
+    asked, config = config, effective(config)
+    check(config)
+    method = method_of(config)
+    algorithm = method.algorithm()
+    topology = _topology(config, algorithm)
+    facts = facts_of(asked, data_dir, cache, nodes)
+    method.check(facts.classes)
+    module, algorithm = _centred(config, facts, module or _model(config, facts), algorithm)
+    check_no_mixing(module)
+    rates, pooled, records = rates_of(config, facts.records), None, facts.records
+    if config.baseline == "central":
+        pooled = pool(config, records, rates)
+        records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
+    method.vector(algorithm, module, facts.classes)  # a mistake in it shows now
+    plan = plan_privacy(
+        config,
+        records,
+        rates,
+        draws_per_round=algorithm.draws,
+        noise=method.noise,
+        claim=method.claim(algorithm, topology, facts.classes, sum(records)),
+        dimension=sum(parameter.numel() for parameter in module.parameters()),
+        notes=notes_of(config, method),
+    )
+    return Outline(
+        config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.classes,
+        facts.dataset, pooled,
+    )  # fmt: skip
+
+
+def _topology(config: RunConfig, algorithm: Algorithm) -> Topology:
+    if config.baseline == "no-communication":
+        return isolated(config.nodes, algorithm.weights)  # type: ignore[arg-type]
+    slow = config.topology.slow
+    return build_topology(
+        config.topology.kind,
+        nodes=config.nodes,
+        weights=algorithm.weights,
+        seed=config.seed,
+        dropout=config.topology.dropout,
+        slow=None if slow is None else (slow.share, slow.every),
+        mixing=config.topology.mixing,
+        **config.topology.options,
+    )
+
+
+def _model(config: RunConfig, facts: DataFacts) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return build_model(
+            config.model.kind, input_shape=facts.shape, outputs=facts.classes or 1, **config.model.options
+        )
+
+
+def _centred(
+    config: RunConfig, facts: DataFacts, module: nn.Module, algorithm: Algorithm
+) -> tuple[nn.Module, Algorithm]:
+    """With `privacy.centre`: a private mean of the records first, which the model subtracts from each."""
+    centre, size = config.privacy.centre, math.prod(facts.shape)
+    if centre is None:
+        return module, algorithm
+    if len(facts.shape) > 1 and config.model.kind not in ("softmax", "mlp"):
+        raise UserError(
+            f"privacy.centre = {centre:g} turns records into rows of numbers, which model.kind = "
+            f"{config.model.kind!r} does not take; use softmax or mlp."
+        )
+    # As many exchanges as at the end, for a common mean matters as much as a common model.
+    exchanges = config.algorithm.final_gossip or 20
+    return Centred(module, size), Centre(algorithm, size, config.privacy.clip.unit, exchanges)
