@@ -89,7 +89,7 @@ def plan(
     from gossamer.config import recipes
     from gossamer.config.schema import parse_overrides, resolve
     from gossamer.results.console import show_plan, summary
-    from gossamer.run.assemble import outline
+    from gossamer.run.outline import outline
 
     o = outline(resolve(recipes.read(recipe), parse_overrides(overrides or [])), data_dir=data_dir)
     if noises:

@@ -92,6 +92,7 @@ clips: Registry[ClipKind] = Registry("privacy.clip")
 class _Fixed:
     """What kinds and clips share whose bound follows no record and is nobody's belief."""
 
+    kind: ClassVar[str]
     enforced: ClassVar[bool] = True
     scale_is_public: ClassVar[bool] = True
 

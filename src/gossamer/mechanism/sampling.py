@@ -56,6 +56,7 @@ samplings: Registry[SamplingKind] = Registry("privacy.sampling")
 
 
 class _Overlapping:
+    kind: ClassVar[str]
     needs_true_sizes: ClassVar[bool] = False
     disjoint: ClassVar[bool] = False
     drawn_as: ClassVar[str]
@@ -116,6 +117,7 @@ class OnePass:
     """Disjoint lots: every record is in one of them in each pass over the data."""
 
     lot: Annotated[Count, Field(description="records in a lot")]
+    kind: ClassVar[str]
     needs_true_sizes: ClassVar[bool] = False
     disjoint: ClassVar[bool] = True
     drawn_as: ClassVar[str] = "one-pass"

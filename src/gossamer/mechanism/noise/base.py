@@ -8,7 +8,7 @@ not. `release` says what one node's sum is worth to whoever sees it. Nobody else
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,16 @@ class Participation:
     rate: float
     adjacency: str
     pass_number: int | None = None  # which pass over the data a one-pass lot belongs to
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The fields that all releases have."""
+        return {
+            "sampling": self.sampling,
+            "rate": self.rate,
+            "adjacency": self.adjacency,
+            "pass_number": self.pass_number,
+        }
 
 
 @dataclass(frozen=True)

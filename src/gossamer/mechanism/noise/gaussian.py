@@ -23,6 +23,7 @@ from gossamer.mechanism.noise.lattice import LatticeNoise
 class Gaussian:
     """The Gaussian: composed in closed form or by privacy-loss distributions."""
 
+    kind: ClassVar[str]
     release_kind: ClassVar[str] = "gaussian"
     adds: ClassVar[bool] = True
     gaussian: ClassVar[bool] = True
@@ -42,14 +43,10 @@ class Gaussian:
 
 
 def gaussian_release(sigma: float, sensitivity: float, part: Participation) -> Release:
-    return releases.release(
-        "gaussian",
+    return releases.Gaussian(
         sigma=sigma,
         sensitivity=sensitivity,
-        sampling=part.sampling,
-        rate=part.rate,
-        adjacency=part.adjacency,
-        pass_number=part.pass_number,
+        **part.common,
     )
 
 

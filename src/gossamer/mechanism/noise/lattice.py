@@ -47,14 +47,10 @@ class LatticeNoise:
         *,
         enforced: bool,
     ) -> Release:
-        return releases.release(
-            "gaussian",
+        return releases.Gaussian(
             sigma=multiplier * sensitivity,
             sensitivity=sensitivity if enforced else math.inf,
-            sampling=part.sampling,
-            rate=part.rate,
-            adjacency=part.adjacency,
-            pass_number=part.pass_number,
+            **part.common,
         )
 
     def apart(self, i: int) -> float | None:

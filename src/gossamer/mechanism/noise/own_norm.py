@@ -32,14 +32,10 @@ class OwnNorm:
     def release(
         self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
     ) -> Release:
-        return releases.release(
-            self.release_kind,
+        return releases.OwnNormGaussian(
             sigma=sigma,
             sensitivity=sensitivity,
-            sampling=part.sampling,
-            rate=part.rate,
-            adjacency=part.adjacency,
-            pass_number=part.pass_number,
+            **part.common,
         )
 
     def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:

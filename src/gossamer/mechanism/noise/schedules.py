@@ -36,7 +36,11 @@ schedules: Registry[NoiseSchedule] = Registry("privacy.noise.schedule")
 
 
 class _OfFamily:
-    budget_ratio: float = 1.0
+    kind: ClassVar[str]
+
+    @property
+    def budget_ratio(self) -> float:
+        return 1.0
 
     def shape(self, draws: int, clip: Schedule) -> Schedule:
         return Constant(1.0)
@@ -59,7 +63,7 @@ class GrowingBudget(_OfFamily):
     ratio: Annotated[numbers.Ratio, Field(description="last budget over first")]
 
     @property
-    def budget_ratio(self) -> float:  # type: ignore[override]
+    def budget_ratio(self) -> float:
         return self.ratio
 
     def shape(self, draws: int, clip: Schedule) -> Schedule:

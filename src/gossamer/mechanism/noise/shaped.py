@@ -37,32 +37,16 @@ class _Shaped:
     gaussian: ClassVar[bool] = False
     truncated: ClassVar[bool] = True
     without_proof: ClassVar[str | None] = None
-    exponent: float = 1.0
-    scale: float = 1.0
-    release_kind: ClassVar[str]  # the kind of its releases
+    kind: ClassVar[str]
+    release_kind: ClassVar[str]
+    scale: ClassVar[float] = 1.0
+
+    @property
+    def exponent(self) -> float:
+        return 1.0
 
     def make(self: NoiseKind, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
         return ShapedNoise(levels, self, ends)
-
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
-        constants = {"bound": end * sigma} if math.isfinite(end) else {}
-        return releases.release(
-            self.release_kind,
-            sigma=sigma,
-            sensitivity=sensitivity,
-            sampling=part.sampling,
-            rate=part.rate,
-            adjacency=part.adjacency,
-            pass_number=part.pass_number,
-            dimensions=dimension,
-            **constants,
-            **self._constants(),
-        )
-
-    def _constants(self) -> dict[str, float]:
-        return {}
 
 
 @families.register("laplace")
@@ -74,6 +58,11 @@ class Laplace(_Shaped):
     bound: ClassVar[float | None] = None
     release_kind: ClassVar[str] = "laplace"
 
+    def release(
+        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
+    ) -> Release:
+        return releases.Laplace(sigma=sigma, sensitivity=sensitivity, dimensions=dimension, **part.common)
+
 
 @families.register("truncated-laplace")
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +72,14 @@ class TruncatedLaplace(_Shaped):
     bound: End = None
     release_kind: ClassVar[str] = "truncated-laplace"
 
+    def release(
+        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
+    ) -> Release:
+        bound = end * sigma
+        return releases.TruncatedLaplace(
+            sigma=sigma, sensitivity=sensitivity, dimensions=dimension, bound=bound, **part.common
+        )
+
 
 @families.register("truncated-gaussian")
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +87,20 @@ class TruncatedGaussian(_Shaped):
     """Gaussian that ends at a bound."""
 
     bound: End = None
-    exponent: ClassVar[float] = 2.0
     scale: ClassVar[float] = float(np.sqrt(2))
     release_kind: ClassVar[str] = "truncated-gaussian"
+
+    @property
+    def exponent(self) -> float:
+        return 2.0
+
+    def release(
+        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
+    ) -> Release:
+        bound = end * sigma
+        return releases.TruncatedGaussian(
+            sigma=sigma, sensitivity=sensitivity, dimensions=dimension, bound=bound, **part.common
+        )
 
 
 @families.register("truncated-generalised")
@@ -105,11 +113,20 @@ class TruncatedGeneralised(_Shaped):
     release_kind: ClassVar[str] = "generalised-gaussian"
 
     @property
-    def exponent(self) -> float:  # type: ignore[override]
+    def exponent(self) -> float:
         return self.shape
 
-    def _constants(self) -> dict[str, float]:
-        return {"shape": self.shape}
+    def release(
+        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
+    ) -> Release:
+        return releases.GeneralisedGaussian(
+            sigma=sigma,
+            sensitivity=sensitivity,
+            dimensions=dimension,
+            bound=end * sigma,
+            shape=self.shape,
+            **part.common,
+        )
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,9 @@ class Silent:
     def release(
         self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
     ) -> Release:
-        return releases.release(
-            self.release_kind,
-            sigma=0.0,
+        return releases.Unnoised(
             sensitivity=sensitivity,
-            sampling=part.sampling,
-            rate=part.rate,
-            adjacency=part.adjacency,
-            pass_number=part.pass_number,
+            **part.common,
         )
 
     def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:

@@ -122,7 +122,8 @@ class OperatorMethod(Gossip):
             known_at=known_at,
             bytes_sent=bytes_sent,
         )
-        return self.noised(plain, hosted, book, stream, start=reader.draws)
+        carried: CountingExchange = self.noised(plain, hosted, book, stream, start=reader.draws)
+        return carried
 
     def noised(
         self, plain: Any, hosted: Hosted, book: Book, stream: Callable[[], Stream], *, start: int = 0

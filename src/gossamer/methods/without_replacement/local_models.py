@@ -320,14 +320,9 @@ class LocalModels:
 
 def raw_decision(sensitivity: float, part: Participation) -> Release:
     """Everyone sees a choice that was made on raw values."""
-    return releases.release(
-        "raw-decision",
-        sigma=0.0,
+    return releases.RawDecision(
         sensitivity=sensitivity,
-        sampling=part.sampling,
-        rate=part.rate,
-        adjacency=part.adjacency,
-        pass_number=part.pass_number,
+        **part.common,
     )
 
 

@@ -100,7 +100,7 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
 def _largest_answer(config: RunConfig, assumed: float) -> float:
     """About one record: with it ‖T(x) − x‖ is γ · `assumed`, the paper's B. A reflection moves x twice as far."""
     km = method_of(config).bare()
-    return assumed * km.gamma / abs(answer_gain(km))
+    return float(assumed * km.gamma / abs(answer_gain(km)))
 
 
 def gradient_size(config: RunConfig) -> float:

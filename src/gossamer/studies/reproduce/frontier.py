@@ -172,7 +172,7 @@ def _paper(printed: Printed | None, k: int, epsilon: float, data_dir: Path | Non
     figure = {"printed": printed.values[k], "claimed": epsilon, "proven": None, "because": printed.because}
     if printed.recipe is None:
         return figure
-    from gossamer.run.assemble import outline
+    from gossamer.run.outline import outline
 
     changes = {**printed.set, "mode": "paper", "privacy.epsilon": epsilon}
     plan = outline(resolve(recipes.read(printed.recipe), changes), data_dir=data_dir).plan.figures()

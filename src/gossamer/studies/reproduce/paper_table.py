@@ -178,7 +178,7 @@ def _runs(
 
 def _at_the_claim(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
     """A paper that fixes σ says by its own formula which ε that is; the sound run proves that ε."""
-    from gossamer.run.assemble import outline
+    from gossamer.run.outline import outline
 
     claimed = outline(cell.config, data_dir=data_dir).plan.figures()["epsilon_claimed"]
     return {"privacy.epsilon": claimed, "privacy.noise.multiplier": None}
