@@ -245,8 +245,9 @@ def measure(net: str, nodes: int, lot: int, seconds: float) -> dict[str, Timed]:
 
 def engine_rows(cells: list[tuple[str, int, int]], seconds: float) -> list[str]:
     rows = [
-        "| model | n | lot | (a) plain ms | (b) hooks ms | (b) ghost ms | (c) ours ms "
-        "| hooks/ours | ghost/ours | ours/plain | gradient, noise, mixing % | misses |",
+        "Milliseconds of a step; shares of it in ours: gradient, noise, mixing, in per cent.",
+        "",
+        "| model | n | lot | plain | hooks | ghost | ours | hooks/ours | ghost/ours | ours/plain | shares | misses |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for net, nodes, lot in cells:
@@ -369,7 +370,7 @@ def machine() -> str:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return (
-        f"Measured {today} on {model}, {os.cpu_count()} cores, torch {torch.__version__}, "
+        f"Measured {today} on {model}, {os.cpu_count()} cores, torch {torch.__version__},\n"
         f"{torch.get_num_threads()} threads; load before the run (1, 5, 15 minutes): {load}."
     )
 

@@ -13,7 +13,7 @@ import pytest
 
 from gossamer.studies.compare.plot import curves_page, epsilon_page, write_page
 from gossamer.studies.compare.statistics import curve, spread, summarise
-from gossamer.studies.compare.table import as_csv, compare_table
+from gossamer.studies.compare.table import Table, as_csv, compare_table
 
 
 def result(accuracy: float, *, proven: float | None = 1.0, claimed: float | None = 0.9) -> dict[str, Any]:
@@ -103,6 +103,14 @@ def test_markdown_says_what_the_figures_mean() -> None:
     assert "δ = 1e-05, add-remove; unit: one record of one node; observer:" in text
     assert "not proven: a reason" in text
     assert "1–2 seeds" in text
+
+
+def test_a_long_statement_is_wrapped_as_one_point_of_the_list() -> None:
+    statement = "observer: everyone, " * 20 + "and the final models."
+    lines = Table(("a",), (("1",),), (statement,)).markdown().splitlines()[4:]
+    assert max(map(len, lines)) <= 120
+    assert [line[:2] for line in lines] == ["- ", *["  "] * (len(lines) - 1)]
+    assert " ".join(line[2:] for line in lines) == statement
 
 
 def test_rows_that_mean_different_things_by_epsilon_say_so_each() -> None:

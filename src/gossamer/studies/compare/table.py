@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ class Table:
 
     def markdown(self) -> str:
         lines = [_line(self.header), _line(["---"] * len(self.header)), *map(_line, self.rows), ""]
-        return "\n".join([*lines, *(f"- {statement}" for statement in self.caption), ""])
+        return "\n".join([*lines, *(_item(statement) for statement in self.caption), ""])
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
@@ -122,6 +123,14 @@ def proven_text(row: dict[str, Any]) -> str:
 
 def _delta(row: dict[str, Any]) -> str:
     return "—" if row["delta"] is None else f"{row['delta']:g}"
+
+
+def _item(statement: str) -> str:
+    """A point of a list, in lines of the length that the pages have."""
+    wrapped = textwrap.wrap(
+        statement, 116, break_long_words=False, break_on_hyphens=False, subsequent_indent="  "
+    )
+    return "- " + "\n".join(wrapped)
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -154,11 +154,7 @@ def paper_table(definition: Definition, figures: Sequence[dict[str, Any]], cuts:
     header = [
         *axes,
         f"paper ({unit})",
-        *(
-            f"{mode} mode: {column}"
-            for mode in MODES
-            for column in (f"ours ({unit})", "claimed ε", "proven ε")
-        ),
+        *(column for mode in MODES for column in (f"{mode} mode ({unit})", "claimed", "proven")),
     ]
     body = []
     for figure in figures:
@@ -191,7 +187,10 @@ def _caption(definition: Definition, figures: Sequence[dict[str, Any]], cuts: Se
         known = [row for row in own if row and row["delta"] is not None]
         relations = sorted({f"δ = {row['delta']:g}, {row['adjacency']}" for row in known})
         if relations:
-            lines.append(f"ε in {mode} mode: {' or '.join(relations)}; unit: {UNIT}; observer: {OBSERVER}.")
+            relation = " or ".join(relations)
+            lines.append(
+                f"Claimed and proven ε in {mode} mode: {relation}; unit: {UNIT}; observer: {OBSERVER}."
+            )
     rows = [f[f"{mode}_mode"] for f in figures for mode in MODES if f[f"{mode}_mode"]]
     lines += [f"not proven: {reason}" for reason in sorted({r["not_proven_because"] for r in rows} - {None})]
     lines += [stamp.upper() for stamp in sorted({r["stamp"] for r in rows} - {None})]

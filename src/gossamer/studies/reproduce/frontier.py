@@ -128,7 +128,7 @@ def reproduce_frontier(
 
 
 def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], columns: Sequence[str]) -> Table:
-    ours = [*(f"{column} (%)" for column in columns), "proven ε", "δ", "ε, replace-one"]
+    ours = [*columns, "proven ε", "δ", "replace-one"]
     body = []
     for figure in figures:
         own, paper = figure["columns"], figure["paper"]
@@ -151,12 +151,13 @@ def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], colu
     counts = sorted({row["seeds"] for f in figures for row in f["columns"].values() if row["seeds"]})
     seeds = "–".join(map(str, sorted({counts[0], counts[-1]}))) if counts else "0"
     caption = [
-        f"{definition.title}. Mean ± standard deviation over {seeds} seeds of noise, start and graph; mean over nodes.",
+        f"{definition.title}. Test accuracy in per cent: mean over nodes, mean ± standard deviation over "
+        f"{seeds} seeds of noise, start and graph; nodes × records.",
         f"Proven ε: add-remove; unit: {UNIT}; observer: {OBSERVER}; beside it that of the same noise for replace-one.",
         *(f"{paper}." for paper in dict.fromkeys(b.printed.paper for b in definition.block if b.printed)),
         *definition.notes,
     ]
-    header = ("experiment", *ours, "paper (%)", "its claimed ε", "its proven ε")
+    header = ("experiment", *ours, "paper", "claims", "proves")
     return Table(header, tuple(body), tuple(caption))
 
 

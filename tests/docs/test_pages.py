@@ -1,0 +1,163 @@
+"""The pages say what is there: short lines, links and paths that lead somewhere, the layers that are checked."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tomllib
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "gossamer"
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+DESIGN = ROOT / "docs" / "design.md"
+PICTURE = ROOT / "docs" / "figures" / "way-of-a-record.svg"
+FOLDERS = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+LONGEST = 120
+GONE = (
+    "build.py", "beginning.py", "experiment.py", "start.py", "privacy_plan", "presets.py", "tuning.py", "private/",
+    "shelf.py", "config.py", "audit/front", "compare/workers",
+)  # fmt: skip
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"""\]\(([^)\s]+)\)|\bsrc="([^"]+)\"""")
+
+
+@pytest.fixture(params=PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def page(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_no_line_is_too_long(page: Path) -> None:
+    """Tables that commands write are no exception: the commands keep to it as well."""
+    lines = enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+    assert [(number, len(line)) for number, line in lines if len(line) > LONGEST] == []
+
+
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = [a or b for a, b in LINK.findall(page.read_text(encoding="utf-8"))]
+    local = [link.partition("#")[0] for link in links if "://" not in link and not link.startswith("#")]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_every_path_in_backticks_exists(page: Path) -> None:
+    named = CODE.findall(page.read_text(encoding="utf-8"))
+    assert [name for name in named if is_path(name) and not exists(name)] == []
+
+
+def test_every_module_in_backticks_exists(page: Path) -> None:
+    named = CODE.findall(page.read_text(encoding="utf-8"))
+    modules = [
+        name for name in named if re.fullmatch(r"(gossamer|accounting|theory|mechanism)(\.\w+)+", name)
+    ]
+    assert [name for name in modules if not resolves(name)] == []
+
+
+def test_no_name_of_an_old_module(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert [name for name in GONE if re.search(rf"(?<![\w/.-]){re.escape(name)}", text)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "there"),
+    [
+        ("accounting/proven.py", True, True),
+        ("src/gossamer/accounting/claimed", True, True),  # a module without its suffix, or a folder
+        ("tests/support/", True, True),
+        ("audit/recovery.py", True, False),  # it is under studies/
+        ("recovery.py", True, True),
+        ("tests/test_nowhere.py", True, False),
+        ("adad2p/mnist", False, False),  # a recipe
+        ("data.transform", False, False),  # a key
+    ],
+)
+def test_what_counts_as_a_path(name: str, path: bool, there: bool) -> None:
+    assert is_path(name) is path
+    assert exists(name) is there
+
+
+def test_design_names_every_folder_and_no_other() -> None:
+    named = re.findall(r"^\| `(\w+)/` \|", DESIGN.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(named) == sorted(FOLDERS)
+
+
+def test_design_shows_the_layers_that_are_checked() -> None:
+    block = DESIGN.read_text(encoding="utf-8").partition("## Who may import whom")[2]
+    shown = [line.split() for line in block.splitlines() if line.startswith("    ")]
+    assert shown == layers()
+
+
+def test_the_picture_stands_in_the_order_of_the_layers() -> None:
+    """Imports look up the picture: each station's layer is the same as the one before or above it."""
+    depth = {folder: k for k, layer in enumerate(reversed(layers())) for folder in layer}
+    stations = [name for name in re.findall(r"(\w+)(?:/|\.py)", station_names()) if name != "accounting"]
+    assert set(stations) <= set(depth)
+    heights = [
+        depth[name] for name in stations if name != "topology"
+    ]  # drawn beside the runtime, which uses it
+    assert heights == sorted(heights)
+
+
+def test_the_picture_can_be_read_on_a_telephone() -> None:
+    root = ElementTree.parse(PICTURE).getroot()
+    width = float(root.attrib["viewBox"].split()[2])
+    sizes = [float(text.attrib["font-size"]) for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert min(sizes) * 358 / width >= 11  # a page of 390 pixels with its margins
+
+
+def is_path(name: str) -> bool:
+    """Does it name a file or folder of the repository? Recipes, keys and files of a run directory do not."""
+    if not re.fullmatch(r"[\w./-]+", name):
+        return False
+    first, slash, _ = name.partition("/")
+    ours = {"src", "docs", "tests", "examples", "benchmarks"} | FOLDERS
+    return name.endswith(".py") or bool(slash and first in ours)
+
+
+def exists(name: str) -> bool:
+    if "/" not in name:
+        return any(
+            path.name == name
+            for top in ("src", "tests", "examples", "benchmarks")
+            for path in (ROOT / top).rglob("*.py")
+        )
+    name = name.rstrip("/")
+    return any((top / name).exists() or (top / f"{name}.py").exists() for top in (ROOT, SOURCE))
+
+
+def resolves(name: str) -> bool:
+    parts = name.removeprefix("gossamer.").split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(["gossamer", *parts[:cut]]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[cut:]:
+            if not hasattr(found, attribute):
+                return False
+            found = getattr(found, attribute)
+        return True
+    return hasattr(importlib.import_module("gossamer"), parts[0])
+
+
+def layers() -> list[list[str]]:
+    """As import-linter checks them, from the top down."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    found = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    return [[name.strip().removeprefix("gossamer.") for name in layer.split("|")] for layer in found]
+
+
+def station_names() -> str:
+    """The folders' names in the picture, which are in bold type of one width, from top to bottom."""
+    root = ElementTree.parse(PICTURE).getroot()
+    names = [
+        text
+        for text in root.iter("{http://www.w3.org/2000/svg}text")
+        if "mono" in text.get("font-family", "")
+    ]
+    return " ".join(text.text or "" for text in sorted(names, key=lambda text: float(text.attrib["y"])))
