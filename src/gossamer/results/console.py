@@ -17,12 +17,13 @@ from gossamer.plan.privacy import NodePlan
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.headline import UNITS, headline
+from gossamer.results.terminal import terminal
 
 
 class RunDisplay:
     def __init__(self, name: str, rounds: int, *, quiet: bool, hidden: bool = False):
         # With --json, stdout belongs to the one object: everything else goes to stderr. Of several processes one shows.
-        self.console = Console(stderr=quiet, highlight=False, quiet=hidden)
+        self.console = terminal(to_stderr=quiet, silent=hidden)
         self._progress = Progress(
             TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=self.console
         )
@@ -137,7 +138,7 @@ def summary(o: Outline) -> dict[str, Any]:
 
 
 def show_plan(o: Outline, console: Console | None = None) -> None:
-    console = console or Console(highlight=False)
+    console = console or terminal()
     config, plan = o.config, o.plan
     console.print(
         f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
@@ -196,7 +197,7 @@ def ledger_summary(proofs: list[NodeProof], certified: bool) -> dict[str, Any]:
 
 
 def show_ledger(proofs: list[NodeProof], certified: bool) -> None:
-    console = Console(highlight=False)
+    console = terminal()
     table = Table("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise", box=None)
     for p in proofs:
         table.add_row(
@@ -237,12 +238,12 @@ def data_table(rows: list[dict[str, Any]]) -> None:
             str(row["classes"] or ""),
             ", ".join(row["origins"]),
         )
-    Console(highlight=False).print(table)
+    terminal().print(table)
 
 
 def show_tuning(found: dict[str, Any]) -> None:
     """The candidates, and what all of them cost together."""
-    console = Console(highlight=False)
+    console = terminal()
     table = Table("settings", "accuracy", "own ε", box=None)
     for candidate in found["candidates"]:
         settings = ", ".join(f"{key} = {value}" for key, value in candidate["settings"].items())

@@ -6,12 +6,12 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
 from rich.table import Column, Table
 
 from gossamer.accounting.noise_comparison import noise_lines
 from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT
+from gossamer.results.terminal import terminal
 
 
 def noise_summary(o: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def noise_summary(o: Any) -> dict[str, Any]:
 
 
 def show_noises(summary: dict[str, Any]) -> None:
-    console = Console(highlight=False)
+    console = terminal()
     s = summary
     heads = (
         "claimed std",

@@ -25,9 +25,9 @@ def audit_cells(
     quiet: bool,
 ) -> list[dict[str, Any]]:
     """One audit per cell and mode; batches that are on disk are not trained again."""
-    from rich.console import Console
+    from gossamer.results.terminal import terminal
 
-    console = Console(stderr=quiet, highlight=False)
+    console = terminal(to_stderr=quiet)
     runs, rows = spec.runs[scale], []
     for cell in cells:
         for mode, made in cell.runs.items():

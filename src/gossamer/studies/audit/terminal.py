@@ -15,6 +15,7 @@ from gossamer.config.schema import parse_overrides, read_toml, resolve
 from gossamer.errors import UserError
 from gossamer.results.audit_page import verdict
 from gossamer.results.certificate import epsilon_text
+from gossamer.results.terminal import terminal
 from gossamer.studies.audit.command import add_to_run, audit
 
 
@@ -38,7 +39,7 @@ def run_audit(
     config = resolve(recipe, parse_overrides(sets))
     if run is not None and sets:
         raise UserError("--set would audit something else than this run; leave it out, or name its recipe.")
-    console = Console(stderr=quiet, highlight=False)
+    console = terminal(to_stderr=quiet)
     console.print(
         f"{config.name}: {config.algorithm.kind}, mode {config.mode}, observer {observer}", soft_wrap=True
     )

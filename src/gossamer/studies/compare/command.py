@@ -29,7 +29,7 @@ def compare(
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Run what is missing, write table.csv, table.md and plot.html, and return what `--json` prints."""
-    from rich.console import Console
+    from gossamer.results.terminal import terminal
 
     rows = lay_out(names, sets=sets, overs=overs, seeds=seeds, baselines=baselines)
     out = out or default_folder(names, rows)
@@ -47,7 +47,7 @@ def compare(
     table = compare_table(figures)
     write_atomically(out / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
     write_atomically(out / "table.md", table.markdown().encode())
-    console = Console(stderr=quiet, highlight=False)
+    console = terminal(to_stderr=quiet)
     show(table, quiet=quiet)
     swept = any(EPSILON in row.settings for row in rows)
     labels = _labels(rows, without_epsilon=swept)

@@ -6,13 +6,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from gossamer.results.headline import UNITS, headline
+from gossamer.results.terminal import terminal
 from gossamer.studies.compare import cells as on_disk
 from gossamer.studies.compare.grid import Cell
 from gossamer.studies.compare.table import Table
@@ -21,7 +21,7 @@ from gossamer.studies.compare.table import Table
 class Display:
     def __init__(self, out: Path, total: int, *, quiet: bool):
         # With --json, stdout belongs to the one object: everything else goes to stderr.
-        self.console = Console(stderr=quiet, highlight=False)
+        self.console = terminal(to_stderr=quiet)
         self._out, self._total, self._done = out, total, 0
         self._bars = Progress(
             TextColumn("{task.description}"),
@@ -76,7 +76,7 @@ class Display:
 
 
 def show(table: Table, *, quiet: bool) -> None:
-    console = Console(stderr=quiet, highlight=False)
+    console = terminal(to_stderr=quiet)
     if not console.is_terminal:
         console.width = 400  # a file has no edge to wrap at
     shown = RichTable(*map(escape, table.header), box=None)

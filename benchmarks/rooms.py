@@ -1,0 +1,69 @@
+"""How far a reader must walk to follow `gossamer run quickstart`: functions, files, and changes of room.
+
+    python benchmarks/rooms.py
+
+A room is a folder of the package, or a module at its root. Counted are first calls, in the order they happen; class
+bodies, comprehensions and lambdas do not count.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+
+import gossamer
+from gossamer.cli import main
+
+ROOT = str(Path(gossamer.__file__).parent) + os.sep
+FUNCTION = 1  # inspect.CO_OPTIMIZED: a function's code, not a module's or a class'
+
+
+class Walk:
+    """The functions of ours that were called, in the order of their first calls."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[str, str]] = set()
+        self.files: list[str] = []
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(ROOT) or not code.co_flags & FUNCTION:
+            return
+        file, name = code.co_filename.removeprefix(ROOT), code.co_qualname
+        if "<" in name.replace("<locals>", "") or (file, name) in self.seen:
+            return
+        self.seen.add((file, name))
+        self.files.append(file)
+
+
+def changes(places: list[str]) -> int:
+    return sum(a != b for a, b in zip(places, places[1:], strict=False))
+
+
+def run() -> None:
+    walk = Walk()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        sys.argv = ["gossamer", "run", "quickstart"]
+        sys.setprofile(walk)
+        try:
+            main()
+        except SystemExit:
+            pass
+        finally:
+            sys.setprofile(None)
+    rooms = [file.split(os.sep)[0] for file in walk.files]
+    entered = collections.Counter(b for a, b in zip(walk.files, walk.files[1:], strict=False) if a != b)
+    print(
+        f"\n{len(walk.seen)} functions in {len(set(walk.files))} files; "
+        f"{changes(walk.files)} changes of file, {changes(rooms)} changes of room"
+    )
+    print("entered most often: " + ", ".join(f"{file} {count}" for file, count in entered.most_common(8)))
+
+
+if __name__ == "__main__":
+    run()
