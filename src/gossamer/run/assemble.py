@@ -46,14 +46,12 @@ from gossamer.methods.objective import check_operator, per_sample_loss, vector_o
 from gossamer.methods.without_replacement.algorithm import Collaborative
 from gossamer.methods.without_replacement.lemma4 import lemma4_of
 from gossamer.methods.without_replacement.local_models import Blind, LocalModels, RawView, ReleasedView, View
-from gossamer.methods.without_replacement.token import TokenExchange
-from gossamer.methods.without_replacement.token_ranks import RankTokenExchange
+from gossamer.methods.without_replacement.token_ranks import token_exchange
 from gossamer.models.centred import Centred
 from gossamer.models.check import check_no_mixing
 from gossamer.models.kinds import build as build_model
 from gossamer.plan.privacy import Facts, NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.runtime.group import Group
-from gossamer.runtime.transport.torch import Ranks
 from gossamer.topology.kinds import build as build_topology
 from gossamer.topology.kinds import isolated
 
@@ -181,7 +179,7 @@ class Parts:
         """
         o = self.outline
         if isinstance(private, LocalModels):
-            made = self._token(group, run, private, state, known_at)
+            made = token_exchange(group, run, o.config.nodes, o.config.seed, state, private, known_at)
             made.bytes_sent = bytes_sent
             return made
         plain = group.exchange(o.topology, run, partial(private.draw_ahead, o.stack.dim))
@@ -210,17 +208,6 @@ class Parts:
             adjacency=o.plan.adjacency,
             start=start,
         )
-
-    def _token(
-        self, group: Group, run: str, private: LocalModels, state: Any, known_at: Container[int]
-    ) -> TokenExchange | RankTokenExchange:
-        nodes, seed = self.outline.config.nodes, self.outline.config.seed
-        public = state.public.view(self.outline.classes or 1, -1).clone()
-        made: TokenExchange | RankTokenExchange = TokenExchange(nodes, seed, public)
-        if isinstance(group, Ranks):
-            made = RankTokenExchange(group, run, nodes, seed, public, private, known_at)
-        made.token.load_state_dict({"public": public, "holder": state.holder, "writes": state.writes})
-        return made
 
     def clip(self) -> Clip:
         """A clip part with state of its own."""

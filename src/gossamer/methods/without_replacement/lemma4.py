@@ -100,14 +100,28 @@ def notes(config: RunConfig) -> list[str]:
         )
     if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") == "train":
         found.append("The principal components were fitted on the private records; no figure covers that.")
-    if (
-        config.algorithm.options.get("scored") == "local"
-        or config.algorithm.options.get("controller") == "local"
-    ):
+    if judged(config.algorithm.options):
         found.append(
             "The accuracies are those of the nodes' own local models, whose last steps have no noise: they stay there."
         )
     return found
+
+
+def judged(options: dict[str, Any]) -> str | None:
+    """The option by which the nodes' un-noised local models are evaluated, if one does."""
+    return next((key for key in ("scored", "controller") if options.get(key) == "local"), None)
+
+
+def _check_processes(config: RunConfig, options: dict[str, Any]) -> None:
+    """Accuracies and means of local models have no noise: in several processes they would leave their nodes."""
+    noise, key = config.privacy.noise, judged(options)
+    if config.runtime.kind == "simulator" or key is None:
+        return
+    if noise.schedule.kind != "none" and noise.source == "system":
+        raise UserError(
+            f"algorithm.{key} = 'local' judges local models, whose figures have no noise and must not travel "
+            "between processes; use runtime.kind = 'simulator', or for science privacy.noise.source = 'seeded'."
+        )
 
 
 def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> None:
@@ -122,11 +136,7 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
             f"topology.kind = {config.topology.kind!r} does not fit algorithm.kind = {kind!r}: whoever writes fetches "
             'the model from the last writer, so everyone must reach everyone; use "complete".'
         )
-    if config.runtime.kind != "simulator":
-        raise UserError(
-            f"runtime.kind = {config.runtime.kind!r} does not carry the shared model of algorithm.kind = {kind!r}; "
-            "use 'simulator'."
-        )
+    _check_processes(config, options)
     if config.device != "cpu":
         raise UserError(f"device = {config.device!r} is not made for algorithm.kind = {kind!r}; use 'cpu'.")
     if config.topology.dropout:
