@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.conftest import Command
 from tests.support.pool import Pool
 
 from gossamer.config.schema import RunConfig, resolve, stored
@@ -212,7 +211,7 @@ def test_the_token_passes_the_ranks_in_the_order_of_the_turns(sizes: list[int], 
 
 
 @pytest.mark.slow
-def test_the_command_line_spreads_the_shared_model_over_processes(command: Command, tmp_path: Path) -> None:
+def test_the_command_line_spreads_the_shared_model_over_processes(command: Any, tmp_path: Path) -> None:
     words = [
         "algorithm.kind=without-replacement", "model.kind=one-vs-all", "topology.kind=complete", "algorithm.lr=0.1",
         "privacy.sampling={kind='one-pass',lot=30}", "privacy.adjacency=replace-one", "privacy.epsilon=0.8",

@@ -59,8 +59,9 @@ class Transport(Protocol):
       their receives and sends in any order without a deadlock.
     - **Collectives** (`gather`, `sum`) are called by all ranks, in the same order, and end within `timeout` seconds.
     - **Errors.** A broken connection is a `LostError`, a rank that stays silent for the time allowed a `SilentError`;
-      no other exception, and never a wrong or partial message. Who is to blame is not the transport's to say: the
-      `Watch` finds that out from the notes.
+      no other exception, and never a wrong or partial message. Its text is one line of the carrier's own words. Who
+      is to blame is not the transport's to say: the `Watch` finds that out from the notes. Whatever makes a transport
+      and cannot reach the others raises a `UserError` that names the rank, the address and the time-out.
     - **Only bytes cross.** No pickles and no code: what arrives is compared with the wire format or parsed as JSON.
     """
 
