@@ -17,18 +17,20 @@ import os
 import subprocess
 import sys
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from gossamer.kernels.noise import Stream
-from gossamer.run.launch import start_rank
+from gossamer.runtime.blocks import split
+from gossamer.runtime.exchange import route
+from gossamer.runtime.group import Ranks
+from gossamer.runtime.launch import start_rank
 from gossamer.runtime.simulator import SimulatedExchange
-from gossamer.runtime.transport.torch import Ranks
+from gossamer.runtime.transport.meeting import open_meeting_point
+from gossamer.runtime.transport.torch import TorchTransport
 from gossamer.runtime.wire import HEADER
 from gossamer.topology.kinds import build
 
@@ -70,13 +72,11 @@ def simulate(job: dict[str, Any]) -> dict[str, Any]:
 
 def rank_main() -> None:
     """One rank: jobs come as lines on stdin, the first rank answers on stdout."""
-    everyone = Ranks.meet(int(os.environ["WORLD_SIZE"]), blocks=None, timeout=TIMEOUT)
+    transport = TorchTransport.meet(timeout=TIMEOUT)
     for line in sys.stdin:
         job = json.loads(line)
-        everyone.watch.close()
-        n, size = job["nodes"], everyone.size
-        blocks = [range(n * r // size, n * (r + 1) // size) for r in range(size)]
-        ranks = Ranks(blocks, everyone.rank, everyone.store, TIMEOUT)
+        n, size = job["nodes"], transport.size
+        ranks = Ranks([range(n * r // size, n * (r + 1) // size) for r in range(size)], transport)
         topology = build(job["topology"], nodes=n, weights="column", seed=0)
         noise = drawing(ranks.nodes, job["width"]) if job["noise"] else lambda: None
         exchange = ranks.exchange(topology, RUN, noise)
@@ -84,11 +84,11 @@ def rank_main() -> None:
         slowest = [max(pair) for pair in zip(*_rows(ranks.join(times), size), strict=True)]
         wire = sum(ranks.join([exchange.bytes_on_wire])) / (job["rounds"] + WARM_UP) / n
         sent = sum(ranks.join([exchange.bytes_sent])) / (job["rounds"] + WARM_UP) / n
-        ranks.watch.close()
+        ranks.messenger.watch.close()
         if ranks.first:
             answer = {"seconds": quartile(slowest), "sent": sent, "wire": wire}
             print(json.dumps(answer), flush=True)
-    dist.destroy_process_group()
+    transport.close()
 
 
 def _rows(flat: list[float], rows: int) -> list[list[float]]:
@@ -97,13 +97,11 @@ def _rows(flat: list[float], rows: int) -> list[list[float]]:
 
 
 def on_ranks(size: int, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    from torch.distributed import TCPStore
-
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=30))
+    notes = open_meeting_point()
     command = [sys.executable, __file__, "--rank"]
     processes = [
         start_rank(
-            command, rank, size, store.port, stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL
+            command, rank, size, notes.store.port, stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL
         )
         for rank in range(size)
     ]
@@ -263,9 +261,6 @@ def model(rounds: int) -> tuple[float, float]:
 
 def _traffic(kind: str, nodes: int, size: int, width: int) -> tuple[float, float]:
     """Bytes and messages of all ranks in a round, counted at both ends."""
-    from gossamer.runtime.blocks import split
-    from gossamer.runtime.transport.torch import route
-
     topology, blocks = build(kind, nodes=nodes, weights="column", seed=0), split(nodes, size)
     ways = [route(topology, 0, blocks, rank) for rank in range(size)]
     rows = sum(len(way) for w in ways for way in w.send.values())

@@ -6,23 +6,19 @@ import pickle
 import struct
 import subprocess
 import sys
-from datetime import timedelta
 from typing import Any
 
-from torch.distributed import TCPStore
-
-from gossamer.run.launch import start_rank
+from gossamer.runtime.launch import start_rank
+from gossamer.runtime.transport.meeting import open_meeting_point
 
 
 class Pool:
     def __init__(self, ranks: int, timeout: float = 60.0):
         self.ranks = ranks
-        self._store = TCPStore(
-            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5)
-        )
+        self._notes = open_meeting_point()
         command = [sys.executable, "-m", "tests.support.pool_worker", str(timeout)]
         self.processes = [
-            start_rank(command, rank, ranks, self._store.port, stdout=subprocess.PIPE)
+            start_rank(command, rank, ranks, self._notes.store.port, stdout=subprocess.PIPE)
             for rank in range(ranks)
         ]
 

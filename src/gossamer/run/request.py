@@ -19,7 +19,8 @@ from gossamer.results.track import OpenTracker, find_tracker
 from gossamer.run.assemble import Parts, assemble, without_private_hold_out
 from gossamer.run.outline import outline
 from gossamer.run.train import execute
-from gossamer.runtime.group import Alone, Group, agreed
+from gossamer.runtime.blocks import split
+from gossamer.runtime.group import Alone, Group, Ranks, agreed
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,10 @@ def start(request: RunRequest) -> dict[str, Any] | None:
 
     config = configuration(request)
     if config.runtime.kind == "processes" and not started_by_torchrun():
-        from gossamer.run.launch import launch
+        from gossamer.run.ranks import run_on_ranks
 
         check(effective(config))  # before anything is started
-        return launch(config, request)
+        return run_on_ranks(config, request)
     return run_here(config, request)
 
 
@@ -69,7 +70,7 @@ def configuration(request: RunRequest) -> RunConfig:
 
 def carrier(config: RunConfig) -> AbstractContextManager[Group]:
     """This process among those that carry the run: alone, or as torchrun's environment says."""
-    from gossamer.runtime.transport.torch import Ranks, started_by_torchrun
+    from gossamer.runtime.transport.torch import TorchTransport, ranks_started, started_by_torchrun
 
     nodes, asked = effective(config).nodes, config.runtime
     if asked.kind == "simulator":
@@ -83,7 +84,8 @@ def carrier(config: RunConfig) -> AbstractContextManager[Group]:
         raise UserError(
             "runtime.kind = 'processes' needs processes: start this with torchrun, or use `gossamer run`."
         )
-    return Ranks.meet(nodes, blocks=asked.blocks, timeout=asked.timeout, device=config.device)
+    blocks = split(nodes, ranks_started(), asked.blocks)
+    return Ranks(blocks, TorchTransport.meet(timeout=asked.timeout, device=config.device))
 
 
 def parts_of(config: RunConfig, group: Group, *, data_dir: Path | None = None, module: Any = None) -> Parts:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
 from gossamer.errors import UserError
+from gossamer.runtime.exchange import MessageExchange
 from gossamer.runtime.loop import Exchange
+from gossamer.runtime.messenger import Messenger
 from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.runtime.transport.base import Transport, first_line
+from gossamer.runtime.watch import name_of
 from gossamer.topology.schedule import Topology
 
 T = TypeVar("T")
@@ -71,6 +76,51 @@ class Alone:
         self, topology: Topology, run: str, meanwhile: Callable[[], None] | None = None
     ) -> CountingExchange:
         return SimulatedExchange(topology)
+
+
+class Ranks:
+    """This process among those of the run, over any transport; a context that leaves the others at its end."""
+
+    def __init__(self, blocks: Sequence[range], transport: Transport):
+        """`blocks`: the nodes of each rank."""
+        self.blocks, self.rank, self.size = list(blocks), transport.rank, transport.size
+        self.nodes, self.first = self.blocks[self.rank], self.rank == 0
+        self.first_here, self.spread = transport.first_here, transport.spread
+        self.machine = transport.machine
+        self.transport, self.messenger = transport, Messenger(transport, blocks)
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        watch = self.messenger.watch
+        # Say why before the connections break, so that nobody takes the breaking for the cause.
+        if isinstance(error, KeyboardInterrupt):
+            watch.tell(f"{self.name} was stopped in round {watch.round}")
+        elif isinstance(error, UserError):
+            watch.tell(str(error))
+        elif error is not None:
+            watch.tell(f"{self.name} failed in round {watch.round}: {first_line(error)}")
+        watch.close()
+        if error is None:
+            self.transport.close()
+
+    @property
+    def name(self) -> str:
+        return name_of(self.rank, self.blocks)
+
+    def join(self, items: Sequence[T]) -> list[T]:
+        return self.messenger.gather(items)
+
+    def mean(self, points: Tensor) -> Tensor:
+        return self.messenger.sum(points.sum(0)) / self.blocks[-1].stop
+
+    def exchange(
+        self, topology: Topology, run: str, meanwhile: Callable[[], None] | None = None
+    ) -> MessageExchange:
+        return MessageExchange(self.messenger, topology, run, meanwhile or (lambda: None))
 
 
 def agreed(group: Group, action: Callable[[], Any], *, here: bool = True) -> Any:

@@ -1,6 +1,6 @@
 """Who is to blame when a run of several processes ends: every rank says where it is, and the first to fail says why.
 
-This is beside the messages, never in their way: each rank writes a line about itself to the ranks' common store about
+This is beside the messages, never in their way: each rank writes a line about itself to the ranks' common notes about
 once a second, and reads the others' only once something has gone wrong.
 """
 
@@ -10,10 +10,9 @@ import json
 import threading
 import time
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.runtime.transport.base import LostError, Notes, SilentError
 
 FAILURE, KILLED, RESULT = "gossamer/failure", "gossamer/killed", "gossamer/result"
 _COMPUTING = -1
@@ -30,10 +29,10 @@ def name_of(rank: int, blocks: Sequence[range]) -> str:
 
 
 class Watch:
-    """This rank's line in the store, and what the others' lines tell."""
+    """This rank's line in the notes, and what the others' lines tell."""
 
-    def __init__(self, store: Any, rank: int, blocks: Sequence[range], timeout: float):
-        self._store, self._rank, self._blocks, self._timeout = store, rank, blocks, timeout
+    def __init__(self, notes: Notes, rank: int, blocks: Sequence[range], timeout: float):
+        self._notes, self._rank, self._blocks, self._timeout = notes, rank, blocks, timeout
         self._every = min(1.0, timeout / 10)
         self._at: tuple[int, int] = (0, _COMPUTING)
         self._ended = threading.Event()
@@ -54,10 +53,10 @@ class Watch:
         self._ended.set()
         self._thread.join(timeout=0.5)  # it may still be connecting; nobody needs to wait for that
 
-    def lost(self, rank: int, reason: str) -> RankError:
+    def lost(self, rank: int, error: LostError) -> RankError:
         """This rank got nothing from that one. What everybody will say about it, whoever found it first."""
-        said = self._read(FAILURE)
-        if said is None and "imed out" not in reason and self._lives(rank):
+        said, silent = self._read(FAILURE), isinstance(error, SilentError)
+        if said is None and not silent and self._lives(rank):
             # Its connection broke but it is there: it has given up on somebody else and is about to say on whom.
             deadline = time.monotonic() + 10 * self._every
             while said is None and time.monotonic() < deadline:
@@ -68,7 +67,7 @@ class Watch:
         killed = self._read(KILLED)
         if killed is not None:  # by whoever started it: surer than anything the messages tell
             return self.tell(f"{name_of(int(killed), self._blocks)} ended in round {self.round}")
-        if "imed out" not in reason:
+        if not silent:
             return self.tell(f"{name_of(rank, self._blocks)} ended in round {self.round}")
         culprit, at, how = self._follow(rank)
         return self.tell(f"{name_of(culprit, self._blocks)} {how} in round {at}")
@@ -76,15 +75,16 @@ class Watch:
     def tell(self, sentence: str) -> RankError:
         """Say why the run ends, unless somebody has said so before."""
         try:
-            said = self._store.compare_set(FAILURE, "", sentence)
-        except RuntimeError:  # the store is gone with its process: everyone is left with what they saw
+            return RankError(self._notes.claim(FAILURE, sentence))
+        except (
+            LostError
+        ):  # the notes are gone with the process that held them: all are left with what they saw
             return RankError(f"{sentence}; the ranks' meeting point is gone too")
-        return RankError(said.decode() if isinstance(said, bytes) else str(said))
 
     def _read(self, key: str) -> str | None:
         try:
-            return str(self._store.get(key).decode()) if self._store.check([key]) else None
-        except RuntimeError:
+            return self._notes.read(key)
+        except LostError:
             return None
 
     def _follow(self, rank: int) -> tuple[int, int, str]:
@@ -113,13 +113,13 @@ class Watch:
         return list(json.loads(line)) if line is not None else None
 
     def _beat(self) -> None:
-        store, count = self._store.clone(), 0
-        store.set_timeout(timedelta(seconds=5))
-        while True:
-            count += 1
-            try:
-                store.set(f"gossamer/at/{self._rank}", json.dumps([count, *self._at]))
-            except RuntimeError:
-                return  # nobody is left to read it
-            if self._ended.wait(self._every):
-                return
+        count = 0
+        try:
+            notes = self._notes.clone()
+            while True:
+                count += 1
+                notes.write(f"gossamer/at/{self._rank}", json.dumps([count, *self._at]))
+                if self._ended.wait(self._every):
+                    return
+        except LostError:
+            return  # nobody is left to read it

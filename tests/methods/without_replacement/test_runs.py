@@ -230,7 +230,6 @@ REFUSED = [
     ({"model.kind": "softmax"}, "one-vs-all"),
     ({"topology.kind": "ring"}, "complete"),
     ({"topology.dropout": 0.2}, r"topology\.dropout"),
-    ({"runtime.kind": "processes"}, "simulator"),
     ({"device": "cuda"}, "device"),
     ({"privacy.noise.family": {"kind": "laplace"}}, "gaussian"),
     ({"privacy.clip": {"kind": "constant", "bound": 1.0}}, "record-ball"),

@@ -99,14 +99,29 @@ def notes(config: RunConfig) -> list[str]:
         )
     if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") == "train":
         found.append("The principal components were fitted on the private records; no figure covers that.")
-    if (
-        config.algorithm.options.get("scored") == "local"
-        or config.algorithm.options.get("controller") == "local"
-    ):
+    if judged_local(config):
         found.append(
             "The accuracies are those of the nodes' own local models, whose last steps have no noise: they stay there."
         )
     return found
+
+
+def judged_local(config: RunConfig) -> str | None:
+    """The option by which the nodes' un-noised local models are evaluated, if one does."""
+    options = config.algorithm.options
+    return next((key for key in ("scored", "controller") if options.get(key) == "local"), None)
+
+
+def _check_processes(config: RunConfig) -> None:
+    """Accuracies and means of local models have no noise: in several processes they would leave their nodes."""
+    noise, key = config.privacy.noise, judged_local(config)
+    if config.runtime.kind == "simulator" or key is None:
+        return
+    if noise.kind.adds and noise.source == "system":
+        raise UserError(
+            f"algorithm.{key} = 'local' judges local models, whose figures have no noise and must not travel "
+            "between processes; use runtime.kind = 'simulator', or for science privacy.noise.source = 'seeded'."
+        )
 
 
 def check(config: RunConfig, classes: int | None) -> None:
@@ -129,6 +144,7 @@ def check(config: RunConfig, classes: int | None) -> None:
             f"topology.kind = {config.topology.kind!r} does not fit algorithm.kind = {kind!r}: whoever writes fetches "
             'the model from the last writer, so everyone must reach everyone; use "complete".'
         )
+    _check_processes(config)
     if config.device != "cpu":
         raise UserError(f"device = {config.device!r} is not made for algorithm.kind = {kind!r}; use 'cpu'.")
     if config.topology.dropout:

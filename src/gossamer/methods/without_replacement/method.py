@@ -28,10 +28,8 @@ from gossamer.methods.without_replacement.local_models import (
     ReleasedView,
     View,
 )
-from gossamer.methods.without_replacement.token import TokenExchange
-from gossamer.methods.without_replacement.token_ranks import RankTokenExchange
+from gossamer.methods.without_replacement.token_ranks import token_exchange
 from gossamer.runtime.group import CountingExchange, Group
-from gossamer.runtime.transport.torch import Ranks
 from gossamer.topology.schedule import Topology
 
 
@@ -106,12 +104,8 @@ class SharedModel(Gossip):
         known_at: Container[int],
         bytes_sent: int,
     ) -> CountingExchange:
-        public = state.public.view(hosted.classes or 1, -1).clone()
         nodes, seed = self.config.nodes, self.config.seed
-        made: TokenExchange | RankTokenExchange = TokenExchange(nodes, seed, public)
-        if isinstance(group, Ranks):
-            made = RankTokenExchange(group, run, nodes, seed, public, reader, known_at)
-        made.token.load_state_dict({"public": public, "holder": state.holder, "writes": state.writes})
+        made = token_exchange(group, run, nodes, seed, state, reader, known_at)
         made.bytes_sent = bytes_sent
         return made
 

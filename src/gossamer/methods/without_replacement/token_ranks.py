@@ -1,27 +1,57 @@
 """The token over several processes: the shared model goes from the rank of its last writer to that of the next.
 
 Who wants to write is public and shared first, a bit per node; then everyone knows the chain, and only its two ends take
-part in a fetch. What was released beside the model (noised losses) travels with it and is told to all after the round.
+part in a fetch. What was released beside the model (noised losses) travels with it, and to everyone after the round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from gossamer.methods.without_replacement.token import Token, Write, order
-from gossamer.runtime.transport.torch import Ranks
+from gossamer.methods.without_replacement.token import Token, TokenExchange, Write, order
+from gossamer.runtime.group import Group, Ranks
 from gossamer.runtime.wire import Label, Layout
 
 
-class Told(Protocol):
+class Releases(Protocol):
     """The private part: what it has released beside the model, and everyone may know."""
 
-    released_loss: Tensor
+    released_loss: Tensor  # (C,)
+
+
+class SharedState(Protocol):
+    """The state of an algorithm with a shared model."""
+
+    @property
+    def public(self) -> Tensor: ...  # (1, C·d)
+    @property
+    def holder(self) -> Tensor: ...
+    @property
+    def writes(self) -> Tensor: ...
+
+
+def token_exchange(
+    group: Group,
+    run: str,
+    nodes: int,
+    seed: int,
+    state: SharedState,
+    releases: Releases,
+    known_at: Container[int],
+) -> TokenExchange | RankTokenExchange:
+    """The exchange of the shared model from `state` on, in one process or over the ranks of the group."""
+    public = state.public.view(len(releases.released_loss), -1).clone()
+    made: TokenExchange | RankTokenExchange = (
+        RankTokenExchange(group, run, nodes, seed, public, releases, known_at)
+        if isinstance(group, Ranks)
+        else TokenExchange(nodes, seed, public)
+    )
+    made.token.load_state_dict({"public": public, "holder": state.holder, "writes": state.writes})
+    return made
 
 
 class RankTokenExchange:
@@ -37,64 +67,71 @@ class RankTokenExchange:
         nodes: int,
         seed: int,
         public: Tensor,
-        told: Told,
+        releases: Releases,
         known_at: Container[int],
     ):
-        self._ranks, self._run, self._nodes, self._seed = ranks, run, nodes, seed
-        self._told, self._known_at = told, known_at
+        self._messenger, self._hosted = ranks.messenger, ranks.nodes
+        self._run, self._nodes, self._seed = run, nodes, seed
+        self._releases, self._known_at = releases, known_at
         self._owner = {i: rank for rank, block in enumerate(ranks.blocks) for i in block}
-        self._layout = Layout.of(self._rows(public, told.released_loss))
+        self._layout = Layout.of([public.reshape(1, -1), releases.released_loss.reshape(1, -1)])
         self.token = Token(public)
         self.bytes_sent = self.bytes_on_wire = 0
 
     def __call__(self, t: int, wants: Tensor, write: Write) -> Token:
-        token, own = self.token, self._ranks.nodes
-        self._ranks.watch.computing(t)
-        asking = self._ranks.join(wants.any(dim=1).tolist())
-        for call, node in enumerate(order(self._seed, t, self._nodes)):
+        token = self.token
+        self._messenger.watch.computing(t)
+        asking = self._messenger.gather(wants.any(dim=1).tolist())
+        for turn, node in enumerate(order(self._seed, t, self._nodes)):
             if not asking[node]:
                 continue
             if token.holder not in (-1, node):
-                self._fetch(Label(self._run, t, call, self._owner[token.holder]), node)
-            if node in own:
-                token.public = write(node - own.start, token.public)
+                self._fetch(t, turn, node)
+            if node in self._hosted:
+                token.public = write(node - self._hosted.start, token.public)
             token.holder, token.writes = node, token.writes + 1
         if token.holder >= 0:
-            self._tell(t)
+            self._publish(t)
         return token
 
-    def _fetch(self, label: Label, node: int) -> None:
+    def _fetch(self, t: int, turn: int, node: int) -> None:
         """One message from the last writer; none where both are hosted by one rank."""
-        ranks, to = self._ranks, self._owner[node]
-        if label.sender == ranks.rank:
+        if self.token.holder in self._hosted:
             self.bytes_sent += self.token.public.numel() * self.token.public.element_size()
-        if to == label.sender or ranks.rank not in (to, label.sender):
-            return
-        buffer = torch.zeros(self._layout.size(1), dtype=torch.uint8)
-        views = self._layout.views(buffer, 1)
-        tag = (label.round * self._nodes + label.call) % (1 << 30)
-        if ranks.rank == label.sender:
-            for view, rows in zip(
-                views, self._rows(self.token.public, self._told.released_loss), strict=True
-            ):
-                view.copy_(rows)
-            label.write(buffer, self._layout, 1)
-            self.bytes_on_wire += len(buffer)
-            ranks.wait(dist.isend(buffer, to, tag=tag), to, label.round)
-            return
-        ranks.wait(dist.irecv(buffer, label.sender, tag=tag), label.sender, label.round)
-        ranks.check(label, buffer, self._layout, [self.token.holder])
-        self.token.public = views[0].reshape(self.token.public.shape).clone()
-        self._told.released_loss = views[1].reshape(self._told.released_loss.shape).clone()
+        sender, receiver = self._owner[self.token.holder], self._owner[node]
+        if sender != receiver:
+            self._carry(t, turn, sender, [receiver])
 
-    def _tell(self, t: int) -> None:
+    def _publish(self, t: int) -> None:
         """After a round: what was released beside the model and, where it is looked at, the model itself."""
-        holds = self.token.holder in self._ranks.nodes
-        losses = self._ranks.join(self._told.released_loss.tolist() if holds else [])
-        self._told.released_loss = torch.tensor(losses).to(self._told.released_loss)
+        holder = self.token.holder
+        losses = self._releases.released_loss.tolist() if holder in self._hosted else []
+        known = self._messenger.gather(losses)
+        self._releases.released_loss = torch.tensor(known).to(self._releases.released_loss)
         if t + 1 in self._known_at:
-            self.token.public = self._ranks.broadcast(self.token.public, self._owner[self.token.holder])
+            sender = self._owner[holder]
+            others = [rank for rank in range(len(self._messenger.blocks)) if rank != sender]
+            self._carry(t, self._nodes, sender, others)  # the place behind all turns
 
-    @staticmethod
-    def _rows(*tensors: Any) -> list[Tensor]:
-        return [tensor.reshape(1, -1) for tensor in tensors]
+    def _carry(self, t: int, place: int, sender: int, receivers: list[int]) -> None:
+        """The model and the losses from one rank to some others, if this one is among them."""
+        messenger, layout, rank = self._messenger, self._layout, self._messenger.rank
+        if rank != sender and rank not in receivers:
+            return
+        label, tag = Label(self._run, t, place, sender), t * (self._nodes + 1) + place
+        buffer = messenger.empty(layout.size(1))
+        model, losses = layout.views(buffer, 1)
+        if rank == sender:
+            model.copy_(self.token.public.reshape(1, -1))
+            losses.copy_(self._releases.released_loss.reshape(1, -1))
+            label.write(buffer, layout, 1)
+            self.bytes_on_wire += len(buffer) * len(receivers)
+            _, leaving = messenger.start({}, dict.fromkeys(receivers, buffer), tag)
+            for receiver, pending in leaving.items():
+                messenger.wait(pending, receiver, t)
+            return
+        arriving, _ = messenger.start({sender: buffer}, {}, tag)
+        messenger.wait(arriving[sender], sender, t)
+        messenger.check(label, buffer, layout, [self.token.holder])
+        self.token.public = model.reshape(self.token.public.shape).clone()
+        self._releases.released_loss = losses.reshape(self._releases.released_loss.shape).clone()

@@ -1,0 +1,233 @@
+"""The shared model over several ranks: the simulator's numbers, whoever decides, and what must not travel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.support.pool import Pool
+
+from gossamer.config.schema import RunConfig, resolve, stored
+from gossamer.errors import UserError
+from gossamer.methods.without_replacement.token_ranks import token_exchange
+from gossamer.results import checkpoint
+from gossamer.run.assemble import assemble, outline
+from gossamer.run.train import execute
+from gossamer.runtime.blocks import split
+from gossamer.runtime.group import Alone, Group, Ranks
+from gossamer.runtime.transport.memory import Memory, MemoryTransport
+
+CONTROLLERS = ["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"]
+TOKEN: dict[str, Any] = {
+    "nodes": 7,
+    "rounds": 24,
+    "data": {"kind": "digits", "scale": "unit-sphere"},
+    "model": {"kind": "one-vs-all"},
+    "topology": {"kind": "complete"},
+    "algorithm": {"kind": "without-replacement", "lr": 0.4},
+    "privacy": {
+        "epsilon": 0.9, "delta": 1e-6, "sampling": {"kind": "one-pass", "lot": 20}, "noise": {"source": "seeded"}
+    },
+    "evaluation": {"every": 7},
+    "runtime": {"kind": "processes"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Pool]:
+    pool = Pool(2)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="module", params=[4, 7])
+def more(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    pool = Pool(request.param)
+    yield pool
+    pool.close()
+
+
+def settings(config: RunConfig) -> dict[str, Any]:
+    return config.model_dump(exclude_none=True)
+
+
+def alone(config: RunConfig, **where: Path) -> Any:
+    return execute(assemble(outline(config)), **where)
+
+
+def on_ranks(pool: Pool, sizes: list[int], **arguments: Any) -> list[Any]:
+    answers = pool.call("gossamer_run", sizes=sizes, **arguments)
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return answers
+
+
+def agree(pool: Pool, sizes: list[int], folder: Path, **changes: Any) -> None:
+    """Models, controllers, results, prices."""
+    config = resolve(TOKEN, {key.replace("__", "."): value for key, value in changes.items()})
+    outcome = alone(config, out=folder / "alone")
+    together = on_ranks(pool, sizes, settings=settings(config), out=folder / "ranks")[0]
+    one = load_file(folder / "alone" / "checkpoints" / "round-000024.safetensors")
+    two = checkpoint.load(folder / "ranks" / "checkpoints", 24, range(7)).tensors
+    assert set(one) == set(two)
+    for key, value in two.items():
+        torch.testing.assert_close(value, one[key], rtol=1e-4, atol=1e-5)
+    for path in (folder / "ranks" / "checkpoints").iterdir():  # everyone has the shared model
+        torch.testing.assert_close(load_file(path)["public"], one["public"], rtol=1e-4, atol=1e-5)
+    for node in range(7):
+        name = f"ledger/node-{node:03d}.jsonl"
+        assert (folder / "alone" / name).read_bytes() == (folder / "ranks" / name).read_bytes()
+    for key in ("epsilon_proven", "epsilon_claimed", "epsilon_by_node", "not_proven_because", "bytes_sent"):
+        assert together[key] == outcome.result[key]
+    np.testing.assert_allclose(together["accuracy_by_node"], outcome.result["accuracy_by_node"], atol=0.01)
+    assert together["loss_mean"] == pytest.approx(outcome.result["loss_mean"], rel=1e-4)
+    assert together["consensus_distance"] == pytest.approx(outcome.result["consensus_distance"], abs=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["sound", "paper"])
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_two_ranks_do_what_the_simulator_does(two: Pool, controller: str, mode: str, tmp_path: Path) -> None:
+    agree(two, [2, 5], tmp_path, mode=mode, algorithm__controller=controller)
+
+
+def test_the_scores_of_local_models_are_the_simulators_too(two: Pool, tmp_path: Path) -> None:
+    agree(two, [5, 2], tmp_path, algorithm__controller="probability", algorithm__scored="local")
+
+
+def test_learning_with_replacement_on_two_ranks_is_the_simulators(two: Pool, tmp_path: Path) -> None:
+    changes = {"algorithm__kind": "with-replacement", "privacy__sampling": {"kind": "poisson", "lot": 20}}
+    agree(two, [3, 4], tmp_path, **changes, privacy__adjacency="add-remove")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("controller", ["deep-q", "global", "pass-end"])
+def test_more_ranks_do_what_the_simulator_does(more: Pool, controller: str, tmp_path: Path) -> None:
+    sizes = {4: [1, 3, 1, 2], 7: [1] * 7}[more.ranks]
+    agree(more, sizes, tmp_path, algorithm__controller=controller)
+
+
+@pytest.mark.parametrize("controller", ["deep-q", "probability"])
+def test_stopped_ranks_go_on_and_so_do_other_blocks_and_the_simulator(
+    two: Pool, controller: str, tmp_path: Path
+) -> None:
+    config = resolve(TOKEN, {"algorithm.controller": controller, "checkpoints.every": 4})
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    expected = alone(config, out=whole)
+    for sizes, stop_at, begun in ([2, 5], 10, settings(config)), ([4, 3], 18, None):
+        answers = two.call("gossamer_run", sizes=sizes, settings=begun, out=cut, stop_at=stop_at)
+        assert all("stopped by the test" in str(answer) for answer in answers)
+    outcome = alone(stored(cut / "config.toml"), resume=cut)
+    torch.testing.assert_close(outcome.points, expected.points, rtol=1e-4, atol=1e-5)
+    assert outcome.result["bytes_sent"] == expected.result["bytes_sent"]
+    one, two_ = (checkpoint.load(path / "checkpoints", 24, range(7)).tensors for path in (whole, cut))
+    assert set(one) == set(two_)
+    for key in one:
+        torch.testing.assert_close(two_[key], one[key], rtol=1e-4, atol=1e-5)
+    for node in range(7):
+        name = f"ledger/node-{node:03d}.jsonl"
+        assert (whole / name).read_bytes() == (cut / name).read_bytes()
+
+
+def test_secret_noise_on_two_ranks_keeps_its_promise_and_its_local_models(two: Pool, tmp_path: Path) -> None:
+    config = resolve(TOKEN, {"privacy.noise.source": "system", "algorithm.controller": "deep-q"})
+    result = on_ranks(two, [3, 4], settings=settings(config), out=tmp_path / "r")[0]
+    assert 0 < result["epsilon_proven"] <= 0.9 + 1e-9
+    for path in (tmp_path / "r" / "checkpoints").iterdir():
+        assert set(load_file(path)) == {
+            "public",
+            "holder",
+            "writes",
+            "gradient.draws",
+            "gradient.released_loss",
+        }
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"algorithm.controller": "local"}, "controller"),
+        ({"algorithm.scored": "local"}, "scored"),
+        ({"baseline": "no-communication"}, "controller"),
+    ],
+)
+def test_figures_of_local_models_do_not_travel(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(UserError, match=rf"algorithm\.{key} = 'local'.*must not travel between processes"):
+        outline(resolve(TOKEN, {**changes, "privacy.noise.source": "system"}))
+    for allowed in ({"privacy.noise.source": "seeded"}, {"runtime.kind": "simulator"}):
+        outline(resolve(TOKEN, {"privacy.noise.source": "system", **changes, **allowed}))
+
+
+def token_rounds(group: Group, rounds: int, wants: torch.Tensor) -> Any:
+    """Rounds of writes that tell in which order they were made."""
+    state = SimpleNamespace(public=torch.zeros(1, 6), holder=torch.tensor(-1), writes=torch.tensor(0))
+    releases = SimpleNamespace(released_loss=torch.zeros(2))
+    exchange = token_exchange(group, "00" * 8, wants.shape[1], 3, state, releases, {rounds})
+    hosted, seen = group.nodes, []
+
+    def write(i: int, public: torch.Tensor) -> torch.Tensor:
+        node = hosted[i]
+        releases.released_loss = releases.released_loss * 0.5 + node
+        seen.append((node, float(public.sum())))
+        return public * 0.75 + node + torch.arange(6.0).view(2, 3)
+
+    for t in range(rounds):
+        exchange(t, wants[t, hosted.start : hosted.stop], write)
+        seen.append((-1, float(releases.released_loss.sum())))
+    token = exchange.token
+    return token.public, token.holder, token.writes, releases.released_loss, exchange.bytes_sent, seen
+
+
+@pytest.mark.parametrize("sizes", [[5, 1], [1, 2, 3], [1] * 6])
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_the_token_passes_the_ranks_in_the_order_of_the_turns(sizes: list[int], share: float) -> None:
+    rounds, nodes = 12, sum(sizes)
+    wants = torch.from_numpy(np.random.default_rng(0).random((rounds, nodes, 2)) < share)
+    expected = token_rounds(Alone(nodes), rounds, wants)
+    memory, blocks = Memory(len(sizes)), split(nodes, len(sizes), sizes)
+
+    def rank(r: int) -> Any:
+        with Ranks(blocks, MemoryTransport(memory, r)) as ranks:
+            return token_rounds(ranks, rounds, wants)
+
+    with ThreadPoolExecutor(len(sizes)) as threads:
+        found = list(threads.map(rank, range(len(sizes))))
+    for public, holder, writes, losses, _, _ in found:
+        assert torch.equal(public, expected[0])
+        assert (holder, writes) == expected[1:3]
+        assert torch.equal(losses, expected[3])
+    assert sum(part[4] for part in found) == expected[4]
+    # Each rank saw what its nodes see in the simulator, in the same order.
+    for part, block in zip(found, blocks, strict=True):
+        assert part[5] == [entry for entry in expected[5] if entry[0] == -1 or entry[0] in block]
+
+
+@pytest.mark.slow
+def test_the_command_line_spreads_the_shared_model_over_processes(command: Any, tmp_path: Path) -> None:
+    words = [
+        "algorithm.kind=without-replacement", "model.kind=one-vs-all", "topology.kind=complete", "algorithm.lr=0.1",
+        "privacy.sampling={kind='one-pass',lot=30}", "privacy.adjacency=replace-one", "privacy.epsilon=0.8",
+        "privacy.noise.source=seeded", "rounds=12",
+    ]  # fmt: skip
+    changes = [part for word in words for part in ("--set", word)]
+    results = {}
+    for name, own in {"one": [], "two": ["--runtime", "processes", "--set", "runtime.ranks=2"]}.items():
+        code, out, err = command("run", "quickstart", *changes, *own, "--out", name, "--json")
+        assert code == 0, err
+        results[name] = json.loads(out.splitlines()[-1])
+    for key in ("epsilon_proven", "epsilon_claimed", "epsilon_by_node", "bytes_sent", "rounds", "nodes"):
+        assert results["one"][key] == results["two"][key]
+    assert results["two"]["accuracy_mean"] == pytest.approx(results["one"]["accuracy_mean"], abs=0.01)
+    one, two = (checkpoint.load(tmp_path / name / "checkpoints", 12, range(8)).tensors for name in results)
+    torch.testing.assert_close(two["public"], one["public"], rtol=1e-4, atol=1e-5)
+    code, out, err = command("plan", "--ledger", "two", "--json")
+    assert code == 0, err
+    assert json.loads(out.splitlines()[-1])["matches_certificate"] is True

@@ -1,0 +1,120 @@
+"""The exchange by messages gives the simulator's numbers, whatever the algorithm, the graph, the blocks, the transport."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from tests.support import quadratics
+from tests.support.pool_memory import POOLS
+
+from gossamer.methods import rules
+from gossamer.runtime.loop import run
+from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.topology.kinds import build as build_topology
+
+
+@pytest.fixture(scope="module", params=["memory", "torch"])
+def two(request: pytest.FixtureRequest) -> Iterator[Any]:
+    pool = POOLS[request.param](2)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="module", params=[("memory", 4), ("torch", 4), ("torch", 8)], ids=str)
+def more(request: pytest.FixtureRequest) -> Iterator[Any]:
+    kind, ranks = request.param
+    pool = POOLS[kind](ranks)
+    yield pool
+    pool.close()
+
+
+def uneven(pool: Any) -> list[int]:
+    return {2: [2, 5], 4: [1, 4, 2, 3], 8: [1, 3, 1, 2, 1, 1, 2, 1]}[pool.ranks]
+
+
+def stacked(parts: list[Any]) -> dict[str, torch.Tensor]:
+    for part in parts:
+        if isinstance(part, Exception):
+            raise part
+    return {key: torch.cat([part[0][key] for part in parts]) for key in parts[0][0]}
+
+
+def agree_on_a_case(pool: Any, case: str, topology: dict[str, Any]) -> None:
+    sizes = uneven(pool)
+    algorithm = quadratics.CASES[case].make(0.1)
+    a, b, x0 = quadratics.problem(sum(sizes), seed=5)
+    topo = build_topology(weights=algorithm.weights, nodes=sum(sizes), **topology)
+    exchange = SimulatedExchange(topo)
+    start = algorithm.init(torch.from_numpy(x0).float())
+    state = run(algorithm, start, quadratics.Quadratic(a, b), exchange, rounds=25)
+    parts = pool.call("train", case=case, sizes=sizes, topology=topology, lr=0.1, rounds=25)
+    together = stacked(parts)
+    for key, value in state._asdict().items():
+        torch.testing.assert_close(together[key], value, rtol=1e-5, atol=1e-6)
+    assert sum(sent for _, sent, _ in parts) == exchange.bytes_sent
+
+
+def topologies(case: str) -> list[dict[str, Any]]:
+    if quadratics.CASES[case].make(0.1).weights == "column":
+        return [
+            {"kind": "one-peer-exponential", "seed": 0},
+            {"kind": "resampled", "base": {"kind": "digraph", "p": 0.3}, "seed": 1, "dropout": 0.2},
+            {"kind": "complete", "seed": 0},
+        ]
+    return [{"kind": "ring", "seed": 0}, {"kind": "erdos-renyi", "p": 0.4, "seed": 2, "dropout": 0.3}]
+
+
+@pytest.mark.parametrize("case", sorted(set(rules()) - {"without-replacement"}))
+def test_two_ranks_do_what_the_simulator_does(two: Any, case: str) -> None:
+    for topology in topologies(case):
+        agree_on_a_case(two, case, topology)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", sorted(set(rules()) - {"without-replacement"}))
+def test_more_ranks_do_what_the_simulator_does(more: Any, case: str) -> None:
+    for topology in topologies(case):
+        agree_on_a_case(more, case, topology)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        ("run", "its run is not"), ("round", "its round is not"), ("sender", "its sender is not"),
+        ("place", "its place in the round is not"), ("shape", "its shape is not"), ("dtype", "its dtype is not"),
+        ("checksum", "its checksum does not fit"), ("nan", "node 2 (rank 0) sent NaN"), ("inf", "node 2 (rank 0)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_message_is_refused_and_named(two: Any, spoil: str, words: str) -> None:
+    answers = two.call("one_exchange", sizes=[3, 2], spoil=spoil)
+    assert words in str(answers[1])
+    assert "in round 7" in str(answers[1])
+    if spoil not in ("nan", "inf"):
+        assert "rank 0 (nodes 0–2)" in str(answers[1])
+    right = two.call("one_exchange", sizes=[3, 2])  # and the ranks are as good as before
+    assert all(torch.allclose(answer, torch.ones(1)) for answer in right)
+
+
+def test_digraphs_of_every_round_cannot_deadlock_two_ranks(two: Any) -> None:
+    mass_is_kept(two, [3, 4], rounds=60)
+
+
+@pytest.mark.slow
+def test_a_thousand_digraphs_cannot_deadlock_eight_ranks() -> None:
+    pool = POOLS["torch"](8)
+    try:
+        mass_is_kept(pool, [2, 1, 1, 2, 1, 1, 1, 1], rounds=1000)
+    finally:
+        pool.close()
+
+
+def mass_is_kept(pool: Any, sizes: list[int], rounds: int) -> None:
+    parts = pool.call("digraphs", sizes=sizes, rounds=rounds, seed=3)
+    x, w = (torch.cat([part[i] for part in parts]) for i in (0, 1))
+    n = sum(sizes)
+    assert float(w.sum()) == pytest.approx(n, rel=1e-12)
+    assert float(w.std()) > 0.05  # the graphs are irregular: the weights do work
+    torch.testing.assert_close(x / w, torch.full_like(x, (n - 1) / 2), rtol=1e-3, atol=1e-3)
