@@ -9,6 +9,7 @@ bodies, comprehensions and lambdas do not count.
 from __future__ import annotations
 
 import collections
+import itertools
 import os
 import sys
 import tempfile
@@ -41,7 +42,7 @@ class Walk:
 
 
 def changes(places: list[str]) -> int:
-    return sum(a != b for a, b in zip(places, places[1:], strict=False))
+    return sum(a != b for a, b in itertools.pairwise(places))
 
 
 def run() -> None:
@@ -57,7 +58,7 @@ def run() -> None:
         finally:
             sys.setprofile(None)
     rooms = [file.split(os.sep)[0] for file in walk.files]
-    entered = collections.Counter(b for a, b in zip(walk.files, walk.files[1:], strict=False) if a != b)
+    entered = collections.Counter(b for a, b in itertools.pairwise(walk.files) if a != b)
     print(
         f"\n{len(walk.seen)} functions in {len(set(walk.files))} files; "
         f"{changes(walk.files)} changes of file, {changes(rooms)} changes of room"

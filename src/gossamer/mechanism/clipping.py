@@ -89,8 +89,8 @@ class ClipKind(Protocol):
 clips: Registry[ClipKind] = Registry("privacy.clip")
 
 
-class _Fixed:
-    """What kinds and clips share whose bound follows no record and is nobody's belief."""
+class PublicBound:
+    """What most kinds and clips share: a bound that is enforced, and that no record has a say in."""
 
     kind: ClassVar[str]
     enforced: ClassVar[bool] = True
@@ -124,7 +124,7 @@ class _Fixed:
 
 @clips.register("constant")
 @dataclass(frozen=True, kw_only=True)
-class ConstantClip(_Fixed):
+class ConstantClip(PublicBound):
     """Every record's vector is scaled down to one bound."""
 
     bound: Annotated[Size, Field(description="largest norm of a record's vector")]
@@ -142,7 +142,7 @@ class ConstantClip(_Fixed):
 
 @clips.register("decaying")
 @dataclass(frozen=True, kw_only=True)
-class DecayingClip(_Fixed):
+class DecayingClip(PublicBound):
     """The bound falls geometrically over the run: Dyn-D2P's C_k."""
 
     start: Annotated[Size, Field(description="bound of the first draw")]
@@ -157,7 +157,7 @@ class DecayingClip(_Fixed):
 
 @clips.register("sequence")
 @dataclass(frozen=True, kw_only=True)
-class SequenceClip(_Fixed):
+class SequenceClip(PublicBound):
     """Given bounds over equal stretches of the run."""
 
     values: Annotated[list[Size], Field(min_length=1, description="the bounds, one per stretch")]
@@ -171,7 +171,7 @@ class SequenceClip(_Fixed):
 
 @clips.register("normalised")
 @dataclass(frozen=True, kw_only=True)
-class NormalisedClip(_Fixed):
+class NormalisedClip(PublicBound):
     """g / (‖g‖ + γ): every record contributes less than 1."""
 
     gamma: Annotated[Positive, Field(description="γ: how short a vector must be to stay short")] = 0.01
@@ -182,7 +182,7 @@ class NormalisedClip(_Fixed):
 
 @clips.register("quantile")
 @dataclass(frozen=True, kw_only=True)
-class QuantileClip(_Fixed):
+class QuantileClip(PublicBound):
     """The bound follows a quantile of the norms through a noised count, out of the same budget."""
 
     start: Annotated[Size, Field(description="bound of the first draw")] = 1.0
@@ -206,7 +206,7 @@ class QuantileClip(_Fixed):
 
 @clips.register("assumed")
 @dataclass(frozen=True, kw_only=True)
-class AssumedBound(_Fixed):
+class AssumedBound(PublicBound):
     """Nothing is clipped; the noise is scaled to a bound that is only believed to hold."""
 
     bound: Annotated[Size, Field(description="what the paper believes no norm exceeds")]
@@ -222,7 +222,7 @@ class AssumedBound(_Fixed):
 
 @clips.register("record-ball")
 @dataclass(frozen=True, kw_only=True)
-class RecordBall(_Fixed):
+class RecordBall(PublicBound):
     """Records are scaled into a ball, each by itself, and with them the gradients of a linear model's loss."""
 
     radius: Annotated[Size, Field(description="largest norm of a record")] = 1.0
@@ -237,7 +237,7 @@ class RecordBall(_Fixed):
 
 @clips.register("none")
 @dataclass(frozen=True, kw_only=True)
-class NoClip(_Fixed):
+class NoClip(PublicBound):
     """Nothing is clipped."""
 
     enforced: ClassVar[bool] = False
@@ -247,7 +247,7 @@ class NoClip(_Fixed):
 
 
 @dataclass(frozen=True)
-class ClipTo(_Fixed):
+class ClipTo(PublicBound):
     """g · min(1, C_k / ‖g‖), Dyn-D2P eq. (5)."""
 
     bound: Schedule
@@ -260,7 +260,7 @@ class ClipTo(_Fixed):
 
 
 @dataclass(frozen=True)
-class Normalise(_Fixed):
+class Normalise(PublicBound):
     """g / (‖g‖ + γ)."""
 
     gamma: float
@@ -270,7 +270,7 @@ class Normalise(_Fixed):
 
 
 @dataclass(frozen=True)
-class Unclipped(_Fixed):
+class Unclipped(PublicBound):
     """Nothing is done to the vectors. With `believed`, noise is scaled to a bound that nothing enforces."""
 
     believed: float | None = None

@@ -34,7 +34,7 @@ class Gossip:
 
     @property
     def noise(self) -> NoiseKind:
-        return self.config.privacy.noise.kind
+        return self.config.privacy.noise.kind.among(self.config.nodes)
 
     @property
     def noise_on_messages(self) -> bool:

@@ -163,6 +163,10 @@ class NoiseKind(Protocol):
         """One release of scale `sigma` that ends at `end` times it (∞: nowhere)."""
         ...
 
+    def among(self, nodes: int) -> NoiseKind:
+        """The same in a run of so many nodes: what noise that is correlated over nodes hides depends on their number."""
+        ...
+
     def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
         """`ends` (m,) are where each node's noise ends, in units of its scale."""
         ...

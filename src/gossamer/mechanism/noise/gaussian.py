@@ -13,7 +13,7 @@ from torch import Tensor
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
-from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, Participation
+from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, NoiseKind, Participation
 from gossamer.mechanism.noise.families import families
 from gossamer.mechanism.noise.lattice import LatticeNoise
 
@@ -37,6 +37,9 @@ class Gaussian:
         self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
     ) -> Release:
         return gaussian_release(sigma, sensitivity, part)
+
+    def among(self, nodes: int) -> NoiseKind:
+        return self
 
     def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
         return LatticeNoise(levels) if arithmetic == "lattice" else GaussianNoise(levels)

@@ -11,7 +11,7 @@ from torch import Tensor
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
-from gossamer.mechanism.noise.base import NOISE, Floats, Levels, Mechanism, Participation
+from gossamer.mechanism.noise.base import NOISE, Floats, Levels, Mechanism, NoiseKind, Participation
 from gossamer.mechanism.noise.gaussian import add_normals
 
 
@@ -37,6 +37,9 @@ class OwnNorm:
             sensitivity=sensitivity,
             **part.common,
         )
+
+    def among(self, nodes: int) -> NoiseKind:
+        return self
 
     def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
         return OwnNormNoise(levels)

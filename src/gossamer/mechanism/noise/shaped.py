@@ -45,6 +45,9 @@ class _Shaped:
     def exponent(self) -> float:
         return 1.0
 
+    def among(self: NoiseKind, nodes: int) -> NoiseKind:
+        return self
+
     def make(self: NoiseKind, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
         return ShapedNoise(levels, self, ends)
 

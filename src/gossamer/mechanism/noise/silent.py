@@ -10,7 +10,7 @@ from torch import Tensor
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
-from gossamer.mechanism.noise.base import Floats, Levels, Mechanism, Participation
+from gossamer.mechanism.noise.base import Floats, Levels, Mechanism, NoiseKind, Participation
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class Silent:
             sensitivity=sensitivity,
             **part.common,
         )
+
+    def among(self, nodes: int) -> NoiseKind:
+        return self
 
     def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
         return SilentNoise(levels)
