@@ -164,7 +164,7 @@ class NoiseKind(Protocol):
         ...
 
     def among(self, nodes: int) -> NoiseKind:
-        """The same in a run of so many nodes: what noise that is correlated over nodes hides depends on their number."""
+        """The same in a run of so many nodes: what noise correlated over nodes hides depends on their number."""
         ...
 
     def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
