@@ -19,6 +19,7 @@ from tests.support.pool_contract import JOBS
 from torch.distributed import PrefixStore
 
 from gossamer.config.schema import RunConfig, stored
+from gossamer.methods.without_replacement.local_models import LocalModels
 from gossamer.run.request import RunRequest, run_in
 from gossamer.runtime import wire as messages
 from gossamer.runtime.blocks import split
@@ -59,6 +60,36 @@ def gossamer_run(
     config = RunConfig.model_validate(settings) if settings is not None else stored(out / "config.toml")
     where = {"resume": out} if settings is None else {"out": out}
     return run_in(ranks, config, RunRequest(None, [], **where, quiet=True), on_round=stop)
+
+
+def models_that_left(ranks: Ranks, sizes: list[int], out: Path, settings: dict[str, Any]) -> Any:
+    """A run with a shared model: every model that was sent or added up, and every one that a node has released."""
+    transport, write = ranks.transport, LocalModels.write
+    start, add = transport.start, transport.sum
+    sent: list[torch.Tensor] = []
+    summed: list[torch.Tensor] = []
+    released: list[torch.Tensor] = []
+
+    def noted_write(self: Any, i: int, public: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        released.append(write(self, i, public, chosen).flatten())
+        return released[-1].view_as(public).clone()
+
+    def noted_start(receive: Any, send: Any, tag: int) -> Any:
+        size = 4 * (released[0].numel() if released else 0)
+        sent.extend(buffer[messages.HEADER :][:size].clone().view(torch.float32) for buffer in send.values())
+        return start(receive, send, tag)
+
+    def noted_sum(own: torch.Tensor) -> torch.Tensor:
+        summed.append(own / len(ranks.nodes))
+        return add(own)
+
+    transport.start, transport.sum = noted_start, noted_sum  # type: ignore[method-assign]
+    LocalModels.write = noted_write  # type: ignore[method-assign]
+    try:
+        gossamer_run(ranks, sizes, out, settings)
+    finally:
+        LocalModels.write = write  # type: ignore[method-assign]
+    return sent, summed, released
 
 
 def digraphs(ranks: Ranks, sizes: list[int], rounds: int, seed: int) -> Any:

@@ -151,6 +151,20 @@ def test_secret_noise_on_two_ranks_keeps_its_promise_and_its_local_models(two: P
         }
 
 
+def test_only_what_was_released_leaves_a_rank(two: Pool, tmp_path: Path) -> None:
+    """With secret noise: each model that is sent was written by a node of the sender, each judged by some node."""
+    config = resolve(TOKEN, {"privacy.noise.source": "system", "algorithm.controller": "pass-end"})
+    answers = two.call("models_that_left", sizes=[3, 4], settings=settings(config), out=tmp_path / "r")
+    everyones = torch.stack([model for _, _, released in answers for model in released])
+    for sent, summed, released in answers:
+        own = {model.numpy().tobytes() for model in released}
+        assert len(sent) > 3
+        assert all(model.numpy().tobytes() in own for model in sent)
+        assert len(summed) == 4  # evaluations
+        for model in summed:
+            assert bool(((everyones - model).abs().amax(1) < 1e-5).any()) or not model.any()
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
