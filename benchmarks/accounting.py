@@ -13,8 +13,9 @@ from collections.abc import Callable
 from functools import partial
 
 from gossamer.accounting.calibrate import common_factor
-from gossamer.accounting.claimed import gdp_mu, initial_budget, schedule
-from gossamer.accounting.composer import Grouping
+from gossamer.accounting.claimed import initial_budget, schedule
+from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.grouping import Grouping
 from gossamer.accounting.pairs import GaussianPair
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Release, collate

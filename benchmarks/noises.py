@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.calibrate import least_scale
-from gossamer.accounting.claimed import gdp_mu, km_truncated_gaussian
+from gossamer.accounting.claimed import km_truncated_gaussian
+from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.noise_comparison import density
 from gossamer.accounting.releases import Release
 from gossamer.studies.compare.plot import Page, write_page

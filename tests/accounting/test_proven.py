@@ -7,6 +7,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from gossamer.accounting import claimed
 from gossamer.accounting.calibrate import affordable, common_factor, largest_rate
+from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import curve, proven
 from gossamer.accounting.releases import Event, Release, collate, of_several_runs
 from gossamer.errors import UserError
@@ -19,7 +20,7 @@ def gaussian(sigma, *, sensitivity=1.0, sampling="poisson", rate=0.01, parts=())
 
 
 def dyn_d2p(epsilon, ratio, sampling="poisson"):
-    mu_0 = claimed.initial_budget(claimed.gdp_mu(epsilon, DELTA), RATE, ROUNDS, ratio)
+    mu_0 = claimed.initial_budget(gdp_mu(epsilon, DELTA), RATE, ROUNDS, ratio)
     mus = claimed.schedule(mu_0, ROUNDS, ratio)
     return [gaussian(1 / mu, sampling=sampling, rate=RATE) for mu in mus]
 
@@ -62,7 +63,7 @@ def test_dinno_with_two_inner_steps_counts_twice():
 def test_full_batches_are_exact(adjacency):
     swap = 2 if adjacency == "replace-one" else 1
     found = proven([(gaussian(20.0, sensitivity=2.0, sampling="full", rate=1.0), 16)], 1e-5, adjacency)
-    assert found.epsilon == found.lower == pytest.approx(claimed.gdp_epsilon(swap * 0.4, 1e-5))
+    assert found.epsilon == found.lower == pytest.approx(gdp_epsilon(swap * 0.4, 1e-5))
     same = proven([(gaussian(20.0, sensitivity=2.0, rate=1.0), 16)], 1e-5, adjacency)
     assert same.epsilon == found.epsilon
 
@@ -70,10 +71,10 @@ def test_full_batches_are_exact(adjacency):
 def test_a_pass_costs_its_worst_lot():
     lots = [gaussian(10.0 - k, sampling="one-pass", rate=1.0) for k in range(5)]
     found = proven(lots, 1e-5, "add-remove")
-    assert found.epsilon == pytest.approx(claimed.gdp_epsilon(1 / 6, 1e-5))
+    assert found.epsilon == pytest.approx(gdp_epsilon(1 / 6, 1e-5))
     again = [gaussian(6.0, sampling="one-pass", rate=1.0, parts=(("pass", 1.0),))]
     both = proven(lots + again, 1e-5, "add-remove")
-    assert both.epsilon == pytest.approx(claimed.gdp_epsilon(math.sqrt(2) / 6, 1e-5))
+    assert both.epsilon == pytest.approx(gdp_epsilon(math.sqrt(2) / 6, 1e-5))
     # ten models trained on the same lots are one release of ten times the squared sensitivity
     sigma = claimed.classical_gaussian_sigma(1.0, 1e-10, 1.0)
     joint = gaussian(sigma, sensitivity=math.sqrt(10), sampling="one-pass", rate=1.0)
@@ -191,7 +192,7 @@ def test_the_curve_of_mixed_and_broken_runs():
         alone = proven(collate(mixed[:k]), 1e-5, "replace-one")
         assert alone.lower <= figure <= alone.epsilon * 1.03
     exact = curve([full] * 9, [1, 4, 9], 1e-5, "add-remove")
-    assert exact == pytest.approx([claimed.gdp_epsilon(mu / 8, 1e-5) for mu in (1, 2, 3)])
+    assert exact == pytest.approx([gdp_epsilon(mu / 8, 1e-5) for mu in (1, 2, 3)])
     broken = curve([sampled, gaussian(0.0), sampled], [1, 2, 3], 1e-5, "add-remove")
     assert math.isfinite(broken[0])
     assert broken[1:] == [math.inf, math.inf]
@@ -229,11 +230,11 @@ def test_a_full_batch_factor_is_closed_form():
         [2.0, 4.0], sampling="full", rate=1.0, adjacency="replace-one", epsilon=1.0, delta=1e-5
     )
     mu = 2 * math.sqrt(0.25 + 0.0625) / factor
-    assert claimed.gdp_epsilon(mu, 1e-5) == pytest.approx(1.0, rel=1e-6)
+    assert gdp_epsilon(mu, 1e-5) == pytest.approx(1.0, rel=1e-6)
     once = common_factor(
         [2.0, 4.0], sampling="one-pass", rate=1.0, adjacency="add-remove", epsilon=1.0, delta=1e-5
     )
-    assert once == pytest.approx(0.5 / claimed.gdp_mu(1.0, 1e-5), rel=1e-6)
+    assert once == pytest.approx(0.5 / gdp_mu(1.0, 1e-5), rel=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 2.0, 30.0])

@@ -6,7 +6,8 @@ Every result has been evaluated, not extrapolated: the figure proven for it is a
 import math
 from collections.abc import Callable, Sequence
 
-from gossamer.accounting.claimed import gdp_mu
+from gossamer.accounting.checks import check_delta, check_epsilon
+from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.proven import curve, proven
 from gossamer.accounting.releases import Release, collate
 from gossamer.errors import UserError
@@ -166,7 +167,5 @@ def _releases(multipliers: Sequence[float], sampling: str, rate: float, adjacenc
 
 
 def _check_budget(epsilon: float, delta: float) -> None:
-    if not 0 < epsilon < math.inf:
-        raise UserError(f"epsilon = {epsilon} must be a positive number")
-    if not 0 < delta < 1:
-        raise UserError(f"delta = {delta} must lie strictly between 0 and 1")
+    check_epsilon(epsilon)
+    check_delta(delta)

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import ndtr
 
-from gossamer.accounting.claimed import gdp_epsilon
 from gossamer.accounting.composer import Composition
+from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.pairs import GaussianPair, NoisePair, Pair
 from gossamer.accounting.profiles import Noise, gaussian, laplace
 from gossamer.accounting.releases import ADJACENCIES, Event, Release

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gossamer.accounting.claimed import gdp_epsilon
+from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.noise_comparison import density, noise_lines, truncated_share
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.proven import concentrated_epsilon, proven

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.accounting.claimed import gdp_epsilon
+from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
