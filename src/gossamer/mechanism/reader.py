@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.accounting.releases import Event
+from gossamer.accounting.releases import Event, release
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Clip, QuantileClip, Weigh
 from gossamer.mechanism.noise.arithmetic import Arithmetic, Floating
-from gossamer.mechanism.sampling import Lot, Sampler, pass_parts
+from gossamer.mechanism.sampling import Lot, Sampler, pass_numbers
 
 COUNT_NOISE = 2  # purpose field of the stream; the others are in `arithmetic` and `sampling`
 
@@ -190,7 +190,7 @@ class PrivateGradient:
     ) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
         mechanism = self._noise.mechanism
-        passes = pass_parts(self._sampler, k)
+        passes = pass_numbers(self._sampler, k)
         made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
         for i in self._written:
             node, rate = self.nodes[i], self._rates[i]
@@ -199,18 +199,21 @@ class PrivateGradient:
                 continue
             own = mechanism == "own-norm-gaussian"
             sigma = 0.0 if mechanism == "none" else z if own else z * bound
-            parts = (self._arithmetic.parts(i, sigma, dimension) if sigma > 0 else ()) + passes[i]
-            event = made.get((sigma, bound, rate, parts))
+            parts = self._arithmetic.parts(i, sigma, dimension) if sigma > 0 else ()
+            event = made.get((sigma, bound, rate, parts, passes[i]))
             if event is None:
-                event = made[sigma, bound, rate, parts] = Event(
-                    step=k,
-                    mechanism=mechanism,
-                    sigma=sigma,
-                    sensitivity=bound if enforced else float("inf"),
-                    sampling=self._sampler.kind,
-                    rate=rate,
-                    adjacency=self._adjacency,
-                    parts=parts,
+                event = made[sigma, bound, rate, parts, passes[i]] = Event(
+                    k,
+                    release(
+                        mechanism,
+                        sigma=sigma,
+                        sensitivity=bound if enforced else float("inf"),
+                        sampling=self._sampler.kind,
+                        rate=rate,
+                        adjacency=self._adjacency,
+                        pass_number=passes[i],
+                        **dict(parts),
+                    ),
                 )
             self._book.append(node, event)
 

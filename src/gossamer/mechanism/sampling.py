@@ -158,11 +158,11 @@ class OnePassSampler:
         return self._dealt[i][1]
 
 
-def pass_parts(sampler: Sampler, step: int) -> list[tuple[tuple[str, float], ...]]:
-    """What an event says of the pass, for every hosted node: nothing, unless the lots are one-pass lots."""
+def pass_numbers(sampler: Sampler, step: int) -> list[int | None]:
+    """The pass over the data that each hosted node is in; None, unless the lots are one-pass lots."""
     if isinstance(sampler, OnePassSampler):
-        return [(("pass", float(number)),) for number in sampler.passes(step)]
-    return [()] * len(sampler.rates)
+        return [int(number) for number in sampler.passes(step)]
+    return [None] * len(sampler.rates)
 
 
 @dataclass(frozen=True)

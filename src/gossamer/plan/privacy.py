@@ -18,7 +18,7 @@ from gossamer.accounting.claimed import Claim
 from gossamer.accounting.composer import SMALLEST_DELTA
 from gossamer.accounting.noise_comparison import truncated_share
 from gossamer.accounting.proven import Proven, curve, proven
-from gossamer.accounting.releases import Event, of_several_runs
+from gossamer.accounting.releases import Event, of_several_runs, release
 from gossamer.config.schema import Full, Poisson, RunConfig, Single, TruncatedGeneralised
 from gossamer.errors import UserError
 from gossamer.mechanism.noise.shaped import family_parts, magnitude
@@ -530,17 +530,21 @@ def _events(
     turns = turns_in(rate) if base.sampling == "one-pass" else 0
     return [
         Event(
-            step=k,
-            mechanism="raw-decision" if raw else base.mechanism,
-            sigma=factor * base.shape(k),
-            sensitivity=sensitivity,
-            sampling=base.sampling,
-            rate=rate,
-            adjacency=base.adjacency,
-            parts=family_parts(
-                base.mechanism, base.family, bound, factor * base.shape(k), base.facts.dimension
-            )
-            + ((("pass", float(k // turns)),) if turns else ()),
+            k,
+            release(
+                "raw-decision" if raw else base.mechanism,
+                sigma=factor * base.shape(k),
+                sensitivity=sensitivity,
+                sampling=base.sampling,
+                rate=rate,
+                adjacency=base.adjacency,
+                pass_number=k // turns if turns else None,
+                **dict(
+                    family_parts(
+                        base.mechanism, base.family, bound, factor * base.shape(k), base.facts.dimension
+                    )
+                ),
+            ),
         )
         for k in range(draws)
     ]

@@ -228,7 +228,7 @@ def certify(o: Outline, begun: Begun, group: Group, *, private_hold_out: bool) -
     own = recompute(begun.directory.ledger, group.nodes)
     proofs = [Proven(**proof) for proof in group.join([asdict(node.proven) for node in own])]
     draws = group.join([node.draws for node in own])
-    heads = group.join([begun.book.heads()[i] for i in group.nodes])
+    heads = group.join([begun.book.head(i) for i in group.nodes])
     figures = o.plan.figures()
     by_node = [
         {**entry, "proven": _finite(p.epsilon)}

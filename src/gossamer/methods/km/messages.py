@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from gossamer.accounting.releases import Event
+from gossamer.accounting.releases import Event, release
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.arithmetic import Arithmetic
 from gossamer.mechanism.reader import Book
@@ -70,14 +70,17 @@ class NoisyMessages:
             self._book.append(
                 node,
                 Event(
-                    step=k,
-                    mechanism=mechanism,
-                    sigma=sigma,
-                    sensitivity=float("inf"),
-                    sampling="full",
-                    rate=1.0,
-                    adjacency=self._adjacency,
-                    parts=parts,
+                    k,
+                    release(
+                        mechanism,
+                        sigma=sigma,
+                        sensitivity=float("inf"),
+                        sampling="full",
+                        rate=1.0,
+                        adjacency=self._adjacency,
+                        pass_number=None,
+                        **dict(parts),
+                    ),
                 ),
             )
 

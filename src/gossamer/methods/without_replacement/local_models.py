@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from gossamer.accounting.releases import Event
+from gossamer.accounting.releases import Event, release
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.arithmetic import NOISE, ROUND_UP
 from gossamer.mechanism.reader import COUNT_NOISE, Book, Noise, Records
-from gossamer.mechanism.sampling import OnePassSampler, Sampler, pass_parts
+from gossamer.mechanism.sampling import OnePassSampler, Sampler, pass_numbers
 
 LOSS_RANGE = 2.0  # losses are cut off here before they are released
 TENS = 10.0  # controllers see weights in tens, so that a loss below 1 is not drowned by weights of length 20
@@ -141,7 +141,7 @@ class LocalModels:
         self.waited = torch.zeros(m, classes)  # turns since the last write
         self._window = torch.zeros(m, classes, dtype=torch.float64)  # largest η since then, 0 where empty
         self._stale = torch.zeros(m, classes, dtype=torch.bool)  # the window reaches into an earlier pass
-        self._parts = pass_parts(sampler, 0)
+        self._passes = pass_numbers(sampler, 0)
         self._rates = list(sampler.rates)
         self._lot: tuple[Tensor, Tensor] | None = None
         self._turn, self._lr = -1, 0.0
@@ -157,9 +157,9 @@ class LocalModels:
         reward = self._view.reward(self) if self._lot is not None else None
         self._turn, self._lr, self.draws = t, lr, t + 1
         self._take(t)
-        before, self._parts = self._parts, pass_parts(self._sampler, t)
-        if before != self._parts:
-            new_pass = torch.tensor([a != b for a, b in zip(before, self._parts, strict=True)])
+        before, self._passes = self._passes, pass_numbers(self._sampler, t)
+        if before != self._passes:
+            new_pass = torch.tensor([a != b for a, b in zip(before, self._passes, strict=True)])
             self._stale |= new_pass[:, None] & (self._window > 0)
         if self._view.mechanism is not None:
             for i, node in enumerate(self.nodes):
@@ -272,7 +272,7 @@ class LocalModels:
         self._window, self._stale = private["window"], private["stale"]
         if self.draws:
             self._take(self.draws - 1)
-            self._parts = pass_parts(self._sampler, self.draws - 1)
+            self._passes = pass_numbers(self._sampler, self.draws - 1)
 
     def _release_loss(self, i: int, margins: Tensor, signs: Tensor, chosen: Tensor) -> None:
         """Mean loss of the fetched model on the lot, each record's cut to [0, 2] and counted from the middle."""
@@ -313,14 +313,16 @@ class LocalModels:
 
     def _event(self, i: int, mechanism: str, sigma: float, sensitivity: float) -> Event:
         return Event(
-            step=self._turn,
-            mechanism=mechanism,
-            sigma=sigma,
-            sensitivity=sensitivity,
-            sampling=self._sampler.kind,
-            rate=self._rates[i],
-            adjacency=self._adjacency,
-            parts=self._parts[i],
+            self._turn,
+            release(
+                mechanism,
+                sigma=sigma,
+                sensitivity=sensitivity,
+                sampling=self._sampler.kind,
+                rate=self._rates[i],
+                adjacency=self._adjacency,
+                pass_number=self._passes[i],
+            ),
         )
 
 
