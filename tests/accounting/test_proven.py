@@ -1,16 +1,20 @@
 """Known pairs: what the papers print, and what can be proven for the same run."""
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import tests.support
 from dp_accounting.pld import privacy_loss_distribution as pld
 from tests.support.releases import DELTA, dyn_d2p, gaussian
 
 from gossamer.accounting import claimed
 from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
 from gossamer.accounting.proven import curve, proven
-from gossamer.accounting.releases import Event, collate, of_several_runs, release
+from gossamer.accounting.releases import Event, Gaussian, collate, of_several_runs, release
 from gossamer.errors import UserError
 
 
@@ -209,3 +213,50 @@ def test_passes_of_different_runs_hold_the_same_records():
     together = proven(of_several_runs([run] * 3), 1e-5, "add-remove").epsilon
     assert together == pytest.approx(proven(longer, 1e-5, "add-remove").epsilon, rel=1e-9)
     assert together > 1.5 * proven(run, 1e-5, "add-remove").epsilon
+
+
+def _recorded():
+    return json.loads((Path(tests.support.__file__).parent / "prices.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", _recorded())
+def test_prices_are_those_recorded_before_releases_were_classes(case):
+    """Every kind, sampling and relation, alone and together."""
+    releases = [(Event.from_json({"step": 0, **one}).release, one["count"]) for one in case["releases"]]
+    found = proven(releases, case["delta"], case["adjacency"], tolerance=0.05)
+    assert found.epsilon == pytest.approx(float(case["epsilon"]), rel=1e-9)
+    assert found.because == case["because"]
+
+
+def test_a_pass_is_as_dear_as_its_longest_vector_even_with_a_little_more_noise():
+    number = replace(full("laplace", 4.0), sampling="one-pass")
+    vector = replace(full("generalised-gaussian", 4.0, shape=1.0, dimensions=10), sampling="one-pass")
+    both = [number, replace(full("laplace", 4.4, dimensions=10), sampling="one-pass"), full("gaussian", 5.0)]
+    sampled = replace(full("gaussian", 5.0), sampling="poisson", rate=0.5)
+    alone = proven([both[1], sampled], 1e-5, "add-remove").epsilon
+    assert proven([*both[:2], sampled], 1e-5, "add-remove").epsilon == pytest.approx(alone)
+    assert alone > 1.5 * proven([number, sampled], 1e-5, "add-remove").epsilon
+    assert math.isfinite(proven([vector], 1e-5, "add-remove").epsilon)
+
+
+class _Masked(Gaussian):
+    """As noise that neighbours could take off again: it counts only for who holds no node."""
+
+    __slots__ = ()
+
+    def unpriceable(self, adjacency, observer=EVERYONE):
+        return f"{observer.name} can take the noise off" if observer.members else None
+
+    def pair(self, adjacency, observer=EVERYONE):
+        return 1 / self.sigma if observer.sees_all else 0.5 / self.sigma
+
+
+def test_the_price_may_depend_on_who_looks():
+    one = _Masked(sigma=4.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove")
+    for observer, mu in ((EVERYONE, 1 / 4), (FinalModels(), 1 / 8)):
+        expected = gdp_epsilon(2 * mu, 1e-5)
+        assert proven([one] * 4, 1e-5, "add-remove", observer=observer).epsilon == pytest.approx(expected)
+        assert curve([one] * 4, [4], 1e-5, "add-remove", observer=observer) == pytest.approx([expected])
+    found = proven([one], 1e-5, "add-remove", observer=Coalition((1, 2), target=0))
+    assert math.isinf(found.epsilon)
+    assert found.because == "coalition:1,2 can take the noise off"
