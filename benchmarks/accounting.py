@@ -13,21 +13,25 @@ from collections.abc import Callable
 from functools import partial
 
 from gossamer.accounting.calibrate import common_factor
-from gossamer.accounting.claimed import gdp_mu, initial_budget, schedule
-from gossamer.accounting.composer import Grouping
+from gossamer.accounting.claimed import initial_budget, schedule
+from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.grouping import Grouping
 from gossamer.accounting.pairs import GaussianPair
 from gossamer.accounting.proven import proven
-from gossamer.accounting.releases import Release, collate
+from gossamer.accounting.releases import Gaussian, collate
 
 RATE, ROUNDS, DELTA, CLAIM = 1 / 2500, 3500, 1e-4, 1.0
 
 
-def releases(ratio: float) -> list[Release]:
+def releases(ratio: float) -> list[Gaussian]:
     mus = schedule(initial_budget(gdp_mu(CLAIM, DELTA), RATE, ROUNDS, ratio), ROUNDS, ratio)
-    return [Release("gaussian", 1 / mu, 1.0, "poisson", RATE, "add-remove") for mu in mus]
+    return [
+        Gaussian(sigma=1 / mu, sensitivity=1.0, sampling="poisson", rate=RATE, adjacency="add-remove")
+        for mu in mus
+    ]
 
 
-def library(kinds: list[Release], groups: int, step: float) -> str:
+def library(kinds: list[Gaussian], groups: int, step: float) -> str:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     pairs = Grouping([(GaussianPair(1 / kind.sigma, RATE), 1) for kind in kinds], groups).pessimistic()
@@ -42,12 +46,12 @@ def library(kinds: list[Release], groups: int, step: float) -> str:
     return f"ε ≤ {total.get_epsilon_for_delta(DELTA):.4f}"
 
 
-def ours(kinds: list[Release], tolerance: float) -> str:
+def ours(kinds: list[Gaussian], tolerance: float) -> str:
     found = proven(collate(kinds), DELTA, "add-remove", tolerance=tolerance)
     return f"{found.lower:.4f} ≤ ε ≤ {found.epsilon:.4f}   ({found.method.split(', ', 1)[1]})"
 
 
-def calibration(kinds: list[Release]) -> str:
+def calibration(kinds: list[Gaussian]) -> str:
     factor = common_factor(
         [kind.sigma for kind in kinds],
         sampling="poisson",

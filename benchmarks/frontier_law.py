@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gossamer.accounting.claimed import gdp_mu
+from gossamer.accounting.gaussian import gdp_mu
 from gossamer.config.schema import recipes
 from gossamer.data.load import load
 from gossamer.models.centred import centre_records

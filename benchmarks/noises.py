@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.calibrate import least_scale
-from gossamer.accounting.claimed import gdp_mu, km_truncated_gaussian
+from gossamer.accounting.claimed import km_truncated_gaussian
+from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.noise_comparison import density
-from gossamer.accounting.releases import Release
+from gossamer.accounting.releases import TruncatedGaussian
 from gossamer.studies.compare.plot import Page, write_page
 from gossamer.studies.compare.table import Table
 
@@ -26,9 +27,17 @@ CUTS = (3.9, 4.0, 4.1, 4.2, 4.4, 4.6, 4.8, 5.0, 5.5, 6.0, 6.5)
 def needed(cut: float) -> float:
     """Standard deviation, in units of the sensitivity, of the least noise cut off at `cut` σ."""
 
-    def run(sigma: float) -> list[Release]:
-        parts = (("bound", cut * sigma), ("dimensions", float(DIMENSION)))
-        return [Release("truncated-gaussian", sigma, 1.0, "full", 1.0, "add-remove", parts)] * RELEASES
+    def run(sigma: float) -> list[TruncatedGaussian]:
+        one = TruncatedGaussian(
+            sigma=sigma,
+            bound=cut * sigma,
+            dimensions=DIMENSION,
+            sensitivity=1.0,
+            sampling="full",
+            rate=1.0,
+            adjacency="add-remove",
+        )
+        return [one] * RELEASES
 
     sigma = least_scale(run, adjacency="add-remove", epsilon=EPSILON, delta=DELTA)
     return math.sqrt(density("truncated-gaussian", 2.0, sigma, cut * sigma).variance)

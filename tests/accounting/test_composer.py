@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import dblquad
 
-from gossamer.accounting.claimed import gdp_delta, gdp_epsilon
-from gossamer.accounting.composer import Composition, Grouping, Window, _Upper
+from gossamer.accounting.composer import Composition, _Upper
+from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
+from gossamer.accounting.grid import Window
+from gossamer.accounting.grouping import Grouping
 from gossamer.accounting.pairs import GaussianPair, NoisePair
 from gossamer.accounting.profiles import Noise, gaussian, laplace
 
@@ -232,7 +234,8 @@ def test_sampled_truncated_noise_against_its_exact_profile(noise, kind):
 @pytest.mark.parametrize("ratio", [1.0, 5.0])
 def test_a_whole_schedule_against_the_library(ratio):
     """3,500 steps of Dyn-D²P at 40 groups, pessimistic in both; the library takes most of the time."""
-    from gossamer.accounting.claimed import gdp_mu, initial_budget, schedule
+    from gossamer.accounting.claimed import initial_budget, schedule
+    from gossamer.accounting.gaussian import gdp_mu
 
     rate, delta = 1 / 2500, 1e-4
     mus = schedule(initial_budget(gdp_mu(1.0, delta), rate, 3500, ratio), 3500, ratio)

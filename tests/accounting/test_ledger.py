@@ -1,27 +1,18 @@
-import json
-import math
+import hashlib
 import os
 import resource
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tests.support.releases import gaussian
 
 from gossamer.accounting import ledger
 from gossamer.accounting.ledger import Ledger, LedgerBook, LedgerError
-from gossamer.accounting.releases import ADJACENCIES, MECHANISMS, SAMPLINGS, Event, Release, collate
+from gossamer.accounting.releases import Event
 from gossamer.errors import UserError
 
 
-def event(step: int = 0, sigma: float = 1.0, **changes: object) -> Event:
-    values: dict[str, object] = {
-        "mechanism": "gaussian",
-        "sensitivity": 1.0,
-        "sampling": "poisson",
-        "rate": 0.02,
-        "adjacency": "add-remove",
-    }
-    return Event(step=step, sigma=sigma, **{**values, **changes})  # type: ignore[arg-type]
+def event(step: int = 0, sigma: float = 1.0) -> Event:
+    return Event(step, gaussian(sigma, rate=0.02))
 
 
 @pytest.fixture
@@ -33,57 +24,9 @@ def written(tmp_path):
     return path
 
 
-events = st.builds(
-    Event,
-    step=st.integers(0, 10**9),
-    mechanism=st.sampled_from(MECHANISMS),
-    sigma=st.floats(0, 1e300),
-    sensitivity=st.floats(1e-300, math.inf),
-    sampling=st.sampled_from(SAMPLINGS),
-    rate=st.floats(1e-12, 1.0),
-    adjacency=st.sampled_from(ADJACENCIES),
-    parts=st.sampled_from([(), (("bound", 1 / 3),), (("bound", 2.5), ("shape", 1.5))]),
-)
-
-
-@settings(deadline=None, max_examples=100)
-@given(events)
-def test_an_event_survives_json_exactly(one):
-    text = one.to_json()
-    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert Event.from_json(text) == one
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("mechanism", "magic"),
-        ("sampling", "shuffled"),
-        ("adjacency", "zero-out"),
-        ("rate", 0.0),
-        ("rate", 1.5),
-        ("rate", math.nan),
-        ("sigma", -1.0),
-        ("sigma", math.inf),
-        ("sensitivity", 0.0),
-        ("parts", (("colour", 1.0),)),
-    ],
-)
-def test_a_wrong_event_is_refused_by_name(key, value):
-    with pytest.raises(UserError, match=key):
-        event(**{key: value})
-
-
-def test_collate_counts_equal_kinds_whatever_their_step():
-    kinds = collate([event(0), event(1), event(2, sigma=2.0), event(3)])
-    assert [count for _, count in kinds] == [3, 1]
-    assert all(type(kind) is Release for kind, _ in kinds)
-    assert kinds[0][0].noise_multiplier == 1.0
-
-
 def test_what_was_appended_is_read_back(written):
     header, found = ledger.read(written)
-    assert header == {"version": 1, "node": 0, "delta": 1e-5}
+    assert header == {"version": 2, "node": 0, "delta": 1e-5}
     assert found == [event(step, sigma=1.0 + step / 3) for step in range(5)]
     ledger.verify(written, count=5)
 
@@ -168,6 +111,7 @@ def test_the_book_keeps_nodes_apart(tmp_path):
         book.append(1234, event(0))
         book.append(1234, event(1))
         heads, counts = book.heads(), book.counts()
+        assert heads == {node: book.head(node) for node in (3, 1234)}
     assert sorted(os.listdir(tmp_path)) == ["node-003.jsonl", "node-1234.jsonl"]
     assert counts == {3: 1, 1234: 2}
     found = ledger.read_all(tmp_path)
@@ -226,7 +170,7 @@ def test_a_resumed_ledger_must_belong_to_the_configuration(written):
         Ledger.resume(written, sync=False, header={"node": 0, "delta": 1e-4})
 
 
-@pytest.mark.parametrize("left", [b"", b'{"version":1,"no'])
+@pytest.mark.parametrize("left", [b"", b'{"version":2,"no'])
 def test_headers_that_a_stop_left_unwritten_are_written_if_nothing_had_happened(tmp_path, left):
     headers = {0: {"delta": 1e-5}, 1: {"delta": 1e-5}}
     LedgerBook.create(tmp_path, {0: headers[0]}, sync=False).close()
@@ -257,3 +201,38 @@ def test_more_nodes_than_descriptors(tmp_path):
 def test_an_empty_directory_is_a_users_mistake(tmp_path):
     with pytest.raises(UserError, match="holds no ledger"):
         ledger.read_all(tmp_path)
+
+
+def version_1(events: list[Event]) -> bytes:
+    """A ledger as it was written when an event's kind was called mechanism."""
+    lines = [b'{"version": 1, "node": 0, "delta": 1e-05}\n']
+    for one in events:
+        prev = hashlib.sha256(lines[-1]).hexdigest()
+        text = one.to_json().replace('"kind"', '"mechanism"')
+        lines.append(f'{text[:-1]},"prev":"{prev}"}}\n'.encode())
+    return b"".join(lines)
+
+
+def test_a_ledger_of_version_1_is_read_verified_and_resumed(tmp_path):
+    path = ledger.node_path(tmp_path, 0)
+    before = version_1([event(0), event(1)])
+    path.write_bytes(before)
+    header, found = ledger.read(path)
+    assert header["version"] == 1
+    assert found == [event(0), event(1)]
+    with LedgerBook.resume(tmp_path, {0: {"delta": 1e-5}}, sync=False, repeats=True) as book:
+        book.append(0, event(1))  # seeded: it is on file, whatever the words
+        book.append(0, event(2))
+        head = book.head(0)
+    assert path.read_bytes().startswith(before)
+    ledger.verify(path, head=head, count=3)
+    assert ledger.read(path)[1] == [event(0), event(1), event(2)]
+    path.write_bytes(before.replace(b'"sigma":1.0', b'"sigma":2.0', 1))
+    with pytest.raises(LedgerError, match="line 3 does not follow line 2"):
+        ledger.read(path)
+
+
+def test_a_ledger_of_a_version_to_come_is_refused(written):
+    written.write_bytes(written.read_bytes().replace(b'"version": 2', b'"version": 3', 1))
+    with pytest.raises(LedgerError, match="version 3, this program reads 1 and 2"):
+        ledger.read(written)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from gossamer.accounting.claimed import gdp_delta, km_truncated_gaussian, km_truncated_laplace
+from gossamer.accounting.claimed import km_truncated_gaussian, km_truncated_laplace
+from gossamer.accounting.gaussian import gdp_delta
 from gossamer.accounting.profiles import Noise, composed_delta, gaussian, laplace
 from gossamer.errors import UserError
 

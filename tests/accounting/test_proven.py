@@ -1,27 +1,27 @@
 """Known pairs: what the papers print, and what can be proven for the same run."""
 
+import json
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import tests.support
 from dp_accounting.pld import privacy_loss_distribution as pld
+from tests.support.releases import DELTA, dyn_d2p, gaussian
 
 from gossamer.accounting import claimed
-from gossamer.accounting.calibrate import affordable, common_factor, largest_rate
+from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
 from gossamer.accounting.proven import curve, proven
-from gossamer.accounting.releases import Event, Release, collate, of_several_runs
+from gossamer.accounting.releases import Event, Gaussian, collate, of_several_runs, release
 from gossamer.errors import UserError
 
-RATE, DELTA, ROUNDS = 1 / 2500, 1e-4, 3500  # Dyn-D²P on CIFAR-10
 
-
-def gaussian(sigma, *, sensitivity=1.0, sampling="poisson", rate=0.01, parts=()):
-    return Release("gaussian", sigma, sensitivity, sampling, rate, "add-remove", parts)
-
-
-def dyn_d2p(epsilon, ratio, sampling="poisson"):
-    mu_0 = claimed.initial_budget(claimed.gdp_mu(epsilon, DELTA), RATE, ROUNDS, ratio)
-    mus = claimed.schedule(mu_0, ROUNDS, ratio)
-    return [gaussian(1 / mu, sampling=sampling, rate=RATE) for mu in mus]
+def full(kind, sigma, **constants):
+    return release(
+        kind, sigma=sigma, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove", **constants
+    )
 
 
 @pytest.mark.parametrize(("adjacency", "expected"), [("add-remove", 0.92), ("replace-one", 1.95)])
@@ -52,9 +52,9 @@ def test_exactly_one_sample_is_not_poisson(ratio, claim, expected):
 
 
 def test_dinno_with_two_inner_steps_counts_twice():
-    release = gaussian(5.0, rate=0.02)
-    once, twice = (proven([(release, k)], 1e-5, "add-remove").epsilon for k in (500, 1000))
-    events = [Event("gaussian", 5.0, 1.0, "poisson", 0.02, "add-remove", step=k) for k in range(1000)]
+    one = gaussian(5.0, rate=0.02)
+    once, twice = (proven([(one, k)], 1e-5, "add-remove").epsilon for k in (500, 1000))
+    events = [Event(k, one) for k in range(1000)]
     assert proven(events, 1e-5, "add-remove").epsilon == twice > once
 
 
@@ -62,7 +62,7 @@ def test_dinno_with_two_inner_steps_counts_twice():
 def test_full_batches_are_exact(adjacency):
     swap = 2 if adjacency == "replace-one" else 1
     found = proven([(gaussian(20.0, sensitivity=2.0, sampling="full", rate=1.0), 16)], 1e-5, adjacency)
-    assert found.epsilon == found.lower == pytest.approx(claimed.gdp_epsilon(swap * 0.4, 1e-5))
+    assert found.epsilon == found.lower == pytest.approx(gdp_epsilon(swap * 0.4, 1e-5))
     same = proven([(gaussian(20.0, sensitivity=2.0, rate=1.0), 16)], 1e-5, adjacency)
     assert same.epsilon == found.epsilon
 
@@ -70,10 +70,10 @@ def test_full_batches_are_exact(adjacency):
 def test_a_pass_costs_its_worst_lot():
     lots = [gaussian(10.0 - k, sampling="one-pass", rate=1.0) for k in range(5)]
     found = proven(lots, 1e-5, "add-remove")
-    assert found.epsilon == pytest.approx(claimed.gdp_epsilon(1 / 6, 1e-5))
-    again = [gaussian(6.0, sampling="one-pass", rate=1.0, parts=(("pass", 1.0),))]
+    assert found.epsilon == pytest.approx(gdp_epsilon(1 / 6, 1e-5))
+    again = [gaussian(6.0, sampling="one-pass", rate=1.0, pass_number=1)]
     both = proven(lots + again, 1e-5, "add-remove")
-    assert both.epsilon == pytest.approx(claimed.gdp_epsilon(math.sqrt(2) / 6, 1e-5))
+    assert both.epsilon == pytest.approx(gdp_epsilon(math.sqrt(2) / 6, 1e-5))
     # ten models trained on the same lots are one release of ten times the squared sensitivity
     sigma = claimed.classical_gaussian_sigma(1.0, 1e-10, 1.0)
     joint = gaussian(sigma, sensitivity=math.sqrt(10), sampling="one-pass", rate=1.0)
@@ -81,7 +81,7 @@ def test_a_pass_costs_its_worst_lot():
 
 
 def test_a_pass_with_different_mechanisms_takes_the_worse():
-    weak = Release("laplace", 1.0, 1.0, "one-pass", 1.0, "add-remove")
+    weak = replace(full("laplace", 1.0), sampling="one-pass")
     strong = gaussian(50.0, sampling="one-pass", rate=1.0)
     alone = proven([weak], 1e-5, "add-remove").epsilon
     assert proven([weak, strong], 1e-5, "add-remove").epsilon == pytest.approx(alone, rel=1e-6)
@@ -107,7 +107,7 @@ def test_mixtures_cost_more_than_their_parts_and_less_than_the_sum():
     parts = [
         (gaussian(1.5, rate=0.02), 200),
         (gaussian(30.0, sampling="full", rate=1.0), 4),
-        (Release("laplace", 40.0, 1.0, "full", 1.0, "add-remove"), 10),
+        (full("laplace", 40.0), 10),
         (gaussian(9.0, sampling="fixed-size", rate=0.05), 20),
     ]
     alone = [proven([part], 1e-5, "add-remove") for part in parts]
@@ -116,42 +116,38 @@ def test_mixtures_cost_more_than_their_parts_and_less_than_the_sum():
 
 
 def test_laplace_agrees_with_the_library():
-    release = Release("laplace", 20.0, 1.0, "full", 1.0, "add-remove")
+    one = full("laplace", 20.0)
     theirs = pld.from_laplace_mechanism(20.0, value_discretization_interval=1e-4).self_compose(100)
-    found = proven([(release, 100)], 1e-6, "add-remove")
+    found = proven([(one, 100)], 1e-6, "add-remove")
     assert found.lower <= theirs.get_epsilon_for_delta(1e-6) <= found.epsilon * 1.001
-    doubled = proven([(release, 1)], 1e-6, "replace-one")
+    doubled = proven([(one, 1)], 1e-6, "replace-one")
     assert doubled.epsilon == pytest.approx(0.1, rel=0.01)
 
 
 def test_truncated_noise_is_priced_with_its_identifying_mass():
     scale, bound = claimed.km_truncated_laplace(0.5, 1e-3, 1.0)
-    release = Release("truncated-laplace", scale, 1.0, "full", 1.0, "add-remove", (("bound", bound),))
-    one = proven([release], 1.05e-3, "add-remove")
-    assert one.epsilon == pytest.approx(0.5, rel=0.02)
-    many = proven([(release, 500)], 1e-3, "add-remove")
+    one = full("truncated-laplace", scale, bound=bound)
+    once = proven([one], 1.05e-3, "add-remove")
+    assert once.epsilon == pytest.approx(0.5, rel=0.02)
+    many = proven([(one, 500)], 1e-3, "add-remove")
     assert many.epsilon == math.inf
     assert "identify a record outright" in many.because
-    vector = Release(
-        "truncated-laplace", scale, 1.0, "full", 1.0, "add-remove", (("bound", bound), ("dimensions", 3.0))
-    )
+    vector = full("truncated-laplace", scale, bound=bound, dimensions=3)
     # By the norm a vector costs less than three numbers that all move by the whole sensitivity, and more than one.
-    alone, together = (proven([(release, n)], 0.01, "add-remove").epsilon for n in (1, 3))
+    alone, together = (proven([(one, n)], 0.01, "add-remove").epsilon for n in (1, 3))
     assert alone < proven([vector], 0.01, "add-remove").epsilon < together
 
 
 @pytest.mark.parametrize(
     ("release", "word"),
     [
-        (Release("own-norm-gaussian", 1.0, 1.0, "poisson", 0.1, "add-remove"), "own gradient norm"),
-        (Release("none", 0.0, 1.0, "poisson", 0.1, "add-remove"), "without noise"),
+        (full("own-norm-gaussian", 1.0), "own gradient norm"),
+        (full("raw-decision", 0.0), "raw losses"),
+        (full("none", 0.0), "without noise"),
         (gaussian(0.0), "without noise"),
         (gaussian(1.0, sensitivity=math.inf), "nothing bounds"),
-        (
-            Release("generalised-gaussian", 1.0, 1.0, "full", 1.0, "add-remove", (("shape", 0.5),)),
-            "log-concave",
-        ),
-        (Release("truncated-laplace", 1.0, 1.0, "full", 1.0, "add-remove", (("bound", 0.4),)), "narrower"),
+        (full("generalised-gaussian", 1.0, shape=0.5), "log-concave"),
+        (full("truncated-laplace", 1.0, bound=0.4), "narrower"),
     ],
 )
 def test_what_cannot_be_priced_is_not_guessed(release, word):
@@ -170,8 +166,6 @@ def test_wrong_questions_are_refused():
         proven([gaussian(1.0)], 0, "add-remove")
     with pytest.raises(UserError, match="adjacency = 'zero-out'"):
         proven([gaussian(1.0)], 1e-5, "zero-out")
-    with pytest.raises(UserError, match="lacks the constant 'bound'"):
-        proven([Release("truncated-laplace", 1.0, 1.0, "full", 1.0, "add-remove")], 1e-5, "add-remove")
 
 
 def test_the_curve_ends_at_the_total_and_never_falls():
@@ -184,104 +178,23 @@ def test_the_curve_ends_at_the_total_and_never_falls():
 
 
 def test_the_curve_of_mixed_and_broken_runs():
-    full, sampled = gaussian(8.0, sampling="full", rate=1.0), gaussian(1.0, rate=0.05)
-    mixed = [full, sampled, sampled, full, gaussian(9.0, sampling="one-pass", rate=1.0)] * 5
+    whole, sampled = gaussian(8.0, sampling="full", rate=1.0), gaussian(1.0, rate=0.05)
+    mixed = [whole, sampled, sampled, whole, gaussian(9.0, sampling="one-pass", rate=1.0)] * 5
     found = curve(mixed, [5, 13, 25], 1e-5, "replace-one")
     for k, figure in zip([5, 13, 25], found, strict=True):
         alone = proven(collate(mixed[:k]), 1e-5, "replace-one")
         assert alone.lower <= figure <= alone.epsilon * 1.03
-    exact = curve([full] * 9, [1, 4, 9], 1e-5, "add-remove")
-    assert exact == pytest.approx([claimed.gdp_epsilon(mu / 8, 1e-5) for mu in (1, 2, 3)])
+    exact = curve([whole] * 9, [1, 4, 9], 1e-5, "add-remove")
+    assert exact == pytest.approx([gdp_epsilon(mu / 8, 1e-5) for mu in (1, 2, 3)])
     broken = curve([sampled, gaussian(0.0), sampled], [1, 2, 3], 1e-5, "add-remove")
     assert math.isfinite(broken[0])
     assert broken[1:] == [math.inf, math.inf]
 
 
-# --- calibration ---
-
-ASK = {"sampling": "poisson", "adjacency": "add-remove", "delta": DELTA}
-
-
-def check_factor(claim, ratio, expected=None):
-    releases = dyn_d2p(claim, ratio)
-    factor = common_factor([r.sigma for r in releases], rate=RATE, epsilon=claim, **ASK)
-    found = proven(collate([r.scaled(factor) for r in releases]), DELTA, "add-remove")
-    assert 0.99 * claim <= found.epsilon <= claim
-    assert 1.13 <= factor <= 1.31
-    if expected:
-        assert factor == pytest.approx(expected, rel=0.01)
-
-
-@pytest.mark.parametrize(("claim", "ratio", "expected"), [(1.0, 1, 1.22), (3.0, 5, 1.197)])
-def test_the_sound_factor_of_dyn_d2p(claim, ratio, expected):
-    check_factor(claim, ratio, expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("claim", [0.3, 1.0, 3.0])
-@pytest.mark.parametrize("ratio", [1, 2, 5])
-def test_all_sound_factors_of_dyn_d2p(claim, ratio):
-    check_factor(claim, ratio)
-
-
-def test_a_full_batch_factor_is_closed_form():
-    factor = common_factor(
-        [2.0, 4.0], sampling="full", rate=1.0, adjacency="replace-one", epsilon=1.0, delta=1e-5
-    )
-    mu = 2 * math.sqrt(0.25 + 0.0625) / factor
-    assert claimed.gdp_epsilon(mu, 1e-5) == pytest.approx(1.0, rel=1e-6)
-    once = common_factor(
-        [2.0, 4.0], sampling="one-pass", rate=1.0, adjacency="add-remove", epsilon=1.0, delta=1e-5
-    )
-    assert once == pytest.approx(0.5 / claimed.gdp_mu(1.0, 1e-5), rel=1e-6)
-
-
-@pytest.mark.parametrize("epsilon", [0.05, 2.0, 30.0])
-def test_factors_far_from_one(epsilon):
-    factor = common_factor(
-        [1.0] * 200, sampling="poisson", rate=0.02, adjacency="replace-one", epsilon=epsilon, delta=1e-5
-    )
-    found = proven([(gaussian(factor, rate=0.02), 200)], 1e-5, "replace-one").epsilon
-    assert 0.98 * epsilon <= found <= epsilon
-
-
-def test_affordable_steps_by_counting():
-    sigmas = [1.0 - k / 400 for k in range(200)]
-    steps = affordable(sigmas, rate=0.01, epsilon=1.0, **ASK)
-    fits, over = (
-        proven(collate([gaussian(s) for s in sigmas[:k]]), DELTA, "add-remove") for k in (steps, steps + 2)
-    )
-    assert fits.epsilon <= 1.0 < over.epsilon * 1.01
-    assert affordable([100.0] * 7, rate=0.01, epsilon=1.0, **ASK) == 7
-    assert affordable([0.05] * 7, rate=0.5, epsilon=0.1, **ASK) == 0
-
-
-def test_the_largest_rate():
-    rate = largest_rate([1.5] * 300, epsilon=1.0, **ASK)
-    found = proven([(gaussian(1.5, rate=rate), 300)], DELTA, "add-remove").epsilon
-    assert 0.98 <= found <= 1.0
-    assert largest_rate([100.0] * 3, epsilon=1.0, **ASK) == 1.0
-
-
-def test_an_impossible_budget_is_a_users_mistake():
-    with pytest.raises(UserError, match="epsilon = -1"):
-        common_factor([1.0], rate=0.1, epsilon=-1, **ASK)
-    with pytest.raises(UserError, match="multipliers is empty"):
-        affordable([], rate=0.1, epsilon=1.0, **ASK)
-
-
-def _one_pass(mechanism: str, step: int, turn: int) -> Event:
-    further = (("bound", 80.0), ("dimensions", 10.0)) if mechanism == "truncated-gaussian" else ()
-    return Event(
-        step=step,
-        mechanism=mechanism,
-        sigma=10.0,
-        sensitivity=1.0,
-        sampling="one-pass",
-        rate=0.5,
-        adjacency="add-remove",
-        parts=(*further, ("pass", float(turn))),
-    )
+def _one_pass(kind: str, step: int, turn: int) -> Event:
+    further = {"bound": 80.0, "dimensions": 10} if kind == "truncated-gaussian" else {}
+    one = full(kind, 10.0, **further)
+    return Event(step, replace(one, sampling="one-pass", rate=0.5, pass_number=turn))
 
 
 @pytest.mark.parametrize("passes", [1, 10, 40])
@@ -300,3 +213,50 @@ def test_passes_of_different_runs_hold_the_same_records():
     together = proven(of_several_runs([run] * 3), 1e-5, "add-remove").epsilon
     assert together == pytest.approx(proven(longer, 1e-5, "add-remove").epsilon, rel=1e-9)
     assert together > 1.5 * proven(run, 1e-5, "add-remove").epsilon
+
+
+def _recorded():
+    return json.loads((Path(tests.support.__file__).parent / "prices.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", _recorded())
+def test_prices_are_those_recorded_before_releases_were_classes(case):
+    """Every kind, sampling and relation, alone and together."""
+    releases = [(Event.from_json({"step": 0, **one}).release, one["count"]) for one in case["releases"]]
+    found = proven(releases, case["delta"], case["adjacency"], tolerance=0.05)
+    assert found.epsilon == pytest.approx(float(case["epsilon"]), rel=1e-9)
+    assert found.because == case["because"]
+
+
+def test_a_pass_is_as_dear_as_its_longest_vector_even_with_a_little_more_noise():
+    number = replace(full("laplace", 4.0), sampling="one-pass")
+    vector = replace(full("generalised-gaussian", 4.0, shape=1.0, dimensions=10), sampling="one-pass")
+    both = [number, replace(full("laplace", 4.4, dimensions=10), sampling="one-pass"), full("gaussian", 5.0)]
+    sampled = replace(full("gaussian", 5.0), sampling="poisson", rate=0.5)
+    alone = proven([both[1], sampled], 1e-5, "add-remove").epsilon
+    assert proven([*both[:2], sampled], 1e-5, "add-remove").epsilon == pytest.approx(alone)
+    assert alone > 1.5 * proven([number, sampled], 1e-5, "add-remove").epsilon
+    assert math.isfinite(proven([vector], 1e-5, "add-remove").epsilon)
+
+
+class _Masked(Gaussian):
+    """As noise that neighbours could take off again: it counts only for who holds no node."""
+
+    __slots__ = ()
+
+    def unpriceable(self, adjacency, observer=EVERYONE):
+        return f"{observer.name} can take the noise off" if observer.members else None
+
+    def pair(self, adjacency, observer=EVERYONE):
+        return 1 / self.sigma if observer.sees_all else 0.5 / self.sigma
+
+
+def test_the_price_may_depend_on_who_looks():
+    one = _Masked(sigma=4.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove")
+    for observer, mu in ((EVERYONE, 1 / 4), (FinalModels(), 1 / 8)):
+        expected = gdp_epsilon(2 * mu, 1e-5)
+        assert proven([one] * 4, 1e-5, "add-remove", observer=observer).epsilon == pytest.approx(expected)
+        assert curve([one] * 4, [4], 1e-5, "add-remove", observer=observer) == pytest.approx([expected])
+    found = proven([one], 1e-5, "add-remove", observer=Coalition((1, 2), target=0))
+    assert math.isinf(found.epsilon)
+    assert found.because == "coalition:1,2 can take the noise off"

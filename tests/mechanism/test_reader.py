@@ -90,7 +90,7 @@ def test_one_record_moves_the_sum_by_at_most_the_sensitivity(rows, scale, clip, 
     without, _ = make(x[:, 1:], clip=clip, lots=lots)
     for _ in range(3):
         difference = (with_it(torch.zeros(1, D)) - without(torch.zeros(1, D))).norm() * rows
-        assert float(difference) <= book.events[-1][1].sensitivity * (1 + 1e-5)
+        assert float(difference) <= book.events[-1][1].release.sensitivity * (1 + 1e-5)
 
 
 def noise_of(z: float, draws: int = 400) -> np.ndarray:
@@ -113,8 +113,8 @@ def test_own_norm_noise_follows_the_gradient() -> None:
     grad, book = make(x, clip=Unclipped(), noise=noise, lots=[1.0, 1.0])
     spread = grad(torch.zeros(2, 4000))[:, 1:].std(dim=1)
     np.testing.assert_allclose(spread.numpy(), [3.0, 0.03], rtol=0.05)
-    assert book.events[0][1].mechanism == "own-norm-gaussian"
-    assert book.events[0][1].sensitivity == float("inf")
+    assert book.events[0][1].release.kind == "own-norm-gaussian"
+    assert book.events[0][1].release.sensitivity == float("inf")
 
 
 def test_events_are_written_before_the_value_leaves() -> None:
@@ -138,9 +138,13 @@ def test_events_say_what_happened() -> None:
         grad(torch.zeros(2, D))
     assert [(node, e.step) for node, e in book.events] == [(i, k) for k in range(4) for i in (0, 1)]
     for node, e in book.events:
-        assert e.sensitivity == pytest.approx(2.0 * 0.5 ** (e.step / 4))
-        assert e.noise_multiplier == pytest.approx(1.5, rel=1e-12)
-        assert (e.sampling, e.rate, e.adjacency) == ("poisson", [0.5, 0.25][node], "add-remove")
+        assert e.release.sensitivity == pytest.approx(2.0 * 0.5 ** (e.step / 4))
+        assert e.release.noise_multiplier == pytest.approx(1.5, rel=1e-12)
+        assert (e.release.sampling, e.release.rate, e.release.adjacency) == (
+            "poisson",
+            [0.5, 0.25][node],
+            "add-remove",
+        )
 
 
 def test_a_node_at_its_budget_draws_no_more() -> None:
@@ -169,7 +173,7 @@ def test_quantile_clip_finds_the_quantile_and_splits_the_noise() -> None:
     for _ in range(150):
         grad(torch.zeros(1, D))
     assert float(clip.bounds[0]) == pytest.approx(75, rel=0.15)
-    assert book.events[-1][1].noise_multiplier == pytest.approx(1.0)
+    assert book.events[-1][1].release.noise_multiplier == pytest.approx(1.0)
     z_gradient = float(clip.gradient_multiplier(torch.tensor([1.0], dtype=torch.float64))[0])
     assert z_gradient**-2 + (2 * 4.0) ** -2 == pytest.approx(1.0)
 
@@ -219,7 +223,7 @@ def test_lattice_noise_is_whole_multiples_of_the_stated_spread() -> None:
             value / step, np.round(value / step), atol=0.06
         )  # float32 carries the result
         noise.append(value - plain(torch.zeros(1, 200))[0].double().numpy())
-    event = book.events[0][1]
+    event = book.events[0][1].release
     assert event.sensitivity == pytest.approx(0.5 * 1.001, rel=1e-9)
     assert event.noise_multiplier == pytest.approx(1.5, rel=1e-12)
     sample = np.concatenate(noise)

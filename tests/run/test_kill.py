@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.accounting import ledger
+from gossamer.accounting import chain, ledger
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import check_certificate, recompute
 
@@ -74,9 +74,7 @@ def check(run: Path, folder: Path) -> None:
         if not path.exists() or b"\n" not in path.read_bytes():
             assert not released
             continue
-        _, events, _, _ = ledger._parse(
-            path, path.read_bytes(), lenient=True
-        )  # the chain, but for a torn line
+        _, events, _, _ = chain.parse(path, path.read_bytes(), lenient=True)  # the chain, but for a torn line
         spent = {event.step for event in events}
         assert len(spent) == len(events)
         # A step is skipped by a node only where a stop came before its line: then that value never left.

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from tests.support.methods import METHODS
 
-from gossamer.accounting import ledger
+from gossamer.accounting import chain, ledger
 from gossamer.accounting.recompute import check_certificate, recompute
 from gossamer.config import recipes
 from gossamer.config.methods import PRESETS
@@ -295,7 +295,7 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_it_goes_on_with_room(tmp_
 
 
 def lenient(path: Path) -> Any:
-    return ledger._parse(path, path.read_bytes(), lenient=True)
+    return chain.parse(path, path.read_bytes(), lenient=True)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ Every result has been evaluated, not extrapolated: the figure proven for it is a
 import math
 from collections.abc import Callable, Sequence
 
-from gossamer.accounting.claimed import gdp_mu
+from gossamer.accounting.checks import check_delta, check_epsilon
+from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import curve, proven
-from gossamer.accounting.releases import Release, collate
+from gossamer.accounting.releases import Event, Gaussian, Release, collate
 from gossamer.errors import UserError
 
 SLACK = 0.004  # how far below the budget a search may stop
@@ -24,6 +26,7 @@ def common_factor(
     adjacency: str,
     epsilon: float,
     delta: float,
+    observer: Observer = EVERYONE,
     tolerance: float = 0.01,
 ) -> float:
     """Smallest factor on all noise multipliers σ_k / C_k with which the run is proven to cost at most ε."""
@@ -38,25 +41,32 @@ def common_factor(
     def spent(log_factor: float, tol: float) -> float:
         factor = math.exp(log_factor)
         return proven(
-            [(kind.scaled(factor), n) for kind, n in kinds], delta, adjacency, tolerance=tol
+            [(kind.scaled(factor), n) for kind, n in kinds],
+            delta,
+            adjacency,
+            observer=observer,
+            tolerance=tol,
         ).epsilon
 
     return math.exp(_search(spent, epsilon, start=0.0, tolerance=tolerance, falling=True))
 
 
 def least_scale(
-    releases: Callable[[float], Sequence[Release]],
+    releases: Callable[[float], Sequence[Event | Release]],
     *,
     adjacency: str,
     epsilon: float,
     delta: float,
+    observer: Observer = EVERYONE,
     tolerance: float = 0.01,
 ) -> float:
     """Smallest factor f for which `releases(f)`, which need not be Gaussian, are proven to cost at most ε."""
     _check_budget(epsilon, delta)
 
     def spent(log_factor: float, tol: float) -> float:
-        return proven(collate(releases(math.exp(log_factor))), delta, adjacency, tolerance=tol).epsilon
+        return proven(
+            collate(releases(math.exp(log_factor))), delta, adjacency, observer=observer, tolerance=tol
+        ).epsilon
 
     start = math.log(common_start(len(releases(1.0)), epsilon, delta))
     return math.exp(_search(spent, epsilon, start=start, tolerance=tolerance, falling=True))
@@ -74,6 +84,7 @@ def largest_rate(
     adjacency: str,
     epsilon: float,
     delta: float,
+    observer: Observer = EVERYONE,
     tolerance: float = 0.01,
 ) -> float:
     """Largest sampling rate at which the run is proven to cost at most ε (1 if even that is allowed)."""
@@ -81,7 +92,7 @@ def largest_rate(
 
     def spent(log_rate: float, tol: float) -> float:
         kinds = collate(_releases(multipliers, sampling, min(1.0, math.exp(log_rate)), adjacency))
-        return proven(kinds, delta, adjacency, tolerance=tol).epsilon
+        return proven(kinds, delta, adjacency, observer=observer, tolerance=tol).epsilon
 
     if spent(0.0, COARSE) <= epsilon:
         return 1.0
@@ -98,6 +109,7 @@ def affordable(
     adjacency: str,
     epsilon: float,
     delta: float,
+    observer: Observer = EVERYONE,
     tolerance: float = 0.01,
 ) -> int:
     """How many of the steps, from the first, are proven to cost at most ε together."""
@@ -106,11 +118,15 @@ def affordable(
     low, high = 0, len(releases)  # `low` steps are affordable; more than `high` are not
     while low < high:
         marks = sorted({low + math.ceil((high - low) * k / MARKS) for k in range(1, MARKS + 1)})
-        found = curve(releases, marks, delta, adjacency, tolerance=tolerance)
+        found = curve(releases, marks, delta, adjacency, observer=observer, tolerance=tolerance)
         fits = [k for k, figure in zip(marks, found, strict=True) if figure <= epsilon]
         low = max(fits, default=low)
         high = min((k for k in marks if k > low), default=low + 1) - 1
-    while low and proven(collate(releases[:low]), delta, adjacency, tolerance=tolerance).epsilon > epsilon:
+    while (
+        low
+        and proven(collate(releases[:low]), delta, adjacency, observer=observer, tolerance=tolerance).epsilon
+        > epsilon
+    ):
         low -= max(1, low // 200)
     return max(low, 0)
 
@@ -159,14 +175,15 @@ def _search(
     return x
 
 
-def _releases(multipliers: Sequence[float], sampling: str, rate: float, adjacency: str) -> list[Release]:
+def _releases(multipliers: Sequence[float], sampling: str, rate: float, adjacency: str) -> list[Gaussian]:
     if len(multipliers) == 0:
         raise UserError("multipliers is empty: at least one step is needed")
-    return [Release("gaussian", float(m), 1.0, sampling, float(rate), adjacency) for m in multipliers]
+    return [
+        Gaussian(sigma=float(m), sensitivity=1.0, sampling=sampling, rate=float(rate), adjacency=adjacency)
+        for m in multipliers
+    ]
 
 
 def _check_budget(epsilon: float, delta: float) -> None:
-    if not 0 < epsilon < math.inf:
-        raise UserError(f"epsilon = {epsilon} must be a positive number")
-    if not 0 < delta < 1:
-        raise UserError(f"delta = {delta} must lie strictly between 0 and 1")
+    check_epsilon(epsilon)
+    check_delta(delta)

@@ -1,9 +1,4 @@
-"""One node's append-only record of its releases: JSONL, each line carrying the hash of the line before.
-
-The first line is a header (version, node, δ, adjacency, unit, noise source, public constants); every later
-line is one event. `prev` is the SHA-256 of the previous line's bytes with its newline, so a changed, missing
-or reordered line breaks the chain at a known place. The chain alone cannot show that its tail was cut off:
-the certificate keeps the head hash and the number of events, and `verify` compares them.
+"""One node's append-only record of its releases: who writes it, and when. The file itself is described in `chain`.
 
 An event is on file (with `sync`, on the disk) before the value it describes leaves the node, so a line that
 is there counts as spent whether or not the value was sent. If a crash tears the last line: when what is left
@@ -13,25 +8,28 @@ released, and `Ledger.resume` moves the fragment to a `.torn` file beside the le
 A ledger has one writer at a time: the open file is locked, so a run cannot be continued twice at once.
 """
 
-import fcntl
-import hashlib
 import json
 import os
 import resource
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gossamer.accounting.chain import (
+    VERSION,
+    LedgerError,
+    check_header,
+    content,
+    digest,
+    lock,
+    open_to_append,
+    parse,
+    unwritten,
+    write_line,
+)
 from gossamer.accounting.releases import Event
-from gossamer.errors import UserError
 
-VERSION = 1
 _SPARE_FILES = 128  # descriptors left for everything else in the process
-
-
-class LedgerError(UserError):
-    """A ledger that is not what was written: one sentence with file, line and what is wrong."""
 
 
 class Ledger:
@@ -68,14 +66,14 @@ class Ledger:
         except FileExistsError:
             raise LedgerError(f"{path} already exists; resume it or choose another directory") from None
         try:
-            _lock(fd, path)
-            _write(fd, line, sync)
+            lock(fd, path)
+            write_line(fd, line, sync)
         except BaseException:
             os.close(fd)
             raise
         if not keep_open:
             os.close(fd)
-        return cls(path, head=_digest(line), sync=sync, fd=fd if keep_open else None)
+        return cls(path, head=digest(line), sync=sync, fd=fd if keep_open else None)
 
     @classmethod
     def resume(
@@ -93,22 +91,22 @@ class Ledger:
         which must still be part of the chain: it shows a tail that was cut off since.
         """
         path = Path(path)
-        fd = _open(path)
+        fd = open_to_append(path)
         try:
-            _lock(fd, path)
-            data = _bytes(path)
-            found, events, head, rest = _parse(path, data, lenient=True)
+            lock(fd, path)
+            data = content(path)
+            found, events, head, rest = parse(path, data, lenient=True)
             if header is not None:
-                _check_header(path, found, {"version": VERSION, **header})
+                check_header(path, found, {"version": found["version"], **header})
             if known is not None and (
-                len(events) < known[0] or _digest(data.split(b"\n")[known[0]] + b"\n") != known[1]
+                len(events) < known[0] or digest(data.split(b"\n")[known[0]] + b"\n") != known[1]
             ):
                 raise LedgerError(f"{path} no longer holds the {known[0]} events that a checkpoint saw there")
             if rest:
                 path.with_suffix(path.suffix + ".torn").write_bytes(rest)
                 os.truncate(path, len(data) - len(rest))
             elif not data.endswith(b"\n"):
-                _write(fd, b"\n", sync)
+                write_line(fd, b"\n", sync)
         except BaseException:
             os.close(fd)
             raise
@@ -120,14 +118,14 @@ class Ledger:
         """Write one event, in one system call, before returning; `text` is its JSON where that is known."""
         line = f'{(text or event.to_json())[:-1]},"prev":"{self.head}"}}\n'.encode()
         if self._fd is not None:
-            _write(self._fd, line, self._sync)
+            write_line(self._fd, line, self._sync)
         else:
-            fd = _open(self.path)
+            fd = open_to_append(self.path)
             try:
-                _write(fd, line, self._sync)
+                write_line(fd, line, self._sync)
             finally:
                 os.close(fd)
-        self.head = _digest(line)
+        self.head = digest(line)
         self.length += 1
 
     def close(self) -> None:
@@ -192,7 +190,7 @@ class LedgerBook:
         ledgers: dict[int, Ledger] = {}
         try:
             for node, path in paths.items():
-                if not _unwritten(path):
+                if not unwritten(path):
                     ledgers[node] = Ledger.resume(
                         path,
                         sync=sync,
@@ -237,6 +235,10 @@ class LedgerBook:
         """node → hash of its last line: what the certificate stores."""
         return {node: ledger.head for node, ledger in self._ledgers.items()}
 
+    def head(self, node: int) -> str:
+        """The hash of one node's last line."""
+        return self._ledgers[node].head
+
     def counts(self) -> dict[int, int]:
         """node → number of events."""
         return {node: ledger.length for node, ledger in self._ledgers.items()}
@@ -254,7 +256,7 @@ class LedgerBook:
 
 def read(path: Path | str) -> tuple[dict[str, Any], list[Event]]:
     """Header and events of one ledger, the chain verified."""
-    header, events, _, _ = _parse(Path(path), _bytes(Path(path)), lenient=False)
+    header, events, _, _ = parse(Path(path), content(Path(path)), lenient=False)
     return header, events
 
 
@@ -269,7 +271,7 @@ def read_all(directory: Path | str) -> dict[int, tuple[dict[str, Any], list[Even
 def verify(path: Path | str, head: str | None = None, count: int | None = None) -> None:
     """Check the chain and, by the certified head hash and count, that no tail was cut off or added."""
     path = Path(path)
-    _, events, found, _ = _parse(path, _bytes(path), lenient=False)
+    _, events, found, _ = parse(path, content(path), lenient=False)
     if count is not None and len(events) != count:
         raise LedgerError(f"{path} holds {len(events)} events where {count} were certified")
     if head is not None and found != head:
@@ -280,100 +282,12 @@ def node_path(directory: Path | str, node: int) -> Path:
     return Path(directory) / f"node-{node:03d}.jsonl"
 
 
-def _parse(path: Path, data: bytes, *, lenient: bool) -> tuple[dict[str, Any], list[Event], str, bytes]:
-    """(header, events, head, torn rest). `lenient` hands a torn rest back instead of refusing it."""
-    *whole, last = data.split(b"\n")
-    lines: list[bytes] = [*whole, last] if last else whole
-    header: dict[str, Any] = {}
-    events: list[Event] = []
-    head = ""
-    for number, line in enumerate(lines, start=1):
-        torn = bool(last) and number == len(lines)
-        try:
-            if number == 1:
-                header = dict(json.loads(line))
-                if header.get("version") != VERSION:
-                    raise ValueError(f"version {header.get('version')!r}, this program reads {VERSION}")
-            else:
-                payload, mark, rest = line.rpartition(b',"prev":"')
-                if not mark or len(rest) != 66 or not rest.endswith(b'"}'):
-                    raise ValueError("it names no line before it")
-                prev, event = rest[:64].decode(), _event(payload)
-        except (ValueError, KeyError, TypeError) as error:
-            if torn and lenient and number > 1:
-                return header, events, head, line
-            what = "is incomplete: the run stopped while writing it; resume the run" if torn else None
-            raise LedgerError(f"{path} line {number} {what or f'is not a ledger line ({error!r})'}") from None
-        if number > 1:
-            if prev != head:
-                raise LedgerError(
-                    f"{path} line {number} does not follow line {number - 1}: "
-                    "a line there was changed, removed or moved"
-                )
-            events.append(event)
-        head = _digest(line + b"\n")
-    if not header:
-        raise LedgerError(f"{path} line 1 is missing: a ledger begins with its header")
-    return header, events, head, b""
-
-
-@lru_cache(maxsize=1 << 16)
-def _event(payload: bytes) -> Event:
-    """A line without its chain. Nodes that did the same share it, which makes a thousand ledgers quick to read."""
-    return Event.from_json(json.loads(payload + b"}"))
-
-
 def _node_paths(directory: Path | str) -> Iterator[tuple[int, Path]]:
     def number(path: Path) -> int:
         return int(path.stem.removeprefix("node-"))
 
     paths = [p for p in Path(directory).glob("node-*.jsonl") if p.stem.removeprefix("node-").isdigit()]
     yield from ((number(path), path) for path in sorted(paths, key=number))
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _open(path: Path) -> int:
-    try:
-        return os.open(path, os.O_WRONLY | os.O_APPEND)
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def _lock(fd: int, path: Path) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise LedgerError(f"{path} is being written by another run; wait until it has ended") from None
-
-
-def _check_header(path: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
-    expected = json.loads(json.dumps(expected))
-    for key in {**found, **expected}:
-        if found.get(key) != expected.get(key):
-            raise LedgerError(f"{path} line 1 was written for another configuration: its '{key}' differs")
-
-
-def _unwritten(path: Path) -> bool:
-    """Not there, or stopped within its first line, so before any event."""
-    return not path.exists() or b"\n" not in _bytes(path)
-
-
-def _write(fd: int, line: bytes, sync: bool) -> None:
-    written = os.write(fd, line)
-    if written != len(line):
-        raise OSError(f"only {written} of {len(line)} bytes of a ledger line were written")
-    if sync:
-        os.fsync(fd)
-
-
-def _digest(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()
 
 
 def _room_for(files: int) -> bool:

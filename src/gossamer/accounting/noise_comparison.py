@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gossamer.accounting import claimed
 from gossamer.accounting.calibrate import least_scale
 from gossamer.accounting.profiles import Noise
-from gossamer.accounting.releases import Release
+from gossamer.accounting.releases import Release, constants_of, release
 from gossamer.errors import UserError
 
 SHAPES = (1.5, 3.0)  # of the generalised Gaussian, beside the two cases that have names
@@ -40,15 +40,12 @@ def noise_lines(*, epsilon: float, delta: float, releases: int, dimension: int, 
     """One line per noise of the paper."""
     kinds = [(name, name, shape) for name, shape in claimed.KM_FAMILIES.items()]
     kinds += [(f"truncated, b = {b:g}", "generalised-gaussian", b) for b in SHAPES]
-    return [
-        _line(name, mechanism, b, epsilon, delta, releases, dimension, adjacency)
-        for name, mechanism, b in kinds
-    ]
+    return [_line(name, kind, b, epsilon, delta, releases, dimension, adjacency) for name, kind, b in kinds]
 
 
 def _line(
     name: str,
-    mechanism: str,
+    kind: str,
     shape: float,
     epsilon: float,
     delta: float,
@@ -56,12 +53,12 @@ def _line(
     dimension: int,
     adjacency: str,
 ) -> Line:
-    least = _proven_std(mechanism, shape, epsilon, delta, releases, dimension, adjacency)
+    least = _proven_std(kind, shape, epsilon, delta, releases, dimension, adjacency)
     try:
-        sigma, bound = claimed.km_noise(mechanism, epsilon, delta, 1.0, shape)
+        sigma, bound = claimed.km_noise(kind, epsilon, delta, 1.0, shape)
     except UserError as error:
         return Line(name, None, None, None, None, None, least, str(error))
-    noise = density(mechanism, shape, sigma, bound)
+    noise = density(kind, shape, sigma, bound)
     return Line(
         name,
         math.sqrt(noise.variance),
@@ -70,35 +67,24 @@ def _line(
         noise.epsilon(1.0, delta),
         noise.identifying(1.0, releases),
         least,
-        claimed.KM_FLAGS.get(mechanism),
+        claimed.KM_FLAGS.get(kind),
     )
 
 
 def _proven_std(
-    mechanism: str, shape: float, epsilon: float, delta: float, releases: int, dimension: int, adjacency: str
+    kind: str, shape: float, epsilon: float, delta: float, releases: int, dimension: int, adjacency: str
 ) -> float | None:
-    if mechanism == "generalised-gaussian" and releases * dimension > MOST_NUMBERS:
+    if kind == "generalised-gaussian" and releases * dimension > MOST_NUMBERS:
         return None
     if releases * dimension == 1:
-        return _exact_std(mechanism, shape, epsilon, delta)
-    far = density(mechanism, shape, 1.0, math.inf).reach(
-        truncated_share(epsilon, delta, releases * dimension)
-    )
-    truncated = mechanism.startswith(("truncated", "generalised"))
+        return _exact_std(kind, shape, epsilon, delta)
+    far = density(kind, shape, 1.0, math.inf).reach(truncated_share(epsilon, delta, releases * dimension))
 
     def run(sigma: float) -> list[Release]:
-        parts: tuple[tuple[str, float], ...] = (("dimensions", float(dimension)),)
-        if truncated:
-            parts = (("bound", far * sigma), *parts)
-        if mechanism == "generalised-gaussian":
-            parts = (("shape", shape), *parts)
-        kind = Release(
-            mechanism, sigma, 1.0, "full", 1.0, adjacency, () if mechanism == "gaussian" else parts
-        )
-        return [kind] * releases
+        return [_release(kind, shape, sigma, far * sigma, dimension, adjacency)] * releases
 
     sigma = least_scale(run, adjacency=adjacency, epsilon=epsilon, delta=delta)
-    return math.sqrt(density(mechanism, shape, sigma, far * sigma if truncated else math.inf).variance)
+    return math.sqrt(density(kind, shape, sigma, far * sigma).variance)
 
 
 def truncated_share(epsilon: float, delta: float, numbers: int) -> float:
@@ -106,9 +92,9 @@ def truncated_share(epsilon: float, delta: float, numbers: int) -> float:
     return delta / (20 * numbers * (1 + math.exp(epsilon)))
 
 
-def _exact_std(mechanism: str, shape: float, epsilon: float, delta: float) -> float:
+def _exact_std(kind: str, shape: float, epsilon: float, delta: float) -> float:
     """One release of one number, by the exact profile; a truncated noise ends where half of δ identifies."""
-    truncated = mechanism.startswith(("truncated", "generalised"))
+    truncated = "bound" in constants_of(kind)
 
     def noise(sigma: float) -> Noise:
         bound = math.inf
@@ -116,10 +102,10 @@ def _exact_std(mechanism: str, shape: float, epsilon: float, delta: float) -> fl
             low, high = 0.5, 50.0 * sigma
             for _ in range(60):
                 bound = (low + high) / 2
-                far = density(mechanism, shape, sigma, bound).identifying(1.0) <= delta / 2
+                far = density(kind, shape, sigma, bound).identifying(1.0) <= delta / 2
                 low, high = (low, bound) if far else (bound, high)
             bound = high
-        return density(mechanism, shape, sigma, bound)
+        return density(kind, shape, sigma, bound)
 
     low, high = 1e-2, 1e3
     while high > low * (1 + 1e-5):
@@ -128,7 +114,23 @@ def _exact_std(mechanism: str, shape: float, epsilon: float, delta: float) -> fl
     return math.sqrt(noise(high).variance)
 
 
-def density(mechanism: str, shape: float, sigma: float, bound: float) -> Noise:
-    """The noise an event of this mechanism, scale and bound speaks of."""
-    scale = sigma * math.sqrt(2) if mechanism in ("gaussian", "truncated-gaussian") else sigma
-    return Noise(scale, shape, bound)
+def density(kind: str, shape: float, sigma: float, bound: float) -> Noise:
+    """The noise that a release of this kind and scale has; the bound only where the kind is truncated."""
+    noise = _release(kind, shape, sigma, bound, 1, "add-remove").density
+    assert noise is not None, f"noise of kind {kind!r} depends on the records"
+    return noise
+
+
+def _release(kind: str, shape: float, sigma: float, bound: float, dimensions: int, adjacency: str) -> Release:
+    given = {"shape": shape, "bound": bound, "dimensions": dimensions}
+    constants = {name: given[name] for name in constants_of(kind)}
+    return release(
+        kind,
+        sigma=sigma,
+        sensitivity=1.0,
+        sampling="full",
+        rate=1.0,
+        adjacency=adjacency,
+        pass_number=None,
+        **constants,
+    )

@@ -15,22 +15,22 @@ cannot be priced is not guessed: the figure is then ∞ and `because` says why.
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import numpy as np
-from scipy.special import ndtr
-
-from gossamer.accounting.claimed import gdp_epsilon
+from gossamer.accounting.checks import check_delta
 from gossamer.accounting.composer import Composition
+from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.pairs import GaussianPair, NoisePair, Pair
-from gossamer.accounting.profiles import Noise, gaussian, laplace
 from gossamer.accounting.releases import ADJACENCIES, Event, Release
+from gossamer.accounting.vectors import concentrated_epsilon
 from gossamer.errors import UserError
 
 CLOSED_FORM = "closed form: composed Gaussians are one Gaussian"
 NUMERICAL = "privacy-loss distributions composed by FFT"
 CONCENTRATED = "concentrated differential privacy of Laplace vectors"
 NOTHING = "nothing was released"
+Counted = tuple[Release, int]
 
 
 @dataclass(frozen=True)
@@ -74,69 +74,62 @@ class _Load:
 
 
 def proven(
-    releases: Iterable[Release | tuple[Release, int]],
+    releases: Iterable[Event | Release | Counted],
     delta: float,
     adjacency: str,
     *,
+    observer: Observer = EVERYONE,
     tolerance: float = 0.01,
 ) -> Proven:
-    """Price a node's releases: events, kinds, or kinds with counts as `collate` gives them.
+    """Price a node's releases: events, releases, or releases with counts as `collate` gives them.
 
-    `tolerance`: how close upper and lower bound should come, as a share of ε.
+    `tolerance`: how close upper and lower bound should come, as a share of ε. An `observer` weaker than everyone may be
+    given the price of everyone, which is an upper bound.
     """
     _check(delta, adjacency)
-    counted = [item if isinstance(item, tuple) else (item, 1) for item in releases]
-    counted = [(release, count) for release, count in counted if count > 0]
-    reason = next((r for release, _ in counted if (r := unpriceable(release, adjacency))), None)
+    counted = [(release, count) for release, count in map(_counted, releases) if count > 0]
+    reason = next((r for one, _ in counted if (r := one.unpriceable(adjacency, observer))), None)
     if reason is not None:
         return Proven(math.inf, None, delta, adjacency, reason, "not proven")
     if not counted:
         return Proven(0.0, 0.0, delta, adjacency, None, NOTHING)
     results = []
-    if any(_is_vector(release) for release, _ in counted):
-        loads = _loads(counted, adjacency, by_norm=True)
+    if any(release.by_norm(adjacency) for release, _ in counted):
+        loads = _by_norm(counted, adjacency, observer)
         results = [_despite_the_cut(load, delta, adjacency, tolerance) for load in loads]
     # Coordinate by coordinate only where the norm proves nothing: there it is never the better of the two by much.
     if not results or math.isinf(max(result.epsilon for result in results)):
-        results = [_compose(load, delta, adjacency, tolerance) for load in _loads(counted, adjacency)]
+        loads = _loads(counted, adjacency, observer)
+        results = [_compose(load, delta, adjacency, tolerance) for load in loads]
     return max(results, key=lambda result: result.epsilon)
 
 
 def curve(
-    releases: Sequence[Release], at: Sequence[int], delta: float, adjacency: str, *, tolerance: float = 0.01
+    releases: Sequence[Event | Release],
+    at: Sequence[int],
+    delta: float,
+    adjacency: str,
+    *,
+    observer: Observer = EVERYONE,
+    tolerance: float = 0.01,
 ) -> list[float]:
     """Proven ε after the first `at` releases (in order), sharing the work between them."""
     _check(delta, adjacency)
-    kinds = [r.release if isinstance(r, Event) else r for r in releases]
-    broken = next((k for k, kind in enumerate(kinds) if unpriceable(kind, adjacency)), len(kinds))
-    marks = [min(k, len(kinds)) for k in at]
+    plain = [_counted(release)[0] for release in releases]
+    broken = next((k for k, one in enumerate(plain) if one.unpriceable(adjacency, observer)), len(plain))
+    marks = [min(k, len(plain)) for k in at]
     usable = [k for k in marks if 0 < k <= broken]
     found: dict[int, float] = {0: 0.0}
     if usable:
-        found.update(
-            zip(usable, _curve(kinds[: max(usable)], usable, delta, adjacency, tolerance), strict=True)
-        )
+        figures = _curve(plain[: max(usable)], usable, delta, adjacency, observer, tolerance)
+        found.update(zip(usable, figures, strict=True))
     return [found.get(k, math.inf) for k in marks]
 
 
-def unpriceable(release: Release, adjacency: str) -> str | None:
-    """Why nothing can be proven about this release, or None if something can."""
-    reason: str | None = None
-    if release.mechanism == "own-norm-gaussian":
-        reason = "the noise is scaled by the record's own gradient norm, so its size reveals the record"
-    elif release.mechanism == "raw-decision":
-        reason = "who writes the shared model when is decided on raw losses, and everyone sees it"
-    elif release.mechanism == "none" or release.sigma == 0:
-        reason = "a value was released without noise"
-    elif math.isinf(release.sensitivity):
-        reason = "nothing bounds how far one record can move the released value"
-    elif release.mechanism != "gaussian":
-        noise = _noise(release)
-        if noise.shape < 1:
-            reason = "noise of shape below 1 is not log-concave: the largest change need not be the worst one"
-        elif 2 * noise.bound <= _shift(release, adjacency):
-            reason = "the noise is narrower than the change it should hide: each release identifies a record"
-    return reason
+def _counted(item: Event | Release | Counted) -> Counted:
+    if isinstance(item, tuple):
+        return item
+    return (item.release if isinstance(item, Event) else item), 1
 
 
 def _compose(load: _Load, delta: float, adjacency: str, tolerance: float) -> Proven:
@@ -190,25 +183,6 @@ def _despite_the_cut(load: _Load, delta: float, adjacency: str, tolerance: float
     return Proven(found, None, delta, adjacency, because if math.isinf(found) else None, method)
 
 
-def concentrated_epsilon(rho: float, delta: float) -> float:
-    """ε(δ) of ρ-zCDP: the least over orders α of ρα + (log(1/δ) − log α) / (α − 1) + log(1 − 1/α).
-
-    Canonne, Kamath, Steinke 2020, Proposition 12; any order gives a bound, so a coarse search is safe.
-    """
-    orders = 1 + np.geomspace(1e-3, 1e5, 4000)
-    return max(
-        0.0, float(np.min(rho * orders - np.log(delta * orders) / (orders - 1) + np.log1p(-1 / orders)))
-    )
-
-
-def _is_vector(release: Release) -> bool:
-    """Is this a vector of independent noises that can be priced by the ℓ₂ norm of the whole change?"""
-    return (
-        release.mechanism in {"truncated-gaussian", "laplace", "truncated-laplace"}
-        and _dimensions(release) > 1
-    )
-
-
 def _identifying(load: _Load) -> float:
     log_hidden = 0.0
     for pair, count in load.pairs.items():
@@ -218,104 +192,81 @@ def _identifying(load: _Load) -> float:
     return -math.expm1(log_hidden)
 
 
-def _loads(
-    counted: Sequence[tuple[Release, int]], adjacency: str, *, by_norm: bool = False
-) -> Iterable[_Load]:
-    """One load per way a record can be placed in the one-pass lots; usually there is a single worst way.
-
-    `by_norm`: vectors as what they were before truncation, with what was cut off beside them: Gaussians as
-    Gaussians; Laplace of scale b as ½(Δ/b)²-zCDP, for a coordinate that moves by v is v/b-DP, hence ½(v/b)²-zCDP (Bun
-    and Steinke 2016), and the squares add up to the norm's.
-    """
-    cut = rho = crossing = 0.0
-    if by_norm:
-        vectors = [(release, count) for release, count in counted if _is_vector(release)]
-        for release, count in vectors:
-            cut += count * _dimensions(release) * _tail(release)
-            crossing += count * _crossing(release, adjacency)
-            if release.mechanism != "truncated-gaussian":
-                rho += count * (_shift(release, adjacency) / release.sigma) ** 2 / 2
-        gaussians = [(r, n) for r, n in vectors if r.mechanism == "truncated-gaussian"]
-        counted = [
-            *((release, count) for release, count in counted if not _is_vector(release)),
-            *(
-                (replace(release, mechanism="gaussian", parts=_only_pass(release)), count)
-                for release, count in gaussians
-            ),
-        ]
-    passes: dict[float, list[Release]] = {}
-    for release, _ in counted:
-        if release.sampling == "one-pass":
-            passes.setdefault(release.part("pass", 0.0), []).append(release)
-    for chosen in itertools.product(*(_worst(lots) for lots in passes.values())):
-        load = _Load(cut=min(cut, 1.0), crossing=crossing, rho=rho)
-        for release, count in counted:
-            if release.sampling != "one-pass":
-                load.add(_pair(release, adjacency), count * _dimensions(release))
-        for release in chosen:
-            load.add(_pair(release, adjacency), _dimensions(release))
+def _by_norm(counted: Sequence[Counted], adjacency: str, observer: Observer) -> Iterable[_Load]:
+    """Vectors by the norm of the whole change, as what they were before truncation, with what was cut off beside."""
+    tail = rho = crossing = 0.0
+    plain: list[Counted] = []
+    gaussians: list[Counted] = []
+    for release, count in counted:
+        norm = release.by_norm(adjacency)
+        if norm is None:
+            plain.append((release, count))
+            continue
+        tail += count * release.pair_count * norm.tail
+        crossing += count * norm.crossing
+        rho += count * norm.rho
+        if norm.gaussian is not None:
+            gaussians.append((norm.gaussian, count))
+    for load in _loads([*plain, *gaussians], adjacency, observer):
+        load.cut, load.crossing, load.rho = min(tail, 1.0), crossing, rho
         yield load
 
 
-def _only_pass(release: Release) -> tuple[tuple[str, float], ...]:
-    """Lots of different passes hold the same records: which pass it was must outlive every other constant."""
-    return tuple(part for part in release.parts if part[0] == "pass")
-
-
-def _tail(release: Release) -> float:
-    """The mass that truncation took from one coordinate."""
-    if release.mechanism == "laplace":
-        return 0.0
-    far = release.part("bound") / release.sigma
-    return float(2 * ndtr(-far)) if release.mechanism == "truncated-gaussian" else math.exp(-far)
-
-
-def _crossing(release: Release, adjacency: str) -> float:
-    """Σ_j P(z_j > A − |v_j|) ≤ Σ_j |v_j| f(A − Δ) ≤ √d Δ f(A − Δ), for a density f that falls and ‖v‖ ≤ Δ < A.
-
-    Of sampled releases not known: there the other data set's noise is not the same noise moved.
-    """
-    if release.mechanism == "laplace":
-        return 0.0
-    shift, bound, sigma = _shift(release, adjacency), release.part("bound"), release.sigma
-    if release.rate < 1 or bound <= shift:
-        return math.inf
-    near = (bound - shift) / sigma
-    if release.mechanism == "truncated-gaussian":
-        density = math.exp(-(near**2) / 2) / (sigma * math.sqrt(2 * math.pi))
-    else:
-        density = math.exp(-near) / (2 * sigma)
-    return math.sqrt(_dimensions(release)) * shift * density / (1 - _tail(release))
+def _loads(counted: Sequence[Counted], adjacency: str, observer: Observer) -> Iterable[_Load]:
+    """One load per way a record can be placed in the one-pass lots; usually there is a single worst way."""
+    passes: dict[int, list[Release]] = {}
+    for release, _ in counted:
+        if release.sampling == "one-pass":
+            passes.setdefault(release.pass_number or 0, []).append(release)
+    for chosen in itertools.product(*(_worst(lots) for lots in passes.values())):
+        load = _Load()
+        for release, count in counted:
+            if release.sampling != "one-pass":
+                load.add(release.pair(adjacency, observer), count * release.pair_count)
+        for release in chosen:
+            load.add(release.pair(adjacency, observer), release.pair_count)
+        yield load
 
 
 def _worst(lots: Sequence[Release]) -> list[Release]:
-    """The lots that may be worst: per mechanism (and its constants) the one with the least noise."""
+    """The lots that may be worst: of each family the one with the least noise."""
     least: dict[object, Release] = {}
     for lot in lots:
-        # less noise is worse for Gaussian and Laplace; truncated noises are all kept
-        key = lot.mechanism if lot.mechanism in {"gaussian", "laplace"} else lot
-        if key not in least or lot.noise_multiplier < least[key].noise_multiplier:
-            least[key] = lot
+        best = least.get(lot.family)
+        if best is None or lot.noise_multiplier < best.noise_multiplier:
+            least[lot.family] = lot
     return list(least.values())
 
 
 def _curve(
-    kinds: Sequence[Release], at: Sequence[int], delta: float, adjacency: str, tolerance: float
+    releases: Sequence[Release],
+    at: Sequence[int],
+    delta: float,
+    adjacency: str,
+    observer: Observer,
+    tolerance: float,
 ) -> list[float]:
-    if any(_is_vector(k) or (k.sampling == "one-pass" and k.mechanism != "gaussian") for k in kinds):
-        return [proven(kinds[:k], delta, adjacency, tolerance=tolerance).epsilon for k in at]
-    priced = {kind: _pair(kind, adjacency) for kind in set(kinds)}
+    priced = {one: one.pair(adjacency, observer) for one in set(releases)}
+    # One-pass lots and vectors have no running total: a later one can change which of several bounds is the best.
+    if any(
+        one.by_norm(adjacency) or (one.sampling == "one-pass" and not isinstance(price, float))
+        for one, price in priced.items()
+    ):
+        return [
+            proven(releases[:k], delta, adjacency, observer=observer, tolerance=tolerance).epsilon for k in at
+        ]
     order: list[Pair | None] = []
     ends = [0]  # of each release in `order`: a release in d dimensions takes d places
     exact = [0.0]  # Σ μ² of the closed-form part so far
-    worst: dict[float, float] = {}  # pass → largest μ² of its lots
-    for kind in kinds:
-        price, repeat = priced[kind], _dimensions(kind)
+    worst: dict[int, float] = {}  # pass → largest μ² of its lots
+    for one in releases:
+        price, repeat = priced[one], one.pair_count
         squared = exact[-1]
         if isinstance(price, float):
-            if kind.sampling == "one-pass":
-                before = worst.get(kind.part("pass", 0.0), 0.0)
-                worst[kind.part("pass", 0.0)] = max(before, price**2)
+            if one.sampling == "one-pass":
+                number = one.pass_number or 0
+                before = worst.get(number, 0.0)
+                worst[number] = max(before, price**2)
                 squared += max(before, price**2) - before
             else:
                 squared += price**2 * repeat
@@ -332,45 +283,7 @@ def _curve(
     return load.composition().prefixes(order, [ends[k] for k in at], extra, delta, tolerance)
 
 
-def _pair(release: Release, adjacency: str) -> "float | Pair":
-    """The dominating pair, or for a Gaussian at rate 1 just its μ."""
-    replace_one = adjacency == "replace-one"
-    rate = 1.0 if release.sampling in {"full", "one-pass"} else release.rate
-    if release.mechanism == "gaussian":
-        if rate < 1 and release.sampling == "poisson" and replace_one:
-            return GaussianPair(release.sensitivity / release.sigma, rate, "two-sided")
-        mu = _shift(release, adjacency) / release.sigma
-        if rate == 1:
-            return mu
-        return GaussianPair(mu, rate, "symmetrised" if replace_one else "one-sided")
-    if _dimensions(release) > 1:
-        rate = 1.0
-    kind = "symmetrised" if replace_one and rate < 1 else "one-sided"
-    return NoisePair(_noise(release), _shift(release, adjacency), rate, kind)
-
-
-def _shift(release: Release, adjacency: str) -> float:
-    """How far the released sum can move: twice the sensitivity if a record is exchanged for another."""
-    swap = adjacency == "replace-one" or release.sampling == "fixed-size"
-    return release.sensitivity * (2 if swap else 1)
-
-
-def _noise(release: Release) -> Noise:
-    if release.mechanism == "laplace":
-        return laplace(release.sigma)
-    if release.mechanism == "truncated-laplace":
-        return laplace(release.sigma, release.part("bound"))
-    if release.mechanism == "truncated-gaussian":
-        return gaussian(release.sigma, release.part("bound"))
-    return Noise(release.sigma, release.part("shape"), release.part("bound", math.inf))
-
-
-def _dimensions(release: Release) -> int:
-    return 1 if release.mechanism == "gaussian" else int(release.part("dimensions", 1.0))
-
-
 def _check(delta: float, adjacency: str) -> None:
-    if not 0 < delta < 1:
-        raise UserError(f"delta = {delta} must lie strictly between 0 and 1")
+    check_delta(delta)
     if adjacency not in ADJACENCIES:
         raise UserError(f"adjacency = {adjacency!r} is not one of {', '.join(ADJACENCIES)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.ledger import node_path, read, read_all, verify
+from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import Proven, proven
 from gossamer.accounting.releases import Event, Release, collate, of_several_runs
 
@@ -19,7 +20,9 @@ class NodeProof:
     proven: Proven
 
 
-def recompute(directory: Path, nodes: Iterable[int] | None = None) -> list[NodeProof]:
+def recompute(
+    directory: Path, nodes: Iterable[int] | None = None, *, observer: Observer = EVERYONE
+) -> list[NodeProof]:
     """Verify the chains of these nodes (of all) and price their events; equal histories are priced once."""
     priced: dict[tuple[Any, ...], Proven] = {}
     proofs = []
@@ -31,12 +34,14 @@ def recompute(directory: Path, nodes: Iterable[int] | None = None) -> list[NodeP
         before = events, history
         key = (history, header["delta"], header["adjacency"])
         if key not in priced:
-            priced[key] = proven(events, header["delta"], header["adjacency"])
+            priced[key] = proven(events, header["delta"], header["adjacency"], observer=observer)
         proofs.append(NodeProof(node, header, len(events), priced[key]))
     return proofs
 
 
-def worst_epsilon(directories: Sequence[Path], adjacency: str | None = None) -> float:
+def worst_epsilon(
+    directories: Sequence[Path], adjacency: str | None = None, *, observer: Observer = EVERYONE
+) -> float:
     """The worst node's ε over runs on the same records, all releases composed; `adjacency`: another than theirs."""
     runs: dict[int, list[Sequence[Event]]] = {}
     headers: dict[int, dict[str, Any]] = {}
@@ -50,7 +55,7 @@ def worst_epsilon(directories: Sequence[Path], adjacency: str | None = None) -> 
         delta, relation = headers[node]["delta"], adjacency or headers[node]["adjacency"]
         key = (tuple(collate(releases)), delta, relation)
         if key not in priced:
-            priced[key] = proven(releases, delta, relation).epsilon
+            priced[key] = proven(releases, delta, relation, observer=observer).epsilon
     return max(priced.values())
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-UNIT = "one record of one node"
-OBSERVER = "everyone: all messages of all nodes in every round, and the final models"
+from gossamer.accounting import observers
+
+UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.describe()
 NOT_COVERED = (
     "Record-level only: several records of one person count as several units, without a group guarantee.",
     "Which node holds what kind of data is public: where labels are split over nodes, a node's identity tells them.",

@@ -1,4 +1,4 @@
-"""DP-dKM's utility bounds: Theorems 2, 3 and 5. Theorems 1, 4 and 6 are about privacy: `accounting/claimed.py`.
+"""DP-dKM's utility bounds: Theorems 2, 3 and 5. Theorems 1, 4 and 6 are about privacy: `accounting/claimed/`.
 
 Two of the three are wrong as printed. The printed form is `printed=True`; the default is what holds.
 """

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from gossamer.accounting.claimed import gdp_epsilon
+from gossamer.accounting import releases
+from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.noise_comparison import density, noise_lines, truncated_share
 from gossamer.accounting.profiles import Noise
-from gossamer.accounting.proven import concentrated_epsilon, proven
-from gossamer.accounting.releases import Event, Release
+from gossamer.accounting.proven import proven
+from gossamer.accounting.releases import Event, Gaussian, Release, TruncatedGaussian
+from gossamer.accounting.vectors import concentrated_epsilon
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.shaped import Shaped
 from gossamer.methods.km.messages import NoisyMessages
@@ -55,8 +58,15 @@ def test_noise_is_drawn_from_the_density_its_event_names(mechanism: str, shape: 
 def test_events_carry_what_the_accountant_needs() -> None:
     part = Shaped("truncated-gaussian", 2.0, np.array([4.0]))
     assert dict(part.parts(0, 2.0, 10)) == {"bound": 8.0, "dimensions": 10.0}
-    event = Event("truncated-gaussian", 2.0, 1.0, "full", 1.0, "add-remove", part.parts(0, 2.0, 10), step=3)
-    assert Event.from_json(event.to_json()) == event
+    assert release("truncated-gaussian", 2.0, **dict(part.parts(0, 2.0, 10))) == TruncatedGaussian(
+        sigma=2.0,
+        bound=8.0,
+        dimensions=10,
+        sensitivity=1.0,
+        sampling="full",
+        rate=1.0,
+        adjacency="add-remove",
+    )
     assert dict(Shaped("generalised-gaussian", 3.0, np.array([math.inf])).parts(0, 2.0, 10)) == {
         "shape": 3.0, "dimensions": 10.0,
     }  # fmt: skip
@@ -89,14 +99,16 @@ def test_noisy_messages_perturb_what_is_sent_and_log_every_message_and_the_bare_
     np.testing.assert_allclose(sent.abs().mean(1), [0.5, 2.0], rtol=0.05)
     assert not torch.equal(sent, messages(1, x))
     messages.publish(20_000)
-    assert [event.mechanism for event in book.events] == ["laplace"] * 4 + ["none"] * 2
-    assert all(math.isinf(event.sensitivity) for event in book.events)
+    assert [event.release.kind for event in book.events] == ["laplace"] * 4 + ["none"] * 2
+    assert all(math.isinf(event.release.sensitivity) for event in book.events)
     assert math.isinf(proven(book.events, 1e-3, "replace-one").epsilon)
 
 
-def release(mechanism: str, sigma: float, dimension: int, **parts: float) -> Release:
-    listed = tuple({**parts, "dimensions": float(dimension)}.items())
-    return Release(mechanism, sigma, 1.0, "full", 1.0, "add-remove", listed)
+def release(kind: str, sigma: float, dimensions: int, **constants: float) -> Release:
+    return releases.release(
+        kind, sigma=sigma, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove",
+        pass_number=None, dimensions=dimensions, **constants,
+    )  # fmt: skip
 
 
 def test_a_truncated_gaussian_vector_costs_the_gaussian_and_what_was_cut() -> None:
@@ -113,10 +125,8 @@ def test_a_truncated_gaussian_vector_costs_the_gaussian_and_what_was_cut() -> No
 
 
 def test_sampled_truncated_vectors_are_priced_by_the_mass_that_was_cut() -> None:
-    sampled = Release(
-        "truncated-gaussian", 4.0, 1.0, "poisson", 0.1, "add-remove", (("bound", 24.0), ("dimensions", 5.0))
-    )
-    plain = Release("gaussian", 4.0, 1.0, "poisson", 0.1, "add-remove")
+    sampled = replace(release("truncated-gaussian", 4.0, 5, bound=24.0), sampling="poisson", rate=0.1)
+    plain = Gaussian(sigma=4.0, sensitivity=1.0, sampling="poisson", rate=0.1, adjacency="add-remove")
     upper, gaussian = (proven([(kind, 50)], 1e-3, "add-remove").epsilon for kind in (sampled, plain))
     assert gaussian * 0.99 < upper < 1.02 * gaussian
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import gossamer
 from gossamer.accounting.ledger import read_all
+from gossamer.accounting.releases import TruncatedLaplace
 from gossamer.cli import main
 from gossamer.config.recipes import read
 from gossamer.config.schema import resolve
@@ -63,29 +64,30 @@ def test_every_noise_is_what_its_ledger_says(tmp_path: Path, family: dict[str, A
     outcome = run(tmp_path / "r", mode=mode, rounds=3, privacy__noise__family=family)
     events = read_all(tmp_path / "r" / "ledger")[0][1]
     named = "generalised-gaussian" if family["kind"] == "truncated-generalised" else family["kind"]
-    assert events[0].mechanism == named
-    assert events[0].part("dimensions") == 10
-    assert ("bound" in dict(events[0].parts)) == (family["kind"] != "laplace")
+    assert events[0].release.kind == named
+    assert events[0].release.dimensions == 10
+    assert hasattr(events[0].release, "bound") == (family["kind"] != "laplace")
     if mode == "sound":
         assert len(events) == 3
         assert 0.48 < outcome.result["epsilon_proven"] <= 0.5
     else:  # three messages with noise and the end without
-        assert [event.mechanism for event in events] == [named] * 3 + ["none"]
+        assert [event.release.kind for event in events] == [named] * 3 + ["none"]
 
 
 def test_paper_noise_follows_theorem_one_and_definition_six(tmp_path: Path) -> None:
     """λ = Δ/ε, Δ by Theorem 1 with B = γ·bound, on the ring's second eigenvalue."""
     changes = {"mode": "paper", "rounds": 4, "privacy__noise__family": {"kind": "truncated-laplace"}}
     run(tmp_path / "r", **changes)
-    event = read_all(tmp_path / "r" / "ledger")[0][1][0]
+    written = read_all(tmp_path / "r" / "ledger")[0][1][0].release
     W = np.array([[1 if (i - j) % 5 in (0, 1, 4) else 0 for j in range(5)] for i in range(5)]) / 3
     mixing = np.sort(np.abs(np.linalg.eigvalsh(W)))[-2]
     B, alpha, spread = 0.05 * 1e-4, 1.0, 0.0
     for k in range(4):
         spread += (1 + 2 * alpha) * sum(alpha * mixing ** (k - 1 - j) for j in range(k))
     sensitivity = 2 * B * 4 * alpha / 500 + 4 * B * spread
-    assert event.sigma == pytest.approx(sensitivity / 0.5, rel=1e-6)
-    assert event.part("bound") == pytest.approx(event.sigma * math.log1p(math.expm1(0.5) / 2e-3), rel=1e-6)
+    assert isinstance(written, TruncatedLaplace)
+    assert written.sigma == pytest.approx(sensitivity / 0.5, rel=1e-6)
+    assert written.bound == pytest.approx(written.sigma * math.log1p(math.expm1(0.5) / 2e-3), rel=1e-6)
 
 
 def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:

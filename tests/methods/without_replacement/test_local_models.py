@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.accounting.claimed import gdp_epsilon
+from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
@@ -242,7 +242,7 @@ def test_the_noise_is_what_the_ledger_says(share: float) -> None:
     noised, pages = make(x, y, nodes, classes=classes, multiplier=z, view=view)
     plain, _ = make(x, y, nodes, classes=classes)
     end = play(noised, [write], lambda t: 0.2, zero) - play(plain, [write], lambda t: 0.2, zero)
-    event = pages.events[0][0]
+    event = pages.events[0][0].release
     assert event.sensitivity == pytest.approx(math.sqrt(classes) * 0.2 / 4)
     assert event.noise_multiplier == pytest.approx(z)
     measured = float(end.std())
@@ -276,7 +276,7 @@ def test_a_write_is_one_event_over_all_lots_since_the_last() -> None:
     for events in pages.events.values():
         assert [event.step for event in events] == [2, 4]
         # the longest step of the window: turn 0 for the first write, turn 3 for the second
-        assert [e.sensitivity for e in events] == pytest.approx(
+        assert [e.release.sensitivity for e in events] == pytest.approx(
             [math.sqrt(3) * 0.4 / 4, math.sqrt(3) * 0.1 / 4]
         )
         figure = proven(events, 1e-6, "replace-one")
@@ -299,7 +299,7 @@ def test_several_passes_compose_and_no_write_reaches_over_two() -> None:
     stay, write = torch.zeros(1, 2, dtype=torch.bool), torch.ones(1, 2, dtype=torch.bool)
     models, pages = make(x, y, 1, multiplier=2.0, classes=2, turns=6)
     play(models, [stay, write] * 3, lambda t: 0.2, torch.zeros(1, 2, 3))
-    assert [event.part("pass") for event in pages.events[0]] == [0, 1, 2]
+    assert [event.release.pass_number for event in pages.events[0]] == [0, 1, 2]
     assert proven(pages.events[0], 1e-6, "add-remove").epsilon == pytest.approx(
         gdp_epsilon(math.sqrt(3) / 2, 1e-6)
     )

@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 import gossamer
-from gossamer.accounting.claimed import classical_gaussian_sigma, gdp_epsilon
+from gossamer.accounting.claimed import classical_gaussian_sigma
+from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.cli import main
 from gossamer.config.schema import resolve
 from gossamer.errors import UserError

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from gossamer.accounting.claimed import km_laplace, km_truncated_gaussian
+from gossamer.accounting.observers import EVERYONE, FinalModels, Observer
 from gossamer.accounting.profiles import gaussian, laplace
-from gossamer.accounting.releases import Release
+from gossamer.accounting.releases import Laplace, TruncatedGaussian
 from gossamer.config import recipes
 from gossamer.config.schema import resolve
 from gossamer.errors import UserError
@@ -25,10 +26,8 @@ from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.command import attack_of
 from gossamer.studies.audit.procedures import LENGTH_ROWS, Axes, Lengths, Retraining
 from gossamer.studies.audit.release import Releases, draw
-from gossamer.studies.audit.scores import View
 from gossamer.studies.audit.stacked import Tally
 
-EVERYONE = View("all")
 # δ = 1e-2: with 20,000 coins a bound gets far above what is proven, if it can.
 SHORT = {"rounds": 20, "privacy.epsilon": 1.0, "privacy.delta": 1e-2, "privacy.noise.source": "seeded"}
 FULL = {"privacy.sampling": {"kind": "full"}}
@@ -85,7 +84,7 @@ def test_noise_of_half_the_size_is_caught() -> None:
     o = outlined(privacy__sampling={"kind": "full"})
     parts = on_axes(o)
     halved = replace(parts, noise=replace(parts.noise, factor=parts.noise.factor / 2))
-    verdict = verdict_of(Axes(halved, EVERYONE, None), o)
+    verdict = verdict_of(Axes(halved, EVERYONE), o)
     assert verdict.violated == ("proven",)
 
 
@@ -113,8 +112,8 @@ def accumulating(parts: Parts, book: Tally, stream: Stream) -> Any:
 def test_five_accumulated_draws_under_the_noise_of_one_are_caught() -> None:
     o = outlined(privacy__sampling={"kind": "poisson", "rate": 0.25})
     parts = on_axes(o)
-    assert verdict_of(Axes(parts, EVERYONE, None), o).violated == ()
-    assert verdict_of(Axes(parts, EVERYONE, None, accumulating), o).violated == ("proven",)
+    assert verdict_of(Axes(parts, EVERYONE), o).violated == ()
+    assert verdict_of(Axes(parts, EVERYONE, accumulating), o).violated == ("proven",)
 
 
 class RealisedSize:
@@ -157,7 +156,9 @@ def test_noise_scaled_by_the_record_itself_is_caught() -> None:
 
 def test_theorem_6_of_dp_dkm_is_refuted_by_the_mechanism_alone() -> None:
     sigma, bound = km_truncated_gaussian(0.5, 1e-3, 1.0)
-    release = Release("truncated-gaussian", sigma, 1.0, "full", 1.0, "add-remove", (("bound", bound),))
+    release = TruncatedGaussian(
+        sigma=sigma, bound=bound, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove"
+    )
     attack = Releases([release], lambda number: Stream.seeded(5 + number))
     _, verdict = judge.try_until_decided(attack, 1e-3, 0.999, {"claimed": 0.5}, attack.runs)
     assert verdict.violated == ("claimed",)
@@ -263,9 +264,9 @@ def test_a_sound_operator_is_not_accused_and_its_figure_is_nearly_reached(operat
 def test_noises_that_are_not_gaussian_are_attacked_in_the_messages(family: str) -> None:
     sound = outlined(privacy__noise__family={"kind": family}, privacy__sampling={"kind": "full"}, rounds=2)
     parts = on_axes(sound)
-    assert verdict_of(Axes(parts, EVERYONE, None), sound).violated == ()
+    assert verdict_of(Axes(parts, EVERYONE), sound).violated == ()
     thin = replace(parts, noise=replace(parts.noise, factor=parts.noise.factor / 4))
-    assert verdict_of(Axes(thin, EVERYONE, None), sound).violated == ("proven",)
+    assert verdict_of(Axes(thin, EVERYONE), sound).violated == ("proven",)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +283,9 @@ def test_the_filter_is_told_a_standard_deviation(family: str, deviation: float) 
 
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 def test_laplace_noise_keeps_its_word(rate: float) -> None:
-    release = Release("laplace", km_laplace(1.0, 1.0), 1.0, "poisson", rate, "add-remove")
+    release = Laplace(
+        sigma=km_laplace(1.0, 1.0), sensitivity=1.0, sampling="poisson", rate=rate, adjacency="add-remove"
+    )
     attack = Releases([release], Stream.seeded)
     _, verdict = judge.try_until_decided(
         attack, 1e-6, 0.999, {"proven": np.log1p(rate * np.expm1(1.0))}, attack.runs
@@ -343,10 +346,12 @@ def test_coins_are_fair_secret_and_their_own() -> None:
     )
 
 
-@pytest.mark.parametrize(("kind", "view"), [("blank", "final"), ("mislabelled", "all"), ("extreme", "final")])
-def test_retraining_finds_an_odd_record_without_noise_to_hide_it(kind: str, view: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "observer"), [("blank", FinalModels()), ("mislabelled", EVERYONE), ("extreme", FinalModels())]
+)
+def test_retraining_finds_an_odd_record_without_noise_to_hide_it(kind: str, observer: Observer) -> None:
     """ε = 200 is next to no noise: an odd record shows in a hundred trainings."""
     o = outlined(privacy__epsilon=200.0, privacy__sampling={"kind": "full"}, data__train_rows=80)
-    verdict = verdict_of(Retraining(assemble(o), kind, View(view)), o, runs=100)
+    verdict = verdict_of(Retraining(assemble(o), kind, observer), o, runs=100)
     assert verdict.violated == ()
     assert verdict.epsilon > 0.5

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gossamer.accounting.claimed import gdp_epsilon
+from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.studies.audit import bounds
 from gossamer.studies.audit.bounds import Coins
 

@@ -24,7 +24,7 @@ from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.studies.audit.filter import Filter, LinearSystem
 from gossamer.studies.audit.recovery import RECOVERIES, Draw, Sign, Step, km, undo
-from gossamer.studies.audit.scores import Everyone, parse_view, visible_senders
+from gossamer.studies.audit.scores import MessageReader, observer_of, visible_senders
 from gossamer.studies.audit.stacked import StackedExchange
 from gossamer.topology.kinds import build as build_topology
 
@@ -91,7 +91,7 @@ def topology_for(algorithm: Any, kind: str) -> Any:
 def test_everyone_recovers_the_noised_gradients(name: str) -> None:
     algorithm, kind = CASES[name]
     found: list[Draw | Sign | Step] = []
-    drawn = train(algorithm, topology_for(algorithm, kind), [Everyone(algorithm, found.append)])
+    drawn = train(algorithm, topology_for(algorithm, kind), [MessageReader(algorithm, found.append)])
     # DSGT's last gradient enters a tracker that is never sent.
     assert len(found) == ROUNDS - (name == "dsgt")
     for k, one in enumerate(found):
@@ -109,7 +109,7 @@ def test_everyone_recovers_the_answers_inside_an_operator(name: str) -> None:
     """Wherever the penalty's map lets them through: not where it is flat."""
     algorithm = KM_CASES[name]
     found: list[Any] = []
-    drawn = train(algorithm, topology_for(algorithm, "ring"), [Everyone(algorithm, found.append)])
+    drawn = train(algorithm, topology_for(algorithm, "ring"), [MessageReader(algorithm, found.append)])
     # The solution that Douglas and Rachford give out is the penalty's map of the last iterate, not the iterate.
     assert len(found) == ROUNDS - (algorithm.mapping.asks == "envelope" and name != "backward")
     for k, one in enumerate(found):
@@ -145,7 +145,7 @@ def test_noise_on_the_messages_is_what_is_left_on_the_answers(sees_models: bool)
         )  # type: ignore[arg-type]  # fmt: skip
 
     found: list[Any] = []
-    everyone = Everyone(algorithm, found.append, sees_models=sees_models)
+    everyone = MessageReader(algorithm, found.append, sees_models=sees_models)
     drawn = train(algorithm, topology_for(algorithm, "ring"), [everyone], noised=noised)
     assert len(found) == ROUNDS - (not sees_models)
     for k, one in enumerate(found):
@@ -255,9 +255,9 @@ def brute_force_mu(algorithm: Any, topology: Any, victim: int, members: list[int
 def test_the_filter_is_the_best_linear_test(name: str, view: str) -> None:
     algorithm, kind = {**CASES, "km": (KM_CASES["forward"], "ring")}[name]
     topology = topology_for(algorithm, kind)
-    seen, victim = parse_view(view, topology)
+    seen = observer_of(view, topology)
+    victim, final = seen.target, seen.sees_models
     assert victim is not None
-    final = view == "final"
     observer = Filter(
         LinearSystem(algorithm, topology, D),
         KnownMechanism(1),  # type: ignore[arg-type]
@@ -283,4 +283,4 @@ def test_the_filter_refuses_what_is_not_linear() -> None:
 )
 def test_unknown_observers_are_refused(text: str) -> None:
     with pytest.raises(UserError, match="--observer"):
-        parse_view(text, build_topology("ring", nodes=N, weights="doubly", seed=0))
+        observer_of(text, build_topology("ring", nodes=N, weights="doubly", seed=0))

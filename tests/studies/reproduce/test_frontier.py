@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gossamer import papers
-from gossamer.accounting.claimed import gdp_mu
+from gossamer.accounting.gaussian import gdp_mu
 from gossamer.config import recipes
 from gossamer.errors import UserError
 from gossamer.kernels.centred_sum import CentredSum

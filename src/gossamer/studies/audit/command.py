@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
@@ -31,7 +32,7 @@ from gossamer.studies.audit.procedures import (
 )
 from gossamer.studies.audit.recovery import RECOVERIES
 from gossamer.studies.audit.release import Releases
-from gossamer.studies.audit.scores import View, parse_view
+from gossamer.studies.audit.scores import observer_of
 from gossamer.studies.audit.writes import writes_attack
 
 KINDS = ("dirac", "lengths", "release", *canaries.CANARIES)
@@ -76,14 +77,13 @@ def audit_into(
     collected, verdict = judge.try_until_decided(
         attack, figures["delta"], confidence, limits, runs or attack.runs, on_batch, shelf
     )
-    view, _ = parse_view(observer, o.topology)
     result = {
         **figures,
         "epsilon_audited": verdict.epsilon,
         "violation": bool(verdict.violated),
         "violated": list(verdict.violated),
         "unit": UNIT,
-        "observer": view.describe(),
+        "observer": observer_of(observer, o.topology).describe(),
         "nodes": o.config.nodes,
         "rounds": o.config.rounds,
         "mode": config.mode,
@@ -116,7 +116,7 @@ def audit_into(
 
 def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | None) -> Attack:
     """The attack that fits: along axes, by lengths where the noise follows the records, or what was asked for."""
-    view, victim = parse_view(observer, o.topology)
+    view = observer_of(observer, o.topology)
     if not o.plan.noise.adds:
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
     if o.method.keeps_local_models and canary != "release":
@@ -126,12 +126,12 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
     follows = o.plan.noise.without_proof is not None and view.sees_all
     kind = canary or ("lengths" if follows else "dirac")
     if kind == "release":
-        if view.name != "all":
+        if view != EVERYONE:
             raise UserError(
                 f"--observer {view.name} does not see every planned release, which is what --canary release attacks; "
                 "use --observer all."
             )
-        releases = o.plan.planned(o.plan.worst)
+        releases = [event.release for event in o.plan.planned(o.plan.worst)]
         return Releases(releases, lambda number: stream_of(o.config, number))
     refuse_unequal_sizes(o.config)
     if kind in canaries.CANARIES:
@@ -142,13 +142,13 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
                 "--canary lengths measures everyone's messages; use --observer all or --canary dirac."
             )
         parts = assemble(outline(canaries.on_dirac_records(o.asked, o.plan, LENGTH_ROWS)))
-        return Lengths(parts, sees_models=view.name == "all")
-    return Axes(assemble(outline(canaries.on_dirac_records(o.asked, o.plan))), view, victim)
+        return Lengths(parts, sees_models=view.sees_models)
+    return Axes(assemble(outline(canaries.on_dirac_records(o.asked, o.plan))), view)
 
 
-def _writes(o: Outline, view: View, canary: str | None) -> Attack:
+def _writes(o: Outline, view: Observer, canary: str | None) -> Attack:
     method = f"algorithm.kind = {o.config.algorithm.kind!r}"
-    if view.name != "all":  # the last write is in no message, but in the model that is left
+    if view != EVERYONE:  # the last write is in no message, but in the model that is left
         raise UserError(
             f"--observer {view.name} has nothing of its own to see of {method}: everyone may fetch the shared model; "
             "use --observer all."

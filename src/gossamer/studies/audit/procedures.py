@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gossamer.accounting.observers import Observer
 from gossamer.algorithms.base import Grad
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
@@ -25,7 +26,7 @@ from gossamer.studies.audit import canaries
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.filter import Filter, LinearSystem
 from gossamer.studies.audit.recovery import Draw, Sign, Step, reads_exactly, recovery_of
-from gossamer.studies.audit.scores import Everyone, Evidence, NoisedLengths, View, visible_senders
+from gossamer.studies.audit.scores import Evidence, MessageReader, NoisedLengths, visible_senders
 from gossamer.studies.audit.stacked import MakeGradient, Tally, gradient_of, repeat, train
 
 LENGTH_ROWS = 16  # coordinates of the noise whose length is measured
@@ -105,11 +106,9 @@ class Axes:
 
     looks = True
 
-    def __init__(
-        self, parts: Parts, view: View, victim: int | None, make_gradient: MakeGradient = gradient_of
-    ):
+    def __init__(self, parts: Parts, view: Observer, make_gradient: MakeGradient = gradient_of):
         config = parts.outline.config
-        self._parts, self._view, self._victim, self._make = parts, view, victim, make_gradient
+        self._parts, self._view, self._make = parts, view, make_gradient
         self._replace_one = refuse_unequal_sizes(config)
         self._nodes, self._places = config.nodes, parts.outline.stack.dim
         self._size = float(config.data.options["size"])
@@ -133,7 +132,7 @@ class Axes:
             if self.independent
             else ("What happens on one axis shows on others here, so scores may depend on each other.",)
         )
-        if parts.noise_on_messages and view.name == "all":
+        if parts.noise_on_messages and view.sees_all and view.sees_models:
             self.notes += (
                 "The final models are made of the last iterates, which have no noise (Algorithm 1, line 11); "
                 "--observer messages leaves them out.",
@@ -148,21 +147,21 @@ class Axes:
         if (
             not self._view.sees_all
         ):  # the others hold nothing of interest: their coins would only be in the way
-            coins.reshape(n, runs, places)[np.arange(n) != self._victim] = False
+            coins.reshape(n, runs, places)[np.arange(n) != self._view.target] = False
         records = canaries.dirac_records(coins, self._size, replace_one=self._replace_one, dense=self._dense)
         stacked = repeat(self._parts, runs, records)
         attacker = Attacker(stacked, canaries.gradient_size(o.config), self._replace_one)
         details: dict[str, Any] = {}
         if self._view.sees_all:
             evidence = Evidence(attacker)
-            everyone = Everyone(o.algorithm, evidence, sees_models=self._view.name == "all")
+            everyone = MessageReader(o.algorithm, evidence, sees_models=self._view.sees_models)
             trained = train(stacked, stream, [everyone], make_gradient=self._make)
             scores = np.broadcast_to(evidence.scores, coins.shape)  # one 0 for all, if nothing was seen
         else:
             observer = self._filter(stacked, attacker, runs)
             trained = train(stacked, stream, [observer], make_gradient=self._make)
             scores = observer.scores.reshape(runs, places)
-            coins = coins.reshape(n, runs, places)[self._victim]
+            coins = coins.reshape(n, runs, places)[self._view.target]
             details["mu_of_the_filter"] = math.sqrt(observer.mu_squared) * (2 if self._replace_one else 1)
         run = np.broadcast_to((np.arange(len(scores)) % runs)[:, None], scores.shape)
         samples = expected_samples(stacked)
@@ -170,19 +169,18 @@ class Axes:
 
     def _filter(self, stacked: Parts, attacker: Attacker, runs: int) -> Filter:
         o, view = stacked.outline, self._view
-        assert self._victim is not None
-        final = view.name == "final"
+        assert view.target is not None
 
         def senders(t: int) -> list[int]:
-            return [] if final else visible_senders(o.topology, view.members, t)
+            return [] if view.sees_models else visible_senders(o.topology, view.members, t)
 
         return Filter(
             LinearSystem(o.algorithm, o.topology, self._places),
             attacker,
             runs=runs,
-            victim=self._victim,
+            victim=view.target,
             senders=senders,
-            sees_models=final,
+            sees_models=view.sees_models,
         )
 
 
@@ -224,7 +222,7 @@ class Lengths:
         )
         stacked = repeat(self._parts, runs, Records(places, torch.from_numpy(targets[held]), sizes))
         seen = NoisedLengths(runs)
-        everyone = Everyone(o.algorithm, seen, sees_models=self._sees_models)
+        everyone = MessageReader(o.algorithm, seen, sees_models=self._sees_models)
         trained = train(stacked, stream, [everyone], make_gradient=self._make)
         # Nothing was seen: no score tells anything.
         scores = self._scores(stacked, torch.stack(seen.norms).double()) if seen.norms else torch.zeros(runs)
@@ -249,10 +247,10 @@ class Retraining:
     at_once = 100
     runs = 1000
 
-    def __init__(self, parts: Parts, kind: str, view: View, make_gradient: MakeGradient = gradient_of):
+    def __init__(self, parts: Parts, kind: str, view: Observer, make_gradient: MakeGradient = gradient_of):
         if parts.outline.classes is None:
             raise UserError(f"--canary {kind} needs classes to label it; use --canary dirac.")
-        if view.name in ("neighbour", "coalition"):
+        if view.members:
             raise UserError(
                 f"--canary {kind} is scored by --observer final or all; {view.name} needs --canary dirac."
             )
@@ -283,7 +281,7 @@ class Retraining:
             def watched(parts: Parts, book: Tally, stream: Stream) -> Grad:
                 return along.watch(self._make(parts, book, stream))
 
-            everyone = Everyone(o.algorithm, along, sees_models=self._view.name == "all")
+            everyone = MessageReader(o.algorithm, along, sees_models=self._view.sees_models)
             trained = train(stacked, stream, [everyone], make_gradient=watched)
             scores = along.scores.numpy()
         else:

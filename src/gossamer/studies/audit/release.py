@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincinv
 
-from gossamer.accounting.profiles import Noise, gaussian, laplace
+from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import Release
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
@@ -28,16 +28,9 @@ _SURE = 700.0  # a log-likelihood ratio of outcomes that only one side has
 
 def density_of(release: Release) -> Noise:
     """The noise of a release, as a profile."""
-    bound = release.part("bound", math.inf)
-    if release.mechanism in ("gaussian", "truncated-gaussian"):
-        return gaussian(release.sigma, bound)
-    if release.mechanism in ("laplace", "truncated-laplace"):
-        return laplace(release.sigma, bound)
-    if release.mechanism == "generalised-gaussian":
-        return Noise(release.sigma, release.part("shape"), bound)
-    raise UserError(
-        f"a release of mechanism {release.mechanism!r} has no density that an audit could draw from."
-    )
+    if release.density is None:
+        raise UserError(f"a release of kind {release.kind!r} has no density that an audit could draw from.")
+    return release.density
 
 
 def draw(noise: Noise, sizes: Floats, signs: Floats) -> Floats:
@@ -105,11 +98,11 @@ class Releases:
 
 def _entered(releases: Sequence[Release]) -> list[Release]:
     """Of the disjoint lots of a pass a record is in one for sure: here the one with the least noise."""
-    passes: dict[float, Release] = {}
+    passes: dict[int, Release] = {}
     for release in releases:
         if release.sampling == "one-pass":
-            number = release.part("pass", 0.0)
-            if number not in passes or release.sigma < passes[number].sigma:
+            number = release.pass_number or 0
+            if number not in passes or density_of(release).scale < density_of(passes[number]).scale:
                 passes[number] = replace(release, rate=1.0)
     return [*(r for r in releases if r.sampling != "one-pass"), *passes.values()]
 

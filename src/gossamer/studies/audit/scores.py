@@ -1,4 +1,4 @@
-"""Who sees what, and the score each makes of it.
+"""The score each observer (`accounting/observers.py`) makes of what it sees.
 
 everyone     all messages of all nodes and the final models: reads the noised gradients off the messages (`recovery`)
 messages     the same without the final models
@@ -9,73 +9,24 @@ final        the final models alone
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from gossamer.errors import UserError
+from gossamer.accounting.observers import Observer, parse_observer
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.recovery import Draw, Look, Recovery, Sign, Step, recovery_of
 from gossamer.topology.schedule import Topology
 
 
-@dataclass(frozen=True)
-class View:
-    """An observer by its name on the command line."""
-
-    name: str
-    members: tuple[int, ...] = ()  # of a coalition
-
-    @property
-    def sees_all(self) -> bool:
-        return self.name in ("all", "messages")
-
-    def describe(self) -> str:
-        if self.name == "messages":
-            return "everyone's messages: all that is sent in any round, without the final models"
-        if self.sees_all:
-            return "everyone: all messages of all nodes in every round, and the final models"
-        if self.name == "final":
-            return "the final models of all nodes, and nothing else"
-        who = ", ".join(map(str, self.members))
-        kind = f"node {who}, a neighbour" if self.name == "neighbour" else f"nodes {who} together"
-        return f"{kind}: what reaches them, and their own state"
-
-
-def parse_view(text: str, topology: Topology) -> tuple[View, int | None]:
-    """The observer and, unless it sees everything, the node it looks at."""
-    nodes = topology.nodes
-    if text in ("all", "messages"):
-        return View(text), None
-    if text == "final":
-        return View("final"), 0
+def observer_of(text: str, topology: Topology) -> Observer:
+    """An observer by its name on the command line, on this graph."""
     rounds = range(min(topology.period or 8, 64))
-    arcs = [tuple(map(int, arc)) for t in rounds for arc in topology.edges(t)]
-    if text == "neighbour":
-        listeners = sorted({receiver for sender, receiver in arcs if sender == 0})
-        if not listeners:
-            raise UserError("--observer neighbour: node 0 sends to nobody here; use --observer final.")
-        return View("neighbour", (listeners[0],)), 0
-    kind, _, listed = text.partition(":")
-    if kind == "coalition" and listed:
-        try:
-            members = tuple(sorted({int(part) for part in listed.split(",")}))
-        except ValueError:
-            members = (-1,)
-        if members[0] < 0 or members[-1] >= nodes or len(members) == nodes:
-            raise UserError(
-                f"--observer {text} must list some but not all of the nodes 0 … {nodes - 1}, for example coalition:1,2."
-            )
-        outside = [i for i in range(nodes) if i not in members]
-        heard = {sender for sender, receiver in arcs if receiver in members}
-        return View("coalition", members), next((i for i in outside if i in heard), outside[0])
-    raise UserError(
-        f"--observer {text} is not known; it can be all, messages, neighbour, final or coalition:1,2."
-    )
+    arcs = [(int(sender), int(receiver)) for t in rounds for sender, receiver in topology.edges(t)]
+    return parse_observer(text, topology.nodes, arcs)
 
 
-class Everyone:
+class MessageReader:
     """Reads every draw that can be read off the messages and, if it sees them, the models; hands it to `note`."""
 
     def __init__(

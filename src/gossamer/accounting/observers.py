@@ -1,0 +1,151 @@
+"""Who looks on: the same observer for plan, proof, audit and certificate.
+
+Proofs are complete for `Everyone`. The others see less of the same releases, so they may be priced as everyone, which
+is an upper bound; a release whose noise depends on who keeps which secret asks `members`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from gossamer.errors import UserError
+
+UNIT = "one record of one node"  # what every ε here protects
+
+
+class Observer(Protocol):
+    """What an accountant and an attacker ask of an observer."""
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        ...
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether it sees every message of every round."""
+        ...
+
+    @property
+    def sees_models(self) -> bool:
+        """Whether it sees the final models."""
+        ...
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The nodes whose secrets it holds: their state, and whatever noise they know of."""
+        ...
+
+    @property
+    def target(self) -> int | None:
+        """The node whose records it is after; None if it looks at all of them."""
+        ...
+
+    def describe(self) -> str:
+        """In words, for certificates and tables."""
+        ...
+
+
+@dataclass(frozen=True)
+class Everyone:
+    name: ClassVar[str] = "all"
+    sees_all: ClassVar[bool] = True
+    sees_models: ClassVar[bool] = True
+    members: ClassVar[tuple[int, ...]] = ()
+    target: ClassVar[int | None] = None
+
+    def describe(self) -> str:
+        return "everyone: all messages of all nodes in every round, and the final models"
+
+
+@dataclass(frozen=True)
+class Messages:
+    name: ClassVar[str] = "messages"
+    sees_all: ClassVar[bool] = True
+    sees_models: ClassVar[bool] = False
+    members: ClassVar[tuple[int, ...]] = ()
+    target: ClassVar[int | None] = None
+
+    def describe(self) -> str:
+        return "everyone's messages: all that is sent in any round, without the final models"
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    node: int
+    target: int
+
+    name: ClassVar[str] = "neighbour"
+    sees_all: ClassVar[bool] = False
+    sees_models: ClassVar[bool] = False
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return (self.node,)
+
+    def describe(self) -> str:
+        return f"node {self.node}, a neighbour: what reaches them, and their own state"
+
+
+@dataclass(frozen=True)
+class Coalition:
+    members: tuple[int, ...]
+    target: int
+
+    sees_all: ClassVar[bool] = False
+    sees_models: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        return "coalition:" + ",".join(map(str, self.members))
+
+    def describe(self) -> str:
+        return f"nodes {', '.join(map(str, self.members))} together: what reaches them, and their own state"
+
+
+@dataclass(frozen=True)
+class FinalModels:
+    target: int = 0
+
+    name: ClassVar[str] = "final"
+    sees_all: ClassVar[bool] = False
+    sees_models: ClassVar[bool] = True
+    members: ClassVar[tuple[int, ...]] = ()
+
+    def describe(self) -> str:
+        return "the final models of all nodes, and nothing else"
+
+
+EVERYONE = Everyone()
+
+
+def parse_observer(text: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Observer:
+    """An observer by its name on the command line; `arcs` are all (sender, receiver) of the run."""
+    whole: dict[str, Observer] = {o.name: o for o in (EVERYONE, Messages(), FinalModels())}
+    if text in whole:
+        return whole[text]
+    if text == "neighbour":
+        listeners = sorted({receiver for sender, receiver in arcs if sender == 0})
+        if not listeners:
+            raise UserError("--observer neighbour: node 0 sends to nobody here; use --observer final.")
+        return Neighbour(listeners[0], target=0)
+    kind, _, listed = text.partition(":")
+    if kind == "coalition" and listed:
+        return _coalition(text, listed, nodes, arcs)
+    raise UserError(
+        f"--observer {text} is not known; it can be all, messages, neighbour, final or coalition:1,2."
+    )
+
+
+def _coalition(text: str, listed: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Coalition:
+    try:
+        members = tuple(sorted({int(part) for part in listed.split(",")}))
+    except ValueError:
+        members = (-1,)
+    if members[0] < 0 or members[-1] >= nodes or len(members) == nodes:
+        raise UserError(
+            f"--observer {text} must list some but not all of the nodes 0 … {nodes - 1}, for example coalition:1,2."
+        )
+    outside = [i for i in range(nodes) if i not in members]
+    heard = {sender for sender, receiver in arcs if receiver in members}
+    return Coalition(members, target=next((i for i in outside if i in heard), outside[0]))

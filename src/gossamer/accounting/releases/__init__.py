@@ -1,0 +1,39 @@
+"""What one release was: a class for each kind, with exactly what it needs.
+
+A release answers what accountants ask: why nothing can be proven about it (`unpriceable`), its dominating `pair` and
+how many of them it counts as, how it is priced `by_norm` if it is a vector. A new kind is one class. The noise of all
+present kinds is drawn by each node for itself, so every observer is given the price of everyone: an upper bound.
+"""
+
+from gossamer.accounting.releases.base import ADJACENCIES, KINDS, SAMPLINGS, ByNorm, Noised, Release
+from gossamer.accounting.releases.event import Event, collate, constants_of, of_several_runs, release
+from gossamer.accounting.releases.gaussian import Gaussian
+from gossamer.accounting.releases.independent import (
+    GeneralisedGaussian,
+    Laplace,
+    TruncatedGaussian,
+    TruncatedLaplace,
+)
+from gossamer.accounting.releases.unprotected import OwnNormGaussian, RawDecision, Unnoised
+
+__all__ = [
+    "ADJACENCIES",
+    "KINDS",
+    "SAMPLINGS",
+    "ByNorm",
+    "Event",
+    "Gaussian",
+    "GeneralisedGaussian",
+    "Laplace",
+    "Noised",
+    "OwnNormGaussian",
+    "RawDecision",
+    "Release",
+    "TruncatedGaussian",
+    "TruncatedLaplace",
+    "Unnoised",
+    "collate",
+    "constants_of",
+    "of_several_runs",
+    "release",
+]

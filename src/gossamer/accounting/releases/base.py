@@ -1,0 +1,150 @@
+"""What all releases have in common, and the registry of their kinds."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, TypeVar
+
+from gossamer.accounting.observers import EVERYONE, Observer
+from gossamer.accounting.pairs import Pair
+from gossamer.accounting.profiles import Noise
+from gossamer.errors import UserError
+
+SAMPLINGS = ("poisson", "fixed-size", "full", "one-pass")
+ADJACENCIES = ("add-remove", "replace-one")
+WITHOUT_NOISE = "a value was released without noise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """What all kinds have in common: everything but the noise and when it happened.
+
+    sensitivity  the largest norm one record's contribution can have (the clip); replace-one doubles it,
+                 and the accountant does that, not the release. `inf` if nothing bounds it
+    rate         probability that a given record is in the lot (fixed-size: lot / J; full: 1)
+    adjacency    the relation the run declared; the accountants can price either
+    pass_number  which pass over the data a one-pass lot belongs to; None there is the first
+    """
+
+    kind: ClassVar[str]  # its name in the ledger
+
+    sensitivity: float
+    sampling: str
+    rate: float
+    adjacency: str
+    pass_number: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.sampling not in SAMPLINGS:
+            raise UserError(not_one_of("sampling", self.sampling, SAMPLINGS))
+        if self.adjacency not in ADJACENCIES:
+            raise UserError(not_one_of("adjacency", self.adjacency, ADJACENCIES))
+        if not 0.0 < self.rate <= 1.0:
+            raise UserError(f"event rate = {self.rate!r} must lie in (0, 1]")
+        if not self.sensitivity > 0.0:
+            raise UserError(f"event sensitivity = {self.sensitivity!r} must be positive (inf if unbounded)")
+
+    def unpriceable(self, adjacency: str, observer: Observer = EVERYONE) -> str | None:
+        """Why nothing can be proven about this release, or None if something can."""
+        raise NotImplementedError
+
+    def pair(self, adjacency: str, observer: Observer = EVERYONE) -> float | Pair:
+        """The dominating pair, or for a Gaussian at rate 1 just its μ; only of what is not `unpriceable`."""
+        raise ValueError(f"a release of kind {self.kind!r} has no dominating pair")
+
+    @property
+    def pair_count(self) -> int:
+        """How many of its pairs are composed: one, or one for each coordinate."""
+        return 1
+
+    def by_norm(self, adjacency: str) -> "ByNorm | None":
+        """The price of a vector by the ℓ₂ norm of the whole change; None where there is no such price."""
+        return None
+
+    @property
+    def family(self) -> object:
+        """Lots of one pass and one family differ in the amount of noise only, and less noise is worse."""
+        return self
+
+    @property
+    def density(self) -> Noise | None:
+        """The noise in one coordinate, if it has a density that does not depend on the records."""
+        return None
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The scale of the noise in units of the sensitivity."""
+        return 0.0
+
+    def scaled(self, factor: float) -> Self:
+        """The same release with its noise multiplied by `factor`."""
+        return self
+
+    def shift(self, adjacency: str) -> float:
+        """How far the released sum can move: twice the sensitivity if a record is exchanged for another."""
+        swap = adjacency == "replace-one" or self.sampling == "fixed-size"
+        return self.sensitivity * (2 if swap else 1)
+
+    @property
+    def amplifying_rate(self) -> float:
+        """The rate as far as sampling hides who took part: a record is in some lot of a pass for sure."""
+        return 1.0 if self.sampling in {"full", "one-pass"} else self.rate
+
+
+@dataclass(frozen=True)
+class ByNorm:
+    """A vector of independent noises as what it was before truncation, and what is to be added for that.
+
+    tail      the mass that truncation took from one coordinate
+    crossing  probability that noise, moved by one record, lands beyond its bound; ∞: not known
+    rho       concentrated differential privacy of a Laplace vector
+    gaussian  the Gaussian that a truncated one was
+    """
+
+    tail: float = 0.0
+    crossing: float = 0.0
+    rho: float = 0.0
+    gaussian: "Release | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noised(Release):
+    """With noise of scale `sigma` on the released *sum*, before division by the public lot size.
+
+    The standard deviation of a Gaussian, b of a Laplace density exp(−|z|/b), σ of a generalised Gaussian
+    exp(−(|z|/σ)^shape); of a truncated density the scale before truncation.
+    """
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        Release.__post_init__(self)
+        if not 0.0 <= self.sigma < math.inf:
+            raise UserError(f"event sigma = {self.sigma!r} must be a finite number, at least 0")
+
+    def unpriceable(self, adjacency: str, observer: Observer = EVERYONE) -> str | None:
+        if self.sigma == 0:
+            return WITHOUT_NOISE
+        if math.isinf(self.sensitivity):
+            return "nothing bounds how far one record can move the released value"
+        return None
+
+    @property
+    def noise_multiplier(self) -> float:
+        return self.sigma / self.sensitivity
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, sigma=self.sigma * factor)
+
+
+_AnyRelease = TypeVar("_AnyRelease", bound=type[Release])
+KINDS: dict[str, type[Release]] = {}
+
+
+def registered(cls: _AnyRelease) -> _AnyRelease:
+    KINDS[cls.kind] = cls
+    return cls
+
+
+def not_one_of(key: str, value: object, known: Iterable[str]) -> str:
+    return f"event {key} = {value!r} is not one of {', '.join(known)}"

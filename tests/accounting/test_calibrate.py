@@ -1,0 +1,82 @@
+"""What a budget allows, held against what is proven of it."""
+
+import math
+
+import pytest
+from tests.support.releases import DELTA, RATE, dyn_d2p, gaussian
+
+from gossamer.accounting.calibrate import affordable, common_factor, largest_rate
+from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
+from gossamer.accounting.proven import proven
+from gossamer.accounting.releases import collate
+from gossamer.errors import UserError
+
+ASK = {"sampling": "poisson", "adjacency": "add-remove", "delta": DELTA}
+
+
+def check_factor(claim, ratio, expected=None):
+    releases = dyn_d2p(claim, ratio)
+    factor = common_factor([r.sigma for r in releases], rate=RATE, epsilon=claim, **ASK)
+    found = proven(collate([r.scaled(factor) for r in releases]), DELTA, "add-remove")
+    assert 0.99 * claim <= found.epsilon <= claim
+    assert 1.13 <= factor <= 1.31
+    if expected:
+        assert factor == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(("claim", "ratio", "expected"), [(1.0, 1, 1.22), (3.0, 5, 1.197)])
+def test_the_sound_factor_of_dyn_d2p(claim, ratio, expected):
+    check_factor(claim, ratio, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("ratio", [1, 2, 5])
+def test_all_sound_factors_of_dyn_d2p(claim, ratio):
+    check_factor(claim, ratio)
+
+
+def test_a_full_batch_factor_is_closed_form():
+    factor = common_factor(
+        [2.0, 4.0], sampling="full", rate=1.0, adjacency="replace-one", epsilon=1.0, delta=1e-5
+    )
+    mu = 2 * math.sqrt(0.25 + 0.0625) / factor
+    assert gdp_epsilon(mu, 1e-5) == pytest.approx(1.0, rel=1e-6)
+    once = common_factor(
+        [2.0, 4.0], sampling="one-pass", rate=1.0, adjacency="add-remove", epsilon=1.0, delta=1e-5
+    )
+    assert once == pytest.approx(0.5 / gdp_mu(1.0, 1e-5), rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 2.0, 30.0])
+def test_factors_far_from_one(epsilon):
+    factor = common_factor(
+        [1.0] * 200, sampling="poisson", rate=0.02, adjacency="replace-one", epsilon=epsilon, delta=1e-5
+    )
+    found = proven([(gaussian(factor, rate=0.02), 200)], 1e-5, "replace-one").epsilon
+    assert 0.98 * epsilon <= found <= epsilon
+
+
+def test_affordable_steps_by_counting():
+    sigmas = [1.0 - k / 400 for k in range(200)]
+    steps = affordable(sigmas, rate=0.01, epsilon=1.0, **ASK)
+    fits, over = (
+        proven(collate([gaussian(s) for s in sigmas[:k]]), DELTA, "add-remove") for k in (steps, steps + 2)
+    )
+    assert fits.epsilon <= 1.0 < over.epsilon * 1.01
+    assert affordable([100.0] * 7, rate=0.01, epsilon=1.0, **ASK) == 7
+    assert affordable([0.05] * 7, rate=0.5, epsilon=0.1, **ASK) == 0
+
+
+def test_the_largest_rate():
+    rate = largest_rate([1.5] * 300, epsilon=1.0, **ASK)
+    found = proven([(gaussian(1.5, rate=rate), 300)], DELTA, "add-remove").epsilon
+    assert 0.98 <= found <= 1.0
+    assert largest_rate([100.0] * 3, epsilon=1.0, **ASK) == 1.0
+
+
+def test_an_impossible_budget_is_a_users_mistake():
+    with pytest.raises(UserError, match="epsilon = -1"):
+        common_factor([1.0], rate=0.1, epsilon=-1, **ASK)
+    with pytest.raises(UserError, match="multipliers is empty"):
+        affordable([], rate=0.1, epsilon=1.0, **ASK)

@@ -1,0 +1,55 @@
+"""Observers by their names, and what they see."""
+
+import pytest
+
+from gossamer.accounting.observers import (
+    EVERYONE,
+    Coalition,
+    Everyone,
+    FinalModels,
+    Messages,
+    Neighbour,
+    Observer,
+    parse_observer,
+)
+from gossamer.errors import UserError
+
+RING = [(i, (i + step) % 6) for i in range(6) for step in (1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "words"),
+    [
+        ("all", Everyone(), "everyone: all messages of all nodes in every round, and the final models"),
+        ("messages", Messages(), "everyone's messages: all that is sent in any round, without the final models"),
+        ("final", FinalModels(), "the final models of all nodes, and nothing else"),
+        ("neighbour", Neighbour(1, target=0), "node 1, a neighbour: what reaches them, and their own state"),
+        ("coalition:3,1,3", Coalition((1, 3), target=0), "nodes 1, 3 together: what reaches them, and their own state"),
+        # node 0 sends to neither of them: they look at one whom they hear
+        ("coalition:3", Coalition((3,), target=2), "nodes 3 together: what reaches them, and their own state"),
+    ],
+)  # fmt: skip
+def test_an_observer_by_its_name(text: str, expected: Observer, words: str) -> None:
+    found = parse_observer(text, 6, RING)
+    assert found == expected
+    assert found.describe() == words
+    assert parse_observer(found.name, 6, RING) == found
+
+
+def test_what_they_see() -> None:
+    seen = {o.name: (o.sees_all, o.sees_models, o.members) for o in (EVERYONE, Messages(), FinalModels())}
+    assert seen == {"all": (True, True, ()), "messages": (True, False, ()), "final": (False, True, ())}
+    assert Neighbour(4, target=0).members == (4,)
+
+
+@pytest.mark.parametrize(
+    "text", ["everyone", "coalition", "coalition:", "coalition:9", "coalition:a", "coalition:0,1,2,3,4,5", ""]
+)
+def test_unknown_observers_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--observer"):
+        parse_observer(text, 6, RING)
+
+
+def test_a_neighbour_needs_a_node_that_sends() -> None:
+    with pytest.raises(UserError, match="node 0 sends to nobody"):
+        parse_observer("neighbour", 6, [(1, 0)])

@@ -1,0 +1,31 @@
+"""Runs as releases, for tests of what they cost."""
+
+from gossamer.accounting import claimed
+from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.releases import Gaussian
+
+RATE, DELTA, ROUNDS = 1 / 2500, 1e-4, 3500  # Dyn-D²P on CIFAR-10
+
+
+def gaussian(
+    sigma: float,
+    *,
+    sensitivity: float = 1.0,
+    sampling: str = "poisson",
+    rate: float = 0.01,
+    pass_number: int | None = None,
+) -> Gaussian:
+    return Gaussian(
+        sigma=sigma,
+        sensitivity=sensitivity,
+        sampling=sampling,
+        rate=rate,
+        adjacency="add-remove",
+        pass_number=pass_number,
+    )
+
+
+def dyn_d2p(epsilon: float, ratio: float, sampling: str = "poisson") -> list[Gaussian]:
+    mu_0 = claimed.initial_budget(gdp_mu(epsilon, DELTA), RATE, ROUNDS, ratio)
+    mus = claimed.schedule(mu_0, ROUNDS, ratio)
+    return [gaussian(1 / mu, sampling=sampling, rate=RATE) for mu in mus]
