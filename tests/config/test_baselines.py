@@ -15,8 +15,9 @@ from gossamer.config import recipes
 from gossamer.config.schema import resolve
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.sampling import UnevenPoissonSampler
-from gossamer.run.assemble import assemble, outline
+from gossamer.mechanism.samplers import UnevenPoissonSampler
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
 
 SIZES = [4, 8, 48]
 LEAST_SQUARES: dict[str, Any] = {

@@ -15,7 +15,7 @@ from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.algorithms.push_sum import PushSum
 from gossamer.methods import rules
-from gossamer.run.assemble import floats_per_message
+from gossamer.methods.gossip import floats_per_message
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.kinds import build as build_topology

@@ -10,7 +10,8 @@ import pytest
 
 from gossamer.config.schema import resolve
 from gossamer.errors import UserError
-from gossamer.run.assemble import assemble, outline
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
 
 OWN: dict[str, Any] = {
     "nodes": 3,

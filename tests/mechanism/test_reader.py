@@ -8,12 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tests.support.mechanism import Book, noise_of
 
 from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clipping import ClipTo, Normalise, QuantileClip, Unclipped
-from gossamer.mechanism.reader import Noise, PrivateGradient, Records
-from gossamer.mechanism.sampling import FullSampler, PoissonSampler
+from gossamer.mechanism.clipping import ClipTo, FollowedQuantile, Normalise, Unclipped
+from gossamer.mechanism.noise.own_norm import OwnNorm
+from gossamer.mechanism.reader import PrivateGradient, Records
+from gossamer.mechanism.samplers import FullSampler, PoissonSampler
 from gossamer.mechanism.schedules import Constant, Geometric
 
 D = 6
@@ -26,14 +28,6 @@ def record_is_gradient(points, x, y, mask, weigh, *, unit=None):  # type: ignore
     return (x * (weights * mask)[..., None]).sum(1), norms
 
 
-class Book:
-    def __init__(self) -> None:
-        self.events: list[tuple[int, Event]] = []
-
-    def append(self, node: int, event: Event) -> None:
-        self.events.append((node, event))
-
-
 def make(x: torch.Tensor, *, clip=None, z: float = 0.0, sampler=None, **changes):  # type: ignore[no-untyped-def]
     m, J = x.shape[:2]
     book = Book()
@@ -42,7 +36,7 @@ def make(x: torch.Tensor, *, clip=None, z: float = 0.0, sampler=None, **changes)
         "records": Records(x.flatten(0, 1), torch.zeros(m * J), [J] * m),
         "sampler": sampler or FullSampler(m),
         "clip": clip or ClipTo(Constant(1.0)),
-        "noise": Noise("gaussian" if z else "none", torch.full((m,), z, dtype=torch.float64), Constant(1.0)),
+        "noise": noise_of(z, m),
         "stream": Stream.seeded(3),
         "book": book,
         "nodes": range(m),
@@ -68,7 +62,7 @@ def test_weighted_divisors_scale_the_mean_and_leave_the_quantile_alone() -> None
     x = torch.randn(2, 50, D, generator=torch.Generator().manual_seed(0))
     results = []
     for divisors in (None, [25.0, 100.0]):
-        clip = QuantileClip(torch.ones(2), 0.5, 0.2, torch.full((2,), 2.0))
+        clip = FollowedQuantile(torch.ones(2), 0.5, 0.2, torch.full((2,), 2.0))
         grad, _ = make(x, clip=clip, z=1.0, divisors=divisors)
         results.append((grad(torch.zeros(2, D)), clip.bounds.clone()))
     (plain, bounds), (weighted, same) = results
@@ -93,14 +87,14 @@ def test_one_record_moves_the_sum_by_at_most_the_sensitivity(rows, scale, clip, 
         assert float(difference) <= book.events[-1][1].release.sensitivity * (1 + 1e-5)
 
 
-def noise_of(z: float, draws: int = 400) -> np.ndarray:
+def drawn(z: float, draws: int = 400) -> np.ndarray:
     grad, _ = make(torch.zeros(2, 1, 50), z=z, clip=ClipTo(Constant(0.5)), lots=[2.0, 2.0])
     return torch.cat([grad(torch.zeros(2, 50)).flatten() for _ in range(draws)]).numpy()
 
 
 def test_noise_has_the_stated_standard_deviation() -> None:
     """40,000 draws, fixed key: accepts σ = z·C/L and rejects ⅔σ and 3⁄2σ, each at p = 1e-6."""
-    sample, sigma = noise_of(1.2), 1.2 * 0.5 / 2.0
+    sample, sigma = drawn(1.2), 1.2 * 0.5 / 2.0
     assert stats.kstest(sample, stats.norm(0, sigma).cdf).pvalue > 1e-6
     for wrong in (2 / 3, 3 / 2):
         assert stats.kstest(sample, stats.norm(0, wrong * sigma).cdf).pvalue < 1e-6
@@ -109,8 +103,7 @@ def test_noise_has_the_stated_standard_deviation() -> None:
 def test_own_norm_noise_follows_the_gradient() -> None:
     x = torch.zeros(2, 1, 4000)
     x[0, 0, 0], x[1, 0, 0] = 10.0, 0.1
-    noise = Noise("own-norm-gaussian", torch.full((2,), 0.3, dtype=torch.float64), Constant(1.0))
-    grad, book = make(x, clip=Unclipped(), noise=noise, lots=[1.0, 1.0])
+    grad, book = make(x, clip=Unclipped(), noise=noise_of(0.3, 2, OwnNorm()), lots=[1.0, 1.0])
     spread = grad(torch.zeros(2, 4000))[:, 1:].std(dim=1)
     np.testing.assert_allclose(spread.numpy(), [3.0, 0.03], rtol=0.05)
     assert book.events[0][1].release.kind == "own-norm-gaussian"
@@ -166,7 +159,7 @@ def test_quantile_clip_finds_the_quantile_and_splits_the_noise() -> None:
     """Records of norms 1 … 100, target ¾: C settles near 75; the split is one Gaussian at the stated multiplier."""
     x = torch.zeros(1, 100, D)
     x[0, :, 0] = torch.arange(1.0, 101.0)
-    clip = QuantileClip(
+    clip = FollowedQuantile(
         torch.tensor([5.0], dtype=torch.float64), 0.75, 0.3, torch.tensor([4.0], dtype=torch.float64)
     )
     grad, book = make(x, clip=clip, z=1.0)
@@ -174,7 +167,7 @@ def test_quantile_clip_finds_the_quantile_and_splits_the_noise() -> None:
         grad(torch.zeros(1, D))
     assert float(clip.bounds[0]) == pytest.approx(75, rel=0.15)
     assert book.events[-1][1].release.noise_multiplier == pytest.approx(1.0)
-    z_gradient = float(clip.gradient_multiplier(torch.tensor([1.0], dtype=torch.float64))[0])
+    z_gradient = float(clip.multiplier_left(torch.tensor([1.0], dtype=torch.float64))[0])
     assert z_gradient**-2 + (2 * 4.0) ** -2 == pytest.approx(1.0)
 
 
@@ -195,7 +188,7 @@ def test_each_node_clips_at_its_own_quantile_on_the_real_kernel() -> None:
 
     x = torch.randn(3, 4, D, generator=torch.Generator().manual_seed(1)) * 3
     bounds = torch.tensor([0.5, 2.0, 100.0], dtype=torch.float64)
-    clip = QuantileClip(bounds.clone(), 0.5, 0.1, torch.ones(3, dtype=torch.float64))
+    clip = FollowedQuantile(bounds.clone(), 0.5, 0.1, torch.ones(3, dtype=torch.float64))
     kernel = clipped_sum(
         nn.Linear(D, 1, bias=False), lambda out, y: out.flatten(), max_bytes=1
     )  # one record a slice
@@ -210,10 +203,8 @@ def test_each_node_clips_at_its_own_quantile_on_the_real_kernel() -> None:
 
 
 def test_lattice_noise_is_whole_multiples_of_the_stated_spread() -> None:
-    from gossamer.mechanism.noise.arithmetic import Lattice
-
     x = torch.randn(1, 3, 200, generator=torch.Generator().manual_seed(0))
-    grad, book = make(x, z=1.5, clip=ClipTo(Constant(0.5)), arithmetic=Lattice(), lots=[1.0])
+    grad, book = make(x, clip=ClipTo(Constant(0.5)), noise=noise_of(1.5, 1, arithmetic="lattice"), lots=[1.0])
     plain, _ = make(x, clip=ClipTo(Constant(0.5)), lots=[1.0])
     step = 0.5 / (1000 * 200**0.5)
     noise = []
@@ -235,7 +226,7 @@ def test_lattice_noise_is_whole_multiples_of_the_stated_spread() -> None:
 def quantile_noise(draws: int = 600) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Gradient noise and count noise of a quantile clip, each read off where nothing else is: (gradient, count, σ_Δ C, σ_b)."""
     C, z, count_noise, lr, lot = 0.5, 1.0, 0.8, 0.1, 40.0
-    clip = QuantileClip(
+    clip = FollowedQuantile(
         torch.full((2,), C, dtype=torch.float64), 0.5, lr, torch.full((2,), count_noise, dtype=torch.float64)
     )
     grad, _ = make(
@@ -269,22 +260,14 @@ def test_quantile_clip_pays_for_the_count_with_more_noise_on_the_gradient() -> N
     assert abs(np.corrcoef(first, counts)[0, 1]) < 0.2
 
 
-def test_every_use_of_the_stream_has_a_purpose_of_its_own() -> None:
-    from gossamer.mechanism import reader as gradient
-    from gossamer.mechanism import sampling
-    from gossamer.mechanism.noise import arithmetic
-
-    purposes = [arithmetic.NOISE, arithmetic.LATTICE, gradient.COUNT_NOISE, sampling.SAMPLING]
-    assert len(set(purposes)) == len(purposes)
-
-
 def test_two_gradients_of_the_same_parts_never_share_noise() -> None:
     from gossamer.config import recipes
     from gossamer.config.schema import resolve
-    from gossamer.run.assemble import assemble, outline
+    from gossamer.run.assemble import assemble
+    from gossamer.run.outline import outline
 
     parts = assemble(outline(resolve(recipes.read("quickstart"), {"rounds": 10})))
-    one, two = parts.gradient(Book()), parts.gradient(Book())  # type: ignore[arg-type]
+    one, two = parts.reader(Book()), parts.reader(Book())  # type: ignore[arg-type]
     assert not torch.equal(one(parts.x0), two(parts.x0))
 
 
@@ -293,7 +276,7 @@ def test_one_extreme_record_moves_the_real_sum_by_at_most_the_clip(size: float) 
     from torch import nn
 
     from gossamer.kernels.clipped_sum import clipped_sum
-    from gossamer.run.assemble import per_sample_loss
+    from gossamer.methods.objective import per_sample_loss
 
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(D, 8), nn.ReLU(), nn.Linear(8, 3))

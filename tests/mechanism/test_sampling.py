@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.sampling import FixedSizeSampler, FullSampler, PoissonSampler
+from gossamer.mechanism.samplers import FixedSizeSampler, FullSampler, PoissonSampler
 
 STREAM = Stream.seeded(7)
 

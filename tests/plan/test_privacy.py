@@ -9,7 +9,7 @@ import pytest
 from gossamer.config import recipes
 from gossamer.config.schema import resolve
 from gossamer.errors import UserError
-from gossamer.run.assemble import outline
+from gossamer.run.outline import outline
 
 QUICK = {"rounds": 40}
 

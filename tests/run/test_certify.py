@@ -9,7 +9,8 @@ import pytest
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.config import recipes
 from gossamer.config.schema import resolve
-from gossamer.run.assemble import assemble, outline
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
 from gossamer.run.train import execute
 
 

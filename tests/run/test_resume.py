@@ -22,7 +22,8 @@ from gossamer.config.methods import PRESETS
 from gossamer.config.schema import resolve, stored
 from gossamer.errors import UserError
 from gossamer.methods import rules
-from gossamer.run.assemble import assemble, outline
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
 from gossamer.run.train import execute
 
 ROUNDS = 12

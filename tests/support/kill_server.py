@@ -18,7 +18,7 @@ import numpy as np
 
 from gossamer.cli import main
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.arithmetic import NOISE
+from gossamer.mechanism.noise.base import NOISE
 from gossamer.mechanism.reader import PrivateGradient
 
 

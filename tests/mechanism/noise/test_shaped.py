@@ -9,28 +9,32 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support.mechanism import Book, noise_of
 
 from gossamer.accounting import releases
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.noise_comparison import density, noise_lines, truncated_share
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.proven import proven
-from gossamer.accounting.releases import Event, Gaussian, Release, TruncatedGaussian
+from gossamer.accounting.releases import Gaussian, Release
 from gossamer.accounting.vectors import concentrated_epsilon
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.shaped import Shaped
+from gossamer.mechanism.noise import Participation
+from gossamer.mechanism.noise.shaped import Laplace, TruncatedGaussian, TruncatedGeneralised, TruncatedLaplace
 from gossamer.methods.km.messages import NoisyMessages
 
-FAMILIES = [
-    ("laplace", 1.0, math.inf), ("truncated-laplace", 1.0, 2.0), ("truncated-gaussian", 2.0, 1.5),
-    ("generalised-gaussian", 3.0, 1.2), ("generalised-gaussian", 1.5, math.inf),
+FAMILIES: list[tuple[Any, float]] = [
+    (Laplace(), math.inf), (TruncatedLaplace(), 2.0), (TruncatedGaussian(), 1.5),
+    (TruncatedGeneralised(shape=3.0), 1.2), (TruncatedGeneralised(shape=1.5), math.inf),
 ]  # fmt: skip
 
 
-def sample(mechanism: str, shape: float, bound: float, sigma: float, count: int = 40_000) -> np.ndarray:
+def sample(kind: Any, end: float, sigma: float, count: int = 40_000) -> np.ndarray:
     out = torch.zeros(2, count // 2, dtype=torch.float64)
-    part = Shaped(mechanism, shape, np.array([bound, bound]))
-    part.add(Stream.seeded(5), [0, 1], 7, out, torch.full((2,), sigma), torch.ones(2))
+    scale, everyone = torch.full((2,), sigma, dtype=torch.float64), torch.ones(2, dtype=torch.bool)
+    noise_of(sigma, 2, kind, end=end).add(
+        Stream.seeded(5), [0, 1], 7, out, multiplier=scale, bound=torch.ones(2), active=everyone
+    )
     return out.flatten().numpy()
 
 
@@ -42,34 +46,30 @@ def distance(values: np.ndarray, noise: Noise) -> float:
     return float(max(np.abs(exact - ranks[:-1]).max(), np.abs(exact - ranks[1:]).max()))
 
 
-@pytest.mark.parametrize(("mechanism", "shape", "bound"), FAMILIES)
-def test_noise_is_drawn_from_the_density_its_event_names(mechanism: str, shape: float, bound: float) -> None:
+@pytest.mark.parametrize(("kind", "end"), FAMILIES)
+def test_noise_is_drawn_from_the_density_its_release_names(kind: Any, end: float) -> None:
     """40,000 draws, fixed key: accepts the scale and rejects ⅔ and 3⁄2 of it, each at p = 1e-6 (KS 0.0134)."""
     sigma, limit = 0.7, 0.0134
-    values = sample(mechanism, shape, bound, sigma)
-    assert distance(values, density(mechanism, shape, sigma, bound * sigma)) < limit
+    values, name, shape = sample(kind, end, sigma), kind.release_kind, kind.exponent
+    assert distance(values, density(name, shape, sigma, end * sigma)) < limit
     for wrong in (2 / 3, 3 / 2):
-        assert distance(values, density(mechanism, shape, wrong * sigma, wrong * bound * sigma)) > limit
-    assert values.var() == pytest.approx(density(mechanism, shape, sigma, bound * sigma).variance, rel=0.05)
-    if math.isfinite(bound):
-        assert np.abs(values).max() <= bound * sigma * (1 + 2e-6)
+        assert distance(values, density(name, shape, wrong * sigma, wrong * end * sigma)) > limit
+    assert values.var() == pytest.approx(density(name, shape, sigma, end * sigma).variance, rel=0.05)
+    if math.isfinite(end):
+        assert np.abs(values).max() <= end * sigma * (1 + 2e-6)
 
 
-def test_events_carry_what_the_accountant_needs() -> None:
-    part = Shaped("truncated-gaussian", 2.0, np.array([4.0]))
-    assert dict(part.parts(0, 2.0, 10)) == {"bound": 8.0, "dimensions": 10.0}
-    assert release("truncated-gaussian", 2.0, **dict(part.parts(0, 2.0, 10))) == TruncatedGaussian(
-        sigma=2.0,
-        bound=8.0,
-        dimensions=10,
-        sensitivity=1.0,
-        sampling="full",
-        rate=1.0,
-        adjacency="add-remove",
+def test_releases_carry_what_the_accountant_needs() -> None:
+    part, common = (
+        Participation("full", 1.0, "add-remove"),
+        {"sampling": "full", "rate": 1.0, "adjacency": "add-remove"},
     )
-    assert dict(Shaped("generalised-gaussian", 3.0, np.array([math.inf])).parts(0, 2.0, 10)) == {
-        "shape": 3.0, "dimensions": 10.0,
-    }  # fmt: skip
+    made = noise_of(2.0, 1, TruncatedGaussian(), end=4.0).release(0, 2.0, 1.0, 10, part, enforced=True)
+    assert made == releases.TruncatedGaussian(sigma=2.0, bound=8.0, dimensions=10, sensitivity=1.0, **common)
+    other = TruncatedGeneralised(shape=3.0).release(2.0, 1.0, 10, part, math.inf)
+    assert other == releases.GeneralisedGaussian(
+        sigma=2.0, shape=3.0, dimensions=10, sensitivity=1.0, **common
+    )
 
 
 class Exchange:
@@ -79,19 +79,11 @@ class Exchange:
         return x
 
 
-class Book:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def append(self, node: int, event: Event) -> None:
-        self.events.append(event)
-
-
 def test_noisy_messages_perturb_what_is_sent_and_log_every_message_and_the_bare_end() -> None:
     book = Book()
     messages = NoisyMessages(
-        Exchange(), mechanism="laplace", scale=torch.tensor([0.5, 2.0]), stream=Stream.seeded(1), book=book,
-        arithmetic=Shaped("laplace", 1.0, np.full(2, math.inf)), nodes=[0, 1], adjacency="replace-one",
+        Exchange(), noise=noise_of(1.0, 2, Laplace()), scale=torch.tensor([0.5, 2.0]), stream=Stream.seeded(1),
+        book=book, nodes=[0, 1], adjacency="replace-one",
     )  # fmt: skip
     x = torch.zeros(2, 20_000)
     sent = messages(0, x)
@@ -99,9 +91,10 @@ def test_noisy_messages_perturb_what_is_sent_and_log_every_message_and_the_bare_
     np.testing.assert_allclose(sent.abs().mean(1), [0.5, 2.0], rtol=0.05)
     assert not torch.equal(sent, messages(1, x))
     messages.publish(20_000)
-    assert [event.release.kind for event in book.events] == ["laplace"] * 4 + ["none"] * 2
-    assert all(math.isinf(event.release.sensitivity) for event in book.events)
-    assert math.isinf(proven(book.events, 1e-3, "replace-one").epsilon)
+    events = [event for _, event in book.events]
+    assert [event.release.kind for event in events] == ["laplace"] * 4 + ["none"] * 2
+    assert all(math.isinf(event.release.sensitivity) for event in events)
+    assert math.isinf(proven(events, 1e-3, "replace-one").epsilon)
 
 
 def release(kind: str, sigma: float, dimensions: int, **constants: float) -> Release:

@@ -21,7 +21,8 @@ from gossamer.config.recipes import read
 from gossamer.config.schema import resolve
 from gossamer.errors import UserError
 from gossamer.methods.km.operators import OPERATORS
-from gossamer.run.assemble import assemble, outline
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
 
 SHORT = {"rounds": 6, "evaluation.every": 100}
 
@@ -110,7 +111,7 @@ def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
         def append(self, node: int, event: Any) -> None: ...
 
     algorithm, book = parts.outline.algorithm, Book()
-    grad = parts.gradient(book)
+    grad = parts.reader(book)
     exchange = parts.exchange(
         Group(),
         "a run",

@@ -10,14 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.mechanism import noise_of
 
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.reader import Noise, Records
-from gossamer.mechanism.sampling import OnePassSampler, PoissonSampler
-from gossamer.mechanism.schedules import Constant
+from gossamer.mechanism.reader import Records
+from gossamer.mechanism.samplers import OnePassSampler, PoissonSampler
 from gossamer.methods.without_replacement.local_models import Blind, LocalModels, RawView, ReleasedView, Seen
 
 
@@ -61,11 +61,7 @@ def make(
         "radius": None,
         "average": True,
         "view": Blind(),
-        "noise": Noise(
-            "gaussian" if multiplier else "none",
-            torch.full((nodes,), multiplier, dtype=torch.float64),
-            Constant(1.0),
-        ),
+        "noise": noise_of(multiplier, nodes),
         "stream": Stream.seeded(seed),
         "book": pages,
         "nodes": range(nodes),

@@ -20,7 +20,8 @@ from gossamer.cli import main
 from gossamer.config.schema import resolve
 from gossamer.errors import UserError
 from gossamer.methods.without_replacement.token import Token, TokenExchange, order
-from gossamer.run.assemble import assemble, outline
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
 from gossamer.run.train import execute
 
 DIGITS: dict[str, Any] = {

@@ -19,7 +19,8 @@ from gossamer.config.schema import RunConfig, resolve, stored
 from gossamer.errors import UserError
 from gossamer.methods.without_replacement.token_ranks import token_exchange
 from gossamer.results import checkpoint
-from gossamer.run.assemble import assemble, outline
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
 from gossamer.run.train import execute
 from gossamer.runtime.blocks import split
 from gossamer.runtime.group import Alone, Group, Ranks

@@ -17,7 +17,8 @@ from tests.support.pool import Pool
 from gossamer.config import recipes
 from gossamer.config.schema import RunConfig, resolve, stored
 from gossamer.results import checkpoint
-from gossamer.run.assemble import assemble, outline
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
 from gossamer.run.train import execute
 
 

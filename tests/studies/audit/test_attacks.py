@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from tests.support.mechanism import thinner
 
 from gossamer.accounting.claimed import km_laplace, km_truncated_gaussian
 from gossamer.accounting.observers import EVERYONE, FinalModels, Observer
@@ -17,10 +18,11 @@ from gossamer.config import recipes
 from gossamer.config.schema import resolve
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
+from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.sampling import Lot, PoissonSampler
-from gossamer.plan.privacy import dkm_sensitivity
-from gossamer.run.assemble import Parts, assemble, outline
+from gossamer.mechanism.samplers import Lot, PoissonSampler
+from gossamer.run.assemble import Parts, assemble
+from gossamer.run.outline import outline
 from gossamer.studies.audit import canaries, judge
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.command import attack_of
@@ -83,7 +85,7 @@ def test_who_sees_less_shows_less(view: str) -> None:
 def test_noise_of_half_the_size_is_caught() -> None:
     o = outlined(privacy__sampling={"kind": "full"})
     parts = on_axes(o)
-    halved = replace(parts, noise=replace(parts.noise, factor=parts.noise.factor / 2))
+    halved = thinner(parts, 2)
     verdict = verdict_of(Axes(halved, EVERYONE), o)
     assert verdict.violated == ("proven",)
 
@@ -94,6 +96,10 @@ class FiveDraws:
 
     one: PoissonSampler
     kind: ClassVar[str] = "poisson"
+    disjoint: ClassVar[bool] = False
+
+    def passes(self, step: int) -> None:
+        return None
 
     @property
     def rates(self) -> Any:
@@ -106,7 +112,7 @@ class FiveDraws:
 
 def accumulating(parts: Parts, book: Tally, stream: Stream) -> Any:
     assert isinstance(parts.sampler, PoissonSampler)
-    return replace(parts, sampler=FiveDraws(parts.sampler)).gradient(book, stream, written=[0])
+    return replace(parts, sampler=FiveDraws(parts.sampler)).reader(book, stream, written=[0])
 
 
 def test_five_accumulated_draws_under_the_noise_of_one_are_caught() -> None:
@@ -121,8 +127,8 @@ class RealisedSize:
 
     def __init__(self, parts: Parts, book: Tally, stream: Stream):
         self._sampler, self._lot = parts.sampler, None
-        self.kind, self.rates = parts.sampler.kind, parts.sampler.rates
-        self._grad = replace(parts, sampler=self).gradient(book, stream, written=[0])
+        self.kind, self.rates, self.passes = parts.sampler.kind, parts.sampler.rates, parts.sampler.passes
+        self._grad = replace(parts, sampler=self).reader(book, stream, written=[0])
         self._divisors = torch.tensor([node.lot / node.weight for node in parts.outline.plan.nodes])[:, None]
 
     def draw(self, stream: Stream, nodes: Any, sizes: Any, step: int) -> Lot:
@@ -194,7 +200,7 @@ def test_theorem_6_of_dp_dkm_is_refuted_by_a_record_in_its_messages(
     if mode == "paper":
         assert figures["epsilon_claimed"] == pytest.approx(0.5)
         moved = 2 * 1.0 * 0.01  # 2 B α
-        assert moved < 0.5 * dkm_sensitivity(o.plan.facts, o.plan.draws)
+        assert moved < 0.5 * o.plan.claim.sensitivity(o.plan.draws)
     else:
         assert 0 < verdict.epsilon <= figures["epsilon_proven"]
 
@@ -204,7 +210,7 @@ def test_canaries_of_noised_iterates_move_them_by_the_bound_that_the_paper_assum
     """‖T(x) − x‖ ≤ B = γ · clip.bound is an assumption of the claim: a record beyond it would refute nothing."""
     o = outlined("dp-dkm/truncated", mode="paper", algorithm__operator=operator, algorithm__gamma=0.3)
     parts = on_axes(o)
-    grad = parts.gradient(Tally(), Stream.seeded(0))
+    grad = parts.reader(Tally(), Stream.seeded(0))
     x = torch.zeros_like(parts.x0)
     moved = parts.outline.algorithm.mapping(x, grad) - x
     torch.testing.assert_close(moved.norm(dim=1), torch.full((len(x),), 0.3))
@@ -265,7 +271,7 @@ def test_noises_that_are_not_gaussian_are_attacked_in_the_messages(family: str) 
     sound = outlined(privacy__noise__family={"kind": family}, privacy__sampling={"kind": "full"}, rounds=2)
     parts = on_axes(sound)
     assert verdict_of(Axes(parts, EVERYONE), sound).violated == ()
-    thin = replace(parts, noise=replace(parts.noise, factor=parts.noise.factor / 4))
+    thin = thinner(parts, 4)
     assert verdict_of(Axes(thin, EVERYONE), sound).violated == ("proven",)
 
 
@@ -277,7 +283,7 @@ def test_the_filter_is_told_a_standard_deviation(family: str, deviation: float) 
         outlined(privacy__noise__family={"kind": family}, privacy__sampling={"kind": "full"}, rounds=2)
     )
     attacker = Attacker(parts, 1e4, False)
-    released = parts.noise.multiplier(0) * parts.clip().at(0, 1).reference.double() / parts.hosted[0].lot
+    released = parts.noise.levels(0) * parts.clip().at(0, 1).reference.double() / parts.plans[0].lot
     assert float(attacker.linear_spread(0)[0]) == pytest.approx(deviation * float(released[0]), rel=1e-5)
 
 
@@ -334,16 +340,7 @@ def test_coins_are_fair_secret_and_their_own() -> None:
     coins = canaries.flip(stream, 50, 400)
     assert abs(coins.mean() - 0.5) < 0.02
     assert not np.array_equal(coins, canaries.flip(Stream.seeded(4), 50, 400))
-    from gossamer.mechanism import reader as gradient
-    from gossamer.mechanism import sampling
-    from gossamer.mechanism.noise import arithmetic
-
-    assert canaries.COINS not in (
-        arithmetic.NOISE,
-        arithmetic.LATTICE,
-        gradient.COUNT_NOISE,
-        sampling.SAMPLING,
-    )
+    assert len({NOISE, SAMPLING, COUNT, LATTICE, COINS}) == 5
 
 
 @pytest.mark.parametrize(

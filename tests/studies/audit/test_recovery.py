@@ -130,17 +130,17 @@ def test_noise_on_the_messages_is_what_is_left_on_the_answers(sees_models: bool)
     class Noisy:
         """Remembers what `NoisyMessages` adds."""
 
-        def add(self, stream: Any, nodes: Any, k: int, sums: torch.Tensor, scale: Any, bound: Any) -> None:
+        def add(self, stream: Any, nodes: Any, k: int, sums: torch.Tensor, **how: Any) -> None:
             noise = torch.randn(sums.shape, generator=torch.Generator().manual_seed(k)).to(sums)
             added.append(noise)
             sums += noise
 
-        def parts(self, i: int, sigma: float, dimension: int) -> tuple[()]:
-            return ()
+        def release(self, *what: Any, **how: Any) -> Any:
+            return None
 
     def noised(plain: Any) -> NoisyMessages:
         return NoisyMessages(
-            plain, mechanism="gaussian", scale=torch.ones(N), arithmetic=Noisy(), stream=None, book=Unreleased(),
+            plain, noise=Noisy(), scale=torch.ones(N), stream=None, book=Unreleased(),
             nodes=range(N), adjacency="replace-one",
         )  # type: ignore[arg-type]  # fmt: skip
 

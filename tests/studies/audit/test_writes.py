@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.support.mechanism import thinner
 from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
@@ -16,7 +16,8 @@ from gossamer.errors import UserError
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.local_models import LocalModels
 from gossamer.methods.without_replacement.token import TokenExchange
-from gossamer.run.assemble import assemble, outline
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
 from gossamer.runtime.loop import run
 from gossamer.studies.audit import judge
 from gossamer.studies.audit.command import attack_of
@@ -98,7 +99,7 @@ class Watched:
 
 def read_backwards(o: Any) -> tuple[list[Written], list[tuple[int, Tensor]]]:
     parts, found = assemble(o), []
-    grad = parts.gradient(Tally())
+    grad = parts.reader(Tally())
     assert isinstance(grad, LocalModels)
     state, private = o.algorithm.init(parts.x0), Watched(grad)
     token = TokenExchange(o.config.nodes, o.config.seed, state.public.view(o.classes, -1).clone())
@@ -206,7 +207,7 @@ def test_sound_writes_are_not_accused_and_thinner_noise_is_caught(changes: dict[
     attack = writes_attack(o.asked, o.plan, o.classes)
     assert verdict_of(attack, o, runs=8).violated == ()
     parts = attack._parts
-    thin = replace(parts, noise=replace(parts.noise, factor=parts.noise.factor / 5))
+    thin = thinner(parts, 5)
     replace_one = o.config.privacy.adjacency == "replace-one"
     assert verdict_of(Writes(thin, replace_one=replace_one), o).violated == ("proven",)
 
