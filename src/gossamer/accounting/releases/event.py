@@ -96,10 +96,15 @@ def of_several_runs(runs: Iterable[Sequence[Event]]) -> list[Event]:
 
 
 def _make(kind: str, values: Mapping[str, Any]) -> Release:
-    for field in fields(KINDS[kind]):
-        if field.name not in values and field.default is MISSING:
-            raise UserError(f"event of kind '{kind}' lacks the constant '{field.name}'")
+    for name in _required(kind):
+        if name not in values:
+            raise UserError(f"event of kind '{kind}' lacks the constant '{name}'")
     return KINDS[kind](**values)
+
+
+@cache
+def _required(kind: str) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(KINDS[kind]) if field.default is MISSING)
 
 
 @cache

@@ -1,0 +1,37 @@
+"""Which pair prices a Gaussian release."""
+
+import math
+
+import pytest
+from tests.support.releases import gaussian
+
+from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
+from gossamer.accounting.pairs import GaussianPair
+from gossamer.accounting.profiles import Noise
+
+
+@pytest.mark.parametrize(
+    ("sampling", "rate", "adjacency", "expected"),
+    [
+        ("full", 1.0, "add-remove", 0.25),
+        ("full", 1.0, "replace-one", 0.5),
+        ("one-pass", 0.1, "add-remove", 0.25),
+        ("poisson", 1.0, "replace-one", 0.5),
+        ("poisson", 0.1, "add-remove", GaussianPair(0.25, 0.1, "one-sided")),
+        ("poisson", 0.1, "replace-one", GaussianPair(0.25, 0.1, "two-sided")),
+        ("fixed-size", 0.1, "add-remove", GaussianPair(0.5, 0.1, "one-sided")),
+        ("fixed-size", 0.1, "replace-one", GaussianPair(0.5, 0.1, "symmetrised")),
+    ],
+)
+def test_the_pair_by_sampling_and_relation(sampling, rate, adjacency, expected):
+    for observer in (EVERYONE, FinalModels(), Coalition((1, 2), target=0)):
+        assert gaussian(4.0, sampling=sampling, rate=rate).pair(adjacency, observer) == expected
+
+
+def test_what_it_says_of_itself():
+    one = gaussian(6.0, sensitivity=3.0)
+    assert one.noise_multiplier == 2.0
+    assert one.scaled(0.5) == gaussian(3.0, sensitivity=3.0)
+    assert one.density == Noise(6.0 * math.sqrt(2), 2.0)
+    assert one.by_norm("add-remove") is None
+    assert one.pair_count == 1
