@@ -276,7 +276,7 @@ def test_every_use_of_the_stream_has_a_purpose_of_its_own() -> None:
 
 def test_two_gradients_of_the_same_parts_never_share_noise() -> None:
     from gossamer.config import recipes
-    from gossamer.config.schema import resolve
+    from gossamer.config.layers import resolve
     from gossamer.run.assemble import assemble, outline
 
     parts = assemble(outline(resolve(recipes.read("quickstart"), {"rounds": 10})))

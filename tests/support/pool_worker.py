@@ -17,7 +17,8 @@ import torch.distributed as dist
 from tests.support import quadratics
 from torch.distributed import PrefixStore
 
-from gossamer.config.schema import RunConfig, stored
+from gossamer.config.layers import stored
+from gossamer.config.schema import RunConfig
 from gossamer.run.request import RunRequest, run_in
 from gossamer.runtime import wire as messages
 from gossamer.runtime.blocks import split

@@ -7,12 +7,12 @@ central            all records on one node: DP-SGD with the same (ε, δ) and th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gossamer.config.methods import PRESETS
-from gossamer.config.schema import NoClip, NoNoise, RunConfig, Topology
+from gossamer.config.schema import NoClip, NoNoise, RunConfig
 from gossamer.errors import UserError
+from gossamer.topology.makers import Complete
 
 
 def effective(asked: RunConfig) -> RunConfig:
@@ -27,14 +27,14 @@ def effective(asked: RunConfig) -> RunConfig:
         changes = {
             "weighting": "uniform"
         }  # a node alone has no sum to weight, only its own step size to spoil
-        if PRESETS[asked.algorithm.kind]["rule"] == "collaborative":  # nobody writes the shared model
-            changes["algorithm"] = asked.algorithm.model_copy(update={"controller": "local"})
+        if asked.algorithm.rule == "collaborative":  # nobody writes the shared model
+            changes["algorithm"] = replace(asked.algorithm, controller="local")  # type: ignore[call-arg]
     elif asked.baseline == "central":
         # One node, so one budget: the strictest of those asked for.
         change = {"epsilon": _least(privacy.epsilon), "delta": _least(privacy.delta)}
         changes = {
             "nodes": 1,
-            "topology": Topology(kind="complete"),
+            "topology": Complete(),
             "privacy": privacy.model_copy(update=change),
         }
     else:

@@ -478,7 +478,11 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
             f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use 'gaussian', or "
             'mode = "sound".'
         )
-    if config.algorithm.options.get("resolvent") == "node" and noise.on == "gradient" and mechanism != "none":
+    if (
+        getattr(config.algorithm, "resolvent", None) == "node"
+        and noise.on == "gradient"
+        and mechanism != "none"
+    ):
         raise UserError(
             "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no "
             "record's influence; use 'record'."
@@ -500,12 +504,9 @@ def _refuse_unprovable(config: RunConfig, mechanism: str, enforced: bool) -> Non
             "data.partition.kind = 'sampled' puts copies of a record on several nodes, and the ε of one node does not "
             "cover the others; use 'even' or 'sizes', or mode = \"paper\" to study it."
         )
-    if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") in (
-        "train",
-        config.data.kind,
-    ):
+    if config.data.pca is not None and config.data.pca_from in ("train", config.data.kind):
         raise UserError(
-            f"data.pca_from = {config.data.options.get('pca_from', 'train')!r} fits components on the private records, "
+            f"data.pca_from = {config.data.pca_from!r} fits components on the private records, "
             "which nothing pays for; "
             "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\"."
         )
@@ -585,7 +586,7 @@ def _notes(config: RunConfig) -> tuple[str, ...]:
         notes.append("Labels are split over nodes: a node's identity gives away labels.")
     if config.privacy.sampling.kind in ("fixed-size", "single"):
         notes.append("Fixed-size sampling uses the exact number of records of every node: it is public.")
-    if config.data.kind in ("csv", "parquet", "npz") and "owner" not in config.data.options:
+    if config.data.own and getattr(config.data, "owner", None) is None:
         notes.append("The rows were dealt out from one file: ε holds for the partition as it fell.")
     if config.data.partition.kind == "sampled":
         notes.append(

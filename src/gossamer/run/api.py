@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from gossamer.config import recipes
-from gossamer.config.schema import RunConfig, resolve, stored
+from gossamer.config.layers import resolve, stored
+from gossamer.config.schema import RunConfig
 from gossamer.results.rundir import RunDirectory
 from gossamer.run.assemble import Outline, outline
 from gossamer.run.request import carrier, parts_of

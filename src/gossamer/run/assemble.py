@@ -7,23 +7,22 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from gossamer.accounting.ledger import LedgerBook
-from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.wrappers import Centre, FinalGossip, Mixes, Momentum, TailAverage, bare
 from gossamer.config.baselines import Pool, effective, pool
-from gossamer.config.methods import PRESETS
-from gossamer.config.schema import LearningRate, RunConfig
-from gossamer.data import load as data_load
-from gossamer.data.by_node import has_file_per_node, load_nodes
+from gossamer.config.schema import RunConfig
+from gossamer.data.by_node import load_nodes
 from gossamer.data.dataset import Dataset
-from gossamer.data.partition import partition
+from gossamer.data.own import OwnFile
+from gossamer.data.partition import Even, Owner, split
+from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
@@ -39,7 +38,6 @@ from gossamer.mechanism.sampling import (
     Sampler,
     UnevenPoissonSampler,
 )
-from gossamer.methods import rules
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.messages import NoisyMessages, Unreleased
 from gossamer.methods.objective import check_operator, per_sample_loss, vector_of
@@ -50,19 +48,16 @@ from gossamer.methods.without_replacement.token import TokenExchange
 from gossamer.methods.without_replacement.token_ranks import RankTokenExchange
 from gossamer.models.centred import Centred
 from gossamer.models.check import check_no_mixing
-from gossamer.models.kinds import build as build_model
+from gossamer.models.lookup import Lookup
 from gossamer.plan.privacy import Facts, NodePlan, PrivacyPlan, clip_schedule, plan_privacy, rates_of
 from gossamer.runtime.group import Group
 from gossamer.runtime.transport.torch import Ranks
-from gossamer.topology.kinds import build as build_topology
 from gossamer.topology.kinds import isolated
 
 if TYPE_CHECKING:
     from gossamer.topology.schedule import Topology
 
 __all__ = ["Outline", "Parts", "assemble", "outline", "per_sample_loss"]
-
-OWN_DATA = ("csv", "parquet", "npz")
 
 
 @dataclass(frozen=True)
@@ -115,9 +110,7 @@ def outline(
         _check_places(config)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            module = build_model(
-                config.model.kind, input_shape=shape, outputs=classes or 1, **config.model.options
-            )
+            module = config.model.make(shape, classes or 1)
     if config.privacy.centre is not None:
         if len(shape) > 1 and config.model.kind not in ("softmax", "mlp"):
             raise UserError(
@@ -338,35 +331,7 @@ def assemble(o: Outline, *, data_dir: Path | None = None, nodes: range | None = 
 
 
 def build_algorithm(config: RunConfig) -> Algorithm:
-    rule = rules()[PRESETS[config.algorithm.kind]["rule"]]
-    lr = config.algorithm.lr
-    given = lr if isinstance(lr, LearningRate) else LearningRate(start=lr)
-    context = {
-        "lr": Exponential(given.start, given.decay, config.rounds, given.power),
-        "seed": config.seed,
-        "rounds": config.rounds,
-    }
-    context = {key: value for key, value in context.items() if key in rule.__dataclass_fields__}
-    fields = get_type_hints(rule, include_extras=True)
-    known = sorted(set(rule.__dataclass_fields__) - set(context))
-    options: dict[str, Any] = {}
-    for key, value in config.algorithm.options.items():
-        if key not in known:
-            allowed = ", ".join(["kind", "lr", *known])
-            raise UserError(
-                f"algorithm.{key} = {value!r} is not a key of {config.algorithm.kind}; it has {allowed}."
-            )
-        try:
-            # A table is read leniently, or it could not become a dataclass; its own fields are strict.
-            strict = None if isinstance(value, dict) else True
-            options[key] = TypeAdapter(fields[key]).validate_python(value, strict=strict)
-        except ValidationError as error:
-            first = error.errors()[0]
-            must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
-            must = must.rstrip(".")
-            inside = f"{first['loc'][-1]}: " if isinstance(value, dict) and first["loc"] else ""
-            raise UserError(f"algorithm.{key} = {value!r}: {inside}{must[0].lower()}{must[1:]}.") from None
-    return with_pieces(rule(**context, **options), config)
+    return with_pieces(config.algorithm.make(rounds=config.rounds, seed=config.seed), config)
 
 
 def _centring(algorithm: Algorithm, config: RunConfig, size: int) -> Algorithm:
@@ -470,17 +435,13 @@ def _data_facts(
     config: RunConfig, data_dir: Path | None, dataset: Dataset | None, hosted: range | None
 ) -> tuple[Dataset | None, tuple[int, ...], int | None, list[int]]:
     """(data set if it had to be loaded, feature shape, classes, records of each node)."""
-    info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
-    split = config.data.partition
-    transform = config.data.options.get("transform", [])
-    plain = set(config.data.options) <= {"transform"}
-    if info is not None and info.rows and info.shape and split == type(split)() and plain:
-        rows, nodes = info.rows[0], config.nodes
-        if rows >= nodes:  # the even split follows from the row count alone
-            sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
-            return dataset, data_load.shape_after(transform, info.shape), info.classes, sizes
+    known, nodes = config.data.known, config.nodes
+    if known is not None and config.data.partition == Even() and known.rows[0] >= nodes:
+        rows = known.rows[0]  # the even split follows from the row count alone
+        sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
+        return dataset, known.shape, known.classes, sizes
     dataset = dataset or _load(config, data_dir, hosted)
-    if has_file_per_node(config.data.options) and config.data.records is None:
+    if config.data.file_per_node and config.data.records is None:
         raise UserError(
             "data.records is not set: with a file per node nobody sees how many records the others hold; declare it."
         )
@@ -491,15 +452,15 @@ def _data_facts(
 
 def _check_places(config: RunConfig) -> None:
     """Records that are places in a table need a table that has them."""
-    if config.data.kind != "dirac" or config.data.options.get("dense") is True:
+    if not isinstance(config.data, Dirac) or config.data.dense:
         return
-    if config.model.kind != "lookup":
+    if not isinstance(config.model, Lookup):
         raise UserError(
             f"model.kind = {config.model.kind!r} cannot read data.kind = 'dirac', whose records are places in a table; "
             "use model.kind = 'lookup'."
         )
-    places, rows = config.data.options.get("per_holder", 2500), config.model.options.get("rows")
-    if isinstance(rows, int) and isinstance(places, int) and rows < places:
+    places, rows = config.data.per_holder, config.model.rows
+    if rows < places:
         raise UserError(
             f"model.rows = {rows} is fewer than the {places} places of data.per_holder; use {places}."
         )
@@ -522,8 +483,13 @@ def declared(config: RunConfig, sizes: list[int]) -> list[int]:
 
 def require_declared_labels(config: RunConfig) -> None:
     """What the labels can be decides the model's size, which everyone sees: so it must not be read off the records."""
-    options = config.data.options
-    if _is_private(config) and "classes" not in options and options.get("task") != "regression":
+    data = config.data
+    if (
+        isinstance(data, OwnFile)
+        and _is_private(config)
+        and data.classes is None
+        and data.task != "regression"
+    ):
         raise UserError(
             "data.classes is not set: which labels occur is private until you declare it; set their number or list "
             'them, for example data.classes = 2 (or data.task = "regression").'
@@ -532,49 +498,35 @@ def require_declared_labels(config: RunConfig) -> None:
 
 def _is_private(config: RunConfig) -> bool:
     """Records of the user's own, in a run that is to have a privacy figure."""
-    return config.data.kind in OWN_DATA and config.privacy.noise.schedule.kind != "none"
+    return config.data.own and config.privacy.noise.schedule.kind != "none"
 
 
 def _topology(config: RunConfig, weights: Any) -> Topology:
     if config.baseline == "no-communication":
         return isolated(config.nodes, weights)
-    slow = config.topology.slow
-    return build_topology(
-        config.topology.kind,
-        nodes=config.nodes,
-        weights=weights,
-        seed=config.seed,
-        dropout=config.topology.dropout,
-        slow=None if slow is None else (slow.share, slow.every),
-        mixing=config.topology.mixing,
-        **config.topology.options,
-    )
+    return config.topology.build(nodes=config.nodes, weights=weights, seed=config.seed)
 
 
 def _load(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> Dataset:
     require_declared_labels(config)
-    if has_file_per_node(config.data.options) and config.data.kind in OWN_DATA:
+    if isinstance(config.data, OwnFile) and config.data.file_per_node:
         hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
-        return load_nodes(
-            config.data.kind, hosted, data_dir=data_dir, seed=config.seed, **config.data.options
-        )
-    return data_load.load(config.data.kind, data_dir=data_dir, seed=config.seed, **config.data.options)
+        return load_nodes(config.data, hosted, data_dir=data_dir, seed=config.seed)
+    return config.data.load(data_dir, config.seed)
 
 
 def _partition(config: RunConfig, dataset: Dataset) -> list[np.ndarray]:
-    split = config.data.partition
-    if has_file_per_node(config.data.options) and dataset.owner is not None:
-        if split.kind not in ("even", "owner") or split.options:
+    part = config.data.partition
+    if config.data.file_per_node and dataset.owner is not None:
+        if part not in (Even(), Owner()):
             raise UserError(
-                f"data.partition.kind = {split.kind!r} does not go with a file per node, which is the partition; "
+                f"data.partition.kind = {part.kind!r} does not go with a file per node, which is the partition; "
                 "leave it out."
             )
         return [np.flatnonzero(dataset.owner == i) for i in np.unique(dataset.owner)]
     rng = np.random.default_rng([config.seed, 0x5EED])
-    kind = "owner" if split.kind == "even" and dataset.owner is not None and not split.options else split.kind
-    return partition(
-        kind, labels=dataset.y_train, nodes=config.nodes, rng=rng, owner=dataset.owner, **split.options
-    )
+    part = Owner() if part == Even() and dataset.owner is not None else part
+    return split(part, labels=dataset.y_train, nodes=config.nodes, rng=rng, owner=dataset.owner)
 
 
 def _sampler(kind: str, nodes: dict[int, NodePlan], config: RunConfig, sizes: list[int]) -> Sampler:

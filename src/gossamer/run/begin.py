@@ -30,7 +30,7 @@ from gossamer.results import checkpoint
 from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.rundir import RunDirectory, free_path
-from gossamer.run.assemble import OWN_DATA, Outline, Parts
+from gossamer.run.assemble import Outline, Parts
 from gossamer.runtime.group import Group, agreed
 
 
@@ -237,7 +237,7 @@ def _headers(parts: Parts) -> dict[int, dict[str, Any]]:
 
 def _manifest(parts: Parts, run: str, here: list[int]) -> dict[str, Any]:
     o = parts.outline
-    own = o.config.data.kind in OWN_DATA
+    own = o.config.data.own
     return {
         "name": o.config.name,
         "run": run,

@@ -12,10 +12,8 @@ from typing import Any
 
 from gossamer.accounting.recompute import worst_epsilon
 from gossamer.config import recipes
-from gossamer.config.methods import PRESETS
-from gossamer.config.schema import parse_overrides, resolve
+from gossamer.config.layers import parse_overrides, resolve
 from gossamer.errors import UserError
-from gossamer.run.assemble import OWN_DATA
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.cells import folder as folder_of
 from gossamer.studies.compare.command import default_folder
@@ -45,7 +43,7 @@ def tune(
             )
     config = resolve(recipes.read(name), fixed)
     _refuse_private_choice(config.data)
-    if "algorithm.kind" in varied or PRESETS[config.algorithm.kind]["rule"] == "collaborative":
+    if "algorithm.kind" in varied or config.algorithm.rule == "collaborative":
         raise UserError(
             f"algorithm.kind = {config.algorithm.kind!r}: choose among settings of one method, and not of one "
             "whose un-noised local models would be looked at; leave it as one gossip method."
@@ -84,7 +82,7 @@ def _figures(row: Row, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_private_choice(data: Any) -> None:
-    if data.options.get("held_out") or (data.kind in OWN_DATA and "test" not in data.options):
+    if data.held_out or (data.own and data.test is None):
         raise UserError(
             "the choice would look at private records without paying for it: name a public hold-out with data.test, "
             "and leave out data.held_out."

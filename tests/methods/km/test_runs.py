@@ -16,8 +16,8 @@ from torch import Tensor
 import gossamer
 from gossamer.accounting.ledger import read_all
 from gossamer.cli import main
+from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
-from gossamer.config.schema import resolve
 from gossamer.errors import UserError
 from gossamer.methods.km.operators import OPERATORS
 from gossamer.run.assemble import assemble, outline

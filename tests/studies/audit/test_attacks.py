@@ -13,7 +13,7 @@ from gossamer.accounting.claimed import km_laplace, km_truncated_gaussian
 from gossamer.accounting.profiles import gaussian, laplace
 from gossamer.accounting.releases import Release
 from gossamer.config import recipes
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from gossamer.accounting import claimed
 from gossamer.accounting.claimed import Claim
+from gossamer.config.algorithm import Algorithm
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 
@@ -50,14 +50,14 @@ def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4 | None:
     """The lemma's constants, its conditions enforced; None for methods without a shared model."""
     if not is_shared(config):
         return None
-    options = config.algorithm.options
+    options = config.algorithm
     _check(config, options, classes)
     bound = getattr(config.privacy.clip, "radius", 1.0)
-    decay = options.get("regularisation", 0.0)
-    lipschitz = 1 + decay * (options.get("radius") or 0.0)
-    raw = looks(config) and options.get("observes") == "raw"
+    decay = options.regularisation
+    lipschitz = 1 + decay * (options.radius or 0.0)
+    raw = looks(config) and options.observes == "raw"
     flags: tuple[str, ...] = ()
-    if options.get("controller") != "global":  # without local steps there is nothing to expand
+    if options.controller != "global":  # without local steps there is nothing to expand
         longest = largest_step(config)
         flags = claimed.lemma4_sensitivity([longest], lipschitz, 1, 1 + decay)[1]
         # The paper takes μ = 1 + λ; a logistic loss of records of norm B is (B²/4 + λ)-smooth.
@@ -79,7 +79,7 @@ def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4 | None:
 
 
 def looks(config: RunConfig) -> bool:
-    return config.algorithm.options.get("controller", "deep-q") in LOOKING
+    return config.algorithm.controller in LOOKING
 
 
 def largest_step(config: RunConfig) -> float:
@@ -93,24 +93,21 @@ def notes(config: RunConfig) -> list[str]:
     if not is_shared(config):
         return []
     found = []
-    if looks(config) and config.algorithm.options.get("observes") == "raw":
+    if looks(config) and config.algorithm.observes == "raw":
         found.append(
             "Controllers look at raw losses, and everyone sees who writes when: up to ε = ln 19 for a single choice at "
             "exploration 0.1."
         )
-    if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") == "train":
+    if config.data.pca is not None and config.data.pca_from == "train":
         found.append("The principal components were fitted on the private records; no figure covers that.")
-    if (
-        config.algorithm.options.get("scored") == "local"
-        or config.algorithm.options.get("controller") == "local"
-    ):
+    if config.algorithm.scored == "local" or config.algorithm.controller == "local":
         found.append(
             "The accuracies are those of the nodes' own local models, whose last steps have no noise: they stay there."
         )
     return found
 
 
-def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> None:
+def _check(config: RunConfig, options: Algorithm, classes: int | None) -> None:
     kind, privacy = config.algorithm.kind, config.privacy
     if config.model.kind != "one-vs-all" or not classes:
         raise UserError(
@@ -157,9 +154,7 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
         raise UserError(
             f"weighting = {config.weighting!r} does not fit algorithm.kind = {kind!r}; use 'uniform'."
         )
-    if privacy.sampling.kind != "one-pass" and (
-        options.get("controller") != "global" or options.get("average", True)
-    ):
+    if privacy.sampling.kind != "one-pass" and (options.controller != "global" or options.average):
         raise UserError(
             f"privacy.sampling.kind = {privacy.sampling.kind!r} may take a record twice between two writes, which "
             'Lemma 4 does not cover; use "one-pass", or algorithm.controller = "global" with algorithm.average = false.'
@@ -167,7 +162,7 @@ def _check(config: RunConfig, options: dict[str, Any], classes: int | None) -> N
     if (
         config.mode == "sound"
         and looks(config)
-        and options.get("observes") == "raw"
+        and options.observes == "raw"
         and (privacy.noise.schedule.kind != "none")
     ):
         raise UserError(

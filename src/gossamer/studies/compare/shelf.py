@@ -7,16 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.config.schema import RunConfig
+from gossamer.data.load import datasets
 
 if TYPE_CHECKING:
     from gossamer.data.dataset import Dataset
-
-# Sets that come shuffled by the seed even without options.
-_SEEDED = ("covertype", "synthetic-regression", "synthetic-classification", "csv", "parquet", "npz")
-
-
-# Options that do what they do whatever the seed.
-_NOT_SEEDED = {"transform", "held_out", "scale", "bias"}
 
 
 class Shelf:
@@ -27,14 +21,11 @@ class Shelf:
         self._dataset: Dataset | None = None
 
     def dataset(self, config: RunConfig, data_dir: Path | None) -> Dataset:
-        from gossamer.data.load import load
-
-        kind, options = config.data.kind, config.data.options
-        seeded = set(options) - _NOT_SEEDED or kind in _SEEDED
-        seed = config.seed if seeded else None
-        key = json.dumps([kind, options, seed, str(data_dir)], sort_keys=True)
+        data = config.data
+        options = {k: v for k, v in datasets.options(data).items() if k not in ("partition", "records")}
+        key = json.dumps([data.kind, options, data.seeded and config.seed, str(data_dir)], sort_keys=True)
         if self._dataset is None or key != self._key:
             self._dataset = None  # let go of the old one first: they can be large
-            self._dataset = load(kind, data_dir=data_dir, seed=config.seed, **options)
+            self._dataset = data.load(data_dir, config.seed)
             self._key = key
         return self._dataset
