@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gossamer.accounting.gaussian import gdp_mu
-from gossamer.config.schema import recipes
+from gossamer.config import recipes
 from gossamer.data.load import load
 from gossamer.models.centred import centre_records
 

@@ -87,7 +87,7 @@ def plan(
         _plan_from_ledger(ledger, as_json)
         return
     from gossamer.config import recipes
-    from gossamer.config.schema import parse_overrides, resolve
+    from gossamer.config.layers import parse_overrides, resolve
     from gossamer.results.console import show_plan, summary
     from gossamer.run.outline import outline
 

@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.config.auto import CLIP, MOST_ROUNDS, ROUNDS, A
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 
 RECIPE: dict[str, Any] = {

@@ -12,7 +12,7 @@ import pytest
 
 import gossamer
 from gossamer.config import recipes
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.samplers import UnevenPoissonSampler

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gossamer.config import recipes
+from gossamer.config.algorithm import algorithms
+from gossamer.config.layers import merge, parse_overrides, resolve
 from gossamer.config.methods import PRESETS
-from gossamer.config.schema import merge, parse_overrides, resolve
 from gossamer.errors import UserError
 
 BASE: dict[str, Any] = {
@@ -85,16 +86,19 @@ def test_another_method_brings_its_own_parts_at_the_same_clip() -> None:
 def test_another_method_keeps_the_step_size_and_nothing_else_of_the_old_ones_keys() -> None:
     recipe = with_(algorithm={"kind": "dp-dinno", "lr": {"start": 0.7, "decay": 0.1}, "rho": 0.4})
     other = resolve(recipe, {"algorithm.kind": "dp-dsgt"}).algorithm
-    assert (other.lr.start, other.options) == (0.7, {})
+    assert (other.lr.start, other) == (
+        0.7,
+        algorithms.parse({"kind": "dp-dsgt", "lr": {"start": 0.7, "decay": 0.1}}),
+    )
     assert resolve(recipe, {"algorithm.kind": "dp-dsgt", "algorithm.lr": 0.2}).algorithm.lr == 0.2
 
 
 def test_the_papers_neighbourhood_contains_the_node_itself() -> None:
-    assert resolve(BASE, {"algorithm.kind": "dp-dinno"}).algorithm.options == {}
+    assert resolve(BASE, {"algorithm.kind": "dp-dinno"}).algorithm.include_self is False
     paper = resolve(BASE, {"algorithm.kind": "dp-dinno", "mode": "paper"}).algorithm
-    assert paper.options == {"include_self": True}
+    assert paper.include_self is True
     off = {"algorithm.kind": "dp-dinno", "mode": "paper", "algorithm.include_self": False}
-    assert resolve(BASE, off).algorithm.options == {"include_self": False}
+    assert resolve(BASE, off).algorithm.include_self is False
 
 
 def test_rate_takes_back_lot() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline

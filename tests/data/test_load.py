@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gossamer.data.load import COVERTYPE_RANGES, load
+from gossamer.data.load import load
+from gossamer.data.public import COVERTYPE_RANGES
 from gossamer.data.scaling import to_ranges, to_unit_ball, with_bias
 from gossamer.errors import UserError
 
@@ -90,26 +91,26 @@ def test_train_rows():
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("digit", {}, "data.kind = 'digit' must be one of digits, mnist, "),
+        ("digit", {}, "data.kind = 'digit' is not known; it can be "),
         ("digits", {"train_rows": 1438}, "data.train_rows = 1438 must be a whole number from 1 to 1437"),
         ("digits", {"train_rows": 0}, "data.train_rows = 0"),
         (
             "digits",
             {"whiten": 5},
-            "data.whiten = 5 is no option here: the options are bias, held_out, labels, pca, pca_from, positive",
+            "data.whiten is not a key of kind 'digits'; the keys here are partition, records, train_rows",
         ),
-        ("digits", {"scale": "ball"}, "data.scale = 'ball' must be one of none, unit-ball"),
+        ("digits", {"scale": "ball"}, "data.scale = 'ball' must be 'none', 'unit-ball' or 'unit-sphere'."),
         ("digits", {"scale": "unit-ball", "bias": True}, "data.bias = true needs a table"),
         (
             "synthetic-regression",
             {"bias": True},
             "data.bias = true needs a table with data.scale = 'unit-ball'",
         ),
-        ("synthetic-regression", {"bias": 1}, "data.bias = 1 must be true or false"),
+        ("synthetic-regression", {"bias": 1}, "data.bias = 1 must be true or false or 'outside'."),
         ("synthetic-regression", {"n": 0}, "data.n = 0"),
         ("synthetic-regression", {"n": 1.5}, "data.n = 1.5"),
-        ("synthetic-regression", {"noise": -1}, "data.noise = -1 must be a finite number, at least 0"),
-        ("synthetic-regression", {"sparsity": 2}, "data.sparsity = 2 must lie in [0, 1]"),
+        ("synthetic-regression", {"noise": -1}, "data.noise = -1 must be at least 0."),
+        ("synthetic-regression", {"sparsity": 2}, "data.sparsity = 2 must be at most 1."),
         ("synthetic-classification", {"classes": 1}, "data.classes = 1"),
         ("csv", {"label": "y"}, "data.path is missing"),
         ("csv", {"path": "nowhere.csv", "label": "y"}, "data.path = 'nowhere.csv' is no file"),

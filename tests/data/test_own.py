@@ -167,7 +167,7 @@ def test_declared_classes(csv):
         (
             CSV,
             {"label": "outcome", "owner": "hospital", "task": "ranking"},
-            "data.task = 'ranking' must be one of",
+            "data.task = 'ranking' must be 'classification' or 'regression'.",
         ),
         (CSV, {"label": "outcome", "owner": "hospital", "task": "regression"}, "needs numbers as labels"),
         ("x,y\n1,0\n,1\n3,1\n,0\n", {"label": "y"}, "own.csv: column 'x' has no value in 2 of 4 rows"),

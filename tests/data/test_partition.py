@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.data.partition import partition
+from gossamer.data.partition import partition, partitions
 from gossamer.errors import UserError
+from gossamer.options.registry import options_of
 
 SETTINGS = settings(deadline=None, max_examples=60)
 labels_strategy = st.lists(st.integers(0, 9), min_size=12, max_size=200).map(np.array)
@@ -176,15 +177,15 @@ def test_sizes_are_kept_and_disjoint():
 @pytest.mark.parametrize(
     ("kind", "nodes", "options", "message"),
     [
-        ("odd", 2, {}, "data.partition.kind = 'odd' must be one of even, "),
+        ("odd", 2, {}, "data.partition.kind = 'odd' is not known; it can be even, "),
         ("even", 0, {}, "nodes = 0 must be"),
         ("even", 31, {}, "nodes = 31 is more than the 30 records"),
-        ("even", 3, {"t": 0.5}, "data.partition.t = 0.5 is no option here"),
+        ("even", 3, {"t": 0.5}, "data.partition.t is not a key of kind 'even'; there are none here."),
         ("label-split", 3, {}, "data.partition.t is missing"),
-        ("label-split", 3, {"t": 1.5}, "data.partition.t = 1.5 must lie in [0, 1]"),
-        ("label-split", 3, {"t": float("nan")}, "data.partition.t = nan must lie in [0, 1]"),
-        ("label-split", 3, {"t": "all"}, "data.partition.t = 'all' must lie in [0, 1]"),
-        ("dirichlet", 3, {"alpha": 0}, "data.partition.alpha = 0 must be a finite number above 0"),
+        ("label-split", 3, {"t": 1.5}, "data.partition.t = 1.5 must be at most 1."),
+        ("label-split", 3, {"t": float("nan")}, "data.partition.t = nan must be a finite number."),
+        ("label-split", 3, {"t": "all"}, "data.partition.t = 'all' must be a number."),
+        ("dirichlet", 3, {"alpha": 0}, "data.partition.alpha = 0 must be greater than 0."),
         ("dirichlet", 3, {"alpha": float("inf")}, "data.partition.alpha = inf"),
         (
             "dirichlet",
@@ -197,7 +198,7 @@ def test_sizes_are_kept_and_disjoint():
         ("sampled", 3, {"size": [1, 2]}, "must be a list of 3 sizes"),
         ("sizes", 3, {"sizes": [10, 10]}, "must be a list of 3 sizes"),
         ("sizes", 3, {"sizes": [10, 10, 11]}, "data.partition.sizes add up to 31"),
-        ("sizes", 3, {"sizes": [10, 0, 11]}, "data.partition.sizes = 0"),
+        ("sizes", 3, {"sizes": [10, 0, 11]}, "data.partition.sizes[1] = 0 must be at least 1."),
     ],
 )
 def test_mistakes_end_in_one_sentence(kind, nodes, options, message):
@@ -214,3 +215,9 @@ def test_regression_targets_cannot_be_split_by_class(options):
 def test_no_records_is_refused():
     with pytest.raises(UserError, match="cannot share 0 records"):
         draw("sampled", np.zeros(0, int), 2, size=1)
+
+
+def test_every_option_has_a_meaning():
+    for kind in partitions.kinds.values():
+        assert kind.__doc__
+        assert all(option.meaning for option in options_of(kind)), kind

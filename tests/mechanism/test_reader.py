@@ -262,7 +262,7 @@ def test_quantile_clip_pays_for_the_count_with_more_noise_on_the_gradient() -> N
 
 def test_two_gradients_of_the_same_parts_never_share_noise() -> None:
     from gossamer.config import recipes
-    from gossamer.config.schema import resolve
+    from gossamer.config.layers import resolve
     from gossamer.run.assemble import assemble
     from gossamer.run.outline import outline
 

@@ -12,12 +12,13 @@ from torch.nn import functional
 
 from gossamer.errors import UserError
 from gossamer.models.check import check_no_mixing
-from gossamer.models.kinds import build, kinds
+from gossamer.models.kinds import build, models
+from gossamer.options.registry import options_of
 
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32)]
 # Narrow residual networks, so that the checks stay quick; the full width is counted below.
 SMALL: dict[str, dict[str, Any]] = {"resnet9": {"width": 8}, "resnet18": {"width": 8}}
-KINDS = [kind.name for kind in kinds() if kind.name != "lookup"]  # which reads places, not images
+KINDS = [kind for kind in models if kind != "lookup"]  # which reads places, not images
 
 
 def make(kind: str, shape: tuple[int, ...], outputs: int = 10, seed: int = 0) -> nn.Module:
@@ -208,12 +209,20 @@ def test_activation_is_used() -> None:
             "resnet50",
             (3, 32, 32),
             {},
-            "model.kind = 'resnet50' is unknown; use one of softmax, linear, mlp, shallow",
+            "model.kind = 'resnet50' is not known; it can be .*shallow-cnn",
         ),
-        ("softmax", (4,), {"hidden": [3]}, "model.hidden is not an option of kind 'softmax'; it takes bias"),
-        ("mlp", (4,), {"hidden": 128}, "model.hidden = 128 does not fit"),
-        ("mlp", (4,), {"hidden": [0]}, r"model.hidden = \[0\]"),
-        ("mlp", (4,), {"activation": "gelu"}, "model.activation = 'gelu' does not fit"),
+        (
+            "softmax",
+            (4,),
+            {"hidden": [3]},
+            "model.hidden is not a key of kind 'softmax'; the keys here are bias",
+        ),
+        ("mlp", (4,), {"hidden": 128}, "model.hidden = 128 must be a list"),
+        ("mlp", (4,), {"hidden": [0]}, r"model.hidden\[0\] = 0 must be at least 1"),
+        ("mlp", (4,), {"activation": "gelu"}, "model.activation = 'gelu' must be 'relu' or 'tanh'"),
+        ("shallow-cnn", (1, 28, 28), {"filters": [8]}, "model.filters = .* must have at least 2 entries"),
+        ("linear", (4,), {"bias": False}, "model.bias is not a key of kind 'linear'; there are none here"),
+        ("softmax", (4,), {"bias": 1}, "model.bias = 1 must be true or false"),
         ("mnist-cnn", (1, 28, 28), {"filters": 0}, "model.filters = 0 must be at least 1"),
         ("resnet9", (3, 32, 32), {"groups": 0}, "model.groups = 0 must be at least 1"),
         ("shallow-cnn", (54,), {}, r"'shallow-cnn' needs images .* shape \(54,\)"),
@@ -253,5 +262,11 @@ def test_norms_of_one_record_are_allowed() -> None:
 
 
 def test_looking_at_the_kinds_does_not_load_torch() -> None:
-    code = "import sys, gossamer.models.kinds as b; b.kinds()[0].options; sys.exit('torch' in sys.modules)"
+    code = "import sys, gossamer.models.kinds as b; list(b.models); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_option_has_a_meaning() -> None:
+    for kind in models.kinds.values():
+        assert kind.__doc__
+        assert all(option.meaning for option in options_of(kind)), kind

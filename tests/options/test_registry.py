@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gossamer.options.registry import UNKNOWN_KIND, Registry, options_of
+from gossamer.options.registry import Registry, options_of
+from gossamer.options.sentences import UNKNOWN_KEY, UNKNOWN_KIND
 
 clips: Registry[Any] = Registry("privacy.clip")
 
@@ -48,7 +49,7 @@ def test_a_table_becomes_the_part_and_the_part_a_table() -> None:
         ({"kind": "constant"}, ("bound",), "missing"),
         ({"kind": "constant", "bound": -1.0}, ("bound",), "greater_than"),
         ({"kind": "constant", "bound": "1"}, ("bound",), "float_type"),
-        ({"kind": "constant", "bound": 1.0, "x": 2}, ("x",), "unexpected_keyword_argument"),
+        ({"kind": "constant", "bound": 1.0, "x": 2}, ("x",), UNKNOWN_KEY),
         ({"kind": "other"}, (), UNKNOWN_KIND),
         ({"bound": 1.0}, (), UNKNOWN_KIND),
         ({"kind": ["constant"]}, (), UNKNOWN_KIND),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gossamer.config import recipes
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.run.outline import outline
 

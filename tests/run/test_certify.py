@@ -8,7 +8,7 @@ import pytest
 
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.config import recipes
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
 from gossamer.run.train import execute

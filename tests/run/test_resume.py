@@ -18,8 +18,8 @@ from tests.support.methods import METHODS
 from gossamer.accounting import chain, ledger
 from gossamer.accounting.recompute import check_certificate, recompute
 from gossamer.config import recipes
+from gossamer.config.layers import resolve, stored
 from gossamer.config.methods import PRESETS
-from gossamer.config.schema import resolve, stored
 from gossamer.errors import UserError
 from gossamer.methods import rules
 from gossamer.run.assemble import assemble

@@ -18,7 +18,8 @@ from tests.support import quadratics
 from tests.support.pool_contract import JOBS
 from torch.distributed import PrefixStore
 
-from gossamer.config.schema import RunConfig, stored
+from gossamer.config.layers import stored
+from gossamer.config.schema import RunConfig
 from gossamer.methods.without_replacement.local_models import LocalModels
 from gossamer.run.request import RunRequest, run_in
 from gossamer.runtime import wire as messages

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.topology.kinds import build, kinds
+from gossamer.options.registry import options_of
+from gossamer.topology.kinds import build, topologies
 from gossamer.topology.schedule import Topology
 
 
@@ -177,7 +178,7 @@ class TestMatrix:
 @pytest.mark.parametrize(
     ("kind", "nodes", "weights", "options", "says"),
     [
-        ("rign", 5, "column", {}, "topology.kind = 'rign' is unknown; use one of ring, directed-ring"),
+        ("rign", 5, "column", {}, "topology.kind = 'rign' is not known; it can be ring, directed-ring"),
         (
             "ring",
             1,
@@ -194,14 +195,20 @@ class TestMatrix:
         ("erdos-renyi", 30, "column", {"p": 0.01}, "topology.p = 0.01 .*use p of at least 0.15"),
         ("erdos-renyi", 30, "column", {"p": 1.2}, "topology.p = 1.2"),
         ("erdos-renyi", 30, "column", {}, "topology.p is missing; kind 'erdos-renyi' needs it"),
-        ("erdos-renyi", 30, "column", {"p": "often"}, "topology.p = 'often' does not fit.*takes float"),
-        ("ring", 5, "column", {"p": 0.1}, "topology.p is not an option of kind 'ring'; it takes no options"),
+        ("erdos-renyi", 30, "column", {"p": "often"}, "topology.p = 'often' must be a number"),
+        (
+            "ring",
+            5,
+            "column",
+            {"p": 0.1},
+            "topology.p is not a key of kind 'ring'; the keys here are mixing, dropout, slow",
+        ),
         ("random-regular", 7, "column", {"degree": 3}, "topology.degree = 3 must be even"),
         ("random-regular", 4, "column", {}, "topology.degree = 4 must be between 1 and 3"),
         ("random-regular", 6, "column", {"degree": 1}, "no connected graph"),
         ("fiedler", 10, "column", {"value": 0.0}, "topology.value = 0.0"),
         ("fiedler", 5000, "column", {"value": 0.1}, "at most 2000 nodes"),
-        ("digraph", 5, "column", {"p": 1.0}, "topology.p = 1.0 must lie strictly between"),
+        ("digraph", 5, "column", {"p": 1.0}, "topology.p = 1.0 must be less than 1"),
         ("edges", 3, "column", {"edges": [[0, 3]]}, r"contains \[0, 3\]; each entry"),
         ("edges", 3, "column", {"edges": [[0, 1, 2]]}, r"contains \[0, 1, 2\]"),
         ("edges", 3, "column", {"edges": [[1, 1]]}, "leave self loops out"),
@@ -218,9 +225,22 @@ class TestMatrix:
             5,
             "column",
             {"base": "ring"},
-            "topology.base = 'ring' is not a random kind; use",
+            "topology.base = 'ring': 'ring' is not a random kind; use",
         ),
-        ("resampled", 5, "column", {"base": "erdos-renyi"}, "topology.p is missing"),
+        (
+            "resampled",
+            5,
+            "column",
+            {"base": "erdos-renyi"},
+            "topology.base.p is missing; kind 'erdos-renyi' needs it",
+        ),
+        ("resampled", 5, "column", {"base": {"kind": "digraph", "dropout": 0.1}}, "stand beside base"),
+        ("resampled", 5, "column", {"base": {"kind": "ringo"}}, "topology.base.kind = 'ringo' is not known"),
+        ("resampled", 5, "column", {"base": 3}, "topology.base = 3 must be a table"),
+        ("ring", 5, "column", {"slow": {"share": 0.5}}, "topology.slow.every is missing"),
+        ("ring", 5, "column", {"slow": {"share": 0.5, "evry": 2}}, "topology.slow.evry .*did you mean every"),
+        ("ring", 5, "column", {"dropout": 1}, "topology.dropout = 1 must be less than 1"),
+        ("edges", 3, "column", {"edges": [[0, 1.5]]}, "topology.edges.* must be a whole number"),
         ("resampled", 5, "column", {"base": "digraph", "every": 0}, "topology.every = 0"),
         ("resampled", 5, "doubly", {"base": "digraph"}, "directed"),
         ("ring", 5, "rows", {}, "algorithm weights 'rows' are unknown; use one of column, doubly"),
@@ -229,7 +249,7 @@ class TestMatrix:
             5,
             "doubly",
             {"mixing": "lazy"},
-            "topology.mixing = 'lazy' is unknown; use one of",
+            "topology.mixing = 'lazy' must be 'metropolis' or 'uniform'",
         ),
         ("ring", 5, "column", {"mixing": "uniform"}, "topology.mixing = 'uniform' is for doubly stochastic"),
         ("directed-ring", 5, "doubly", {"mixing": "metropolis"}, "no metropolis weights"),
@@ -271,10 +291,13 @@ def test_single_node() -> None:
 
 
 def test_kinds_name_their_options() -> None:
-    by_name = {kind.name: kind for kind in kinds()}
-    assert [(o.name, o.type, o.required) for o in by_name["erdos-renyi"].options] == [("p", float, True)]
-    assert [(o.name, o.default) for o in by_name["random-regular"].options] == [("degree", 4)]
-    assert by_name["ring"].options == ()
+    common = [option.name for option in options_of(topologies["ring"])]
+    assert common == ["mixing", "dropout", "slow"]
+    assert [(o.name, o.required) for o in options_of(topologies["erdos-renyi"])[3:]] == [("p", True)]
+    assert [(o.name, o.default) for o in options_of(topologies["random-regular"])[3:]] == [("degree", 4)]
+    for kind in topologies.kinds.values():
+        assert all(option.meaning for option in options_of(kind)), kind
+        assert kind.__doc__
 
 
 @pytest.mark.parametrize(

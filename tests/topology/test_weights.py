@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gossamer.errors import UserError
 from gossamer.topology.graph import from_arcs
-from gossamer.topology.kinds import build, kinds
+from gossamer.topology.kinds import build, topologies
 from gossamer.topology.schedule import Topology
 from gossamer.topology.weights import column, metropolis, uniform
 
@@ -36,7 +36,7 @@ BALANCED = DIRECTED - {"digraph"}
 
 
 @st.composite
-def topologies(draw: st.DrawFn, weights: str) -> Topology:
+def any_topology(draw: st.DrawFn, weights: str) -> Topology:
     names = sorted(CASES)
     if weights == "doubly":
         names = [k for k in names if k not in DIRECTED - BALANCED]
@@ -69,11 +69,11 @@ def check_pattern(topology: Topology, t: int) -> None:
 
 
 def test_every_kind_is_covered() -> None:
-    assert {k.name for k in kinds()} == set(CASES)
+    assert set(topologies) == set(CASES)
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)
-@given(topologies("column"), st.integers(0, 10**6))
+@given(any_topology("column"), st.integers(0, 10**6))
 def test_column_weights(topology: Topology, t: int) -> None:
     P = topology.weights(t)
     assert P.dtype == np.float64
@@ -86,7 +86,7 @@ def test_column_weights(topology: Topology, t: int) -> None:
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)
-@given(topologies("doubly"), st.integers(0, 10**6))
+@given(any_topology("doubly"), st.integers(0, 10**6))
 def test_doubly_stochastic_weights(topology: Topology, t: int) -> None:
     dense = topology.weights(t).toarray()
     assert (dense >= 0).all()
@@ -99,7 +99,7 @@ def test_doubly_stochastic_weights(topology: Topology, t: int) -> None:
 
 
 @settings(deadline=None, derandomize=True, max_examples=50)
-@given(topologies("adjacency"), st.integers(0, 10**6))
+@given(any_topology("adjacency"), st.integers(0, 10**6))
 def test_adjacency_weights(topology: Topology, t: int) -> None:
     dense = topology.weights(t).toarray()
     np.testing.assert_array_equal(dense, dense.T)
@@ -109,7 +109,7 @@ def test_adjacency_weights(topology: Topology, t: int) -> None:
 
 
 @settings(deadline=None, derandomize=True, max_examples=30)
-@given(topologies("doubly"), st.integers(0, 2**32))
+@given(any_topology("doubly"), st.integers(0, 2**32))
 def test_doubly_stochastic_rounds_average(topology: Topology, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((topology.nodes, 3))
     mean = x.mean(axis=0)
@@ -119,7 +119,7 @@ def test_doubly_stochastic_rounds_average(topology: Topology, seed: int) -> None
 
 
 @settings(deadline=None, derandomize=True, max_examples=30)
-@given(topologies("column"), st.integers(0, 2**32))
+@given(any_topology("column"), st.integers(0, 2**32))
 def test_push_sum_ratio_averages(topology: Topology, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal(topology.nodes)
     mean = x.mean()
@@ -142,7 +142,7 @@ def test_digraph_is_irregular(nodes: int, seed: int) -> None:
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)
-@given(topologies("column") | topologies("doubly"), st.lists(st.integers(0, 50), min_size=1, max_size=20))
+@given(any_topology("column") | any_topology("doubly"), st.lists(st.integers(0, 50), min_size=1, max_size=20))
 def test_any_round_in_any_order(topology: Topology, order: list[int]) -> None:
     first = topology.weights(7).toarray()
     edges = topology.edges(7).copy()
@@ -153,7 +153,7 @@ def test_any_round_in_any_order(topology: Topology, order: list[int]) -> None:
 
 
 @settings(deadline=None, derandomize=True, max_examples=40)
-@given(topologies("column"))
+@given(any_topology("column"))
 def test_same_settings_same_schedule(topology: Topology) -> None:
     again = build(
         topology.kind,
@@ -269,7 +269,7 @@ def test_slow_links_keep_the_mass_and_have_their_turn(
 ) -> None:
     n, every = 10, 3
     plain = build(kind, nodes=n, weights=weights, seed=4, **options)
-    topo = build(kind, nodes=n, weights=weights, seed=4, slow=(0.6, every), **options)
+    topo = build(kind, nodes=n, weights=weights, seed=4, slow={"share": 0.6, "every": every}, **options)
     w, fewer = np.ones(n), 0
     window = every * (plain.period or 1)
     for t in range(40 * window):
@@ -293,4 +293,4 @@ def test_slow_links_keep_the_mass_and_have_their_turn(
 
 def test_slow_links_need_weights_that_survive_them() -> None:
     with pytest.raises(UserError, match=r"topology\.slow .* directed"):
-        build("exponential", nodes=8, weights="doubly", seed=0, slow=(0.5, 2))
+        build("exponential", nodes=8, weights="doubly", seed=0, slow={"share": 0.5, "every": 2})

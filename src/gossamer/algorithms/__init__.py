@@ -1,14 +1,50 @@
-"""The algorithms. A new one is a file here and a line in `registry`."""
+"""The algorithms. A new one is a file and a line in RULES; it is then a method of that name.
+
+A rule is a frozen dataclass. Its fields are its options in the table [algorithm], but for those that a run gives it:
+lr, seed and rounds.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+C = TypeVar("C", bound=type)
+
+# Where each is: loaded when it is used, since all of them need torch. Methods with parts of their own have a folder.
+RULES: dict[str, str | type[Any]] = {
+    "push-sum": "gossamer.algorithms.push_sum:PushSum",
+    "dsgd": "gossamer.algorithms.dsgd:DSGD",
+    "dsgt": "gossamer.algorithms.dsgt:DSGT",
+    "dinno": "gossamer.algorithms.dinno:DiNNO",
+    "km": "gossamer.methods.km.algorithm:KM",
+    "without-replacement": "gossamer.methods.without_replacement.algorithm:WithoutReplacement",
+}
 
 
-def registry() -> dict[str, Any]:
-    from gossamer.algorithms.dinno import DiNNO
-    from gossamer.algorithms.dsgd import DSGD
-    from gossamer.algorithms.dsgt import DSGT
-    from gossamer.algorithms.push_sum import PushSum
+def register(name: str) -> Callable[[C], C]:
+    """The same for an algorithm outside this package: a decorator of its class."""
 
-    return {"push-sum": PushSum, "dsgd": DSGD, "dsgt": DSGT, "dinno": DiNNO}
+    def add(rule: C) -> C:
+        if name in RULES:
+            raise ValueError(f"an algorithm {name!r} is there already")
+        RULES[name] = rule
+        return rule
+
+    return add
+
+
+def rule(name: str) -> type[Any]:
+    """The update rule of that name."""
+    found = RULES[name]
+    if not isinstance(found, str):
+        return found
+    module, _, cls = found.partition(":")
+    made: type[Any] = getattr(import_module(module), cls)
+    return made
+
+
+def rules() -> dict[str, type[Any]]:
+    """Every update rule by name."""
+    return {name: rule(name) for name in RULES}

@@ -1,0 +1,7 @@
+"""What a user may ask for, and the layers it is put together from."""
+
+from gossamer.config import recipes
+from gossamer.config.layers import parse_overrides, read_toml, resolve, stored
+from gossamer.config.schema import RunConfig
+
+__all__ = ["RunConfig", "parse_overrides", "read_toml", "recipes", "resolve", "stored"]

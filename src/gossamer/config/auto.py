@@ -86,10 +86,10 @@ def _records(layered: Mapping[str, Any], nodes: int) -> float:
         return math.fsum(declared) / len(declared)
     if _is_number(declared) and declared > 0:
         return float(declared)
-    from gossamer.data.load import catalogue
+    from gossamer.data.load import Facts, datasets
 
-    rows = next((entry.rows for entry in catalogue() if entry.name == data.get("kind")), None)
-    known = rows[0] if rows else None
+    facts: Facts | None = datasets[data["kind"]].facts if data.get("kind") in datasets else None
+    known: float | None = facts.rows[0] if facts else None
     if _is_number(data.get("train_rows")):
         known = data["train_rows"]
     elif known is not None and _is_number(data.get("held_out")):

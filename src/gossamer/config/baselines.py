@@ -7,12 +7,14 @@ central            all records on one node: DP-SGD with the same (ε, δ) and th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from gossamer.config.methods import PRESETS
-from gossamer.config.schema import RunConfig, Topology
+from gossamer.config.methods import preset_of
+from gossamer.config.schema import RunConfig
 from gossamer.mechanism.clipping import NoClip
 from gossamer.mechanism.noise.schedules import NoNoise
+from gossamer.topology.makers import Complete
 
 
 def effective(asked: RunConfig) -> RunConfig:
@@ -27,14 +29,14 @@ def effective(asked: RunConfig) -> RunConfig:
         changes = {
             "weighting": "uniform"
         }  # a node alone has no sum to weight, only its own step size to spoil
-        if alone := PRESETS[asked.algorithm.kind].get("alone"):  # what the method does without the others
-            changes["algorithm"] = asked.algorithm.model_copy(update=alone)
+        if alone := preset_of(asked.algorithm.kind).get("alone"):  # what the method does without the others
+            changes["algorithm"] = replace(asked.algorithm, **alone)
     elif asked.baseline == "central":
         # One node, so one budget: the strictest of those asked for.
         change = {"epsilon": _least(privacy.epsilon), "delta": _least(privacy.delta)}
         changes = {
             "nodes": 1,
-            "topology": Topology(kind="complete"),
+            "topology": Complete(),
             "privacy": privacy.model_copy(update=change),
         }
     else:

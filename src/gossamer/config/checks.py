@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gossamer.config.schema import RunConfig
+from gossamer.data.own import OwnFile
+from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
+from gossamer.models.lookup import Lookup
 
 Check = Callable[[RunConfig], None]
 
@@ -75,7 +78,7 @@ def papers_have_gaussian_noise(config: RunConfig) -> None:
 
 def node_resolvents_bound_no_record(config: RunConfig) -> None:
     noise = config.privacy.noise
-    if config.algorithm.options.get("resolvent") == "node" and noise.on == "gradient" and noise.kind.adds:
+    if getattr(config.algorithm, "resolvent", None) == "node" and noise.on == "gradient" and noise.kind.adds:
         raise UserError(
             "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no "
             "record's influence; use 'record'."
@@ -113,9 +116,8 @@ def copies_are_not_covered(config: RunConfig) -> None:
 
 
 def components_of_private_records_are_not_paid_for(config: RunConfig) -> None:
-    options = config.data.options
-    origin = options.get("pca_from", "train")
-    if _sound(config) and options.get("pca") is not None and origin in ("train", config.data.kind):
+    origin = config.data.pca_from
+    if _sound(config) and config.data.pca is not None and origin in ("train", config.data.kind):
         raise UserError(
             f"data.pca_from = {origin!r} fits components on the private records, which nothing pays for; "
             "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\"."
@@ -133,15 +135,15 @@ def a_proof_needs_a_bound(config: RunConfig) -> None:
 
 def places_need_a_table(config: RunConfig) -> None:
     """Records that are places in a table need a table that has them."""
-    if config.data.kind != "dirac" or config.data.options.get("dense") is True:
+    if not isinstance(config.data, Dirac) or config.data.dense:
         return
-    if config.model.kind != "lookup":
+    if not isinstance(config.model, Lookup):
         raise UserError(
             f"model.kind = {config.model.kind!r} cannot read data.kind = 'dirac', whose records are places in a table; "
             "use model.kind = 'lookup'."
         )
-    places, rows = config.data.options.get("per_holder", 2500), config.model.options.get("rows")
-    if isinstance(rows, int) and isinstance(places, int) and rows < places:
+    places, rows = config.data.per_holder, config.model.rows
+    if rows < places:
         raise UserError(
             f"model.rows = {rows} is fewer than the {places} places of data.per_holder; use {places}."
         )
@@ -149,8 +151,10 @@ def places_need_a_table(config: RunConfig) -> None:
 
 def labels_are_declared(config: RunConfig) -> None:
     """What the labels can be decides the model's size, which everyone sees: so it must not be read off the records."""
-    options = config.data.options
-    if is_private(config) and "classes" not in options and options.get("task") != "regression":
+    data = config.data
+    if not isinstance(data, OwnFile) or not is_private(config):
+        return
+    if data.classes is None and data.task != "regression":
         raise UserError(
             "data.classes is not set: which labels occur is private until you declare it; set their number or list "
             'them, for example data.classes = 2 (or data.task = "regression").'
@@ -159,7 +163,7 @@ def labels_are_declared(config: RunConfig) -> None:
 
 def is_private(config: RunConfig) -> bool:
     """Records of the user's own, in a run that is to have a privacy figure."""
-    return config.data.kind in ("csv", "parquet", "npz") and config.privacy.noise.kind.adds
+    return config.data.own and config.privacy.noise.kind.adds
 
 
 def diagnostics_stay_here(config: RunConfig) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gossamer.algorithms import RULES
+
 _POISSON_LOT = {"sampling": {"kind": "poisson", "lot": 32}}
 # Proposition 3 of Dyn-D2P: every record enters a round by an independent trial with probability 1/J.
 _ONE_SAMPLE = {"sampling": {"kind": "poisson", "lot": 1}}
@@ -149,8 +151,24 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+# Of an algorithm without a row of its own: no paper claims an ε.
+_OF_A_NEW_ONE: dict[str, Any] = {
+    "privacy": {**_POISSON_LOT, "clip": _CONSTANT, "noise": {"schedule": _EVEN}, "claim": "none"}
+}
+
+
+def method_names() -> list[str]:
+    """Every `algorithm.kind`: the presets, and the rules that none of them uses."""
+    used = {preset["rule"] for preset in PRESETS.values()}
+    return [*PRESETS, *(name for name in RULES if name not in used and name not in PRESETS)]
+
+
+def preset_of(kind: str) -> dict[str, Any]:
+    return PRESETS.get(kind) or {"rule": kind, **_OF_A_NEW_ONE}
+
+
 def expand_preset(kind: str, mode: str) -> dict[str, Any]:
     """The configuration a method brings along, before the user's keys are laid over it."""
-    preset = PRESETS[kind]
+    preset = preset_of(kind)
     options = preset.get("options", {}).get(mode, {})
     return {"algorithm": {"kind": kind, **options}, "privacy": {**preset["privacy"], **preset.get(mode, {})}}

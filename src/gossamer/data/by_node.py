@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gossamer.data.dataset import Dataset
-from gossamer.data.load import load
+from gossamer.data.own import PLACE, OwnFile
 from gossamer.errors import UserError
-
-PLACE = "{node}"
-
-
-def has_file_per_node(options: Mapping[str, Any]) -> bool:
-    return PLACE in str(options.get("path", ""))
 
 
 def load_nodes(
-    kind: str, nodes: Sequence[int], *, data_dir: Path | None = None, seed: int = 0, **options: Any
+    source: OwnFile, nodes: Sequence[int], *, data_dir: Path | None = None, seed: int = 0
 ) -> Dataset:
     """The records of these nodes, one file after the other; `owner` holds the nodes' numbers."""
-    if options.get("owner") is not None:
-        raise UserError(f"data.owner = {options['owner']!r} does not go with a file per node: leave it out.")
-    files = {i: options["path"].replace(PLACE, str(i)) for i in nodes}
-    found = {
-        i: load(kind, data_dir=data_dir, seed=seed, **{**options, "path": path}) for i, path in files.items()
-    }
+    if source.owner is not None:
+        raise UserError(f"data.owner = {source.owner!r} does not go with a file per node: leave it out.")
+    files = {i: source.path.replace(PLACE, str(i)) for i in nodes}
+    found = {i: replace(source, path=path).load(data_dir, seed) for i, path in files.items()}
     first = found[nodes[0]]
     for i, dataset in found.items():
         if dataset.x_train.shape[1:] != first.x_train.shape[1:] or dataset.classes != first.classes:

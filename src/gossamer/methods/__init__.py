@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from gossamer.algorithms import registry
-from gossamer.config.methods import PRESETS
+from gossamer.algorithms import rule, rules
 from gossamer.config.schema import RunConfig
 from gossamer.methods.base import Method
 
-
-def rules() -> dict[str, Any]:
-    """Every update rule by name."""
-    from gossamer.methods.km.algorithm import KM
-    from gossamer.methods.without_replacement.algorithm import WithoutReplacement
-
-    return {**registry(), "km": KM, "without-replacement": WithoutReplacement}
+__all__ = ["Method", "method_of", "rules"]
 
 
 def method_of(config: RunConfig) -> Method:
@@ -24,6 +15,6 @@ def method_of(config: RunConfig) -> Method:
     from gossamer.methods.km.method import OperatorMethod
     from gossamer.methods.without_replacement.method import SharedModel
 
-    rule = PRESETS[config.algorithm.kind]["rule"]
+    name = config.algorithm.rule
     own = {"km": OperatorMethod, "without-replacement": SharedModel}
-    return own.get(rule, Gossip)(config, rules()[rule])
+    return own.get(name, Gossip)(config, rule(name))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from gossamer.algorithms.base import Algorithm, Exponential
+from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage
-from gossamer.config.schema import LearningRate, RunConfig
+from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import NoiseKind
@@ -56,40 +55,7 @@ class Gossip:
 
     def bare(self) -> Any:
         """The update rule alone, with its step sizes and options."""
-        asked = self.config.algorithm
-        given = asked.lr if isinstance(asked.lr, LearningRate) else LearningRate(start=asked.lr)
-        context = {
-            "lr": Exponential(given.start, given.decay, self.config.rounds, given.power),
-            "seed": self.config.seed,
-            "rounds": self.config.rounds,
-        }
-        context = {key: value for key, value in context.items() if key in self.rule.__dataclass_fields__}
-        return self.rule(**context, **self._options(set(context)))
-
-    def _options(self, context: set[str]) -> dict[str, Any]:
-        """The rule's own keys of the table, checked."""
-        asked, fields = self.config.algorithm, get_type_hints(self.rule, include_extras=True)
-        known = sorted(set(self.rule.__dataclass_fields__) - context)
-        options: dict[str, Any] = {}
-        for key, value in asked.options.items():
-            if key not in known:
-                allowed = ", ".join(["kind", "lr", *known])
-                raise UserError(
-                    f"algorithm.{key} = {value!r} is not a key of {asked.kind}; it has {allowed}."
-                )
-            try:
-                # A table is read leniently, or it could not become a dataclass; its own fields are strict.
-                strict = None if isinstance(value, dict) else True
-                options[key] = TypeAdapter(fields[key]).validate_python(value, strict=strict)
-            except ValidationError as error:
-                first = error.errors()[0]
-                must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
-                must = must.rstrip(".")
-                inside = f"{first['loc'][-1]}: " if isinstance(value, dict) and first["loc"] else ""
-                raise UserError(
-                    f"algorithm.{key} = {value!r}: {inside}{must[0].lower()}{must[1:]}."
-                ) from None
-        return options
+        return self.config.algorithm.make(rounds=self.config.rounds, seed=self.config.seed)
 
     def check(self, classes: int | None) -> None:
         """Means are agreed upon by mixing, which sums over neighbours are not."""

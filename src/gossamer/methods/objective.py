@@ -11,8 +11,8 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.centred_sum import CentredSum
 from gossamer.kernels.clipped_sum import clipped_sum
-from gossamer.models import losses
 from gossamer.models.centred import Centred, centre_records
+from gossamer.models.losses import LinearLoss
 
 if TYPE_CHECKING:
     from gossamer.mechanism.reader import Vector
@@ -21,18 +21,23 @@ if TYPE_CHECKING:
 CLASS_LOSSES = ("cross-entropy", "logistic", "squared")  # of networks with an output per class
 
 
-def linear_loss(config: RunConfig) -> losses.LinearLoss | None:
+def linear_loss(config: RunConfig) -> LinearLoss | None:
     """The loss named under [loss]; None where the data decide, or where it is over a class each."""
     if config.loss is None:
         return None
-    if config.model.kind != "linear" and config.loss.kind in CLASS_LOSSES and not config.loss.options:
+    if config.model.kind != "linear" and config.loss.kind in CLASS_LOSSES:
         return None
     if config.model.kind != "linear":
         raise UserError(
             f"loss.kind = {config.loss.kind!r} is of a single number; it needs model.kind = 'linear', not "
             f"{config.model.kind!r}."
         )
-    return losses.build(config.loss.kind, **config.loss.options)
+    if not isinstance(config.loss, LinearLoss):
+        raise UserError(
+            f"loss.kind = {config.loss.kind!r} is of networks with an output per class; model.kind = 'linear' takes "
+            "least-squares, logistic, huber, hinge or quantile."
+        )
+    return config.loss
 
 
 def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any:

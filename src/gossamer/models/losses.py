@@ -12,17 +12,19 @@ where l has kinks and no gradient method applies. Labels of the classification l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, runtime_checkable
 
-from gossamer.errors import UserError
-from gossamer.options.kinds import check_options
+from pydantic import Field
+
+from gossamer.options.registry import Registry
+from gossamer.options.types import Positive
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@runtime_checkable
 class LinearLoss(Protocol):
     @property
     def curvature(self) -> float:
@@ -41,12 +43,16 @@ class LinearLoss(Protocol):
     def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor: ...
 
 
+losses: Registry[Any] = Registry("loss")
+
+
+@losses.register("least-squares")
 @dataclass(frozen=True)
 class LeastSquares:
     """½ (t − y)²."""
 
-    curvature: float = 1.0
-    binary: bool = False
+    curvature: ClassVar[float] = 1.0
+    binary: ClassVar[bool] = False
 
     def value(self, t: Tensor, y: Tensor) -> Tensor:
         return 0.5 * (t - y).square()
@@ -58,12 +64,13 @@ class LeastSquares:
         return (t - y) / (1 + c)
 
 
+@losses.register("logistic")
 @dataclass(frozen=True)
 class Logistic:
     """log(1 + e^t) − y t."""
 
-    curvature: float = 0.25
-    binary: bool = True
+    curvature: ClassVar[float] = 0.25
+    binary: ClassVar[bool] = True
 
     def value(self, t: Tensor, y: Tensor) -> Tensor:
         from torch.nn.functional import softplus
@@ -92,13 +99,14 @@ class Logistic:
         return s
 
 
+@losses.register("huber")
 @dataclass(frozen=True)
 class Huber:
     """½ r² up to |r| = δ and δ|r| − ½δ² beyond, r = t − y."""
 
-    delta: float = 1.35
-    curvature: float = 1.0
-    binary: bool = False
+    delta: Annotated[Positive, Field(description="where the square ends and the line begins")] = 1.35
+    curvature: ClassVar[float] = 1.0
+    binary: ClassVar[bool] = False
 
     def value(self, t: Tensor, y: Tensor) -> Tensor:
         r = (t - y).abs()
@@ -112,12 +120,13 @@ class Huber:
         return ((t - y) / (1 + c)).clamp(-self.delta, self.delta)
 
 
+@losses.register("hinge")
 @dataclass(frozen=True)
 class Hinge:
     """max(0, 1 − z t), z = 2y − 1."""
 
-    curvature: float = math.inf
-    binary: bool = True
+    curvature: ClassVar[float] = math.inf
+    binary: ClassVar[bool] = True
 
     def value(self, t: Tensor, y: Tensor) -> Tensor:
         return (1 - (2 * y - 1) * t).clamp_min(0)
@@ -131,13 +140,14 @@ class Hinge:
         return -z * ((1 - z * t) / c.clamp_min(_TINY)).clamp(0, 1)
 
 
+@losses.register("quantile")
 @dataclass(frozen=True)
 class Quantile:
     """τ r where r = y − t > 0, (τ − 1) r elsewhere: the τ-quantile; τ = ½ is half the absolute error."""
 
-    tau: float = 0.5
-    curvature: float = math.inf
-    binary: bool = False
+    tau: Annotated[float, Field(gt=0, lt=1, description="which quantile of the targets is fitted")] = 0.5
+    curvature: ClassVar[float] = math.inf
+    binary: ClassVar[bool] = False
 
     def value(self, t: Tensor, y: Tensor) -> Tensor:
         r = y - t
@@ -154,41 +164,13 @@ _NEWTON = 60  # steps at most; a few suffice unless c is huge, where the bracket
 _TINY = 1e-30  # a record of zeros has c = 0 and moves nothing whatever its slope
 
 
-def least_squares() -> LinearLoss:
-    return LeastSquares()
+@losses.register("cross-entropy")
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy:
+    """−log softmax of the label's output: what networks with an output per class have if no loss is named."""
 
 
-def logistic() -> LinearLoss:
-    return Logistic()
-
-
-def huber(*, delta: float = 1.35) -> LinearLoss:
-    if not 0 < delta < math.inf:
-        raise UserError(f"loss.delta = {delta} must be a positive number.")
-    return Huber(delta)
-
-
-def hinge() -> LinearLoss:
-    return Hinge()
-
-
-def quantile(*, tau: float = 0.5) -> LinearLoss:
-    if not 0 < tau < 1:
-        raise UserError(f"loss.tau = {tau} must lie strictly between 0 and 1.")
-    return Quantile(tau)
-
-
-LOSSES: dict[str, Callable[..., LinearLoss]] = {
-    "least-squares": least_squares,
-    "logistic": logistic,
-    "huber": huber,
-    "hinge": hinge,
-    "quantile": quantile,
-}
-
-
-def build(kind: str, **options: Any) -> LinearLoss:
-    if kind not in LOSSES:
-        raise UserError(f"loss.kind = {kind!r} is not known; it can be {', '.join(LOSSES)}.")
-    check_options("loss", kind, LOSSES[kind], options)
-    return LOSSES[kind](**options)
+@losses.register("squared")
+@dataclass(frozen=True, kw_only=True)
+class Squared:
+    """½ Σ (output − target)², every class an output of its own: ridge regression."""

@@ -11,22 +11,27 @@
 
 The same class is the configuration, `{ kind = "constant", bound = 1.0 }`, and the part itself or what makes it. In a
 pydantic model `Annotated[Clip, clips]` is a field that reads such a table: types are checked strictly, unknown keys are
-refused, and what is written out again has the `kind` and every field.
+refused, and what is written out again has the `kind` and every field. Kinds are looked up when a table is read, so one
+can be registered at any time before.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar, cast, get_type_hints
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter
-from pydantic_core import CoreSchema, PydanticCustomError, SchemaSerializer, SchemaValidator, core_schema
+from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from gossamer.errors import UserError
+from gossamer.options.sentences import UNKNOWN_KEY, UNKNOWN_KIND, one_sentence
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
-UNKNOWN_KIND = "unknown_kind"  # the error's type, for whoever puts it into a sentence
+_STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +48,17 @@ class Option:
 class Registry(Generic[T]):
     """The kinds of one table of the configuration, in the order in which they were registered."""
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(
+        self,
+        table: str,
+        *,
+        names: Callable[[], Iterable[str]] = tuple,
+        make: Callable[[str], type[Any]] | None = None,
+    ):
+        """`names`: of further kinds, which `make` makes dataclasses of when they are first asked for."""
+        self.table = table
         self._kinds: dict[str, type[Any]] = {}
-        self._readers: dict[str, _Reader] = {}
+        self._names, self._make = names, make
 
     def register(self, name: str) -> Callable[[C], C]:
         """Add a frozen dataclass under this name; the class gets it as `kind`."""
@@ -55,66 +67,111 @@ class Registry(Generic[T]):
             if not dataclasses.is_dataclass(made):
                 raise TypeError(f"{made.__name__} must be a dataclass: its fields are the options")
             if name in self._kinds:
-                raise ValueError(f"{self.name}.kind = {name!r} is registered twice")
+                raise ValueError(f"{self.table}.kind = {name!r} is registered twice")
             made.kind = name  # type: ignore[attr-defined]
-            made.__pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[attr-defined]
             self._kinds[name] = made
             return made
 
         return add
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
+        return iter(dict.fromkeys([*self._names(), *self._kinds]))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._kinds
+        return name in list(self)
 
     def __getitem__(self, name: str) -> type[Any]:
+        if name not in self._kinds and self._make is not None and name in self:
+            self.register(name)(self._make(name))
         return self._kinds[name]
 
-    def parse(self, value: Any) -> T:
-        """A table with a `kind`, or a part that is made already; raises pydantic's ValidationError."""
-        if not isinstance(value, Mapping) and type(value) in self._kinds.values():
-            return cast(T, value)
-        kind = value.get("kind") if isinstance(value, Mapping) else None
-        if not isinstance(kind, str) or kind not in self._kinds:
-            raise PydanticCustomError(UNKNOWN_KIND, "it can be {kinds}", {"kinds": ", ".join(self._kinds)})
-        options = {key: option for key, option in value.items() if key != "kind"}
-        if kind not in self._readers:
-            self._readers[kind] = _Reader(self._kinds[kind])
-        return cast(T, self._readers[kind].validate_python(options))
+    @property
+    def kinds(self) -> dict[str, type[Any]]:
+        """Every kind by its name."""
+        return {name: self[name] for name in self}
 
-    def table(self, part: T) -> dict[str, Any]:
-        """The table that `parse` would make the same part of."""
-        kind = str(getattr(part, "kind", ""))
-        if kind not in self._readers:
-            self._readers[kind] = _Reader(type(part))
-        return {"kind": kind, **self._readers[kind].to_python(part)}
+    def parse(self, value: Any) -> T:
+        """A table with a `kind`, or a part that is made already; a mistake is a UserError of one sentence."""
+        try:
+            parsed: T = TypeAdapter(Annotated[Any, self]).validate_python(value)
+        except ValidationError as error:
+            raise UserError(one_sentence(error, value, self.table)) from None
+        return parsed
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Looked up when a table is read, so that a kind registered later, in a user's own file, is known too."""
-        write = core_schema.plain_serializer_function_ser_schema(self.table)
-        return core_schema.no_info_plain_validator_function(self.parse, serialization=write)
+        return core_schema.no_info_plain_validator_function(
+            self._read,
+            serialization=core_schema.plain_serializer_function_ser_schema(self._write, info_arg=True),
+        )
+
+    def _read(self, value: Any) -> Any:
+        table = isinstance(value, Mapping)
+        name = value.get("kind") if table else getattr(value, "kind", None)
+        if not isinstance(name, str) or name not in self or not (table or type(value) is self[name]):
+            raise PydanticCustomError(UNKNOWN_KIND, "it can be {kinds}", {"kinds": ", ".join(self)})
+        if not table:
+            return value
+        return _adapter(self[name]).validate_python({k: v for k, v in value.items() if k != "kind"})
+
+    def _write(self, value: Any, info: Any) -> dict[str, Any]:
+        written = _adapter(type(value)).dump_python(value, mode=info.mode, exclude_none=info.exclude_none)
+        return {"kind": value.kind, **written}
+
+    @staticmethod
+    def options(value: Any) -> dict[str, Any]:
+        """The options of a part as plain values, as a TOML file could hold them."""
+        written: dict[str, Any] = _adapter(type(value)).dump_python(value)
+        return written
 
 
-class _Reader:
-    """Options → a dataclass and back. Options are read strictly, the table leniently: else none could become one."""
+class Table:
+    """`Annotated[SlowLinks, Table()]`: a frozen dataclass as a table without a kind, as strict as those with one."""
 
-    def __init__(self, made: type[Any]):
-        schema = TypeAdapter(made).core_schema
-        inner: Any = schema["schema"] if schema["type"] == "definitions" else schema
-        inner["strict"] = False
-        self._validator, self._serializer = SchemaValidator(schema), SchemaSerializer(schema)
-        self.validate_python = self._validator.validate_python
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: Any) -> Any:
+            return _adapter(source).validate_python(value)
 
-    def to_python(self, part: Any) -> dict[str, Any]:
-        return dict(self._serializer.to_python(part))
+        def write(value: Any, info: Any) -> Any:
+            return _adapter(source).dump_python(value, mode=info.mode, exclude_none=info.exclude_none)
+
+        # In functions, since a union tries its members strictly, and a strict dataclass takes no dictionary.
+        return core_schema.no_info_plain_validator_function(
+            read, serialization=core_schema.plain_serializer_function_ser_schema(write, info_arg=True)
+        )
 
 
-def options_of(kind: type[Any]) -> list[Option]:
+class _Fields:
+    """Unknown keys are refused with those that there are; the fields are checked strictly."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        source.__pydantic_config__ = _STRICT
+        fields: Any = {**handler.resolve_ref_schema(handler(source)), "strict": False}
+        return core_schema.no_info_before_validator_function(partial(_refuse_unknown, source), fields)
+
+
+def _refuse_unknown(made: type[Any], value: Any) -> Any:
+    known = [option.name for option in options_of(made)]
+    for key in value if isinstance(value, Mapping) else ():
+        if key not in known:
+            error = PydanticCustomError(UNKNOWN_KEY, "it has {keys}", {"keys": ", ".join(known)})
+            detail = InitErrorDetails(type=error, loc=(key,), input=value[key])
+            raise ValidationError.from_exception_data(made.__name__, [detail])
+    return value
+
+
+def _adapter(made: Any) -> TypeAdapter[Any]:
+    if made not in _ADAPTERS:
+        _ADAPTERS[made] = TypeAdapter(Annotated[made, _Fields()])
+    return _ADAPTERS[made]
+
+
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}  # they are costly to make
+
+
+def options_of(kind: type[Any]) -> tuple[Option, ...]:
     """The options of a registered kind: its fields, in their order."""
     hints = get_type_hints(kind, include_extras=True)
-    return [
+    return tuple(
         Option(
             field.name,
             hints[field.name],
@@ -124,7 +181,7 @@ def options_of(kind: type[Any]) -> list[Option]:
         )
         for field in dataclasses.fields(kind)
         if field.init
-    ]
+    )
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:

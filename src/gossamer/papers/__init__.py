@@ -16,7 +16,7 @@ def names() -> list[str]:
 
 def read(name_or_path: str) -> dict[str, Any]:
     """A table by name, or a definition of the user's by path."""
-    from gossamer.config.schema import read_toml
+    from gossamer.config.layers import read_toml
 
     if name_or_path in names():
         return read_toml(_FOLDER / f"{name_or_path}.toml")

@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from gossamer.config import recipes
-from gossamer.config.schema import RunConfig, resolve, stored
+from gossamer.config.layers import resolve, stored
+from gossamer.config.schema import RunConfig
 from gossamer.plan.outline import Outline
 from gossamer.results.rundir import RunDirectory
 from gossamer.run.outline import outline

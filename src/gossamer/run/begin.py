@@ -20,7 +20,6 @@ from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.rundir import RunDirectory, free_path
 from gossamer.run.assemble import Parts
-from gossamer.run.data import OWN
 from gossamer.runtime.group import Group, agreed
 
 
@@ -97,7 +96,7 @@ def ledger_headers(parts: Parts) -> dict[int, dict[str, Any]]:
 
 def _manifest(parts: Parts, identity: str, here: list[int]) -> dict[str, Any]:
     o = parts.outline
-    own = o.config.data.kind in OWN
+    own = o.config.data.own
     return {
         "name": o.config.name,
         "run": identity,

@@ -17,20 +17,15 @@ from numpy.typing import NDArray
 
 from gossamer.config.checks import is_private, labels_are_declared
 from gossamer.config.schema import RunConfig
-from gossamer.data import load as data_load
-from gossamer.data.by_node import has_file_per_node, load_nodes
+from gossamer.data.by_node import load_nodes
 from gossamer.data.dataset import Dataset
-from gossamer.data.partition import partition
+from gossamer.data.load import datasets
+from gossamer.data.own import OwnFile
+from gossamer.data.partition import Even, Owner
+from gossamer.data.partition import split as deal_out
 from gossamer.errors import UserError
 
 Rows = NDArray[Any]
-OWN = ("csv", "parquet", "npz")
-# Sets that come shuffled by the seed even without options.
-_SEEDED = (
-    "covertype", "synthetic-regression", "synthetic-classification", "synthetic-logistic", *OWN,
-)  # fmt: skip
-# Options that do what they do whatever the seed.
-_NOT_SEEDED = {"transform", "held_out", "scale", "bias"}
 
 
 class DataCache:
@@ -51,45 +46,36 @@ class DataCache:
 def load(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> Dataset:
     """The configuration's records; with a file per node, those of the nodes hosted here (of all, if None)."""
     labels_are_declared(config)
-    if reads_file_per_node(config):
+    if isinstance(config.data, OwnFile) and config.data.file_per_node:
         hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
-        return load_nodes(
-            config.data.kind, hosted, data_dir=data_dir, seed=config.seed, **config.data.options
-        )
-    return data_load.load(config.data.kind, data_dir=data_dir, seed=config.seed, **config.data.options)
+        return load_nodes(config.data, hosted, data_dir=data_dir, seed=config.seed)
+    return config.data.load(data_dir, config.seed)
 
 
 def _key(config: RunConfig, data_dir: Path | None, nodes: range | None) -> str:
-    kind, options = config.data.kind, config.data.options
-    seeded = set(options) - _NOT_SEEDED or kind in _SEEDED
+    """What the loaded records depend on, and whether this run may have them at all."""
+    data = config.data
+    options = {k: v for k, v in datasets.options(data).items() if k not in ("partition", "records")}
     hosted = None
-    if reads_file_per_node(config):
+    if data.file_per_node:
         hosted = [config.nodes, config.baseline == "central", None if nodes is None else [*nodes]]
-    checked = [is_private(config), hosted]  # what is refused for one run may be allowed for another
-    return json.dumps(
-        [kind, options, config.seed if seeded else None, str(data_dir), checked], sort_keys=True
-    )
-
-
-def reads_file_per_node(config: RunConfig) -> bool:
-    return config.data.kind in OWN and has_file_per_node(config.data.options)
+    seed = config.seed if data.seeded else None
+    return json.dumps([data.kind, options, seed, str(data_dir), is_private(config), hosted], sort_keys=True)
 
 
 def split(config: RunConfig, dataset: Dataset) -> list[Rows]:
     """Which rows each node holds."""
-    asked = config.data.partition
-    if reads_file_per_node(config) and dataset.owner is not None:
-        if asked.kind not in ("even", "owner") or asked.options:
+    part = config.data.partition
+    if config.data.file_per_node and dataset.owner is not None:
+        if part not in (Even(), Owner()):
             raise UserError(
-                f"data.partition.kind = {asked.kind!r} does not go with a file per node, which is the partition; "
+                f"data.partition.kind = {part.kind!r} does not go with a file per node, which is the partition; "
                 "leave it out."
             )
         return [np.flatnonzero(dataset.owner == i) for i in np.unique(dataset.owner)]
     rng = np.random.default_rng([config.seed, 0x5EED])
-    kind = "owner" if asked.kind == "even" and dataset.owner is not None and not asked.options else asked.kind
-    return partition(
-        kind, labels=dataset.y_train, nodes=config.nodes, rng=rng, owner=dataset.owner, **asked.options
-    )
+    part = Owner() if part == Even() and dataset.owner is not None else part
+    return deal_out(part, labels=dataset.y_train, nodes=config.nodes, rng=rng, owner=dataset.owner)
 
 
 @dataclass(frozen=True)
@@ -106,16 +92,13 @@ def facts_of(
     config: RunConfig, data_dir: Path | None, cache: DataCache | None, hosted: range | None
 ) -> DataFacts:
     """From public knowledge where that is enough, else by loading."""
-    info = next((entry for entry in data_load.catalogue() if entry.name == config.data.kind), None)
-    asked = config.data.partition
-    plain = set(config.data.options) <= {"transform"} and asked == type(asked)()
-    if info is not None and info.rows and info.shape and plain and info.rows[0] >= config.nodes:
-        rows, nodes = info.rows[0], config.nodes
-        sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]  # the even split
-        shape = data_load.shape_after(config.data.options.get("transform", []), info.shape)
-        return DataFacts(None, shape, info.classes, declared(config, sizes))
+    known, nodes = config.data.known, config.nodes
+    if known is not None and config.data.partition == Even() and known.rows[0] >= nodes:
+        rows = known.rows[0]  # the even split follows from the row count alone
+        sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
+        return DataFacts(None, known.shape, known.classes, declared(config, sizes))
     dataset = cache.load(config, data_dir, hosted) if cache else load(config, data_dir, hosted)
-    if reads_file_per_node(config) and config.data.records is None:
+    if config.data.file_per_node and config.data.records is None:
         raise UserError(
             "data.records is not set: with a file per node nobody sees how many records the others hold; declare it."
         )

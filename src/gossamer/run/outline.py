@@ -18,13 +18,11 @@ from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
 from gossamer.models.centred import Centred
 from gossamer.models.check import check_no_mixing
-from gossamer.models.kinds import build as build_model
 from gossamer.plan.notes import notes_of
 from gossamer.plan.outline import Outline
 from gossamer.plan.pool import pool
 from gossamer.plan.privacy import plan_privacy, rates_of
 from gossamer.run.data import DataCache, DataFacts, facts_of
-from gossamer.topology.kinds import build as build_topology
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
 
@@ -71,25 +69,13 @@ def outline(
 def _topology(config: RunConfig, algorithm: Algorithm) -> Topology:
     if config.baseline == "no-communication":
         return isolated(config.nodes, algorithm.weights)  # type: ignore[arg-type]
-    slow = config.topology.slow
-    return build_topology(
-        config.topology.kind,
-        nodes=config.nodes,
-        weights=algorithm.weights,
-        seed=config.seed,
-        dropout=config.topology.dropout,
-        slow=None if slow is None else (slow.share, slow.every),
-        mixing=config.topology.mixing,
-        **config.topology.options,
-    )
+    return config.topology.build(nodes=config.nodes, weights=algorithm.weights, seed=config.seed)
 
 
 def _model(config: RunConfig, facts: DataFacts) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return build_model(
-            config.model.kind, input_shape=facts.shape, outputs=facts.classes or 1, **config.model.options
-        )
+        return config.model.make(facts.shape, facts.classes or 1)
 
 
 def _centred(

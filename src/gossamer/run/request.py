@@ -11,7 +11,8 @@ from typing import Any
 from gossamer.config import recipes
 from gossamer.config.baselines import effective
 from gossamer.config.checks import check
-from gossamer.config.schema import RunConfig, parse_overrides, resolve, stored
+from gossamer.config.layers import parse_overrides, resolve, stored
+from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory

@@ -12,10 +12,9 @@ from typing import Any
 
 from gossamer.accounting.recompute import worst_epsilon
 from gossamer.config import recipes
-from gossamer.config.schema import parse_overrides, resolve
+from gossamer.config.layers import parse_overrides, resolve
 from gossamer.errors import UserError
 from gossamer.methods import method_of
-from gossamer.run.data import OWN
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.cells import folder as folder_of
 from gossamer.studies.compare.command import default_folder
@@ -84,7 +83,7 @@ def _figures(row: Row, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_private_choice(data: Any) -> None:
-    if data.options.get("held_out") or (data.kind in OWN and "test" not in data.options):
+    if data.held_out or (data.own and data.test is None):
         raise UserError(
             "the choice would look at private records without paying for it: name a public hold-out with data.test, "
             "and leave out data.held_out."

@@ -94,3 +94,12 @@ def thin(graph: Graph, stays: Callable[[Ints], Any]) -> Graph:
     index = np.arange(graph.nodes)
     folded = sent + csr_array((kept, (index, index)), shape=sent.shape)
     return Graph(graph.nodes, left.arcs, graph.directed, folded.tocsr())
+
+
+def edge_array(graph: Any) -> Ints:
+    """The edges of a networkx graph, (m, 2)."""
+    return np.array(list(graph.edges), dtype=np.int64).reshape(-1, 2)
+
+
+def from_networkx(graph: Any) -> Graph:
+    return from_arcs(graph.number_of_nodes(), edge_array(graph), directed=graph.is_directed())

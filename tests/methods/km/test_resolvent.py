@@ -13,7 +13,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from gossamer.errors import UserError
 from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
-from gossamer.models.losses import Hinge, Huber, LeastSquares, Logistic, Quantile, build
+from gossamer.models.losses import Hinge, Huber, LeastSquares, Logistic, Quantile, losses
 
 LOSSES = [LeastSquares(), Logistic(), Huber(0.7), Hinge(), Quantile(0.2)]
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
@@ -159,7 +159,7 @@ def test_records_that_are_not_finite_or_masked_count_for_nothing() -> None:
 )
 def test_mistakes(kind: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        build(kind, **options)
+        losses.parse({"kind": kind, **options})
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ import gossamer
 from gossamer.accounting.ledger import read_all
 from gossamer.accounting.releases import TruncatedLaplace
 from gossamer.cli import main
+from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
-from gossamer.config.schema import resolve
 from gossamer.errors import UserError
 from gossamer.methods.km.operators import OPERATORS
 from gossamer.run.assemble import assemble

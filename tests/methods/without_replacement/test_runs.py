@@ -17,7 +17,7 @@ import gossamer
 from gossamer.accounting.claimed import classical_gaussian_sigma
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.cli import main
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.methods.without_replacement.token import Token, TokenExchange, order
 from gossamer.run.assemble import assemble

@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import load_file
 from tests.support.pool import Pool
 
-from gossamer.config.schema import RunConfig, resolve, stored
+from gossamer.config.layers import resolve, stored
+from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.methods.without_replacement.token_ranks import token_exchange
 from gossamer.results import checkpoint

@@ -15,7 +15,8 @@ from tests.support.methods import METHODS
 from tests.support.pool import Pool
 
 from gossamer.config import recipes
-from gossamer.config.schema import RunConfig, resolve, stored
+from gossamer.config.layers import resolve, stored
+from gossamer.config.schema import RunConfig
 from gossamer.results import checkpoint
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline

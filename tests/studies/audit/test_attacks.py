@@ -15,7 +15,7 @@ from gossamer.accounting.observers import EVERYONE, FinalModels, Observer
 from gossamer.accounting.profiles import gaussian, laplace
 from gossamer.accounting.releases import Laplace, TruncatedGaussian
 from gossamer.config import recipes
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING

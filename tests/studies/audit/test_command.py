@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gossamer.config import recipes
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.results.audit_page import most_hits
 from gossamer.studies.audit import batches as shelf

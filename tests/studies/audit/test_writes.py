@@ -11,7 +11,7 @@ from tests.support.mechanism import thinner
 from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.local_models import LocalModels

@@ -26,7 +26,7 @@ def description(name: str) -> str:
 
 def read(name_or_path: str) -> dict[str, Any]:
     """A recipe by name, or a TOML file of the user's by path."""
-    from gossamer.config.schema import read_toml
+    from gossamer.config.layers import read_toml
 
     if name_or_path in names():
         return read_toml(_FOLDER / f"{name_or_path}.toml")

@@ -45,7 +45,7 @@ class OperatorMethod(Gossip):
         if named is None:
             return
         kinked = math.isinf(named.curvature)
-        unit_ball = self.config.data.options.get("scale") == "unit-ball"
+        unit_ball = self.config.data.scale == "unit-ball"
         if kinked or (unit_ball and km.smoothness is None):
             check_step(km.mapping, km.gamma, named.curvature)
 

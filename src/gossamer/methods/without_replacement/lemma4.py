@@ -48,8 +48,8 @@ class Lemma4:
 
 def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4:
     """The lemma's constants, and what must be said beside its claim."""
-    bound, decay = record_bound(config), config.algorithm.options.get("regularisation", 0.0)
-    lipschitz = 1 + decay * (config.algorithm.options.get("radius") or 0.0)
+    bound, decay = record_bound(config), config.algorithm.regularisation
+    lipschitz = 1 + decay * (config.algorithm.radius or 0.0)
     flags: tuple[str, ...] = ()
     if not _only_writes(config):
         flags = claimed.lemma4_sensitivity([largest_step(config)], lipschitz, 1, 1 + decay)[1]
@@ -72,15 +72,15 @@ def record_bound(config: RunConfig) -> float:
 
 def _only_writes(config: RunConfig) -> bool:
     """Does every turn write? Then there are no local steps, and nothing that could expand."""
-    return bool(config.algorithm.options.get("controller") == "global")
+    return bool(config.algorithm.controller == "global")
 
 
 def decides_on_raw_losses(config: RunConfig) -> bool:
-    return looks(config) and config.algorithm.options.get("observes") == "raw"
+    return looks(config) and config.algorithm.observes == "raw"
 
 
 def looks(config: RunConfig) -> bool:
-    return config.algorithm.options.get("controller", "deep-q") in LOOKING
+    return config.algorithm.controller in LOOKING
 
 
 def largest_step(config: RunConfig) -> float:
@@ -97,7 +97,7 @@ def notes(config: RunConfig) -> list[str]:
             "Controllers look at raw losses, and everyone sees who writes when: up to ε = ln 19 for a single choice at "
             "exploration 0.1."
         )
-    if config.data.options.get("pca") is not None and config.data.options.get("pca_from", "train") == "train":
+    if config.data.pca is not None and config.data.pca_from == "train":
         found.append("The principal components were fitted on the private records; no figure covers that.")
     if judged_local(config):
         found.append(
@@ -108,8 +108,7 @@ def notes(config: RunConfig) -> list[str]:
 
 def judged_local(config: RunConfig) -> str | None:
     """The option by which the nodes' un-noised local models are evaluated, if one does."""
-    options = config.algorithm.options
-    return next((key for key in ("scored", "controller") if options.get(key) == "local"), None)
+    return next((key for key in ("scored", "controller") if getattr(config.algorithm, key) == "local"), None)
 
 
 def _check_processes(config: RunConfig) -> None:
@@ -126,7 +125,6 @@ def _check_processes(config: RunConfig) -> None:
 
 def check(config: RunConfig, classes: int | None) -> None:
     """Lemma 4's conditions, and what the shared model cannot be combined with."""
-    options = config.algorithm.options
     kind, privacy, noisy = config.algorithm.kind, config.privacy, config.privacy.noise.kind.adds
     asked = config.algorithm
     if asked.momentum or asked.mixes > 1 or asked.tail_average or asked.final_gossip or privacy.centre:
@@ -175,9 +173,7 @@ def check(config: RunConfig, classes: int | None) -> None:
         raise UserError(
             f"weighting = {config.weighting!r} does not fit algorithm.kind = {kind!r}; use 'uniform'."
         )
-    if not privacy.sampling.disjoint and (
-        options.get("controller") != "global" or options.get("average", True)
-    ):
+    if not privacy.sampling.disjoint and (asked.controller != "global" or asked.average):
         raise UserError(
             f"privacy.sampling.kind = {privacy.sampling.kind!r} may take a record twice between two writes, which "
             'Lemma 4 does not cover; use "one-pass", or algorithm.controller = "global" with algorithm.average = false.'
@@ -195,7 +191,7 @@ def _check_step(config: RunConfig) -> None:
     if _only_writes(config) or config.mode != "sound" or not config.privacy.noise.kind.adds:
         return
     longest = largest_step(config)
-    most = 1 / (2 * (record_bound(config) ** 2 / 4 + config.algorithm.options.get("regularisation", 0.0)))
+    most = 1 / (2 * (record_bound(config) ** 2 / 4 + config.algorithm.regularisation))
     if longest > most:
         raise UserError(
             f"algorithm.lr = {longest:.4g} breaks Lemma 4, whose steps are non-expansive up to "

@@ -12,13 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.config.schema import Data, Open, RunConfig
+from gossamer.config.schema import RunConfig
 from gossamer.data.dataset import Dataset
+from gossamer.data.load import datasets
+from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS
 from gossamer.mechanism.reader import Records
 from gossamer.methods import method_of
+from gossamer.models.kinds import models
+from gossamer.models.losses import losses
+from gossamer.options.registry import Registry
 from gossamer.plan.privacy import PrivacyPlan
 from gossamer.studies.audit.recovery import answer_gain
 
@@ -91,7 +96,8 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
     if dense:
         loss = {"kind": "huber", "delta": bound} if plan.on == "iterate" else {"kind": "least-squares"}
         changes = {"model": {"kind": "linear"}, "data": {**data, "dense": True}, "loss": loss}
-    parts = {key: (Data if key == "data" else Open).model_validate(value) for key, value in changes.items()}
+    kinds: dict[str, Registry[Any]] = {"data": datasets, "model": models, "loss": losses}
+    parts = {key: kinds[key].parse(value) for key, value in changes.items()}
     # The coefficients of the recipe's own data mean nothing here.
     seen = config.evaluation.model_copy(update={"metric": "hold-out"})
     return config.model_copy(update={**parts, "evaluation": seen})
@@ -106,8 +112,9 @@ def _largest_answer(config: RunConfig, assumed: float) -> float:
 def gradient_size(config: RunConfig) -> float:
     """How long the gradients of these records are before any clip."""
     if config.loss is not None and config.loss.kind == "huber":
-        return float(config.loss.options["delta"])
-    return float(config.data.options["size"])
+        return float(config.loss.delta)
+    assert isinstance(config.data, Dirac)
+    return config.data.size
 
 
 def dirac_records(coins: Bools, size: float, *, replace_one: bool, dense: bool = False) -> Records:

@@ -18,6 +18,7 @@ from torch import Tensor
 from gossamer.accounting.observers import Observer
 from gossamer.algorithms.base import Grad
 from gossamer.config.schema import RunConfig
+from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
@@ -111,8 +112,8 @@ class Axes:
         self._parts, self._view, self._make = parts, view, make_gradient
         self._replace_one = refuse_unequal_sizes(config)
         self._nodes, self._places = config.nodes, parts.outline.stack.dim
-        self._size = float(config.data.options["size"])
-        self._dense = config.data.options.get("dense") is True
+        assert isinstance(config.data, Dirac)
+        self._size, self._dense = config.data.size, config.data.dense
         if view.sees_all:
             refuse_unreadable(parts)
         elif parts.noise_on_messages:
@@ -201,8 +202,8 @@ class Lengths:
         self._parts, self._make, self._sees_models = parts, make_gradient, sees_models
         self._replace_one = refuse_unequal_sizes(config)
         self._nodes, self._places = config.nodes, parts.outline.stack.dim
-        self._size = float(config.data.options["size"])
-        self._dense = config.data.options.get("dense") is True
+        assert isinstance(config.data, Dirac)
+        self._size, self._dense = config.data.size, config.data.dense
         refuse_unreadable(parts)
         self.at_once = max(1, _FLOATS_AT_ONCE // (self._nodes * self._places))
 

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gossamer.config import recipes
-from gossamer.config.schema import parse_overrides, read_toml, resolve
+from gossamer.config.layers import parse_overrides, read_toml, resolve
 from gossamer.errors import UserError
 from gossamer.results.audit_page import verdict
 from gossamer.results.certificate import epsilon_text

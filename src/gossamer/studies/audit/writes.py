@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.config.schema import Algorithm, Data, RunConfig
+from gossamer.config.schema import RunConfig
+from gossamer.data.load import datasets
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
@@ -101,7 +102,7 @@ def leans(config: RunConfig, passes: int) -> bool:
     Only by another node, in a single pass (in the next the records themselves would pull the model back), and if a step
     may be as long as it likes: Lemma 4 limits it for the sake of local steps, which nobody takes here.
     """
-    return config.algorithm.options.get("controller") == "global" and passes == 1 and config.nodes > 1
+    return config.algorithm.controller == "global" and passes == 1 and config.nodes > 1
 
 
 def on_mirrored_records(config: RunConfig, plan: PrivacyPlan, classes: int) -> RunConfig:
@@ -119,7 +120,7 @@ def on_mirrored_records(config: RunConfig, plan: PrivacyPlan, classes: int) -> R
         raise UserError(
             f"baseline = {config.baseline!r} leaves no shared model whose writes could be read; use --canary release."
         )
-    if config.algorithm.options.get("controller") == "local":
+    if config.algorithm.controller == "local":
         raise UserError('there is nothing to audit: with algorithm.controller = "local" nobody writes.')
     passes = max(int(plan.sampling.visits(node.rate, plan.draws)) for node in plan.nodes)
     leaning = leans(config, passes)
@@ -132,13 +133,13 @@ def on_mirrored_records(config: RunConfig, plan: PrivacyPlan, classes: int) -> R
         "test": 0,
         "records": lot,
     }
-    algorithm = config.algorithm.model_dump() | ({"lr": _STEP} if leaning else {})
+    algorithm = replace(config.algorithm, lr=_STEP) if leaning else config.algorithm
     sampling = OnePass(lot=lot)
     return config.model_copy(
         update={
             "rounds": passes,
-            "data": Data.model_validate(data),
-            "algorithm": Algorithm.model_validate(algorithm),
+            "data": datasets.parse(data),
+            "algorithm": algorithm,
             "privacy": config.privacy.model_copy(update={"sampling": sampling}),
         }
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
+from gossamer.config import stored
+from gossamer.errors import UserError
 from gossamer.studies.compare.grid import Cell
 
 
@@ -22,10 +21,9 @@ def finished(out: Path, cell: Cell) -> bool:
     if not (place / "certificate.json").is_file():
         return False
     try:
-        found = tomllib.loads((place / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError):
+        return stored(place / "config.toml") == cell.config
+    except UserError:
         return False
-    return found == tomllib.loads(tomli_w.dumps(cell.settings))
 
 
 def set_aside(out: Path, cell: Cell) -> Path | None:

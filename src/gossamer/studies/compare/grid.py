@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from gossamer.config import recipes
-from gossamer.config.schema import RunConfig, parse_overrides, resolve
+from gossamer.config.layers import parse_overrides, resolve
+from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 
 BASELINES = ("non-private", "no-communication", "central")

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gossamer import papers
 from gossamer.config import recipes
-from gossamer.config.schema import resolve
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.relation import epsilon_under

@@ -1,0 +1,140 @@
+"""From a recipe, a method and the user's changes to one checked configuration.
+
+Layers, later ones win: the method's preset, the recipe, the recipe's `[paper]` table (in paper mode), and the `--set`
+overrides. The result is checked key by key; the first mistake becomes one sentence.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gossamer.config.auto import any_auto, settle
+from gossamer.config.methods import expand_preset, method_names
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.options.sentences import one_sentence
+
+
+def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """Layers → one checked configuration. `changes` are dotted keys, {"privacy.epsilon": 1.0}; they win."""
+    changes = changes or {}
+    layered = {key: value for key, value in recipe.items() if key != "paper"}
+    mode = changes.get("mode", layered.get("mode", "sound"))
+    if mode == "paper":
+        layered = merge(layered, _table("paper", recipe.get("paper", {})))
+    written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
+    kind = changes.get("algorithm.kind", written_for)
+    if kind not in method_names():
+        known = ", ".join(sorted(method_names()))
+        raise UserError(f"algorithm.kind = {kind!r} is not a method I know; the methods are {known}.")
+    preset = expand_preset(kind, mode)
+    if kind != written_for:
+        layered = adopt_method(layered, preset)
+    for key, value in changes.items():
+        layered = merge(layered, _nest(key.split("."), value))
+    layered = merge(preset, layered)
+    if any_auto(layered):
+        layered = settle(layered)
+    try:
+        return RunConfig.model_validate(layered)
+    except ValidationError as error:
+        raise UserError(one_sentence(error, layered, model=RunConfig)) from None
+
+
+def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:
+    """A recipe under another method: its clip and noise schedule go where the new method has its own.
+
+    The clip's size stays: a constant C̄ and a decaying C_k compare at the same geometric mean, C̄ = C_0 ρ^(−½).
+    """
+    privacy = dict(_table("privacy", recipe.get("privacy", {})))
+    privacy.pop("claim", None)
+    old, new = _table("privacy.clip", privacy.get("clip", {})), preset["privacy"].get("clip", {})
+    if old.get("kind") != new.get("kind"):
+        privacy.pop("clip", None)
+        if old.get("kind") == "decaying" and new.get("kind") == "constant":
+            privacy["clip"] = {"kind": "constant", "bound": old["start"] * old["ratio"] ** -0.5}
+        elif old.get("kind") == "constant" and new.get("kind") == "decaying":
+            privacy["clip"] = {**new, "start": old["bound"] * new["ratio"] ** 0.5}
+    noise = dict(_table("privacy.noise", privacy.get("noise", {})))
+    schedule = _table("privacy.noise.schedule", noise.get("schedule", {}))
+    if schedule.get("kind") != preset["privacy"].get("noise", {}).get("schedule", {}).get("kind"):
+        noise.pop("schedule", None)
+    # The step size is every method's key; the others belong to the method the recipe was written for.
+    algorithm = _table("algorithm", recipe.get("algorithm", {}))
+    kept = {**preset["algorithm"], **({"lr": algorithm["lr"]} if "lr" in algorithm else {})}
+    return {**recipe, "algorithm": kept, "privacy": {**privacy, "noise": noise}}
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` wins. A table that changes its `kind` replaces the old table, whose keys belong to the old kind."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            replaced = "kind" in value and value["kind"] != old.get("kind", value["kind"])
+            keep = (
+                {k: v for k, v in old.items() if isinstance(v, dict)}
+                if replaced and key in _WITH_PARTS
+                else {}
+            )
+            result[key] = merge(keep if replaced else old, value)
+        else:
+            result[key] = value
+        if key in _EITHER_OR:  # saying the one takes back the other
+            result.pop(_EITHER_OR[key], None)
+    return result
+
+
+_EITHER_OR = {"rate": "lot", "lot": "rate"}
+_WITH_PARTS = {"data"}  # tables with a sub-table of their own that outlives a change of kind
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
+    """`a.b=c` → {"a.b": c}, the value read as TOML and, failing that, as a plain string."""
+    changes: dict[str, Any] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise UserError(f"--set {text!r} must have the form key=value, for example privacy.epsilon=1.")
+        try:
+            changes[key.strip()] = tomllib.loads(f"v = {value}")["v"]
+        except tomllib.TOMLDecodeError:
+            changes[key.strip()] = value.strip()
+    return changes
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}.") from None
+
+
+def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """The configuration a run directory holds: complete, so no preset is laid under it."""
+    layered = read_toml(path)
+    for key, value in (changes or {}).items():
+        layered = merge(layered, _nest(key.split("."), value))
+    try:
+        return RunConfig.model_validate(layered)
+    except ValidationError as error:
+        raise UserError(f"{path}: {one_sentence(error, layered, model=RunConfig)}") from None
+
+
+def _nest(path: list[str], value: Any) -> dict[str, Any]:
+    for part in reversed(path):
+        value = {part: value}
+    return dict(value)
+
+
+def _table(key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f'{key} = {value!r} must be a table, for example {key}.kind = "…".')
+    return value

@@ -1,0 +1,197 @@
+"""Tables and arrays in files: CSV, Parquet and npz become features, raw labels and raw owners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gossamer.data import decode
+from gossamer.data.dataset import Array
+from gossamer.data.scaling import Floats
+from gossamer.errors import UserError
+
+
+@dataclass(frozen=True)
+class Records:
+    """One file's features, raw labels and raw owners, before labels get their ids."""
+
+    x: Floats
+    y: Array
+    owner: Array | None
+    columns: list[str]  # empty for images
+
+
+def existing(key: str, value: str, data_dir: Path | None) -> Path:
+    """A path as given, or inside the data folder."""
+    path = Path(value).expanduser()
+    if data_dir is not None and not path.exists():
+        path = data_dir / path
+    if not path.is_file():
+        raise UserError(f"{key} = {str(value)!r} is no file: give the path of an existing one")
+    return path
+
+
+def read_table(
+    file_kind: str, path: Path, label: str, features: Sequence[str] | None, owner: str | None
+) -> Records:
+    columns = _columns(file_kind, path)
+    for key, name in [("label", label), ("owner", owner), *(("features", name) for name in features or ())]:
+        if name is not None and name not in columns:
+            raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {', '.join(columns)}")
+    chosen = (
+        list(features) if features is not None else [name for name in columns if name not in (label, owner)]
+    )
+    if not chosen:
+        raise UserError(
+            f"data.features leaves no column of {path.name} to learn from: it has {', '.join(columns)}"
+        )
+    if label in chosen:
+        raise UserError(f"data.features must not contain the label {label!r}")
+    if len(set(chosen)) < len(chosen):
+        raise UserError(f"data.features = {chosen} names a column twice")
+
+    rows = len(columns[label])
+    if not rows:
+        raise UserError(f"{path.name} has no rows: give a file with records")
+    needed = {*chosen, label} | ({owner} if owner else set())
+    _refuse_missing(path, rows, {name: columns[name].null_count for name in columns if name in needed})
+    words = [name for name in chosen if not _is_numeric(columns[name].type)]
+    if words:
+        raise UserError(
+            f"{path.name} has non-numeric feature columns {', '.join(words)}: name others in data.features"
+        )
+    x = np.empty((rows, len(chosen)), np.float32)
+    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite and is refused by name
+        for position, name in enumerate(chosen):
+            x[:, position] = _numpy(columns[name])
+    _refuse_non_finite(path, x, chosen)
+    y = _numpy(columns[label])
+    if y.dtype.kind == "f":
+        _refuse_non_finite(path, y[:, None], [label])
+    return Records(x, y, _numpy(columns[owner]) if owner else None, chosen)
+
+
+def _columns(file_kind: str, path: Path) -> dict[str, Any]:
+    """The columns of a file by name, as Arrow arrays."""
+    import pyarrow as pa
+
+    try:
+        if file_kind == "csv":
+            from pyarrow import csv
+
+            # One block: Arrow fixes a column's type by the first, and fractions may follow whole numbers.
+            block = min(max(path.stat().st_size + 1, 1 << 20), 1 << 30)
+            read = csv.ReadOptions(block_size=block)
+            found: Any = csv.read_csv(
+                path, read, convert_options=csv.ConvertOptions(strings_can_be_null=True)
+            )
+        else:
+            from pyarrow import parquet
+
+            with path.open("rb") as file:  # one file, whatever folder it lies in
+                found = parquet.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0][:160]
+        raise UserError(f"{path.name} is not readable as {file_kind}: {reason}") from error
+    twice = sorted({name for name in found.column_names if found.column_names.count(name) > 1})
+    if twice:
+        raise UserError(f"{path.name} has two columns named {twice[0]!r}: give each a name of its own")
+    return {name: found.column(name) for name in found.column_names}
+
+
+def _is_numeric(kind: Any) -> bool:
+    from pyarrow import types
+
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    return any(test(kind) for test in tests)
+
+
+def _numpy(column: Any) -> Array:
+    """A column without missing values as a numpy array of numbers, truth values or words."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if types.is_decimal(kind):
+        kind = pa.float64()
+    if not _is_numeric(kind):
+        return np.asarray(column.cast(pa.string()).to_pylist(), dtype=np.str_)
+    return np.asarray(column.cast(kind).to_numpy())
+
+
+def load_npz(path: Path) -> dict[str, Array]:
+    try:
+        return decode.npz(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path.name} is not readable as npz: {str(error).splitlines()[0][:160]}") from error
+
+
+def from_arrays(
+    path: Path, raw: Mapping[str, Array], x_names: Sequence[str], y_names: Sequence[str], owner: str | None
+) -> Records:
+    def pick(names: Sequence[str]) -> Array:
+        for name in names:
+            if name in raw:
+                return raw[name]
+        raise UserError(f"{path.name} has no array {' or '.join(names)}: it has {', '.join(raw)}")
+
+    x, y = pick(x_names), pick(y_names)
+    owners = pick([owner]) if owner else None
+    for name, array in [(y_names[0], y), *([(owner, owners)] if owner and owners is not None else [])]:
+        if array.shape != (len(x),):
+            raise UserError(
+                f"{path.name}: {name} has shape {array.shape} where one value per row needs ({len(x)},)"
+            )
+    if x.ndim not in (2, 3, 4) or x.dtype.kind not in "iufb":
+        raise UserError(
+            f"{path.name}: x has shape {x.shape} and dtype {x.dtype}, give numbers as (N, p) or images"
+        )
+    if y.dtype.kind not in "iufbUS":
+        raise UserError(f"{path.name}: y has dtype {y.dtype}, give numbers or words")
+    if not len(x):
+        raise UserError(f"{path.name} has no rows: give a file with records")
+    columns = [str(column) for column in range(x.shape[1])] if x.ndim == 2 else []
+    features = _images(x) if x.ndim > 2 else _float32(x)
+    _refuse_non_finite(path, features.reshape(len(x), -1), columns or ["x"])
+    if y.dtype.kind == "f":
+        _refuse_non_finite(path, y[:, None], [y_names[0]])
+    return Records(features, y, owners, columns)
+
+
+def _images(x: Array) -> Floats:
+    """(N, C, H, W), whichever of the common layouts came."""
+    scaled = _float32(x) / np.float32(255) if x.dtype == np.uint8 else _float32(x)
+    if x.ndim == 3:
+        return scaled[:, None]
+    if x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
+        return np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))
+    return scaled
+
+
+def _float32(x: Array) -> Floats:
+    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite and is refused by name
+        return np.ascontiguousarray(x, dtype=np.float32)
+
+
+def _refuse_missing(path: Path, rows: int, missing: Mapping[str, int]) -> None:
+    for name, count in missing.items():
+        if count:
+            raise UserError(
+                f"{path.name}: column {name!r} has no value in {count} of {rows} rows: fill or remove them"
+            )
+
+
+def _refuse_non_finite(path: Path, values: Array, columns: Sequence[str]) -> None:
+    bad = ~np.isfinite(values.astype(np.float32, copy=False))
+    if not bad.any():
+        return
+    column = int(bad.any(axis=0).argmax()) if len(columns) > 1 else 0
+    count = int(bad[:, column].sum() if len(columns) > 1 else bad.any(axis=1).sum())
+    raise UserError(
+        f"{path.name}: column {columns[column]!r} is NaN or infinite in {count} of {len(values)} rows: "
+        "fill or remove them"
+    )

@@ -1,0 +1,231 @@
+"""The table [data]: what every data set has, and what is done to its records before a model sees them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from gossamer.data import sources
+from gossamer.data.dataset import Dataset
+from gossamer.data.limits import at_most, one_of
+from gossamer.data.partition import Even, Partition, partitions
+from gossamer.data.projection import fit_components, project
+from gossamer.data.scaling import to_unit_ball, to_unit_sphere, with_bias
+from gossamer.errors import UserError
+from gossamer.options.registry import Registry
+from gossamer.options.types import Count
+
+SCALES = {"unit-ball": to_unit_ball, "unit-sphere": to_unit_sphere}
+Label = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What everyone may know of a data set without reading a record."""
+
+    rows: tuple[int, int]  # training and hold-out
+    shape: tuple[int, ...]  # of a record
+    classes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where records come from. A new data set is a subclass with `read`, registered in `datasets`."""
+
+    partition: Annotated[Partition, partitions, Field(description="which node holds which records")] = field(
+        default_factory=Even
+    )
+    records: Annotated[
+        Count | list[Count] | None,
+        Field(description="the declared, public number of records of a node: one for all, or a list"),
+    ] = None
+    train_rows: Annotated[
+        Count | None, Field(description="so many training rows, after a seeded shuffle")
+    ] = None
+    labels: Annotated[
+        Annotated[list[Label], Field(min_length=1)] | None,
+        Field(description="only the records of these classes"),
+    ] = None
+    positive: Annotated[Label | None, Field(description="two classes: this label against the rest")] = None
+    held_out: Annotated[
+        Count | None,
+        Field(description="so many training rows take the place of the test rows, to choose settings on"),
+    ] = None
+    transform: Annotated[
+        list[Any], Field(description="fixed features, a list of steps: see docs/frontier.md")
+    ] = field(default_factory=list)
+    pca: Annotated[Count | None, Field(description="so many principal components in place of the record")] = (
+        None
+    )
+    pca_from: Annotated[
+        str,
+        Field(
+            description="what they are fitted on: a public set of the same width, or train, the private records"
+        ),
+    ] = "train"
+    scale: Annotated[
+        Literal["none", "unit-ball", "unit-sphere"],
+        Field(description="every record by itself: x / max(1, ‖x‖), or x / ‖x‖"),
+    ] = "none"
+    bias: Annotated[
+        bool | Literal["outside"],
+        Field(description="a constant feature of a scaled table: (x, 1)/√2, in the ball, or outside: (x, 1)"),
+    ] = False
+
+    kind: ClassVar[str]
+    own: ClassVar[bool] = False  # the user's own records: private, and copied nowhere
+    shuffled: ClassVar[bool] = False  # do the set's own records, or their split, follow the seed?
+    facts: ClassVar[Facts | None] = None
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        """The set itself, before the options that all sets have."""
+        raise NotImplementedError
+
+    @property
+    def seeded(self) -> bool:
+        """Do the records that `load` gives depend on the seed?"""
+        return self.shuffled or self.train_rows is not None
+
+    @property
+    def file_per_node(self) -> bool:
+        """Own records, a file for each node?"""
+        return False
+
+    @property
+    def known(self) -> Facts | None:
+        """Rows, shape and classes as `load` will give them, where they follow without reading a record."""
+        if self.facts is None or replace(self, transform=[], records=None, partition=Even()) != type(self)():
+            return None
+        if not self.transform:
+            return self.facts
+        from gossamer.data.features.chain import shape_after
+
+        return replace(self.facts, shape=shape_after(self.transform, self.facts.shape))
+
+    def load(self, data_dir: Path | None = None, seed: int = 0) -> Dataset:
+        """The records, checked, scaled and ready for a model.
+
+        data_dir: the folder to look in first; else the environment variable GOSSAMER_DATA.
+        seed: for shuffles and synthetic sets.
+        """
+        if seed < 0:
+            raise UserError(f"seed = {seed} must be a whole number at least 0")
+        dataset = self.read(data_dir, seed)
+        if self.labels is not None:
+            dataset = _only_labels(dataset, self.labels)
+        if self.transform:
+            dataset = self._transformed(dataset, data_dir)
+        if self.held_out is not None:
+            dataset = _hold_out(dataset, self.held_out)
+        if self.train_rows is not None:
+            dataset = _first_rows(dataset, self.train_rows, seed)
+        if self.pca is not None:
+            dataset = _reduced(dataset, self.pca, self.pca_from, data_dir)
+        elif self.pca_from != "train":
+            raise UserError(f"data.pca_from = {self.pca_from!r} needs data.pca, the number of components")
+        if self.positive is not None:
+            dataset = _one_against_rest(dataset, self.positive)
+        return self._scaled(dataset)
+
+    def _transformed(self, dataset: Dataset, data_dir: Path | None) -> Dataset:
+        from gossamer.data.features.pipeline import transformed
+
+        def public(kind: str, options: dict[str, Any]) -> Dataset:
+            return datasets.parse({"kind": kind, **options}).load(data_dir)
+
+        # Records of the user's own are copied nowhere, not even as features.
+        return transformed(dataset, self.transform, public, keep=not self.own)
+
+    def _scaled(self, dataset: Dataset) -> Dataset:
+        train, test = dataset.x_train, dataset.x_test
+        if self.scale != "none":
+            train, test = SCALES[self.scale](train), SCALES[self.scale](test)
+        if self.bias:
+            if self.scale == "none" or dataset.x_train.ndim != 2:
+                raise UserError(
+                    f"data.bias = {json.dumps(self.bias)} needs a table with data.scale = 'unit-ball' or "
+                    "'unit-sphere': the constant is part of it"
+                )
+            outside = self.bias == "outside"
+            train, test = with_bias(train, outside=outside), with_bias(test, outside=outside)
+        return replace(dataset, x_train=train, x_test=test)
+
+
+datasets: Registry[Source] = Registry("data")
+
+
+def _only_labels(dataset: Dataset, labels: list[int]) -> Dataset:
+    if dataset.classes is None:
+        raise UserError(f"data.labels = {labels!r} needs a set with classes")
+    for label in labels:
+        at_most("data.labels", label, dataset.classes - 1, least=0)
+    train, test = np.isin(dataset.y_train, labels), np.isin(dataset.y_test, labels)
+    return replace(
+        dataset,
+        x_train=dataset.x_train[train],
+        y_train=dataset.y_train[train],
+        x_test=dataset.x_test[test],
+        y_test=dataset.y_test[test],
+        owner=None if dataset.owner is None else dataset.owner[train],
+        provenance={**dataset.provenance, "labels": f"only {labels}"},
+    )
+
+
+def _hold_out(dataset: Dataset, held_out: int) -> Dataset:
+    available = len(dataset.y_train)
+    rows = at_most("data.held_out", held_out, available - 1)
+    out, kept = np.split(np.random.default_rng([0x401D]).permutation(available), [rows])
+    return replace(
+        dataset,
+        x_train=dataset.x_train[kept],
+        y_train=dataset.y_train[kept],
+        x_test=dataset.x_train[out],
+        y_test=dataset.y_train[out],
+        owner=None if dataset.owner is None else dataset.owner[kept],
+        public_test=False,  # training records: what they show is not private
+        provenance={**dataset.provenance, "held_out": f"{rows} training rows in place of the test rows"},
+    )
+
+
+def _first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
+    available = len(dataset.y_train)
+    rows = at_most("data.train_rows", train_rows, available)
+    chosen = np.random.default_rng([seed, 1]).permutation(available)[:rows]
+    return replace(
+        dataset,
+        x_train=dataset.x_train[chosen],
+        y_train=dataset.y_train[chosen],
+        owner=None if dataset.owner is None else dataset.owner[chosen],
+        provenance={**dataset.provenance, "train_rows": f"{rows} of {available}, drawn with seed {seed}"},
+    )
+
+
+def _reduced(dataset: Dataset, components: int, origin: str, data_dir: Path | None) -> Dataset:
+    """Principal components of the training records themselves ("train": reads them), or of a public set."""
+    width = math.prod(dataset.x_train.shape[1:])
+    count = at_most("data.pca", components, width)
+    known = [name for name, info in sources.PUBLIC.items() if math.prod(info.shape) == width]
+    name = one_of("data.pca_from", origin, ["train", *known])
+    fitted = dataset.x_train if name == "train" else datasets.parse({"kind": name}).load(data_dir).x_train
+    mean, basis = fit_components(fitted, count)
+    return replace(
+        dataset,
+        x_train=project(dataset.x_train, mean, basis),
+        x_test=project(dataset.x_test, mean, basis),
+        provenance={**dataset.provenance, "pca": f"{count} components of {name}"},
+    )
+
+
+def _one_against_rest(dataset: Dataset, positive: int) -> Dataset:
+    """Two classes: this label is 1, all others are 0."""
+    if dataset.classes is None:
+        raise UserError(f"data.positive = {positive!r} needs labels of classes; these data have numbers")
+    label = at_most("data.positive", positive, dataset.classes - 1, least=0)
+    y_train, y_test = ((y == label).astype(np.int64) for y in (dataset.y_train, dataset.y_test))
+    return replace(dataset, y_train=y_train, y_test=y_test, classes=2)

@@ -1,0 +1,126 @@
+"""A mistake that pydantic found, as one sentence: the key, the value, and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+# The types of the registry's own errors.
+UNKNOWN_KIND, UNKNOWN_KEY = "unknown_kind", "unknown_key"
+
+_UNKNOWN = (UNKNOWN_KEY, "extra_forbidden")
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a table",
+    "mapping": "a table",
+    "dataclass": "a table",
+    "model": "a table",
+    "none": "left out",
+}
+
+
+def one_sentence(
+    error: ValidationError, given: Any, table: str = "", model: type[BaseModel] | None = None
+) -> str:
+    """The first mistake in `given`, which stands under the key `table`; `model` knows the keys of plain tables."""
+    found = error.errors(include_url=False)
+    found.sort(key=lambda mistake: mistake["type"] not in _UNKNOWN)  # a misspelt key explains a missing one
+    places = [_place(mistake, given) for mistake in found]
+    # A value that may be one thing or another has a mistake for each: the one that gets deepest says most.
+    start = len(places[0])
+    place = max((place for place in places if place[:start] == places[0]), key=len)
+    alike = [mistake for mistake, its in zip(found, places, strict=True) if its == place]
+    first = alike[0]
+    key = ".".join([table, *place] if table else place)
+    name, value, context = first["type"], first["input"], first.get("ctx", {})
+    if name == UNKNOWN_KIND:
+        return _unknown_kind(key, value, context["kinds"].split(", "))
+    if name in ("union_tag_invalid", "union_tag_not_found"):
+        return _unknown_kind(key, value, context.get("expected_tags", "a kind").replace("'", "").split(", "))
+    if name in _UNKNOWN:
+        keys = context["keys"].split(", ") if name == UNKNOWN_KEY else _keys(model, place[:-1])
+        return _unknown_key(key, _kind_of(given, place[:-1]), [k for k in keys if k])
+    if name == "missing":
+        kind = _kind_of(given, place[:-1])
+        return f"{key} is missing; " + (f"kind '{kind}' needs it." if kind else "it must be set.")
+    shown = f"{key} = {short(value)}" if key and not isinstance(value, Mapping) else key
+    if name == "value_error":
+        message = first["msg"].removeprefix("Value error, ").rstrip(".")
+        return f"{shown}: {message}." if shown else f"{message}."
+    wanted = list(dict.fromkeys(_expected(mistake) for mistake in alike))
+    return f"{shown} must {' or '.join([wanted[0], *(w.removeprefix('be ') for w in wanted[1:])])}."
+
+
+def short(value: Any) -> str:
+    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _expected(mistake: Any) -> str:
+    kind, limits = mistake["type"], mistake.get("ctx", {})
+    for name, phrase in (
+        ("greater_than", "be greater than {gt}"),
+        ("greater_than_equal", "be at least {ge}"),
+        ("less_than", "be less than {lt}"),
+        ("less_than_equal", "be at most {le}"),
+        ("too_short", "have at least {min_length} entries"),
+        ("too_long", "have at most {max_length} entries"),
+        ("literal_error", "be {expected}"),
+        ("finite_number", "be a finite number"),
+    ):
+        if kind == name:
+            return phrase.format(**{k: f"{v:g}" if isinstance(v, float) else v for k, v in limits.items()})
+    word = _EXPECTED.get(kind.split("_")[0])
+    return f"be {word}" if word else f"be different: {mistake['msg']}"
+
+
+def _unknown_kind(key: str, value: Any, kinds: Sequence[str]) -> str:
+    if not isinstance(value, Mapping):
+        return f'{key} = {short(value)} must be a table, for example {key}.kind = "{kinds[0]}".'
+    if "kind" not in value:
+        return f"{key}.kind is missing; it can be {', '.join(kinds)}."
+    return f"{key}.kind = {short(value['kind'])} is not known; it can be {', '.join(kinds)}."
+
+
+def _unknown_key(key: str, kind: str | None, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key.rpartition(".")[2], known, n=1)
+    there_are = f"the keys here are {', '.join(known)}" if known else "there are none here"
+    owner = f"of kind '{kind}'" if kind else "I know"
+    return f"{key} is not a key {owner}; {f'did you mean {close[0]}' if close else there_are}."
+
+
+def _place(mistake: Any, given: Any) -> list[str]:
+    """The keys that the user wrote: pydantic's location without the names of the types it tried."""
+    where: list[str] = []
+    current = given
+    for part in mistake["loc"]:
+        if isinstance(current, Mapping) and part in current:
+            where.append(str(part))
+            current = current[part]
+        elif isinstance(current, list) and isinstance(part, int) and part < len(current) and where:
+            where[-1] += f"[{part}]"
+            current = current[part]
+    if mistake["type"] == "missing":
+        where.append(str(mistake["loc"][-1]))
+    return where
+
+
+def _kind_of(given: Any, place: Sequence[str]) -> str | None:
+    for part in place:
+        given = given.get(part) if isinstance(given, Mapping) else None
+    kind = given.get("kind") if isinstance(given, Mapping) else given
+    return kind if isinstance(kind, str) else None
+
+
+def _keys(model: Any, place: Sequence[str]) -> list[str]:
+    for part in place:
+        model = getattr(getattr(model, "model_fields", {}).get(part), "annotation", None)
+    return sorted(getattr(model, "model_fields", {}))
