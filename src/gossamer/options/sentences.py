@@ -39,7 +39,7 @@ def one_sentence(
     place = max((place for place in places if place[:start] == places[0]), key=len)
     alike = [mistake for mistake, its in zip(found, places, strict=True) if its == place]
     first = alike[0]
-    key = ".".join([table, *place] if table else place)
+    key = ".".join([table, *place] if table else place).replace(".[", "[")
     name, value, context = first["type"], first["input"], first.get("ctx", {})
     if name == UNKNOWN_KIND:
         return _unknown_kind(key, value, context["kinds"].split(", "))
@@ -105,8 +105,8 @@ def _place(mistake: Any, given: Any) -> list[str]:
         if isinstance(current, Mapping) and part in current:
             where.append(str(part))
             current = current[part]
-        elif isinstance(current, list) and isinstance(part, int) and part < len(current) and where:
-            where[-1] += f"[{part}]"
+        elif isinstance(current, list) and isinstance(part, int) and part < len(current):
+            where.append(f"[{part}]")
             current = current[part]
     if mistake["type"] == "missing":
         where.append(str(mistake["loc"][-1]))

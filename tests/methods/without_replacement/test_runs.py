@@ -251,7 +251,7 @@ REFUSED = [
     ({"data.pca": 10}, "pca_from"),
     ({"data.pca": 10, "data.pca_from": "mnist"}, r"data\.pca_from"),
     ({"data.pca": 100}, r"data\.pca"),
-    ({"data.pca_from": "train"}, r"data\.pca"),
+    ({"data.pca_from": "mnist"}, r"data\.pca_from = 'mnist' needs data\.pca"),
     ({"data.scale": "cube"}, r"data\.scale"),
     ({"data.bias": "inside"}, r"data\.bias"),
     ({"privacy.noise.schedule": {"kind": "growing-budget", "ratio": 2.0}}, "schedule"),
