@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 import textwrap
-import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from gossamer.config.schema import RunConfig
-from gossamer.options.registry import Option, Registry, Table, meaning_of, options_of
+from gossamer.options.registry import Option, Registry, meaning_of, options_of
+from gossamer.options.words import bare, default_words, extras, is_model, members, type_words
 
 INTRODUCTION = """\
 # Configuration
@@ -125,25 +123,6 @@ def as_markdown() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def type_words(annotation: Any) -> str:
-    """What a value may be, in plain words."""
-    return " or ".join(dict.fromkeys(_alternatives(annotation, ())))
-
-
-def default_words(value: Any) -> str:
-    if value is None:
-        return "not set"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if hasattr(value, "kind"):
-        return str(value.kind)
-    if dataclasses.is_dataclass(value) or isinstance(value, BaseModel):
-        return "as below"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 # --- what there is ------------------------------------------------------------------------------------------
 
 
@@ -165,19 +144,19 @@ def _of_model(name: str, model: type[BaseModel], meaning: str) -> Iterator[Table
 
 def _inside(name: str, annotation: Any, meaning: str) -> Iterator[TableEntry]:
     """The tables that a value of this type can be."""
-    found = _members(annotation)
-    extras = [extra for part in (annotation, *found) for extra in _extras(part)]
-    registry = next((extra for extra in extras if isinstance(extra, Registry)), None)
-    members = [_bare(member) for member in found]
+    found = members(annotation)
+    noted = [extra for part in (annotation, *found) for extra in extras(part)]
+    registry = next((extra for extra in noted if isinstance(extra, Registry)), None)
+    plain = [bare(member) for member in found]
     if registry is not None:
         if registry.table == name:  # elsewhere it is described already
             yield from _of_kinds(name, meaning, registry.kinds)
-    elif len(members) > 1 and all(_is_model(member) for member in members):
-        kinds = {get_args(member.model_fields["kind"].annotation)[0]: member for member in members}
+    elif len(plain) > 1 and all(is_model(member) for member in plain):
+        kinds = {get_args(member.model_fields["kind"].annotation)[0]: member for member in plain}
         yield from _of_kinds(name, meaning, kinds)
     else:
-        for member in members:
-            if _is_model(member):
+        for member in plain:
+            if is_model(member):
                 yield from _of_model(name, member, meaning)
             elif dataclasses.is_dataclass(member) and isinstance(member, type):
                 yield TableEntry(name, _first_sentence(member), options_of(member))
@@ -206,7 +185,7 @@ def _said(option: Option) -> tuple[str, ...]:
 
 
 def _options(made: type[Any]) -> tuple[Option, ...]:
-    if not _is_model(made):
+    if not is_model(made):
         return options_of(made)
     (entry, *_) = _of_model("", made, "")
     return tuple(option for option in entry.options if option.name != "kind")
@@ -216,72 +195,6 @@ def _first_sentence(made: type[Any]) -> str:
     """The first paragraph of its own docstring."""
     said = made.__dict__.get("__doc__") or ""
     return "" if said.startswith(f"{made.__name__}(") else " ".join(said.split("\n\n")[0].split())
-
-
-# --- words --------------------------------------------------------------------------------------------------
-
-
-def _alternatives(annotation: Any, limits: Sequence[Any]) -> Iterator[str]:
-    extras = _extras(annotation)
-    for extra in extras:
-        if isinstance(extra, Registry):
-            yield f"table with a kind, see [{extra.table}]"
-            return
-        if isinstance(extra, Table):
-            yield "table"
-            return
-    if get_origin(annotation) is Annotated:
-        yield from _alternatives(get_args(annotation)[0], [*_limits(extras), *limits])
-    elif get_origin(annotation) in (Union, types.UnionType):
-        for member in get_args(annotation):
-            if member is not type(None):
-                yield from _alternatives(member, limits)
-    elif get_origin(annotation) is Literal:
-        *choices, last = map(str, get_args(annotation))
-        yield f"{', '.join(choices)} or {last}" if choices else last
-    elif get_origin(annotation) is list:
-        inner = type_words(get_args(annotation)[0])
-        for one in ("number", "text", "list"):
-            inner = re.sub(rf"\b{one}\b", f"{one}s", inner)
-        yield "list" if inner == "anything" or " or " in inner else f"list of {inner}"
-    elif get_origin(annotation) is dict or _is_model(annotation):
-        yield "table"
-    else:
-        names = {int: "whole number", float: "number", bool: "true or false", str: "text"}
-        yield " ".join([names.get(annotation, "anything"), *_limit_words(limits)])
-
-
-def _limits(extras: Sequence[Any]) -> list[Any]:
-    return [limit for extra in extras for limit in (extra, *getattr(extra, "metadata", ()))]
-
-
-def _limit_words(limits: Sequence[Any]) -> Iterator[str]:
-    """Limits as far as a person cares: what only keeps numbers finite is left out."""
-    for limit in limits:
-        for key, word in (("gt", "above"), ("ge", "from"), ("lt", "below"), ("le", "up to")):
-            value = getattr(limit, key, None)
-            if isinstance(value, int | float) and abs(value) < 1e9:
-                yield f"{word} {0 if 0 < value < 1e-9 else value:g}"
-
-
-def _extras(annotation: Any) -> tuple[Any, ...]:
-    return getattr(annotation, "__metadata__", ()) if get_origin(annotation) is Annotated else ()
-
-
-def _members(annotation: Any) -> list[Any]:
-    """The types of a union, without None; of anything else itself."""
-    bare = _bare(annotation) if get_origin(annotation) is Annotated else annotation
-    if get_origin(bare) in (Union, types.UnionType):
-        return [m for member in get_args(bare) if member is not type(None) for m in _members(member)]
-    return [annotation]
-
-
-def _bare(annotation: Any) -> Any:
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-
-
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _value_words(option: Option) -> str:

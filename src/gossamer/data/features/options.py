@@ -1,32 +1,21 @@
-"""The options of a registered kind are the keyword-only parameters of the function that makes it.
-
-A leaf like `errors`: whoever keeps a registry checks a user's table with it; a new kind is one function and one line.
-"""
+"""The options of a step are the keyword-only parameters of its class, which is set up for records of one shape."""
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from gossamer.errors import UserError
-
-
-@dataclass(frozen=True)
-class Option:
-    """One setting of a kind; `type` is a Python annotation, `default` counts only if not `required`."""
-
-    name: str
-    type: Any
-    default: Any
-    required: bool
+from gossamer.options.registry import Option
+from gossamer.options.sentences import short
+from gossamer.options.words import type_words
 
 
 def options_of(make: Callable[..., Any]) -> tuple[Option, ...]:
     return tuple(
-        Option(p.name, p.annotation, p.default, required=p.default is p.empty)
-        for p in inspect.signature(make).parameters.values()
+        Option(p.name, p.annotation, p.default, required=p.default is p.empty, meaning="")
+        for p in inspect.signature(make, eval_str=True).parameters.values()
         if p.kind is p.KEYWORD_ONLY
     )
 
@@ -41,16 +30,10 @@ def check_options(table: str, kind: str, make: Callable[..., Any], given: Mappin
         try:
             TypeAdapter(known[name].type).validate_python(value, strict=True)
         except ValidationError:
-            annotation = known[name].type
-            readable = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+            wanted = type_words(known[name].type)
             raise UserError(
-                f"{table}.{name} = {_short(value)} does not fit; kind '{kind}' takes {readable}"
+                f"{table}.{name} = {short(value)} does not fit; kind '{kind}' takes {wanted}"
             ) from None
     for option in known.values():
         if option.required and option.name not in given:
             raise UserError(f"{table}.{option.name} is missing; kind '{kind}' needs it")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
