@@ -41,6 +41,16 @@ SENTENCES: list[tuple[dict[str, Any], str]] = [
     ({"data.records": "few"}, "data.records = 'few' must be a whole number or a list."),
     ({"data.labels": []}, "data.labels = [] must have at least 1 entries."),
     ({"data.labels": [1, "x"]}, "data.labels[1] = 'x' must be a whole number."),
+    ({"data.transform": "log"}, "data.transform = 'log' must be a list."),
+    ({"data.transform": ["wavelets"]}, "data.transform has 'wavelets'; a step is one of "),
+    (
+        {"data.transform": [{"kind": "log", "floor": "a"}]},
+        "data.transform.floor = 'a' does not fit; kind 'log' takes number.",
+    ),
+    (
+        {"data.transform": [{"kind": "log", "flor": 1.0}]},
+        "data.transform.flor is not an option of kind 'log'; it takes floor.",
+    ),
     ({"data.partition.kind": "odd"}, "data.partition.kind = 'odd' is not known; it can be even, "),
     (
         {"data.partition": {"kind": "label-split"}},
@@ -80,6 +90,10 @@ SENTENCES: list[tuple[dict[str, Any], str]] = [
     (
         {**KM, "algorithm.penalty": {"kind": "l3"}},
         "algorithm.penalty.kind = 'l3' is not known; it can be none, l1, ",
+    ),
+    (
+        {**KM, "algorithm.penalty": {"kind": "box", "low": 1.0, "high": 0.0}},
+        "penalty.low = 1.0 must not exceed penalty.high = 0.0.",
     ),
     ({**KM, "algorithm.penalty": {"kind": "l1"}}, "algorithm.penalty.weight is missing; kind 'l1' needs it."),
     (

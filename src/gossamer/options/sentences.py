@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from gossamer.errors import UserError
+
 # The types of the registry's own errors.
 UNKNOWN_KIND, UNKNOWN_KEY = "unknown_kind", "unknown_key"
 
@@ -54,7 +56,8 @@ def one_sentence(
     shown = f"{key} = {short(value)}" if key and not isinstance(value, Mapping) else key
     if name == "value_error":
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
-        return f"{shown}: {message}." if shown else f"{message}."
+        whole = not shown or isinstance(context.get("error"), UserError)  # a sentence with its own key
+        return f"{message}." if whole else f"{shown}: {message}."
     wanted = list(dict.fromkeys(_expected(mistake) for mistake in alike))
     return f"{shown} must {' or '.join([wanted[0], *(w.removeprefix('be ') for w in wanted[1:])])}."
 

@@ -26,14 +26,14 @@ def check_options(table: str, kind: str, make: Callable[..., Any], given: Mappin
     for name, value in given.items():
         if name not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes no options"
-            raise UserError(f"{table}.{name} is not an option of kind '{kind}'; {takes}")
+            raise UserError(f"{table}.{name} is not an option of kind '{kind}'; {takes}.")
         try:
             TypeAdapter(known[name].type).validate_python(value, strict=True)
         except ValidationError:
             wanted = type_words(known[name].type)
             raise UserError(
-                f"{table}.{name} = {short(value)} does not fit; kind '{kind}' takes {wanted}"
+                f"{table}.{name} = {short(value)} does not fit; kind '{kind}' takes {wanted}."
             ) from None
     for option in known.values():
         if option.required and option.name not in given:
-            raise UserError(f"{table}.{option.name} is missing; kind '{kind}' needs it")
+            raise UserError(f"{table}.{option.name} is missing; kind '{kind}' needs it.")
