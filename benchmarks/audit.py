@@ -16,8 +16,8 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from gossamer.config.recipes import read
 from gossamer.config.layers import resolve
+from gossamer.config.recipes import read
 from gossamer.run.outline import outline
 from gossamer.studies.audit import judge
 from gossamer.studies.audit.command import attack_of

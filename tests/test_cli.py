@@ -149,10 +149,11 @@ OWN = [
         (["run", "--set", "nodes=5000"], ["5000"]),
         (["run", "--set", "algorithm.kind=dp-dsgd", "--set", "topology.kind=digraph"], ["digraph", "doubly", "ring"]),
         (["run", "--set", "algorithm.impetus=0.9"], ["algorithm.impetus", "lr"]),
-        (["run", *DINNO, "--set", "algorithm.steps=0"], ["algorithm.steps = 0", "greater than or equal to 1"]),
+        (["run", "--set", "algorithm.weights=column"], ["algorithm.weights", "not a key of kind 'dyn-d2p'"]),
+        (["run", *DINNO, "--set", "algorithm.steps=0"], ["algorithm.steps = 0", "at least 1"]),
         (["run", *DINNO, "--set", "algorithm.rho=-1"], ["algorithm.rho = -1", "greater than 0"]),
         (["run", *DINNO, "--set", "algorithm.optimiser=sgd"], ["algorithm.optimiser = 'sgd'", "adam", "plain"]),
-        (["run", *DINNO, "--set", "algorithm.persistent=often"], ["algorithm.persistent = 'often'", "boolean"]),
+        (["run", *DINNO, "--set", "algorithm.persistent=often"], ["algorithm.persistent = 'often'", "true or false"]),
         (["run", "--set", "algorithm.kind=dp-dinno"], ["one-peer-exponential", "undirected", "ring"]),
         (["run", "--set", "privacy.sampling.lot=1000"], ["privacy.sampling.lot", "1000", "180"]),
         (["run", "--set", "privacy.clip.kind=none"], ["privacy.clip.kind", "none", "constant"]),
@@ -233,6 +234,21 @@ def test_recipes_and_data_are_listed(command) -> None:  # type: ignore[no-untype
     _, out, _ = command("data", "list", "--json")
     names = [row["name"] for row in json.loads(out)]
     assert {"digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "covertype"} <= set(names)
+
+
+def test_the_schema_is_printed_for_people_and_programs(command) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = command("recipes", "--schema")
+    assert code == 0
+    assert "[topology]  who sends to whom" in out
+    assert max(map(len, out.splitlines())) <= 80
+    _, printed, _ = command("recipes", "--schema", "--json")
+    tables = {entry["table"]: entry for entry in json.loads(printed)}
+    (p,) = next(k["options"] for k in tables["topology"]["kinds"] if k["kind"] == "erdos-renyi")
+    assert p == {
+        "name": "p", "type": "number above 0 up to 1", "required": True, "meaning": "probability of an edge",
+    }  # fmt: skip
+    _, page, _ = command("recipes", "--schema", "--markdown")
+    assert page.startswith("# Configuration")
 
 
 def test_help_is_quick_because_torch_stays_out() -> None:

@@ -283,8 +283,21 @@ def report(
 
 
 @app.command("recipes")
-def list_recipes(as_json: Json = False) -> None:
+def list_recipes(
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Every table and kind of a configuration with its options.")
+    ] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="With --schema: as docs/configuration.md has it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """The named, ready runs."""
+    if schema or markdown:
+        from gossamer.config.reference import as_data, as_markdown, as_text
+
+        _print_json(as_data()) if as_json else typer.echo(as_markdown() if markdown else as_text(), nl=False)
+        return
     from gossamer.config import recipes
 
     known = {name: recipes.description(name) for name in recipes.names()}

@@ -6,10 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gossamer.data.load import load
+from gossamer.data import sources
+from gossamer.data.load import datasets, load
 from gossamer.data.public import COVERTYPE_RANGES
 from gossamer.data.scaling import to_ranges, to_unit_ball, with_bias
 from gossamer.errors import UserError
+from gossamer.options.registry import options_of
 
 
 def test_digits():
@@ -222,3 +224,50 @@ def test_held_out_rows_are_training_rows_the_same_for_every_seed_and_never_train
 def test_more_rows_held_out_than_there_are():
     with pytest.raises(UserError, match=r"data\.held_out = 1437"):
         load("digits", held_out=1437)
+
+
+def test_records_follow_the_seed_where_the_set_says_so():
+    """Every set that can be had here: `seeded` is whether two seeds give different records."""
+    small = {"n": 30, "features": 3, "test": 5}
+    options = {
+        "digits": {},
+        "synthetic-regression": small,
+        "synthetic-classification": small,
+        "synthetic-logistic": small,
+        "dirac": {"holders": 2, "per_holder": 3},
+    }
+    for kind, its in options.items():
+        for more in ({}, {"train_rows": 5}, {"held_out": 2}):
+            source = datasets.parse({"kind": kind, **its, **more})
+            first, second = (source.load(seed=seed).x_train for seed in (1, 2))
+            if kind == "dirac" and more.get("train_rows"):
+                continue  # shuffled equal rows
+            assert source.seeded == (not np.array_equal(first, second)), (kind, more)
+    assert datasets["covertype"].shuffled
+
+
+def test_what_is_known_without_reading_is_what_comes_out():
+    for more in ({}, {"records": 7}, {"transform": ["unit-norm"]}):
+        source = datasets.parse({"kind": "digits", **more})
+        data = source.load()
+        assert source.known is not None
+        assert source.known.shape == data.x_train.shape[1:]
+        assert source.known.rows == (len(data.x_train), len(data.x_test))
+        assert source.known.classes == data.classes
+    for more in ({"train_rows": 5}, {"pca": 3}, {"scale": "unit-ball"}, {"labels": [1, 2]}):
+        assert datasets.parse({"kind": "digits", **more}).known is None
+    assert datasets.parse({"kind": "synthetic-regression"}).known is None
+
+
+def test_facts_are_those_of_the_published_files():
+    for name, entry in sources.PUBLIC.items():
+        facts = datasets[name].facts
+        assert (facts.shape, facts.classes) == (entry.shape, entry.classes)
+        assert facts.rows == entry.rows or name == "covertype"  # which is split anew
+    assert [name for name in datasets if datasets[name].own] == ["csv", "parquet", "npz"]
+
+
+def test_every_option_has_a_meaning():
+    for kind in datasets.kinds.values():
+        assert kind.__doc__
+        assert all(option.meaning for option in options_of(kind)), kind

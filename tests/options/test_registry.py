@@ -1,14 +1,14 @@
 """A kind is a dataclass: read from a table, written back as one, refused with a place."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass, field, make_dataclass
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gossamer.options.registry import Registry, options_of
+from gossamer.errors import UserError
+from gossamer.options.registry import Registry, Table, options_of
 from gossamer.options.sentences import UNKNOWN_KEY, UNKNOWN_KIND
 
 clips: Registry[Any] = Registry("privacy.clip")
@@ -25,6 +25,11 @@ class Constant:
 @dataclass(frozen=True, kw_only=True)
 class Nothing:
     pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hour:
+    hour: int
 
 
 class Privacy(BaseModel):
@@ -75,3 +80,44 @@ def test_a_name_is_registered_once_and_only_for_dataclasses() -> None:
         clips.register("none")(Nothing)
     with pytest.raises(TypeError, match="dataclass"):
         clips.register("plain")(int)
+
+
+def test_a_kind_registered_later_is_read_by_a_model_that_is_there_already() -> None:
+    @clips.register("late")
+    @dataclass(frozen=True, kw_only=True)
+    class Late:
+        """Late."""
+
+        at: Annotated[Hour, Table(), Field(description="when")]
+
+    assert Privacy.model_validate({"clip": {"kind": "late", "at": {"hour": 3}}}).clip == Late(at=Hour(hour=3))
+    assert Privacy(clip=Late(at=Hour(hour=3))).model_dump() == {"clip": {"kind": "late", "at": {"hour": 3}}}
+
+
+def test_kinds_are_made_when_they_are_asked_for() -> None:
+    asked: list[str] = []
+
+    def make(name: str) -> type[Any]:
+        asked.append(name)
+        return make_dataclass(name, [("x", int, 0)], frozen=True, kw_only=True)
+
+    registry: Registry[Any] = Registry("t", names=lambda: ["a", "b"], make=make)
+    assert list(registry) == ["a", "b"]
+    assert asked == []
+    assert registry.parse({"kind": "b", "x": 2}).x == 2
+    assert registry.parse({"kind": "b"}).kind == "b"
+    assert asked == ["b"]
+    with pytest.raises(UserError, match=r"t\.kind = 'c' is not known; it can be a, b\."):
+        registry.parse({"kind": "c"})
+
+
+def test_none_is_left_out_where_that_is_asked_for() -> None:
+    @clips.register("perhaps")
+    @dataclass(frozen=True, kw_only=True)
+    class Perhaps:
+        bound: float | None = None
+
+    assert Privacy(clip=Perhaps()).model_dump(exclude_none=True) == {"clip": {"kind": "perhaps"}}
+    assert json.loads(Privacy(clip=Perhaps()).model_dump_json()) == {
+        "clip": {"kind": "perhaps", "bound": None}
+    }

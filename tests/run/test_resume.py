@@ -308,7 +308,7 @@ def lenient(path: Path) -> Any:
         (["--resume", "r", "--out", "new"], ["--out"]),
         (["--resume", "r", "--set", "rounds=99"], ["--set rounds", "runtime"]),
         (["--runtime", "cloud"], ["runtime.kind", "cloud", "processes"]),
-        (["--set", "runtime.blocks=[0]"], ["runtime.blocks", "greater than or equal to 1"]),
+        (["--set", "runtime.blocks=[0]"], ["runtime.blocks", "at least 1"]),
     ],
 )
 def test_a_mistake_in_continuing_is_one_sentence(

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,10 +18,6 @@ Grad = Callable[
 ]  # private gradient of every hosted node at its own point: (m, d) → (m, d)
 Mix = Callable[..., Any]  # one exchange with the neighbours; as many tensors back as went in
 Schedule = Callable[[int], float]  # round → value
-
-# What a field may hold; whoever builds an algorithm from a configuration checks the user's values against these.
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from gossamer.algorithms.base import Count, Grad, Mix, Positive, Schedule
+from gossamer.algorithms.base import Grad, Mix, Schedule
+from gossamer.options.types import Count, Positive
 
 _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
 
@@ -33,11 +35,15 @@ class DiNNO:
     """
 
     lr: Schedule
-    rho: Positive = 0.1
-    steps: Count = 1
-    optimiser: Literal["adam", "plain"] = "adam"
-    persistent: bool = False
-    include_self: bool = False
+    rho: Annotated[Positive, Field(description="ρ, how hard the nodes pull at each other")] = 0.1
+    steps: Annotated[
+        Count, Field(description="optimiser steps of a round, each with a gradient of its own")
+    ] = 1
+    optimiser: Annotated[Literal["adam", "plain"], Field(description="of the primal problem")] = "adam"
+    persistent: Annotated[bool, Field(description="Adam's moments outlive the round")] = False
+    include_self: Annotated[
+        bool, Field(description="a node counts as its own neighbour, as in the paper")
+    ] = False
     weights: ClassVar[str] = "adjacency"
 
     @property

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gossamer import algorithms as rules
 from gossamer.algorithms.base import Exponential
-from gossamer.config.methods import method_names, preset_of
+from gossamer.config.methods import MEANINGS, method_names, preset_of
 from gossamer.options.registry import Registry, Table
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _table_of(kind: str) -> type[Any]:
         bases=(Algorithm,),
         frozen=True,
         kw_only=True,
-        namespace={"rule": name, "__doc__": rule.__doc__},
+        namespace={"rule": name, "__doc__": MEANINGS.get(kind, rule.__doc__)},
     )
 
 

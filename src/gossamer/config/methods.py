@@ -151,6 +151,24 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+MEANINGS = {
+    "sgp": "Stochastic gradient push without clip and noise (Assran et al. 2019).",
+    "adad2p": "Push-sum; noise follows the gradient norms: by a private quantile, in the paper by the record's own.",
+    "constd2p": "Push-sum; constant noise for a bound that the paper believes in and sound mode clips at.",
+    "clipd2p": "Push-sum; constant clip, constant noise, AdaD2P's claim.",
+    "const-d2p": "Push-sum; constant clip, constant noise, Dyn-D2P's claim.",
+    "dyn-c-d2p": "Push-sum; the clip falls from round to round.",
+    "dyn-mu-d2p": "Push-sum; the budget of a round grows.",
+    "dyn-d2p": "Push-sum; the clip falls and the budget of a round grows.",
+    "general-d2p": "Push-sum; any sequence of clips and of noise (Dyn-D2P, Algorithm 2).",
+    "full-lot": "Push-sum; every record in every round, settings from public numbers: see docs/frontier.md.",
+    "dp-dsgd": "Decentralized gradient descent with doubly stochastic weights (dp-consensus).",
+    "dp-dsgt": "Gradient tracking with doubly stochastic weights (dp-consensus).",
+    "dp-dinno": "Consensus ADMM, the primal problem by a few optimiser steps (dp-consensus).",
+    "dp-dkm": "Krasnosel'skiĭ–Mann iteration of a nonexpansive operator, doubly stochastic weights (DP-dKM).",
+    "without-replacement": "A shared model that goes round; each turn a node steps by itself or writes (Jin, He, Dai).",
+    "with-replacement": "The same paper's baseline: fresh lots every turn, everyone writes.",
+}
 # Of an algorithm without a row of its own: no paper claims an ε.
 _OF_A_NEW_ONE: dict[str, Any] = {
     "privacy": {**_POISSON_LOT, "clip": _CONSTANT, "noise": {"schedule": _EVEN}, "claim": "none"}

@@ -52,9 +52,15 @@ def _not_empty(value: list[float]) -> list[float]:
 
 
 class Privacy(Strict):
-    epsilon: Positive | Annotated[list[Positive], AfterValidator(_not_empty)] | None = None
-    delta: Probability | Annotated[list[Probability], AfterValidator(_not_empty)] = 1e-5
-    adjacency: Literal["add-remove", "replace-one"] = "add-remove"
+    epsilon: Positive | Annotated[list[Positive], AfterValidator(_not_empty)] | None = Field(
+        default=None, description="the target and a hard stop: proven in sound mode, claimed in paper mode"
+    )
+    delta: Probability | Annotated[list[Probability], AfterValidator(_not_empty)] = Field(
+        default=1e-5, description="of (ε, δ): one for all, or one per node as with epsilon"
+    )
+    adjacency: Literal["add-remove", "replace-one"] = Field(
+        default="add-remove", description="by what two data sets differ: a record more, or another record"
+    )
     sampling: Annotated[SamplingKind, samplings] = Field(
         default=Full(), description="which records enter a draw"
     )
@@ -68,7 +74,9 @@ class Privacy(Strict):
     centre: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="share of the budget for a private mean of the records, to be subtracted"
     )
-    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"] = "none"
+    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"] = Field(
+        default="none", description="whose formula gives the claimed ε; the method brings its paper's"
+    )
 
 
 class Evaluation(Strict):
@@ -78,7 +86,9 @@ class Evaluation(Strict):
     rows: Count | None = Field(
         default=None, description="rows of the hold-out used before the last evaluation"
     )
-    diagnostics: bool = False
+    diagnostics: Annotated[bool, Field(strict=True)] = Field(
+        default=False, description="losses and clipped shares of the training records; not private, marked so"
+    )
     metric: Literal["hold-out", "truth"] = Field(
         default="hold-out",
         description="the headline: on the hold-out, or against the coefficients of a made-up set",
@@ -94,7 +104,9 @@ class Checkpoints(Strict):
 class Runtime(Strict):
     """Where the nodes live; nothing of it changes what they compute."""
 
-    kind: Literal["simulator", "processes"] = "simulator"
+    kind: Literal["simulator", "processes"] = Field(
+        default="simulator", description="all nodes in this process, or spread over several"
+    )
     ranks: Count | None = Field(
         default=None, description="processes to start on this machine; one per core if not set"
     )
@@ -139,10 +151,12 @@ class RunConfig(Strict):
     algorithm: Annotated[Algorithm, algorithms] = Field(
         description="the method; brings its privacy parts along"
     )
-    privacy: Privacy = Privacy()
-    evaluation: Evaluation = Evaluation()
-    checkpoints: Checkpoints = Checkpoints()
-    runtime: Runtime = Runtime()
+    privacy: Privacy = Field(default=Privacy(), description="what is asked for, and the parts that give it")
+    evaluation: Evaluation = Field(default=Evaluation(), description="when and on what the models are judged")
+    checkpoints: Checkpoints = Field(default=Checkpoints(), description="when the state of a run is kept")
+    runtime: Runtime = Field(
+        default=Runtime(), description="where the nodes live; nothing of it changes what they compute"
+    )
 
     @model_validator(mode="after")
     def lists_fit_nodes(self) -> RunConfig:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from gossamer.data import sources
 from gossamer.data.dataset import Dataset
@@ -32,6 +32,14 @@ class Facts:
     rows: tuple[int, int]  # training and hold-out
     shape: tuple[int, ...]  # of a record
     classes: int
+
+
+def _known_steps(transform: list[Any]) -> list[Any]:
+    if transform:  # torch comes along: not where there are none
+        from gossamer.data.features.chain import named_steps
+
+        named_steps(transform)
+    return transform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +66,9 @@ class Source:
         Field(description="so many training rows take the place of the test rows, to choose settings on"),
     ] = None
     transform: Annotated[
-        list[Any], Field(description="fixed features, a list of steps: see docs/frontier.md")
+        list[Any],
+        AfterValidator(_known_steps),
+        Field(description="fixed features, a list of steps: see docs/frontier.md"),
     ] = field(default_factory=list)
     pca: Annotated[Count | None, Field(description="so many principal components in place of the record")] = (
         None

@@ -59,6 +59,7 @@ class Registry(Generic[T]):
         self.table = table
         self._kinds: dict[str, type[Any]] = {}
         self._names, self._make = names, make
+        self._made: dict[str, type[Any]] = {}
 
     def register(self, name: str) -> Callable[[C], C]:
         """Add a frozen dataclass under this name; the class gets it as `kind`."""
@@ -68,8 +69,7 @@ class Registry(Generic[T]):
                 raise TypeError(f"{made.__name__} must be a dataclass: its fields are the options")
             if name in self._kinds:
                 raise ValueError(f"{self.table}.kind = {name!r} is registered twice")
-            made.kind = name  # type: ignore[attr-defined]
-            self._kinds[name] = made
+            self._kinds[name] = _named(made, name)
             return made
 
         return add
@@ -81,9 +81,11 @@ class Registry(Generic[T]):
         return name in list(self)
 
     def __getitem__(self, name: str) -> type[Any]:
-        if name not in self._kinds and self._make is not None and name in self:
-            self.register(name)(self._make(name))
-        return self._kinds[name]
+        if self._make is None or name in self._kinds:
+            return self._kinds[name]
+        if name not in self._made:
+            self._made[name] = _named(self._make(name), name)
+        return self._made[name]
 
     @property
     def kinds(self) -> dict[str, type[Any]]:
@@ -122,6 +124,11 @@ class Registry(Generic[T]):
         """The options of a part as plain values, as a TOML file could hold them."""
         written: dict[str, Any] = _adapter(type(value)).dump_python(value)
         return written
+
+
+def _named(made: C, name: str) -> C:
+    made.kind = name  # type: ignore[attr-defined]
+    return made
 
 
 class Table:

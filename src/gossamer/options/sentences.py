@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from gossamer.errors import UserError
+
 # The types of the registry's own errors.
 UNKNOWN_KIND, UNKNOWN_KEY = "unknown_kind", "unknown_key"
 
@@ -39,7 +41,7 @@ def one_sentence(
     place = max((place for place in places if place[:start] == places[0]), key=len)
     alike = [mistake for mistake, its in zip(found, places, strict=True) if its == place]
     first = alike[0]
-    key = ".".join([table, *place] if table else place)
+    key = ".".join([table, *place] if table else place).replace(".[", "[")
     name, value, context = first["type"], first["input"], first.get("ctx", {})
     if name == UNKNOWN_KIND:
         return _unknown_kind(key, value, context["kinds"].split(", "))
@@ -54,7 +56,8 @@ def one_sentence(
     shown = f"{key} = {short(value)}" if key and not isinstance(value, Mapping) else key
     if name == "value_error":
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
-        return f"{shown}: {message}." if shown else f"{message}."
+        whole = not shown or isinstance(context.get("error"), UserError)  # a sentence with its own key
+        return f"{message}." if whole else f"{shown}: {message}."
     wanted = list(dict.fromkeys(_expected(mistake) for mistake in alike))
     return f"{shown} must {' or '.join([wanted[0], *(w.removeprefix('be ') for w in wanted[1:])])}."
 
@@ -105,8 +108,8 @@ def _place(mistake: Any, given: Any) -> list[str]:
         if isinstance(current, Mapping) and part in current:
             where.append(str(part))
             current = current[part]
-        elif isinstance(current, list) and isinstance(part, int) and part < len(current) and where:
-            where[-1] += f"[{part}]"
+        elif isinstance(current, list) and isinstance(part, int) and part < len(current):
+            where.append(f"[{part}]")
             current = current[part]
     if mistake["type"] == "missing":
         where.append(str(mistake["loc"][-1]))

@@ -10,7 +10,6 @@ from gossamer.topology.graph import Graph, Ints, pattern
 
 WeightsKind = Literal["column", "doubly", "adjacency"]
 WEIGHTS: tuple[WeightsKind, ...] = ("column", "doubly", "adjacency")
-MIXINGS = ("metropolis", "uniform")
 FITTING = "ring, torus or complete"  # kinds that give every sort of weights
 
 

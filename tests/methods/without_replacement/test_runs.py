@@ -214,12 +214,11 @@ def test_noiseless_is_scikit_learns_sgd_on_mnist(tmp_path: Path) -> None:
     from sklearn.linear_model import SGDClassifier
 
     from gossamer.config import recipes
-    from gossamer.data.load import load
 
     changes = {"mode": "paper", "nodes": 1, "baseline": "non-private", "algorithm.controller": "global"}
     config = resolve(recipes.read("without-replacement/mnist"), changes)
     out = execute(assemble(outline(config)), out=tmp_path / "r")
-    data = load("mnist", **config.data.options)
+    data = config.data.load()
     theirs = SGDClassifier(
         loss="log_loss", alpha=1e-12, learning_rate="constant", eta0=0.1 / 50, max_iter=1, tol=None,
         fit_intercept=False, random_state=0,
@@ -252,7 +251,7 @@ REFUSED = [
     ({"data.pca": 10}, "pca_from"),
     ({"data.pca": 10, "data.pca_from": "mnist"}, r"data\.pca_from"),
     ({"data.pca": 100}, r"data\.pca"),
-    ({"data.pca_from": "train"}, r"data\.pca"),
+    ({"data.pca_from": "mnist"}, r"data\.pca_from = 'mnist' needs data\.pca"),
     ({"data.scale": "cube"}, r"data\.scale"),
     ({"data.bias": "inside"}, r"data\.bias"),
     ({"privacy.noise.schedule": {"kind": "growing-budget", "ratio": 2.0}}, "schedule"),

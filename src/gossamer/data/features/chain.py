@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.data.features.options import check_options, options_of
 from gossamer.data.features.patches import Patches
 from gossamer.data.features.steps import STEPS, Shape, Step
 from gossamer.errors import UserError
-from gossamer.options.kinds import check_options, options_of
 
 COSTLY = ("scattering", "patches")
 _VERSIONS = {"projection": {"version": 2}}  # of what a step computes, where it is not the first

@@ -5,13 +5,14 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from gossamer.algorithms.base import Grad, Mix, Positive, Schedule
+from gossamer.algorithms.base import Grad, Mix, Schedule
 from gossamer.errors import UserError
 from gossamer.methods.km.operators import OPERATORS, Operator, check_step
-from gossamer.methods.km.proximal import NOTHING, AnyPenalty, Penalty
+from gossamer.methods.km.proximal import NOTHING, Penalty, penalties
+from gossamer.options.types import Positive
 
 
 def _known(name: str) -> str:
@@ -38,12 +39,18 @@ class KM:
     """
 
     lr: Schedule
-    operator: Annotated[str, AfterValidator(_known)] = "forward-backward"
-    gamma: Positive = 0.1
-    penalty: AnyPenalty = NOTHING
-    smoothness: Positive | None = None  # declared L of ∇f; the step is checked against it
-    prox_first: bool = False
-    resolvent: Literal["record", "node"] = "record"  # whose loss `grad` takes the resolvent of
+    operator: Annotated[str, AfterValidator(_known), Field(description=f"T: {', '.join(OPERATORS)}")] = (
+        "forward-backward"
+    )
+    gamma: Annotated[Positive, Field(description="γ, the step inside the operator")] = 0.1
+    penalty: Annotated[Penalty, penalties, Field(description="the regulariser r")] = NOTHING
+    smoothness: Annotated[
+        Positive | None, Field(description="declared L of ∇f; the step is checked against it")
+    ] = None
+    prox_first: Annotated[bool, Field(description="the penalty's map before mixing, as in the paper")] = False
+    resolvent: Annotated[
+        Literal["record", "node"], Field(description="whose loss the resolvent is of; node has no proof")
+    ] = "record"
     weights: ClassVar[str] = "doubly"
 
     def __post_init__(self) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from pydantic import Field
 
 from gossamer.errors import UserError
+from gossamer.options.registry import Registry
+from gossamer.options.types import Finite, NonNegative
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Strict, since a table of the configuration is read leniently: "0.1" is no weight.
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
-Finite = Annotated[float, Field(allow_inf_nan=False, strict=True)]
-_KNOWN_KEYS = {"extra": "forbid"}
+Weight = Annotated[NonNegative, Field(description="λ")]
 
 
 class Penalty(Protocol):
@@ -28,12 +27,13 @@ class Penalty(Protocol):
     def __call__(self, x: Tensor, step: float) -> Tensor: ...
 
 
+penalties: Registry[Penalty] = Registry("algorithm.penalty")
+
+
+@penalties.register("none")
 @dataclass(frozen=True, kw_only=True)
 class Nothing:
     """r = 0."""
-
-    kind: Literal["none"] = "none"
-    __pydantic_config__: ClassVar = _KNOWN_KEYS
 
     def value(self, x: Tensor) -> Tensor:
         return x.new_zeros(x.shape[:-1])
@@ -45,13 +45,12 @@ class Nothing:
 NOTHING = Nothing()
 
 
+@penalties.register("l1")
 @dataclass(frozen=True, kw_only=True)
 class L1:
     """r = λ‖x‖₁: soft thresholding."""
 
-    kind: Literal["l1"] = "l1"
     weight: Weight
-    __pydantic_config__: ClassVar = _KNOWN_KEYS
 
     def value(self, x: Tensor) -> Tensor:
         return self.weight * x.abs().sum(-1)
@@ -60,13 +59,12 @@ class L1:
         return shrink(x, step * self.weight)
 
 
+@penalties.register("l2")
 @dataclass(frozen=True, kw_only=True)
 class SquaredL2:
     """r = ½λ‖x‖²: a scaling."""
 
-    kind: Literal["l2"] = "l2"
     weight: Weight
-    __pydantic_config__: ClassVar = _KNOWN_KEYS
 
     def value(self, x: Tensor) -> Tensor:
         return self.weight / 2 * x.square().sum(-1)
@@ -75,14 +73,13 @@ class SquaredL2:
         return x / (1 + step * self.weight)
 
 
+@penalties.register("elastic-net")
 @dataclass(frozen=True, kw_only=True)
 class ElasticNet:
     """r = λ‖x‖₁ + ½μ‖x‖²: soft thresholding, then a scaling."""
 
-    kind: Literal["elastic-net"] = "elastic-net"
     weight: Weight
-    l2: Weight
-    __pydantic_config__: ClassVar = _KNOWN_KEYS
+    l2: Annotated[NonNegative, Field(description="μ")]
 
     def value(self, x: Tensor) -> Tensor:
         return self.weight * x.abs().sum(-1) + self.l2 / 2 * x.square().sum(-1)
@@ -91,14 +88,13 @@ class ElasticNet:
         return shrink(x, step * self.weight) / (1 + step * self.l2)
 
 
+@penalties.register("box")
 @dataclass(frozen=True, kw_only=True)
 class Box:
     """r = 0 inside [low, high]^p, ∞ outside: a projection."""
 
-    kind: Literal["box"] = "box"
-    low: Finite
-    high: Finite
-    __pydantic_config__: ClassVar = _KNOWN_KEYS
+    low: Annotated[Finite, Field(description="smallest value of a parameter")]
+    high: Annotated[Finite, Field(description="largest value of a parameter")]
 
     def __post_init__(self) -> None:
         if not self.low <= self.high:
@@ -110,9 +106,6 @@ class Box:
 
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return x.clamp(self.low, self.high)
-
-
-AnyPenalty = Annotated[Nothing | L1 | SquaredL2 | ElasticNet | Box, Field(discriminator="kind")]
 
 
 def shrink(x: Tensor, by: float) -> Tensor:

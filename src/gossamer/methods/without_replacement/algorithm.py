@@ -6,12 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 from torch import Tensor
 
-from gossamer.algorithms.base import Count, Positive, Schedule
+from gossamer.algorithms.base import Schedule
 from gossamer.methods.without_replacement.controllers import Always, Coin, Controller, PassEnd, Threshold
 from gossamer.methods.without_replacement.deep_q import DeepQ
-
-Share = Annotated[float, Field(ge=0, lt=1)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+from gossamer.options.types import Count, Fraction, NonNegative, Positive
 
 
 class State(NamedTuple):
@@ -35,17 +33,32 @@ class WithoutReplacement:
     lr: Schedule
     seed: int = 0
     rounds: int = 1
-    controller: Literal["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"] = "deep-q"
-    observes: Literal["raw", "released"] = "released"
-    probability: Annotated[float, Field(ge=0, le=1)] = 0.1
-    threshold: NonNegative = 0.3
-    discount: Share = 0.0
-    target_every: Count = 20
-    loss_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    regularisation: NonNegative = 0.0
-    radius: Positive | None = None
-    average: bool = True
-    scored: Literal["global", "local"] = "global"
+    controller: Annotated[
+        Literal["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"],
+        Field(description="who chooses between a local step and a write"),
+    ] = "deep-q"
+    observes: Annotated[
+        Literal["raw", "released"], Field(description="what a choice may look at; raw losses have no proof")
+    ] = "released"
+    probability: Annotated[Fraction, Field(description="of a write; controller = probability")] = 0.1
+    threshold: Annotated[
+        NonNegative, Field(description="loss above which a node writes; controller = loss-threshold")
+    ] = 0.3
+    discount: Annotated[float, Field(ge=0, lt=1, description="of later rewards; controller = deep-q")] = 0.0
+    target_every: Annotated[
+        Count, Field(description="turns between target networks; controller = deep-q")
+    ] = 20
+    loss_share: Annotated[
+        float, Field(gt=0, lt=1, description="share of the budget for the losses that a choice looks at")
+    ] = 0.1
+    regularisation: Annotated[NonNegative, Field(description="λ of the penalty ½λ‖w‖²")] = 0.0
+    radius: Annotated[
+        Positive | None, Field(description="of the ball the models are projected into; none if not set")
+    ] = None
+    average: Annotated[bool, Field(description="a write starts halfway to the node's own model")] = True
+    scored: Annotated[Literal["global", "local"], Field(description="which models the accuracies are of")] = (
+        "global"
+    )
     weights: ClassVar[str] = "adjacency"
     draws: ClassVar[int] = 1
 

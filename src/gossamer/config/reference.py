@@ -1,0 +1,229 @@
+"""Every table and kind of a configuration with its options: `gossamer recipes --schema`, and docs/configuration.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from gossamer.config.schema import RunConfig
+from gossamer.options.registry import Option, Registry, meaning_of, options_of
+from gossamer.options.words import bare, default_words, extras, is_model, members, type_words
+
+INTRODUCTION = """\
+# Configuration
+
+A run is a TOML file (`gossamer run my.toml`), a recipe (`gossamer recipes`) or a dictionary (`gossamer.run({...})`).
+Any value can be changed with `--set key=value`. Layers, later ones win: the method's preset, the file, its `[paper]`
+table in paper mode, `--set`. Types are strict and unknown keys are refused. The run directory's `config.toml` names
+every value that was used.
+
+`rounds`, `algorithm.lr` and `privacy.clip` may be `"auto"`: numbers then follow from the budget and public sizes,
+see [frontier](frontier.md). Steps of `data.transform`, and the pieces around a method (`momentum`, `mixes`,
+`tail_average`, `final_gossip`, `privacy.centre`) are described there too; the options of `without-replacement` in
+[without-replacement.md](without-replacement.md), `runtime` in [processes.md](processes.md).
+
+A table with a `kind` has the options of that kind and no others; those that all its kinds have stand first.
+`gossamer recipes --schema` prints what follows, and `gossamer recipes --schema --markdown` wrote it.
+"""
+NO_TABLE = "Keys that stand in no table"
+TEXT_WIDTH, PAGE_WIDTH = 80, 118
+
+
+@dataclass(frozen=True)
+class KindEntry:
+    """One kind; or several that have the same meaning and options."""
+
+    names: tuple[str, ...]
+    meaning: str
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """One table: the options of every kind, or all that there are, and the kinds."""
+
+    name: str  # dotted; empty: the keys that stand in no table
+    meaning: str
+    options: tuple[Option, ...]
+    kinds: tuple[KindEntry, ...] = ()
+
+
+def tables() -> list[TableEntry]:
+    """Every table of a configuration, each before those inside it."""
+    found: dict[str, TableEntry] = {}
+    for entry in _of_model("", RunConfig, ""):
+        found.setdefault(entry.name, entry)
+    return list(found.values())
+
+
+def as_data() -> list[dict[str, Any]]:
+    """The same for programs."""
+
+    def option(o: Option) -> dict[str, Any]:
+        rest = {} if o.required else {"default": default_words(o.default)}
+        return {
+            "name": o.name,
+            "type": type_words(o.type),
+            "required": o.required,
+            **rest,
+            "meaning": o.meaning,
+        }
+
+    return [
+        {
+            "table": entry.name,
+            "meaning": entry.meaning,
+            "options": [option(o) for o in entry.options],
+            "kinds": [
+                {"kind": name, "meaning": kind.meaning, "options": [option(o) for o in kind.options]}
+                for kind in entry.kinds
+                for name in kind.names
+            ],
+        }
+        for entry in tables()
+    ]
+
+
+def as_text() -> str:
+    """For a terminal of 80 columns."""
+    lines: list[str] = []
+    for entry in tables():
+        head = f"[{entry.name}]  {entry.meaning}" if entry.name else NO_TABLE
+        lines += ["", *_wrapped(head, TEXT_WIDTH, "", "  ")]
+        for option in entry.options:
+            lines += _option_lines(option, "  ")
+        for kind in entry.kinds:
+            head = ": ".join(filter(None, [", ".join(kind.names), kind.meaning]))
+            lines += _wrapped(head, TEXT_WIDTH, "  ", "    ")
+            for option in kind.options:
+                lines += _option_lines(option, "    ")
+    return "\n".join(lines[1:]) + "\n"
+
+
+def as_markdown() -> str:
+    """docs/configuration.md."""
+    lines = [INTRODUCTION]
+    for entry in tables():
+        lines += [f"## `[{entry.name}]`" if entry.name else f"## {NO_TABLE}", ""]
+        if entry.name and entry.meaning:
+            lines += [*_wrapped(f"{entry.meaning[0].upper()}{entry.meaning[1:]}.", PAGE_WIDTH), ""]
+        lines += [line for option in entry.options for line in _bullet(option)]
+        lines += [""] if entry.options else []
+        for kind in entry.kinds:
+            names = ", ".join(f"`{name}`" for name in kind.names)
+            lines += _wrapped(": ".join(filter(None, [f"**{names}**", kind.meaning])), PAGE_WIDTH)
+            lines += ["", *(line for option in kind.options for line in _bullet(option))]
+            lines += [""] if kind.options else []
+    return "\n".join(lines).rstrip() + "\n"
+
+
+# --- what there is ------------------------------------------------------------------------------------------
+
+
+def _of_model(name: str, model: type[BaseModel], meaning: str) -> Iterator[TableEntry]:
+    hints = get_type_hints(model, include_extras=True)
+    options, inside = [], []
+    for key, info in model.model_fields.items():
+        default = info.get_default(call_default_factory=True)
+        said = info.description or meaning_of(hints[key])
+        required = default is PydanticUndefined
+        option = Option(key, hints[key], None if required else default, required, said)
+        below = list(_inside(f"{name}.{key}".lstrip("."), hints[key], said))
+        inside += below
+        if not below:
+            options.append(option)
+    yield TableEntry(name, meaning or _first_sentence(model), tuple(options))
+    yield from inside
+
+
+def _inside(name: str, annotation: Any, meaning: str) -> Iterator[TableEntry]:
+    """The tables that a value of this type can be."""
+    found = members(annotation)
+    noted = [extra for part in (annotation, *found) for extra in extras(part)]
+    registry = next((extra for extra in noted if isinstance(extra, Registry)), None)
+    plain = [bare(member) for member in found]
+    if registry is not None:
+        if registry.table == name:  # elsewhere it is described already
+            yield from _of_kinds(name, meaning, registry.kinds)
+    elif len(plain) > 1 and all(is_model(member) for member in plain):
+        kinds = {get_args(member.model_fields["kind"].annotation)[0]: member for member in plain}
+        yield from _of_kinds(name, meaning, kinds)
+    else:
+        for member in plain:
+            if is_model(member):
+                yield from _of_model(name, member, meaning)
+            elif dataclasses.is_dataclass(member) and isinstance(member, type):
+                yield TableEntry(name, _first_sentence(member), options_of(member))
+
+
+def _of_kinds(name: str, meaning: str, kinds: dict[str, type[Any]]) -> Iterator[TableEntry]:
+    options = {kind: _options(made) for kind, made in kinds.items()}
+    first, *others = ({_said(option) for option in its} for its in options.values())
+    common = first.intersection(*others) if others else set()
+    entries: dict[Any, KindEntry] = {}
+    for kind, made in kinds.items():
+        own = tuple(option for option in options[kind] if _said(option) not in common)
+        entry = KindEntry((kind,), _first_sentence(made), own)
+        alike = (entry.meaning or kind, *map(_said, own))  # with nothing said, a kind is like no other
+        if alike in entries:
+            entry = dataclasses.replace(entry, names=(*entries[alike].names, kind))
+        entries[alike] = entry
+    every = next(iter(options.values()))
+    yield TableEntry(name, meaning, tuple(o for o in every if _said(o) in common), tuple(entries.values()))
+    for option in {o.name: o for its in options.values() for o in its}.values():
+        yield from _inside(f"{name}.{option.name}", option.type, option.meaning)
+
+
+def _said(option: Option) -> tuple[str, ...]:
+    return option.name, _value_words(option), option.meaning
+
+
+def _options(made: type[Any]) -> tuple[Option, ...]:
+    if not is_model(made):
+        return options_of(made)
+    (entry, *_) = _of_model("", made, "")
+    return tuple(option for option in entry.options if option.name != "kind")
+
+
+def _first_sentence(made: type[Any]) -> str:
+    """The first paragraph of its own docstring."""
+    said = made.__dict__.get("__doc__") or ""
+    return "" if said.startswith(f"{made.__name__}(") else " ".join(said.split("\n\n")[0].split())
+
+
+def _value_words(option: Option) -> str:
+    return (
+        f"{type_words(option.type)}; must be set"
+        if option.required
+        else (f"{type_words(option.type)} ({default_words(option.default)})")
+    )
+
+
+def _option_lines(option: Option, indent: str) -> list[str]:
+    lines = _wrapped(f"{option.name} = {_value_words(option)}", TEXT_WIDTH, indent, indent + "    ")
+    return [
+        *lines,
+        *(_wrapped(option.meaning, TEXT_WIDTH, indent + "    ", indent + "    ") if option.meaning else []),
+    ]
+
+
+def _bullet(option: Option) -> list[str]:
+    meaning = f": {option.meaning}" if option.meaning else ""
+    return _wrapped(f"- `{option.name}` = {_value_words(option)}{meaning}", PAGE_WIDTH, "", "  ")
+
+
+def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
