@@ -22,6 +22,8 @@ from gossamer.results.rundir import RunDirectory, free_path
 from gossamer.run.assemble import Parts
 from gossamer.runtime.group import Group, agreed
 
+FORMAT = 2  # of the configuration whose digest is in the manifest: since 2 it names every value
+
 
 @dataclass
 class Run:
@@ -106,6 +108,7 @@ def _manifest(parts: Parts, identity: str, here: list[int]) -> dict[str, Any]:
         # A digest of private records would let whoever holds this file test guesses of them.
         "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},
         "noise": SEEDED if o.seeded else "system",
+        "format": FORMAT,
         "configuration": digest(o.asked, without={"runtime"}),
         "ledgers_here": here,  # the other nodes' lie on their own machines
         "versions": versions(),

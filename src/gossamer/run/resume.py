@@ -18,7 +18,7 @@ from gossamer.plan.outline import Outline
 from gossamer.results import checkpoint
 from gossamer.results.rundir import RunDirectory
 from gossamer.run.assemble import Parts
-from gossamer.run.begin import Run, digest, ledger_headers, now, require_same_everywhere
+from gossamer.run.begin import FORMAT, Run, digest, ledger_headers, now, require_same_everywhere
 from gossamer.runtime.group import Group, agreed
 
 
@@ -71,6 +71,11 @@ def _refuse_lost_secrets(o: Outline, path: Path) -> None:
 
 def _own_manifest(directory: RunDirectory, asked: RunConfig) -> dict[str, Any]:
     manifest = directory.read_manifest()
+    if manifest.get("format", 1) != FORMAT:
+        raise UserError(
+            f"{directory.path} was begun by another version of gossamer, which wrote configurations differently; "
+            "continue it with that version, or run it anew."
+        )
     if manifest.get("configuration") != digest(asked, without={"runtime"}):
         raise UserError(
             f"{directory.path / 'config.toml'} is not what this run was begun with; put it back as it was."

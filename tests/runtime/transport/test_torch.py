@@ -136,7 +136,7 @@ def test_secret_noise_differs_between_ranks_and_starts_and_is_never_drawn_twice(
 
 def test_a_mistake_on_all_ranks_is_one_sentence(two: Any, tmp_path: Path) -> None:
     wrong = settings(rounds=4, nodes=4)
-    wrong["topology"]["kind"] = "mesh"
+    wrong["topology"] = {"kind": "grid", "rows": 3}  # of 4 nodes: it shows when the graph is made
     for answer in two.call("gossamer_run", sizes=[2, 2], settings=wrong, out=tmp_path / "r"):
-        assert "topology.kind" in str(answer)
+        assert "topology." in str(answer)
     assert not (tmp_path / "r").exists()

@@ -83,7 +83,7 @@ def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
 
 
 def check(rows: Sequence[Row], data_dir: Path | None) -> None:
-    """Outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why not."""
+    """Load and outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why."""
     from gossamer.run.data import DataCache
     from gossamer.run.outline import outline
 
@@ -96,6 +96,7 @@ def check(rows: Sequence[Row], data_dir: Path | None) -> None:
                 continue
             seen.add(cell.name)
             try:
+                cache.load(cell.config, data_dir)  # are the records at hand, and may this run have them?
                 outline(cell.config, data_dir=data_dir, cache=cache)
             except UserError as error:
                 raise UserError(f"{row.label}: {error}") from None
