@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gossamer.models import cnn, linear, lookup, resnet
+from gossamer.models import cnn, linear, lookup, own, resnet
 from gossamer.models.table import Model, models
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Model", "build", "cnn", "linear", "lookup", "models", "resnet"]
+__all__ = ["Model", "build", "cnn", "linear", "lookup", "models", "own", "resnet"]
 
 
 def build(kind: str, *, input_shape: tuple[int, ...], outputs: int, **options: Any) -> nn.Module:

@@ -274,9 +274,9 @@ def mass_is_kept(pool: Any, sizes: list[int], rounds: int) -> None:
 
 def test_a_mistake_on_all_ranks_is_one_sentence(two: Any, tmp_path: Path) -> None:
     wrong = settings(rounds=4, nodes=4)
-    wrong["topology"]["kind"] = "mesh"
+    wrong["topology"] = {"kind": "random-regular", "degree": 4}
     for answer in two.call("gossamer_run", sizes=[2, 2], settings=wrong, out=tmp_path / "r"):
-        assert "topology.kind" in str(answer)
+        assert "topology.degree = 4 must be" in str(answer)
     assert not (tmp_path / "r").exists()
 
 
