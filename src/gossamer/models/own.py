@@ -1,4 +1,4 @@
-"""A network of the user's own, which no name here can make."""
+"""A network that the user brings along."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 @models.register("own")
 @dataclass(frozen=True, kw_only=True)
 class Own:
-    """A module of your own, handed over in Python: gossamer.run(..., module=net)."""
+    """A torch module of your own: gossamer.run(..., module=net)."""
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         raise UserError(
-            "model.kind = 'own' stands for a module that is handed over: gossamer.run(..., module=net); "
-            "or name a kind, for example 'softmax'."
+            "model.kind = 'own' needs the module itself: gossamer.run(..., module=net) from Python."
         )
