@@ -16,7 +16,7 @@ from gossamer.mechanism.noise.schedules import ConstantNoise, NoNoise
 from gossamer.mechanism.sampling import Full, SamplingKind, samplings
 from gossamer.models.kinds import Model, models
 from gossamer.models.losses import losses
-from gossamer.options.numbers import Count, Positive, Probability
+from gossamer.options.types import Count, Positive, Probability
 from gossamer.topology.kinds import TopologyKind, topologies
 
 

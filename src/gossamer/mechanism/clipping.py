@@ -18,8 +18,8 @@ from torch import Tensor
 
 from gossamer.errors import UserError
 from gossamer.mechanism.schedules import Constant, Geometric, Schedule, Stretches
-from gossamer.options.numbers import Positive, Ratio, Size
 from gossamer.options.registry import Registry
+from gossamer.options.types import Positive, Ratio, Size
 
 Weigh = Callable[[Tensor], Tensor]
 

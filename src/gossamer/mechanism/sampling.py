@@ -11,8 +11,8 @@ from pydantic import Field
 
 from gossamer.errors import UserError
 from gossamer.mechanism.samplers import FixedSizeSampler, FullSampler, OnePassSampler, PoissonSampler, Sampler
-from gossamer.options.numbers import Count, Positive, Rate
 from gossamer.options.registry import Registry
+from gossamer.options.types import Count, Positive, Share
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Poisson(_Overlapping):
     """Every record by an independent coin; set the rate, or the expected lot."""
 
     rate: Annotated[
-        Rate | list[Rate] | None, Field(description="probability of a record; one, or one per node")
+        Share | list[Share] | None, Field(description="probability of a record; one, or one per node")
     ] = None
     lot: Annotated[Positive | None, Field(description="expected lot size: rate = lot / records")] = None
     drawn_as: ClassVar[str] = "poisson"

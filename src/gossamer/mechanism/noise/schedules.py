@@ -11,7 +11,7 @@ from gossamer.mechanism.noise.base import NoiseKind
 from gossamer.mechanism.noise.own_norm import OwnNorm
 from gossamer.mechanism.noise.silent import Silent
 from gossamer.mechanism.schedules import Constant, Geometric, Ratio, Schedule, Stretches
-from gossamer.options import numbers
+from gossamer.options import types
 from gossamer.options.registry import Registry
 
 
@@ -60,7 +60,7 @@ class ConstantNoise(_OfFamily):
 class GrowingBudget(_OfFamily):
     """The per-step budget grows geometrically, so the noise falls: Dyn-D2P's μ_k."""
 
-    ratio: Annotated[numbers.Ratio, Field(description="last budget over first")]
+    ratio: Annotated[types.Ratio, Field(description="last budget over first")]
 
     @property
     def budget_ratio(self) -> float:
@@ -75,7 +75,7 @@ class GrowingBudget(_OfFamily):
 class SequenceNoise(_OfFamily):
     """Given noise levels σ̃_k over equal stretches of the run; the multiplier is σ̃_k / C_k."""
 
-    values: Annotated[list[numbers.Size], Field(min_length=1, description="the levels, one per stretch")]
+    values: Annotated[list[types.Size], Field(min_length=1, description="the levels, one per stretch")]
 
     def shape(self, draws: int, clip: Schedule) -> Schedule:
         return Ratio(Stretches(tuple(self.values), draws), clip)

@@ -22,7 +22,7 @@ from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, NoiseKind, Participation
 from gossamer.mechanism.noise.families import families
-from gossamer.options.numbers import Size
+from gossamer.options.types import Size
 
 End = Annotated[
     Size | None,
