@@ -4,6 +4,8 @@ Activations of m nodes with B records each travel as one batch of N = m·B recor
 stacked (m, *shape). A rule never forms a per-sample gradient where a closed form of its norm is cheaper:
 
     ‖Σ_t g_t a_tᵀ‖² = Σ_{t,t'} (g_t·g_t')(a_t·a_t')     (Gram; for one position simply ‖g‖²‖a‖²)
+
+One file, although long: every layer that can be book-kept, side by side, so that one sees what they share.
 """
 
 from __future__ import annotations

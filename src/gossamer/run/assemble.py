@@ -15,7 +15,7 @@ from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Clip
-from gossamer.mechanism.noise import Levels, Mechanism
+from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
 from gossamer.mechanism.samplers import Sampler, UnevenPoissonSampler
 from gossamer.methods.base import Hosted
@@ -174,7 +174,24 @@ def assemble(
         test=(torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)),
     )
     parts.clip()  # a mistake in it shows now
+    _refuse_thinner_noise(parts)
     return parts
+
+
+def _refuse_thinner_noise(parts: Parts) -> None:
+    """What the mechanism will put on file must be no less noise than what was priced: a new noise could differ."""
+    o = parts.outline
+    multipliers = parts.noise.levels(0).tolist()
+    for i, (node, multiplier) in enumerate(zip(parts.plans, multipliers, strict=True)):
+        part = Participation(o.plan.sampling.drawn_as, node.rate, o.plan.adjacency)
+        planned = o.plan.noise.release(multiplier, 1.0, o.stack.dim, part, node.end)
+        written = parts.noise.release(i, multiplier, 1.0, o.stack.dim, part, enforced=True)
+        if written.noise_multiplier < planned.noise_multiplier * (1 - 1e-9):
+            raise UserError(
+                f"privacy.noise.family.kind = {o.plan.noise.kind!r} plans more noise than it adds "
+                f"({planned.noise_multiplier:.4g} against {written.noise_multiplier:.4g} sensitivities); its `release` "
+                "and its mechanism's must agree."
+            )
 
 
 def without_private_hold_out(parts: Parts) -> Parts:

@@ -11,13 +11,13 @@ from gossamer.methods.without_replacement.controllers import Always, Coin, Thres
 from gossamer.methods.without_replacement.deep_q import ADAM, BATCH, DeepQ, Learners, Network
 
 
-class Seen(NamedTuple):
+class Observation(NamedTuple):
     state: torch.Tensor
     reward: torch.Tensor | None
 
 
-def blank(nodes: int = 3, classes: int = 4, reward: torch.Tensor | None = None) -> Seen:
-    return Seen(torch.zeros(nodes, classes, 2), reward)
+def blank(nodes: int = 3, classes: int = 4, reward: torch.Tensor | None = None) -> Observation:
+    return Observation(torch.zeros(nodes, classes, 2), reward)
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.5])
@@ -29,7 +29,7 @@ def test_deep_q_finds_the_better_action(discount: float) -> None:
     reward, late = None, []
     for t in range(400):
         state = torch.randn(4, 5, 3, generator=generator)
-        chosen = learner.choose(Seen(state, reward), t)
+        chosen = learner.choose(Observation(state, reward), t)
         # A tenth of a loss apart, with as much noise.
         noise = 0.1 * torch.randn(4, 5, generator=generator)
         reward = -0.3 + 0.1 * (chosen.long() == better) + noise
@@ -45,7 +45,7 @@ def test_deep_q_finds_an_action_that_depends_on_the_state() -> None:
     for t in range(800):
         state = torch.randn(3, 3, 2, generator=generator)
         best = (state[..., 0] > 0).long()
-        chosen = learner.choose(Seen(state, reward), t)
+        chosen = learner.choose(Observation(state, reward), t)
         reward = -0.3 + 0.1 * (chosen.long() == best)
         if t >= 600:
             late.append((chosen.long() == best).float())
@@ -59,7 +59,7 @@ def test_discount_looks_ahead() -> None:
         learner = DeepQ(discount=discount, target_every=10, anneal=500, seed=3)
         reward, paid, late = None, torch.zeros(1, 40), []
         for t in range(1500):
-            chosen = learner.choose(Seen(paid[..., None], reward), t).float()
+            chosen = learner.choose(Observation(paid[..., None], reward), t).float()
             reward = 0.1 * paid - 0.03 * chosen
             paid = chosen
             if t >= 1200:

@@ -26,8 +26,9 @@ from gossamer.run.outline import outline
 from gossamer.studies.audit import canaries, judge
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.command import attack_of
-from gossamer.studies.audit.procedures import LENGTH_ROWS, Axes, Lengths, Retraining
+from gossamer.studies.audit.procedures import LENGTH_ROWS, Axes, Lengths
 from gossamer.studies.audit.release import Releases, draw
+from gossamer.studies.audit.retraining import Retraining
 from gossamer.studies.audit.stacked import Tally
 
 # δ = 1e-2: with 20,000 coins a bound gets far above what is proven, if it can.
@@ -226,9 +227,9 @@ def test_a_clip_that_follows_the_records_ties_scores_together() -> None:
 def test_who_sees_messages_alone_learns_nothing_from_the_models(canary: str) -> None:
     """One round of DP-DSGD: the gradient is in the models, and the messages went out before it."""
     o = outlined(algorithm__kind="dp-dsgd", rounds=1, privacy__sampling={"kind": "full"})
-    told = {name: attack_of(o, name, canary, None).batch(0, 2).scores for name in ("all", "messages")}
-    assert len(np.unique(told["all"])) > 1
-    assert not told["messages"].any()
+    description = {name: attack_of(o, name, canary, None).batch(0, 2).scores for name in ("all", "messages")}
+    assert len(np.unique(description["all"])) > 1
+    assert not description["messages"].any()
 
 
 @pytest.mark.parametrize("observer", ["messages", "final", "neighbour", "coalition:1,2"])
