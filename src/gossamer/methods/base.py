@@ -93,6 +93,11 @@ class Method(Protocol):
         """Refuse what does not go together, as far as public facts tell."""
         ...
 
+    @property
+    def believed_bound(self) -> str:
+        """What must be said where a bound is assumed and not enforced."""
+        ...
+
     def notes(self) -> list[str]:
         """What a reader of the certificate must know."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from gossamer.topology.schedule import Topology
 class Gossip:
     keeps_local_models = False
     takes_resolvents = False
+    own_claims: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: RunConfig, rule: type[Any]):
         self.config, self.rule = config, rule
@@ -59,6 +60,7 @@ class Gossip:
 
     def check(self, classes: int | None) -> None:
         """Means are agreed upon by mixing, which sums over neighbours are not."""
+        self.check_noise()
         asked, centre = self.config.algorithm, self.config.privacy.centre
         if self.rule.weights != "adjacency":
             return
@@ -73,8 +75,31 @@ class Gossip:
                 f"{asked.kind!r} exchanges sums over neighbours; use another method."
             )
 
+    def check_noise(self) -> None:
+        """Noise is on the gradients and, in a paper, Gaussian; and another method's claim is not this one's."""
+        noise, claim, kind = self.config.privacy.noise, self.config.privacy.claim, self.config.algorithm.kind
+        if noise.on == "iterate":
+            raise UserError(
+                f"privacy.noise.on = 'iterate' is for dp-dkm; algorithm.kind = {kind!r} puts noise on the gradient."
+            )
+        if claim not in ("none", *CLAIMS, *self.own_claims):
+            raise UserError(
+                f"privacy.claim = {claim!r} is another method's; algorithm.kind = {kind!r} can have "
+                f"{', '.join(['none', *CLAIMS, *self.own_claims])}."
+            )
+        if self.config.mode == "paper" and not noise.family.gaussian:
+            raise UserError(
+                f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use "
+                "'gaussian', or mode = \"sound\"."
+            )
+
     def notes(self) -> list[str]:
         return []
+
+    @property
+    def believed_bound(self) -> str:
+        """What must be said where a bound is assumed and not enforced."""
+        return "The gradient bound is believed, not enforced; the paper measured it on private records."
 
     def claim(self, algorithm: Algorithm, topology: Topology, classes: int | None, records: int) -> ClaimRule:
         return CLAIMS.get(self.config.privacy.claim, NoClaim(self.config.algorithm.kind))

@@ -18,6 +18,7 @@ from gossamer.mechanism.reader import Book, Vector
 from gossamer.methods.base import Hosted
 from gossamer.methods.claims import ClaimRule
 from gossamer.methods.gossip import Gossip
+from gossamer.methods.km import checks
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.claim import Theorem1
 from gossamer.methods.km.messages import NoisyMessages, Unreleased
@@ -30,10 +31,20 @@ from gossamer.topology.schedule import Topology
 
 class OperatorMethod(Gossip):
     takes_resolvents = True
+    own_claims = ("dp-dkm",)
 
     @property
     def noise_on_messages(self) -> bool:
         return self.config.privacy.noise.on == "iterate" and self.noise.adds
+
+    def check_noise(self) -> None:
+        checks.check(self.config)
+
+    @property
+    def believed_bound(self) -> str:
+        if self.config.privacy.claim == "dp-dkm":
+            return "The bound on the residual is assumed, as the paper does; nothing enforces it."
+        return super().believed_bound
 
     def check(self, classes: int | None) -> None:
         """Is the step one with which the operator is nonexpansive, as far as public facts tell?

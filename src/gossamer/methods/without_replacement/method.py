@@ -35,6 +35,7 @@ from gossamer.topology.schedule import Topology
 
 class SharedModel(Gossip):
     keeps_local_models = True
+    own_claims = ("lemma4",)
 
     @property
     def noise(self) -> NoiseKind:
@@ -46,6 +47,7 @@ class SharedModel(Gossip):
         return made
 
     def check(self, classes: int | None) -> None:
+        self.check_noise()
         lemma4.check(self.config, classes)
 
     def notes(self) -> list[str]:

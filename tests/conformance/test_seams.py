@@ -1,0 +1,100 @@
+"""The seams of docs/design.md hold: who may compare which name, and what stands at the package's root."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from gossamer.accounting.releases import KINDS
+from gossamer.algorithms import rules
+from gossamer.config.methods import PRESETS
+
+SRC = Path(__file__).parents[2] / "src" / "gossamer"
+MODULES = sorted(SRC.rglob("*.py"))
+
+
+def compared(path: Path) -> list[tuple[int, str]]:
+    """Every string that a module compares something with, by == or in."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Compare):
+            continue
+        for part in ast.walk(node):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                found.append((node.lineno, part.value))
+    return found
+
+
+def outside(*folders: str) -> list[Path]:
+    return [path for path in MODULES if path.relative_to(SRC).parts[0] not in folders]
+
+
+def test_no_mechanism_is_compared_by_name_outside_of_mechanism_and_accounting() -> None:
+    names = set(KINDS) - {"none"}  # which is also a baseline's, a scale's, an axis'
+    wrong = [
+        f"{path.relative_to(SRC)}:{line} {name}"
+        for path in outside("mechanism", "accounting")
+        for line, name in compared(path)
+        if name in names
+    ]
+    assert wrong == []
+
+
+def test_no_method_is_told_by_name_or_type_outside_of_methods() -> None:
+    """But for the checks of a configuration, which name the keys a user wrote."""
+    names = {name for name, preset in PRESETS.items() if preset["rule"] in ("km", "without-replacement")}
+    types = {rule.__name__ for rule in rules().values()} | {"SharedModel", "OperatorMethod", "Gossip"}
+    wrong = []
+    for path in outside("methods", "algorithms"):
+        place, text = str(path.relative_to(SRC)), path.read_text(encoding="utf-8")
+        wrong += [
+            f"{place}:{line} {name}"
+            for line, name in compared(path)
+            if name in names and place != "config/checks.py"
+        ]
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+                asked = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+                in_assert = re.search(rf"assert {re.escape(ast.unparse(node))}", text)
+                if asked & types and not in_assert:
+                    wrong.append(f"{place}:{node.lineno} {ast.unparse(node)}")
+    assert wrong == []
+
+
+def test_the_root_of_the_package_holds_the_door_and_nothing_else() -> None:
+    assert {path.name for path in SRC.glob("*.py")} == {"__init__.py", "__main__.py", "cli.py", "errors.py"}
+
+
+def test_every_door_enters_by_run() -> None:
+    """Nobody outside of run/ makes an outline or parts by himself: the functions are defined there alone."""
+    for name in ("outline", "assemble", "execute", "load_nodes"):
+        homes = [
+            str(path.relative_to(SRC))
+            for path in MODULES
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.FunctionDef) and node.name == name
+        ]
+        assert len(homes) == 1, homes
+        assert homes[0].startswith(("run/", "data/by_node"))
+    users = [path for path in outside("run", "data") if "load_nodes" in path.read_text(encoding="utf-8")]
+    assert users == []
+
+
+@pytest.mark.parametrize("text", ["pip install 'gossamer[report]'", "[bold]file[1].csv[/bold]"])
+def test_the_terminal_keeps_brackets(text: str) -> None:
+    from gossamer.results.terminal import terminal
+
+    console = terminal()
+    console.file = io.StringIO()
+    console.print(text)
+    assert console.file.getvalue() == f"{text}\n"
+    rich_consoles = [
+        str(path.relative_to(SRC))
+        for path in MODULES
+        if re.search(r"\bConsole\((?!stderr=True\))", path.read_text(encoding="utf-8"))
+    ]
+    assert rich_consoles == ["results/terminal.py"]
