@@ -10,6 +10,7 @@ One file, although long: every layer that can be book-kept, side by side, so tha
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -393,19 +394,19 @@ class EmbeddingRule:
         return out.element_size() * (3 * out.numel() + 2 * len(a) * positions**2)
 
 
-class _AffineRule:
+class _AffineRule(ABC):
     """γ·x̂ + β after a normalisation without parameters, which autograd differentiates."""
 
     def finish(self, out: Tensor) -> Tensor:
         return out
 
+    @abstractmethod
     def _aligned(self, parameter: Tensor, a: Tensor) -> Tensor:
         """(m, *shape) -> broadcastable against (m, B, *features)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _per_record(self, values: Tensor) -> Tensor:
         """Sum (N, *features) over everything the parameter is shared by: (N, numel)."""
-        raise NotImplementedError
 
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, None]:
         weight, bias = parameters["weight"], parameters.get("bias")
