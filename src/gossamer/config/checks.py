@@ -31,7 +31,7 @@ def tuning_shares_a_proven_budget(config: RunConfig) -> None:
 
 
 def centre_needs_a_clip_that_stays(config: RunConfig) -> None:
-    if config.privacy.centre is not None and config.privacy.clip.kind not in ("constant", "none"):
+    if config.privacy.centre is not None and not config.privacy.clip.stays:
         raise UserError(
             f"privacy.centre = {config.privacy.centre:g} needs a clip that stays the same, and privacy.clip.kind = "
             f"{config.privacy.clip.kind!r} does not; use 'constant'."
@@ -40,7 +40,7 @@ def centre_needs_a_clip_that_stays(config: RunConfig) -> None:
 
 def lattice_needs_a_plain_gaussian(config: RunConfig) -> None:
     noise, clip = config.privacy.noise, config.privacy.clip
-    plain = noise.kind.gaussian and noise.on == "gradient" and clip.enforced and clip.kind != "quantile"
+    plain = noise.kind.gaussian and noise.on == "gradient" and clip.enforced and not clip.follows_records
     if noise.arithmetic == "lattice" and not plain:
         raise UserError(
             "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and a clip that is enforced and follows no data "
@@ -51,7 +51,7 @@ def lattice_needs_a_plain_gaussian(config: RunConfig) -> None:
 def other_noises_need_a_plain_clip(config: RunConfig) -> None:
     noise = config.privacy.noise
     shaped = noise.kind.adds and not noise.kind.gaussian and noise.kind.without_proof is None
-    if shaped and (config.privacy.clip.kind == "quantile" or noise.arithmetic == "lattice"):
+    if shaped and (config.privacy.clip.follows_records or noise.arithmetic == "lattice"):
         raise UserError(
             f"privacy.noise.family.kind = {noise.family.kind!r} does not go with privacy.clip.kind = 'quantile' or "
             "privacy.noise.arithmetic = 'lattice', which are for Gaussian noise."

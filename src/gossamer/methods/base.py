@@ -44,19 +44,6 @@ class Hosted:
     diagnostics: bool = False
 
 
-class Reader(Protocol):
-    """The private part of a run: what an algorithm's step gets as `grad`."""
-
-    draws: int
-    last_diagnostics: Any
-
-    def draw_ahead(self, dimension: int) -> None: ...
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint, which may leave the node: public values only."""
-        ...
-
-
 class Method(Protocol):
     @property
     def config(self) -> RunConfig: ...

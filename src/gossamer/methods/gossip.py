@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -87,10 +88,19 @@ class Gossip:
                 f"privacy.claim = {claim!r} is another method's; algorithm.kind = {kind!r} can have "
                 f"{', '.join(['none', *CLAIMS, *self.own_claims])}."
             )
+        self.check_clip()
         if self.config.mode == "paper" and not noise.family.gaussian:
             raise UserError(
                 f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use "
                 "'gaussian', or mode = \"sound\"."
+            )
+
+    def check_clip(self) -> None:
+        clip = self.config.privacy.clip
+        if math.isfinite(clip.record_bound) and not self.keeps_local_models:
+            raise UserError(
+                f"privacy.clip.kind = {clip.kind!r} scales records, not their gradients, and algorithm.kind = "
+                f"{self.config.algorithm.kind!r} releases those; use 'constant'."
             )
 
     def notes(self) -> list[str]:

@@ -17,7 +17,7 @@ from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Clip
 from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
-from gossamer.mechanism.samplers import Sampler, UnevenPoissonSampler
+from gossamer.mechanism.samplers import Sampler
 from gossamer.methods.base import Hosted
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import NodePlan
@@ -142,11 +142,11 @@ def assemble(
     if o.pool is None and len(pieces) > len(nodes):
         pieces = pieces[nodes.start : nodes.stop]
     rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
-    sampler: Sampler
-    if o.pool is not None and o.plan.sampling.kind == "poisson":
-        sampler, sizes = UnevenPoissonSampler(np.repeat(o.pool.rates, sizes).tolist()), [len(rows)]
-    else:
-        sizes = [len(rows)] if o.pool is not None else sizes
+    sampler: Sampler | None = None
+    if o.pool is not None:
+        sampler = o.plan.sampling.make_uneven(np.repeat(o.pool.rates, sizes).tolist())
+        sizes = [len(rows)]
+    if sampler is None:
         sampler = o.plan.sampling.make([p.named(i) for i, p in zip(nodes, plans, strict=True)], sizes)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")

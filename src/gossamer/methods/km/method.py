@@ -38,6 +38,7 @@ class OperatorMethod(Gossip):
         return self.config.privacy.noise.on == "iterate" and self.noise.adds
 
     def check_noise(self) -> None:
+        self.check_clip()
         checks.check(self.config)
 
     @property
@@ -81,8 +82,13 @@ class OperatorMethod(Gossip):
     def vector(self, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
         """A record's loss gradient, or what its resolvent moves by."""
         gradient, rule = super().vector(algorithm, module, classes), self._rule(algorithm)
-        if rule.mapping.asks == "gradient" or self.config.privacy.centre is not None:
+        if rule.mapping.asks == "gradient":
             return gradient
+        if self.config.privacy.centre is not None:
+            raise UserError(
+                f"privacy.centre = {self.config.privacy.centre:g} is for gradients, and algorithm.operator = "
+                f"{rule.operator!r} takes resolvents; leave it out, or use operator = 'forward-backward'."
+            )
         named = linear_loss(self.config)
         if named is None:
             raise UserError(
