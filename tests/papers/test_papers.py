@@ -1,0 +1,32 @@
+"""The papers' tables: every one can be read, and says which paper, which place and which runs it means."""
+
+import pytest
+
+from gossamer import papers
+from gossamer.config import recipes
+from gossamer.errors import UserError
+
+
+@pytest.mark.parametrize("name", papers.names())
+def test_a_table_names_its_place_and_its_runs(name):
+    table = papers.read(name)
+    assert table["title"]
+    assert not isinstance(table.get("recipe"), str) or table["recipe"] in recipes.names()
+
+
+def test_tables_are_named_paper_and_place():
+    assert papers.names() == sorted(papers.names())
+    assert "dyn-d2p/table2" in papers.names()
+    assert all(name.count("/") == 1 for name in papers.names())
+
+
+def test_a_table_of_the_users_own_is_read_by_its_path(tmp_path):
+    (tmp_path / "own.toml").write_text('title = "mine"\n')
+    assert papers.read(str(tmp_path / "own.toml")) == {"title": "mine"}
+
+
+def test_an_unknown_table_is_refused_with_those_there_are():
+    with pytest.raises(
+        UserError, match=r"'dyn-d2p/table9' is not a table I know; the tables are adad2p/figure2, "
+    ):
+        papers.read("dyn-d2p/table9")
