@@ -8,10 +8,19 @@ from gossamer.errors import UserError
 
 
 @pytest.mark.parametrize("name", papers.names())
-def test_a_table_names_its_place_and_its_runs(name):
+def test_a_table_names_its_paper_its_place_and_its_runs(name):
     table = papers.read(name)
     assert table["title"]
-    assert not isinstance(table.get("recipe"), str) or table["recipe"] in recipes.names()
+    if table.get("layout") == "frontier":
+        used = {recipe for block in table["block"] for recipe in block["recipes"].values()}
+        assert used <= set(recipes.names())
+        return
+    assert table["paper"]
+    assert table["recipe"] in recipes.names()
+    for grid in table["grid"]:
+        assert grid["source"]  # where the paper prints it
+        lines = [line.split("|") for line in grid["cells"].strip().splitlines()]
+        assert len({len(line) for line in lines}) == 1  # a rectangle
 
 
 def test_tables_are_named_paper_and_place():
