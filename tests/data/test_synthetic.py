@@ -59,3 +59,12 @@ def test_synthetic_follows_the_seed():
     )
     first, second = load("synthetic-regression", seed=1), load("synthetic-regression", seed=2)
     assert first.provenance["sha256"] != second.provenance["sha256"]
+
+
+def test_synthetic_logistic_labels_have_the_probability_of_their_score():
+    data = load("synthetic-logistic", n=40_000, features=4, test=0)
+    score = data.x_train @ data.truth
+    for low, high in ((-2.0, -1.0), (-0.5, 0.5), (1.0, 2.0)):
+        inside = (score > low) & (score < high)
+        expected = (1 / (1 + np.exp(-score[inside]))).mean()
+        assert abs(data.y_train[inside].mean() - expected) < 5 * np.sqrt(0.25 / inside.sum())
