@@ -8,6 +8,8 @@ stacked (m, *shape). A rule never forms a per-sample gradient where a closed for
 One file, although long: every layer that can be book-kept, side by side, so that one sees what they share.
 """
 
+# Over 350 lines: every rule is short and stands on the same few helpers, and they are read side by side.
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
