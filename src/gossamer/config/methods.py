@@ -182,7 +182,7 @@ def method_names() -> list[str]:
     for name in RULES:
         if name in PRESETS and PRESETS[name]["rule"] != name:
             raise UserError(
-                f"an algorithm is registered as {name!r}, which is a method's name already; choose another."
+                f"an algorithm is registered as {name!r}, which is a method's name; choose another."
             )
     return [*PRESETS, *(name for name in RULES if name not in used and name not in PRESETS)]
 

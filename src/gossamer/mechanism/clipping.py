@@ -66,7 +66,7 @@ class ClipKind(Protocol):
 
     kind: ClassVar[str]
     enforced: ClassVar[bool]  # does it bound every record's contribution?
-    believed: ClassVar[bool]  # is noise scaled to a bound that nothing enforces?
+    assumes: ClassVar[bool]  # is noise scaled to a bound that nothing enforces?
     follows_records: ClassVar[bool]  # does its bound follow the records, through a release of its own?
     stays: ClassVar[bool]  # is it the same in every draw?
 
@@ -97,7 +97,7 @@ class PublicBound:
 
     kind: ClassVar[str]
     enforced: ClassVar[bool] = True
-    believed: ClassVar[bool] = False
+    assumes: ClassVar[bool] = False
     follows_records: ClassVar[bool] = False
     stays: ClassVar[bool] = False
     scale_is_public: ClassVar[bool] = True
@@ -219,7 +219,7 @@ class AssumedBound(PublicBound):
 
     bound: Annotated[Size, Field(description="what the paper believes no norm exceeds")]
     enforced: ClassVar[bool] = False
-    believed: ClassVar[bool] = True
+    assumes: ClassVar[bool] = True
 
     @property
     def unit(self) -> float:

@@ -12,7 +12,7 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
         notes.append(
             f"One of {config.privacy.runs} runs that share the budget: this ε is of it alone, the one asked for of all."
         )
-    if config.privacy.clip.believed:
+    if config.privacy.clip.assumes:
         notes.append(method.believed_bound)
     if config.data.partition.kind == "label-split":
         notes.append("Labels are split over nodes: a node's identity gives away labels.")

@@ -87,7 +87,7 @@ def looks(config: RunConfig) -> bool:
 def largest_step(config: RunConfig) -> float:
     """Of the whole schedule: ln η(t) is linear minus a logarithm, so convex, and largest at one of its ends."""
     rate = config.algorithm.rate
-    return max(rate.start, rate.start * rate.decay / (config.rounds + 1) ** rate.power)
+    return float(max(rate.start, rate.start * rate.decay / (config.rounds + 1) ** rate.power))
 
 
 def notes(config: RunConfig) -> list[str]:
