@@ -44,6 +44,33 @@ class Hosted:
     diagnostics: bool = False
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a reader of records is made of, besides the nodes: one run's own."""
+
+    algorithm: Algorithm
+    vector: Callable[[], Vector]
+    book: Book
+    stream: Stream
+    written: Sequence[int] | None = None  # the rows that write events; all, if None
+
+
+@dataclass(frozen=True)
+class Carriage:
+    """What an exchange is made of: who carries the messages of which run, from which state on."""
+
+    group: Group
+    topology: Topology
+    run: str
+    reader: Any
+    book: Book
+    stream: Callable[[], Stream]
+    dimension: int
+    state: Any
+    known_at: Container[int]  # rounds after which all processes know shared values
+    bytes_sent: int
+
+
 class Method(Protocol):
     @property
     def config(self) -> RunConfig: ...
@@ -97,32 +124,12 @@ class Method(Protocol):
         """What of a record the private mean is of."""
         ...
 
-    def reader(
-        self,
-        hosted: Hosted,
-        algorithm: Algorithm,
-        vector: Callable[[], Vector],
-        book: Book,
-        stream: Stream,
-        written: Sequence[int] | None,
-    ) -> Any: ...
+    def reader(self, hosted: Hosted, how: Reading) -> Any:
+        """The private part: what an algorithm's step gets as `grad`."""
+        ...
 
-    def exchange(
-        self,
-        group: Group,
-        topology: Topology,
-        run: str,
-        reader: Any,
-        hosted: Hosted,
-        book: Book,
-        stream: Callable[[], Stream],
-        *,
-        dimension: int,
-        state: Any,
-        known_at: Container[int],
-        bytes_sent: int,
-    ) -> CountingExchange:
-        """What carries the messages of run `run` from `state` on; all processes know shared values after `known_at`."""
+    def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
+        """What carries the messages: what a step gets as `mix`."""
         ...
 
     def noised(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -18,10 +18,10 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.reader import Book, PrivateGradient, Vector
-from gossamer.methods.base import Hosted
+from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.methods.claims import CLAIMS, ClaimRule, NoClaim
 from gossamer.methods.objective import gradient_vector
-from gossamer.runtime.group import CountingExchange, Group
+from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
 
@@ -117,50 +117,28 @@ class Gossip:
     def vector(self, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
         return gradient_vector(self.config, module, classes)
 
-    def reader(
-        self,
-        hosted: Hosted,
-        algorithm: Algorithm,
-        vector: Callable[[], Vector],
-        book: Book,
-        stream: Stream,
-        written: Sequence[int] | None,
-    ) -> Any:
+    def reader(self, hosted: Hosted, how: Reading) -> Any:
         return PrivateGradient(
-            vector=vector(),
+            vector=how.vector(),
             records=hosted.records,
             sampler=hosted.sampler,
             clip=hosted.clip,
             noise=hosted.noise,
-            stream=stream,
-            book=book,
+            stream=how.stream,
+            book=how.book,
             nodes=hosted.nodes,
             lots=hosted.lots,
             divisors=hosted.divisors,
             allowance=hosted.allowance,
             adjacency=hosted.adjacency,
             diagnostics=hosted.diagnostics,
-            written=written,
+            written=how.written,
         )
 
-    def exchange(
-        self,
-        group: Group,
-        topology: Topology,
-        run: str,
-        reader: Any,
-        hosted: Hosted,
-        book: Book,
-        stream: Callable[[], Stream],
-        *,
-        dimension: int,
-        state: Any,
-        known_at: Container[int],
-        bytes_sent: int,
-    ) -> CountingExchange:
+    def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
         """Gradients draw their next noise while messages travel."""
-        made = group.exchange(topology, run, partial(reader.draw_ahead, dimension))
-        made.bytes_sent = bytes_sent
+        made = how.group.exchange(how.topology, how.run, partial(how.reader.draw_ahead, how.dimension))
+        made.bytes_sent = how.bytes_sent
         return made
 
     def noised(

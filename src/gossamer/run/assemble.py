@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from gossamer.mechanism.clipping import Clip
 from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
 from gossamer.mechanism.samplers import Sampler
-from gossamer.methods.base import Hosted
+from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import NodePlan
 from gossamer.run.data import DataCache, load, split
@@ -87,13 +88,9 @@ class Parts:
         `written` are the rows that write events: all, but for audits, which train many copies.
         """
         o = self.outline
+        vector = partial(o.method.vector, o.algorithm, o.module, o.classes)
         return o.method.reader(
-            self.hosted(),
-            o.algorithm,
-            lambda: o.method.vector(o.algorithm, o.module, o.classes),
-            book,
-            stream or self.stream(),
-            written,
+            self.hosted(), Reading(o.algorithm, vector, book, stream or self.stream(), written)
         )
 
     def exchange(
@@ -109,19 +106,10 @@ class Parts:
     ) -> CountingExchange:
         """What carries the messages of run `run`, from `state` on."""
         o = self.outline
-        return o.method.exchange(
-            group,
-            o.topology,
-            run,
-            reader,
-            self.hosted(),
-            book,
-            self.stream,
-            dimension=o.stack.dim,
-            state=state,
-            known_at=known_at,
-            bytes_sent=bytes_sent,
+        how = Carriage(
+            group, o.topology, run, reader, book, self.stream, o.stack.dim, state, known_at, bytes_sent
         )
+        return o.method.exchange(self.hosted(), how)
 
     def stream(self) -> Stream:
         """A new one from the system, or the seed's."""

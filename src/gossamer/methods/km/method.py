@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.silent import SilentNoise
 from gossamer.mechanism.reader import Book, Vector
-from gossamer.methods.base import Hosted
+from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.methods.claims import ClaimRule
 from gossamer.methods.gossip import Gossip
 from gossamer.methods.km import checks
@@ -25,7 +25,7 @@ from gossamer.methods.km.messages import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import check_step
 from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
 from gossamer.methods.objective import linear_loss
-from gossamer.runtime.group import CountingExchange, Group
+from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
 
@@ -98,48 +98,17 @@ class OperatorMethod(Gossip):
         resolvent = RecordResolvent if rule.resolvent == "record" else NodeResolvent
         return resolvent(named.implicit_slope, rule.gamma)
 
-    def reader(
-        self,
-        hosted: Hosted,
-        algorithm: Algorithm,
-        vector: Callable[[], Vector],
-        book: Book,
-        stream: Stream,
-        written: Sequence[int] | None,
-    ) -> Any:
+    def reader(self, hosted: Hosted, how: Reading) -> Any:
         if self.noise_on_messages:
-            hosted, book = replace(hosted, noise=SilentNoise(hosted.noise.levels)), Unreleased()
-        return super().reader(hosted, algorithm, vector, book, stream, written)
+            hosted, how = (
+                replace(hosted, noise=SilentNoise(hosted.noise.levels)),
+                replace(how, book=Unreleased()),
+            )
+        return super().reader(hosted, how)
 
-    def exchange(
-        self,
-        group: Group,
-        topology: Topology,
-        run: str,
-        reader: Any,
-        hosted: Hosted,
-        book: Book,
-        stream: Callable[[], Stream],
-        *,
-        dimension: int,
-        state: Any,
-        known_at: Container[int],
-        bytes_sent: int,
-    ) -> CountingExchange:
-        plain = super().exchange(
-            group,
-            topology,
-            run,
-            reader,
-            hosted,
-            book,
-            stream,
-            dimension=dimension,
-            state=state,
-            known_at=known_at,
-            bytes_sent=bytes_sent,
-        )
-        carried: CountingExchange = self.noised(plain, hosted, book, stream, start=reader.draws)
+    def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
+        plain = super().exchange(hosted, how)
+        carried: CountingExchange = self.noised(plain, hosted, how.book, how.stream, start=how.reader.draws)
         return carried
 
     def noised(
