@@ -15,7 +15,7 @@ from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, Participation
 from gossamer.mechanism.noise.families import families
-from gossamer.mechanism.noise.independent import KindDefaults, ScaledNoise
+from gossamer.mechanism.noise.independent import KindDefaults, Place, ScaledNoise
 from gossamer.mechanism.noise.lattice import LatticeNoise
 
 
@@ -66,20 +66,11 @@ class GaussianNoise(ScaledNoise):
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
         return normals(stream, nodes, k, dimension)
 
-    def draw(
-        self,
-        stream: Stream,
-        nodes: Indices,
-        k: int,
-        sums: Tensor,
-        scale: Tensor,
-        bound: Tensor,
-        ready: Tensor | None,
-    ) -> None:
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
         if self.correlation is not None:
-            drawn = ready if ready is not None else normals(stream, nodes, k, sums.shape[1])
+            drawn = ready if ready is not None else normals(*at, sums.shape[1])
             ready = torch.linalg.cholesky(self.correlation).to(drawn) @ drawn
-        add_normals(stream, nodes, k, sums, scale, ready)
+        add_normals(*at, sums, scale, ready)
 
     def repeated(self, times: int) -> Self:
         together = None

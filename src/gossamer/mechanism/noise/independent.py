@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -12,6 +12,14 @@ from torch import Tensor
 from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import Levels, NoiseKind, Participation
+
+
+class Place(NamedTuple):
+    """Where in the secret stream a draw's noise stands."""
+
+    stream: Stream
+    nodes: Indices
+    draw: int
 
 
 class KindDefaults:
@@ -46,16 +54,7 @@ class ScaledNoise:
         """(m,) what a noise multiplier of 1 is."""
         return self.sensitivity(bound, sums.shape[1])
 
-    def draw(
-        self,
-        stream: Stream,
-        nodes: Indices,
-        k: int,
-        sums: Tensor,
-        scale: Tensor,
-        bound: Tensor,
-        ready: Tensor | None,
-    ) -> None:
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
         """Add noise of this scale (m,) to the sums, in place."""
 
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
@@ -75,7 +74,7 @@ class ScaledNoise:
         ready: Tensor | None = None,
     ) -> None:
         scale = torch.where(active, multiplier * self.unit(bound, sums).cpu(), 0.0)
-        self.draw(stream, nodes, k, sums, scale, bound, ready)
+        self.draw(Place(stream, nodes, k), sums, scale, bound, ready)
 
     def release(
         self,

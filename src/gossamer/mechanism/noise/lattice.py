@@ -17,9 +17,8 @@ from torch import Tensor
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
 from gossamer.kernels.discrete import discrete_normal
-from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import LATTICE, Participation
-from gossamer.mechanism.noise.independent import ScaledNoise
+from gossamer.mechanism.noise.independent import Place, ScaledNoise
 
 
 @dataclass(frozen=True)
@@ -37,22 +36,15 @@ class LatticeNoise(ScaledNoise):
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
         return releases.Gaussian(sigma=sigma, sensitivity=limit, **part.common)
 
-    def draw(
-        self,
-        stream: Stream,
-        nodes: Indices,
-        k: int,
-        sums: Tensor,
-        scale: Tensor,
-        bound: Tensor,
-        ready: Tensor | None,
-    ) -> None:
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
         steps = self._step(bound, sums.shape[1])
-        for i, node in enumerate(np.atleast_1d(nodes).tolist()):
+        for i, node in enumerate(np.atleast_1d(at.nodes).tolist()):
             if scale[i] == 0:
                 continue
             ratio = Fraction(float(scale[i])) / Fraction(float(steps[i]))
-            noise = discrete_normal(stream, LATTICE, node, k, count=sums.shape[1], variance=ratio * ratio)
+            noise = discrete_normal(
+                at.stream, LATTICE, node, at.draw, count=sums.shape[1], variance=ratio * ratio
+            )
             whole = torch.round(sums[i].double().cpu() / steps[i]).long() + torch.from_numpy(noise)
             sums[i] = (whole.double() * steps[i]).to(sums)
 

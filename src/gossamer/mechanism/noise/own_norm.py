@@ -12,7 +12,7 @@ from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import Floats, Levels, Mechanism, Participation
 from gossamer.mechanism.noise.gaussian import add_normals, normals
-from gossamer.mechanism.noise.independent import KindDefaults, ScaledNoise
+from gossamer.mechanism.noise.independent import KindDefaults, Place, ScaledNoise
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,5 @@ class OwnNormNoise(ScaledNoise):
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
         return normals(stream, nodes, k, dimension)
 
-    def draw(
-        self,
-        stream: Stream,
-        nodes: Indices,
-        k: int,
-        sums: Tensor,
-        scale: Tensor,
-        bound: Tensor,
-        ready: Tensor | None,
-    ) -> None:
-        add_normals(stream, nodes, k, sums, scale, ready)
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
+        add_normals(*at, sums, scale, ready)

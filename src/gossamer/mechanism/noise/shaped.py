@@ -18,10 +18,9 @@ from torch import Tensor
 
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
-from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, NoiseKind, Participation
 from gossamer.mechanism.noise.families import families
-from gossamer.mechanism.noise.independent import KindDefaults, ScaledNoise
+from gossamer.mechanism.noise.independent import KindDefaults, Place, ScaledNoise
 from gossamer.options.types import Size
 
 End = Annotated[
@@ -138,17 +137,8 @@ class ShapedNoise(ScaledNoise):
     def apart(self, i: int) -> float | None:
         return float(self.ends[i])
 
-    def draw(
-        self,
-        stream: Stream,
-        nodes: Indices,
-        k: int,
-        sums: Tensor,
-        scale: Tensor,
-        bound: Tensor,
-        ready: Tensor | None,
-    ) -> None:
-        bits = stream.uniform_bits_rows(NOISE, nodes, k, sums.shape[1])
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
+        bits = at.stream.uniform_bits_rows(NOISE, at.nodes, at.draw, sums.shape[1])
         noise = magnitude(self.noise, self.ends[:, None], _uniform(bits)) * _sign(bits)
         scaled = noise * ROUND_UP * scale.double().cpu().numpy()[:, None]
         sums += torch.from_numpy(scaled).to(sums)
