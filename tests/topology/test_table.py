@@ -1,5 +1,7 @@
 """The table [topology]: options, and what a network must be able to do."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -42,10 +44,19 @@ def test_rate_is_checked(rate: float) -> None:
         build("ring", nodes=5, weights="doubly", seed=0, dropout=rate)
 
 
-def test_lost_links_are_refused_only_where_weights_would_not_survive_them() -> None:
-    for options in ({"dropout": 0.2}, {"slow": {"share": 0.5, "every": 2}}):
-        assert build("ring", nodes=5, weights="doubly", seed=0, **options).weights_kind == "doubly"
-        assert build("directed-ring", nodes=5, weights="column", seed=0, **options).weights_kind == "column"
+@pytest.mark.parametrize(
+    ("options", "period"),
+    [({"dropout": 0.2}, None), ({"slow": {"share": 0.5, "every": 2}}, 2)],
+    ids=["lost", "slow"],
+)
+@pytest.mark.parametrize(("kind", "weights"), [("ring", "doubly"), ("directed-ring", "column")])
+def test_links_are_lost_where_weights_survive_it(
+    kind: str, weights: str, options: dict[str, Any], period: int | None
+) -> None:
+    whole, thinned = (build(kind, nodes=30, weights=weights, seed=0, **more) for more in ({}, options))
+    assert (whole.period, thinned.period) == (1, period)
+    assert 0 < len(thinned.edges(0)) < len(whole.edges(0))
+    np.testing.assert_allclose(thinned.weights(0).sum(axis=0), 1)
 
 
 def test_the_settings_that_are_kept_make_the_same_network_again() -> None:
