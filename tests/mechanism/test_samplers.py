@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from gossamer.errors import UserError
@@ -86,35 +88,6 @@ def test_the_priced_rate_is_the_drawn_rate() -> None:
         FixedSizeSampler([2], [10]).draw(STREAM, [0], [11], 0)
 
 
-def test_in_every_pass_each_record_is_in_exactly_one_lot() -> None:
-    sampler = OnePassSampler([4, 3], [10, 6])  # the second node holds fewer records than it declared
-    turns, sizes = sampler.turns, [10, 5]
-    assert turns == [3, 2]
-    for node, size in enumerate(sizes):
-        orders = set()
-        for number in range(5):
-            drawn: list[int] = []
-            for step in range(number * turns[node], (number + 1) * turns[node]):
-                assert sampler.passes(step)[node] == number
-                lot = sampler.draw(STREAM, [0, 1], sizes, step)
-                rows = lot.rows[node][lot.mask[node]].tolist()
-                assert len(rows) <= sampler.lots[node]
-                drawn += rows
-            assert sorted(drawn) == list(range(size))
-            orders.add(tuple(drawn))
-        assert len(orders) > 1  # a new permutation in every pass
-    with pytest.raises(ValueError, match="holds 7 records but declared places for 6"):
-        sampler.draw(STREAM, [0, 1], [10, 7], 0)
-
-
-def test_a_record_less_leaves_the_others_in_their_lots() -> None:
-    """Why a permutation deals places and not lots: neighbouring data sets differ in one record's lot alone."""
-    for step in range(3):
-        with_it, without = (OnePassSampler([4], [10]).draw(STREAM, [0], [size], step) for size in (10, 9))
-        rows = [set(lot.rows[0][lot.mask[0]].tolist()) for lot in (with_it, without)]
-        assert rows[0] - {9} == rows[1]
-
-
 def test_records_of_different_rates_are_priced_at_the_largest() -> None:
     rates, steps = [0.1, 0.4, 1.0], 2000
     sampler = UnevenPoissonSampler(rates)
@@ -136,3 +109,47 @@ def test_runs_side_by_side_draw_at_their_nodes_rate() -> None:
         0.25,
     ]
     assert list(FullSampler(2).repeated(3, [4] * 6).rates) == [1.0] * 6
+
+
+@settings(deadline=None, max_examples=40)
+@given(size=st.integers(1, 60), lot=st.integers(1, 20), seed=st.integers(0, 1000))
+def test_one_pass_lots_are_disjoint_and_cover_the_data(size: int, lot: int, seed: int) -> None:
+    lot = min(lot, size)
+    sampler, stream = OnePassSampler([lot], [size]), Stream.seeded(seed)
+    for number in range(2):
+        turns = sampler.turns[0]
+        seen: list[int] = []
+        for t in range(number * turns, (number + 1) * turns):
+            drawn = sampler.draw(stream, [0], [size], t)
+            assert drawn.mask.sum() <= lot
+            seen += drawn.rows[drawn.mask].tolist()
+            assert sampler.passes(t) == [number]
+        assert sorted(seen) == list(range(size))
+
+
+def test_passes_are_dealt_anew_and_in_secret() -> None:
+    sampler = OnePassSampler([10], [100])
+    orders = []
+    for stream in (Stream.seeded(1), Stream.seeded(2)):
+        fresh = OnePassSampler([10], [100])
+        orders.append([fresh.draw(stream, [0], [100], t).rows.flatten().tolist() for t in (0, 10)])
+    assert len({tuple(sorted(rows)) for order in orders for rows in order}) == 4
+    assert sampler.rates == [0.1]
+
+
+def test_one_record_less_leaves_the_other_lots_as_they_are() -> None:
+    """Under add/remove, parallel composition needs that; a permutation cut into lots would shift all of them."""
+    lots = []
+    for size in (57, 56):
+        sampler, stream = OnePassSampler([10], [60]), Stream.seeded(4)
+        draws = [sampler.draw(stream, [0], [size], t) for t in range(6)]
+        lots.append([set(d.rows[d.mask].tolist()) for d in draws])
+    gone = [a - b for a, b in zip(*lots, strict=True)]
+    assert sorted(map(len, gone)) == [0, 0, 0, 0, 0, 1]
+    assert set().union(*gone) == {56}
+    assert all(b <= a for a, b in zip(*lots, strict=True))
+
+
+def test_more_records_than_declared_have_no_place() -> None:
+    with pytest.raises(ValueError, match="places"):
+        OnePassSampler([10], [20]).draw(Stream.seeded(0), [0], [21], 0)

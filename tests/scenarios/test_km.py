@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 import gossamer
 from gossamer.accounting.ledger import read_all
@@ -19,9 +17,7 @@ from gossamer.accounting.releases import TruncatedLaplace
 from gossamer.cli import main
 from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
-from gossamer.errors import UserError
 from gossamer.methods.km.operators import OPERATORS
-from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
 
 SHORT = {"rounds": 6, "evaluation.every": 100}
@@ -91,74 +87,6 @@ def test_paper_noise_follows_theorem_one_and_definition_six(tmp_path: Path) -> N
     assert written.bound == pytest.approx(written.sigma * math.log1p(math.expm1(0.5) / 2e-3), rel=1e-6)
 
 
-def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
-    """x ← W x̃ + α (T(x) − x) with T at the un-noised x: the noise enters through the messages alone."""
-    parts = assemble(outline(configured(mode="paper", privacy__noise__source="seeded", seed=3)))
-    sent: list[Tensor] = []
-
-    class Wire:
-        bytes_sent = 0
-
-        def __call__(self, t: int, x: Tensor) -> Tensor:
-            sent.append(x)
-            return x.mean(0, keepdim=True).expand_as(x)
-
-    class Group:
-        def exchange(self, *settings: Any) -> Wire:
-            return Wire()
-
-    class Book:
-        def append(self, node: int, event: Any) -> None: ...
-
-    algorithm, book = parts.outline.algorithm, Book()
-    grad = parts.reader(book)
-    exchange = parts.exchange(
-        Group(),
-        "a run",
-        grad,
-        book,
-        state=None,
-        known_at=(),
-        bytes_sent=0,  # type: ignore[arg-type]
-    )
-    asked: list[Tensor] = []
-    answers: list[Tensor] = []
-
-    def watched(points: Tensor) -> Tensor:
-        asked.append(points)
-        answers.append(grad(points))
-        return answers[-1]
-
-    state = algorithm.init(torch.randn(5, 10, generator=torch.Generator().manual_seed(0)))
-    after = algorithm.step(state, watched, lambda x: exchange(0, x), 0)
-    assert torch.equal(asked[0], state.x)
-    assert not torch.equal(sent[0], state.x)
-    forward = state.x - 0.05 * answers[0]
-    proximal = forward.sign() * (forward.abs() - 0.05 * 0.02).clamp_min(0)
-    torch.testing.assert_close(after.x, sent[0].mean(0, keepdim=True) + (proximal - state.x))
-
-
-def test_sound_mode_sends_what_it_evaluates_the_operator_at(tmp_path: Path) -> None:
-    """Messages are post-processing of noised answers: x goes out as it is, and T is asked at that x."""
-    parts = assemble(outline(configured(privacy__noise__source="seeded")))
-    algorithm = parts.outline.algorithm
-    seen: dict[str, Tensor] = {}
-
-    def grad(points: Tensor) -> Tensor:
-        seen["asked"] = points
-        return torch.ones_like(points)
-
-    def mix(x: Tensor) -> Tensor:
-        seen["sent"] = x
-        return x
-
-    state = algorithm.init(torch.ones(5, 10))
-    after = algorithm.step(state, grad, mix, 0)
-    assert seen["sent"] is state.x
-    assert seen["asked"] is state.x
-    torch.testing.assert_close(after.x, torch.full((5, 10), 1 - 0.1 - 0.1 * 0.02))
-
-
 def test_losses_with_kinks_have_a_private_method(tmp_path: Path) -> None:
     """Quantile regression: no gradient, per-record resolvents, a proven ε."""
     outcome = run(
@@ -174,44 +102,6 @@ def test_sound_lasso_recovers_most_of_the_truth(tmp_path: Path) -> None:
     outcome = gossamer.run("dp-dkm/lasso", {"evaluation.every": 1000}, out=tmp_path / "r")
     assert outcome.result["epsilon_proven"] <= 0.5
     assert outcome.result["truth_rmse_mean"] < 0.3  # zeros have 0.46 on this seed
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"algorithm__operator": "sideways"}, "douglas-rachford"),
-        ({"algorithm__gamma": -1.0}, "algorithm.gamma"),
-        ({"algorithm__lr": 1.5}, "relaxation"),
-        ({"algorithm__penalty": {"kind": "l2"}}, "algorithm.penalty"),
-        ({"algorithm__penalty": {"kind": "l1", "weight": "0.1"}}, "algorithm.penalty"),
-        ({"algorithm__penalty": {"kind": "l7", "weight": 1.0}}, "algorithm.penalty"),
-        ({"algorithm__penalty": {"kind": "l1", "weight": 0.1, "width": 2}}, "algorithm.penalty"),
-        ({"algorithm__smoothness": 100.0}, "2/L = 0.02"),
-        ({"data__scale": "unit-ball", "algorithm__gamma": 2.5}, "2/L = 2"),
-        ({"loss": {"kind": "hinge"}}, "'backward' or 'douglas-rachford'"),
-        ({"loss": {"kind": "logistic"}}, "two classes"),
-        ({"loss": {"kind": "cubic"}}, "loss.kind = 'cubic'"),
-        ({"model__kind": "mlp"}, "model.kind = 'linear'"),
-        ({"model__kind": "mlp", "loss": None, "algorithm__operator": "backward"}, "loss.kind"),
-        ({"privacy__noise__on": "iterate"}, "no proof"),
-        ({"algorithm__resolvent": "node"}, "'record'"),
-        ({"privacy__noise__family": {"kind": "cauchy"}}, "privacy.noise.family"),
-        ({"privacy__noise__family": {"kind": "truncated-generalised", "shape": 0.5}}, "shape"),
-        ({"privacy__noise__family": {"kind": "laplace"}, "privacy__noise__arithmetic": "lattice"}, "lattice"),
-        ({"mode": "paper", "privacy__epsilon": 3.0}, "ε ≤ 1"),
-        ({"data__positive": 1}, "data.positive"),
-    ],
-)  # fmt: skip
-def test_mistakes_end_in_one_sentence(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        assemble(outline(configured(**changes)))
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_other_methods_refuse_its_noise_on_iterates() -> None:
-    with pytest.raises(UserError, match="dp-dkm"):
-        outline(configured("quickstart", privacy__noise__on="iterate"))
 
 
 def test_noises_from_the_command_line(monkeypatch: Any, capsys: Any, tmp_path: Path) -> None:
@@ -271,22 +161,3 @@ def test_the_central_baseline_from_the_command_line(monkeypatch: Any, tmp_path: 
         main()
     assert not end.value.code
     assert len(list((tmp_path / "r" / "ledger").glob("node-*.jsonl"))) == 1
-
-
-def test_positive_makes_two_classes() -> None:
-    from gossamer.data.load import load
-
-    digits = load("digits", positive=3)
-    assert digits.classes == 2
-    assert 0.05 < digits.y_train.mean() < 0.15
-    np.testing.assert_array_equal(digits.y_train == 1, load("digits").y_train == 3)
-
-
-def test_logistic_data_follow_their_truth() -> None:
-    from gossamer.data.load import load
-
-    made = load("synthetic-logistic", n=20_000, features=4, seed=1)
-    share = 1 / (1 + np.exp(-made.x_train @ made.truth))
-    for low, high in ((0.1, 0.3), (0.45, 0.55), (0.7, 0.9)):
-        near = (share > low) & (share < high)
-        assert made.y_train[near].mean() == pytest.approx(share[near].mean(), abs=0.03)
