@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from tests.support.configurations import outlined
 from tests.support.mechanism import Book
+from tests.support.without_replacement import DIGITS
+
+from gossamer.errors import UserError
+from gossamer.run.assemble import assemble
 
 
 def test_two_gradients_of_the_same_parts_never_share_noise() -> None:
-    from gossamer.config import recipes
-    from gossamer.config.layers import resolve
-    from gossamer.run.assemble import assemble
-    from gossamer.run.outline import outline
-
-    parts = assemble(outline(resolve(recipes.read("quickstart"), {"rounds": 10})))
+    parts = assemble(outlined(rounds=10))
     one, two = parts.reader(Book()), parts.reader(Book())  # type: ignore[arg-type]
     assert not torch.equal(one(parts.x0), two(parts.x0))
+
+
+def test_fixed_size_sampling_needs_the_true_count() -> None:
+    outline = outlined(rounds=5, data__records=500, privacy__sampling={"kind": "fixed-size", "lot": 10})
+    with pytest.raises(UserError, match=r"data\.records"):
+        assemble(outline)
+
+
+def test_fewer_declared_than_held_is_refused() -> None:
+    outline = outlined(DIGITS, data__records=300)
+    with pytest.raises(UserError, match=r"data\.records"):
+        assemble(outline)

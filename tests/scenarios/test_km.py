@@ -10,26 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.configurations import dotted
 
 import gossamer
 from gossamer.accounting.ledger import read_all
 from gossamer.accounting.releases import TruncatedLaplace
 from gossamer.cli import main
-from gossamer.config.layers import resolve
-from gossamer.config.recipes import read
 from gossamer.methods.km.operators import OPERATORS
-from gossamer.run.outline import outline
 
 SHORT = {"rounds": 6, "evaluation.every": 100}
 
 
 def run(out: Path, recipe: str = "dp-dkm/lasso", **changes: Any) -> Any:
-    settings = {**SHORT, **{key.replace("__", "."): value for key, value in changes.items()}}
+    settings = {**SHORT, **dotted(changes)}
     return gossamer.run(recipe, settings, out=out)
-
-
-def configured(recipe: str = "dp-dkm/lasso", **changes: Any) -> Any:
-    return resolve(read(recipe), {key.replace("__", "."): value for key, value in changes.items()})
 
 
 @pytest.mark.parametrize("operator", list(OPERATORS))
@@ -130,16 +124,6 @@ def test_noises_from_the_command_line(monkeypatch: Any, capsys: Any, tmp_path: P
     assert by_name["truncated-gaussian"]["true_delta"] == pytest.approx(0.238, abs=1e-3)
     assert by_name["gaussian"]["proven_std"] < by_name["truncated-gaussian"]["proven_std"]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_other_noises_stop_at_the_budget_too() -> None:
-    changes = {"privacy__noise__multiplier": 40.0, "privacy__noise__family": {"kind": "laplace"}}
-    node = outline(configured(**changes)).plan.nodes[0]
-    assert 1 < node.allowance < 80
-    assert node.proven.epsilon <= 0.5
-    more = outline(configured(**changes, rounds=node.allowance + 1, privacy__epsilon=9.0)).plan.nodes[0]
-    assert more.allowance == node.allowance + 1
-    assert more.proven.epsilon > 0.5
 
 
 def test_the_central_baseline_from_the_command_line(monkeypatch: Any, tmp_path: Path) -> None:

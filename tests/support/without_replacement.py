@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gossamer.config.layers import resolve
-from gossamer.run.outline import outline
+from tests.support.configurations import outlined
 
 DIGITS: dict[str, Any] = {
     "name": "digits",
@@ -21,4 +20,4 @@ DIGITS: dict[str, Any] = {
 
 
 def plan(**changes: Any) -> Any:
-    return outline(resolve(DIGITS, {k.replace("__", "."): v for k, v in changes.items()})).plan
+    return outlined(DIGITS, **changes).plan

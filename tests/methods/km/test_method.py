@@ -7,22 +7,19 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.configurations import configured, outlined
 from torch import Tensor
 
-from gossamer.config.layers import resolve
-from gossamer.config.recipes import read
 from gossamer.errors import UserError
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
 
-
-def configured(recipe: str = "dp-dkm/lasso", **changes: Any) -> Any:
-    return resolve(read(recipe), {key.replace("__", "."): value for key, value in changes.items()})
+LASSO = "dp-dkm/lasso"
 
 
 def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
     """x ← W x̃ + α (T(x) − x) with T at the un-noised x: the noise enters through the messages alone."""
-    parts = assemble(outline(configured(mode="paper", privacy__noise__source="seeded", seed=3)))
+    parts = assemble(outline(configured(LASSO, mode="paper", privacy__noise__source="seeded", seed=3)))
     sent: list[Tensor] = []
 
     class Wire:
@@ -69,7 +66,7 @@ def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
 
 def test_sound_mode_sends_what_it_evaluates_the_operator_at(tmp_path: Path) -> None:
     """Messages are post-processing of noised answers: x goes out as it is, and T is asked at that x."""
-    parts = assemble(outline(configured(privacy__noise__source="seeded")))
+    parts = assemble(outline(configured(LASSO, privacy__noise__source="seeded")))
     algorithm = parts.outline.algorithm
     seen: dict[str, Tensor] = {}
 
@@ -116,7 +113,7 @@ def test_sound_mode_sends_what_it_evaluates_the_operator_at(tmp_path: Path) -> N
 )  # fmt: skip
 def test_mistakes_end_in_one_sentence(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        assemble(outline(configured(**changes)))
+        assemble(outlined(LASSO, **changes))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.linear_problems import linear_problem
 
 from gossamer.algorithms.base import Exponential
+from gossamer.errors import UserError
 from gossamer.methods.km.algorithm import KM
-from gossamer.methods.km.operators import OPERATORS, composed, relaxed
+from gossamer.methods.km.operators import OPERATORS, check_step, composed, reflect, relaxed
 from gossamer.methods.km.proximal import L1, Box, Nothing, SquaredL2
 from gossamer.methods.km.proximal import ElasticNet as ElasticNetPenalty
 from gossamer.models.losses import Hinge, Huber, LeastSquares, Logistic, Quantile
@@ -66,3 +68,24 @@ class TestNonexpansive:
         assert torch.allclose(half, OPERATORS["douglas-rachford"](0.7, problem.penalty)(x, grad))
         twice = composed(algorithm.mapping, algorithm.mapping)(x, grad)
         assert torch.allclose(twice, algorithm.mapping(algorithm.mapping(x, grad), grad))
+
+
+def test_a_step_is_refused_where_it_need_not_be_nonexpansive() -> None:
+    for name in ("forward", "forward-backward"):
+        operator = OPERATORS[name](step=0.51)
+        with pytest.raises(
+            UserError, match=f"algorithm.gamma = 0.51 makes the operator expansive: {name} needs at most"
+        ):
+            check_step(operator, 0.51, 4.0)
+        check_step(operator, 0.5, 4.0)
+        with pytest.raises(UserError, match="needs a loss with a Lipschitz gradient"):
+            check_step(operator, 1e-6, float("inf"))
+    for name in ("backward", "douglas-rachford", "peaceman-rachford"):
+        check_step(OPERATORS[name](step=1e6), 1e6, float("inf"))
+
+
+def test_a_reflection_is_its_own_inverse_where_the_map_projects_on_a_line() -> None:
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    box = Box(low=0, high=0)  # the projection on 0
+    torch.testing.assert_close(reflect(box, x, 1.0), -x)
+    torch.testing.assert_close(reflect(Nothing(), x, 1.0), x)

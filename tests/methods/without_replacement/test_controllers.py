@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gossamer.methods.without_replacement.controllers import Always, Coin, Threshold
+from gossamer.methods.without_replacement.controllers import Always, Coin, PassEnd, Threshold, place
 from gossamer.methods.without_replacement.local_models import Seen
 
 
@@ -23,3 +23,17 @@ def test_simple_controllers() -> None:
     assert bool(Threshold(0.5).choose(blank(), 0).all())
     losses = torch.tensor([[0.4, 0.6]])
     assert Threshold(0.5).choose(blank(1, 2, -losses), 1).tolist() == [[False, True]]
+
+
+def test_a_pass_ends_with_a_write_of_all_classes() -> None:
+    seen = blank(3, 2)._replace(closing=torch.tensor([True, False, True]))
+    assert PassEnd().choose(seen, 5).tolist() == [[True, True], [False, False], [True, True]]
+
+
+def test_coins_are_the_same_wherever_a_node_is_hosted() -> None:
+    together = Coin(0.5, 3).choose(blank(10, 2), 4)
+    for hosted in (range(0, 3), range(3, 10)):
+        here = blank(len(hosted), 2)._replace(hosted=hosted, of=10)
+        assert place(here) == (slice(hosted.start, hosted.stop), 10)
+        assert torch.equal(Coin(0.5, 3).choose(here, 4), together[hosted.start : hosted.stop])
+    assert place(blank(10)) == (slice(0, 10), 10)
