@@ -11,7 +11,6 @@ import pytest
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.results.audit_page import most_hits
 from gossamer.studies.audit import batches as shelf
 from gossamer.studies.audit.command import audit_into
 from gossamer.studies.audit.procedures import Found
@@ -170,11 +169,3 @@ def test_a_torn_line_of_scores_is_not_believed(tmp_path: Path) -> None:
     assert len(again) == 1
     again.keep(Found(np.ones(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
     assert len(shelf.Shelf(tmp_path, config)) == 2
-
-
-def test_the_region_drawn_is_that_of_the_definition() -> None:
-    assert most_hits(0.0, 1.0, 1e-3) == pytest.approx(1e-3)
-    assert most_hits(0.1, 0.0, 0.0) == pytest.approx(0.1)
-    assert most_hits(0.1, 1.0, 0.0) == pytest.approx(0.1 * np.e)
-    assert most_hits(1.0, 1.0, 0.0) == 1.0
-    assert most_hits(1e-3, 1e6, 0.0) == 1.0
