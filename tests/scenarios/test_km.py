@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from tests.support.configurations import dotted
 import gossamer
 from gossamer.accounting.ledger import read_all
 from gossamer.accounting.releases import TruncatedLaplace
-from gossamer.cli import main
 from gossamer.methods.km.operators import OPERATORS
 
 SHORT = {"rounds": 6, "evaluation.every": 100}
@@ -98,27 +96,12 @@ def test_sound_lasso_recovers_most_of_the_truth(tmp_path: Path) -> None:
     assert outcome.result["truth_rmse_mean"] < 0.3  # zeros have 0.46 on this seed
 
 
-def test_noises_from_the_command_line(monkeypatch: Any, capsys: Any, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = [
-        "gossamer",
-        "plan",
-        "dp-dkm/lasso",
-        "--noises",
-        "--json",
-        "--set",
-        "rounds=5",
-        "--set",
-        "data.features=2",
-    ]
-    monkeypatch.setattr(sys, "argv", words)
-    monkeypatch.setattr(
-        "gossamer.accounting.noise_comparison.SHAPES", ()
-    )  # what is priced number by number takes seconds
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
-    table = json.loads(capsys.readouterr().out.splitlines()[-1])
+def test_noises_from_the_command_line(monkeypatch: Any, command: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr("gossamer.accounting.noise_comparison.SHAPES", ())  # priced number by number: seconds
+    words = ["--noises", "--json", "--set", "rounds=5", "--set", "data.features=2"]
+    code, out, _ = command("plan", "dp-dkm/lasso", *words)
+    assert code == 0
+    table = json.loads(out.splitlines()[-1])
     assert (table["releases"], table["dimension"], table["epsilon"]) == (5, 2, 0.5)
     by_name = {line["noise"]: line for line in table["noises"]}
     assert by_name["truncated-gaussian"]["true_delta"] == pytest.approx(0.238, abs=1e-3)
@@ -126,22 +109,7 @@ def test_noises_from_the_command_line(monkeypatch: Any, capsys: Any, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_central_baseline_from_the_command_line(monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = [
-        "gossamer",
-        "run",
-        "dp-dkm/lasso",
-        "--set",
-        "baseline=central",
-        "--set",
-        "rounds=3",
-        "--out",
-        "r",
-        "--json",
-    ]
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
+def test_the_central_baseline_from_the_command_line(command: Any, tmp_path: Path) -> None:
+    words = ["--set", "baseline=central", "--set", "rounds=3", "--out", "r", "--json"]
+    assert command("run", "dp-dkm/lasso", *words)[0] == 0
     assert len(list((tmp_path / "r" / "ledger").glob("node-*.jsonl"))) == 1

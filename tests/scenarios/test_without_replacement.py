@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from tests.support.without_replacement import DIGITS, plan
 
 import gossamer
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.cli import main
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.run.assemble import assemble
@@ -192,20 +190,15 @@ def test_more_declared_than_held_is_fine(tmp_path: Path) -> None:
     assert out.certificate["public_constants"][0]["records"] == 400
 
 
-def test_the_command_line_runs_plans_and_recomputes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_runs_plans_and_recomputes(command: Any) -> None:
     import tomli_w
 
-    monkeypatch.chdir(tmp_path)
     Path("digits.toml").write_text(tomli_w.dumps(DIGITS))
 
     def call(*words: str) -> dict[str, Any]:
-        monkeypatch.setattr(sys, "argv", ["gossamer", *words, "--json"])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert not stop.value.code
-        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        code, out, _ = command(*words, "--json")
+        assert code == 0
+        found: dict[str, Any] = json.loads(out.splitlines()[-1])
         return found
 
     planned = call("plan", "digits.toml")
@@ -215,11 +208,9 @@ def test_the_command_line_runs_plans_and_recomputes(
     assert again["epsilon_proven"] == pytest.approx(ran["epsilon_proven"])
     assert again["matches_certificate"] is True
     Path("r/certificate.json").unlink()  # as if it had been stopped
-    monkeypatch.setattr(sys, "argv", ["gossamer", "run", "--resume", "r"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 2
-    assert "run it anew" in capsys.readouterr().err
+    code, _, errors = command("run", "--resume", "r")
+    assert code == 2
+    assert "run it anew" in errors
     assert gossamer.plan(DIGITS).plan.nodes[0].proven.epsilon <= 1.0
 
 
