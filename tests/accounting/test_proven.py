@@ -10,7 +10,7 @@ import tests.support
 from dp_accounting.pld import privacy_loss_distribution as pld
 from tests.support.releases import DELTA, dyn_d2p, gaussian
 
-from gossamer.accounting import claimed
+from gossamer.accounting import claimed, profiles
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
 from gossamer.accounting.proven import curve, proven
@@ -262,3 +262,39 @@ def test_the_price_may_depend_on_who_looks():
     found = proven([one], 1e-5, "add-remove", observer=Coalition((1, 2), target=0))
     assert math.isinf(found.epsilon)
     assert found.because == "coalition:1,2 can take the noise off"
+
+
+def test_a_truncated_gaussian_vector_costs_the_gaussian_and_what_was_cut() -> None:
+    """Never below the Gaussian it comes from, close to it where little is cut, and ∞ where too much is."""
+    plain = gdp_epsilon(math.sqrt(50) / 30, 1e-3)
+    figures = [
+        proven(
+            [(full("truncated-gaussian", 30.0, dimensions=20, bound=30.0 * far), 50)], 1e-3, "add-remove"
+        ).epsilon
+        for far in (4.2, 4.6, 5.2, 8.0)
+    ]
+    assert plain <= figures[3] < figures[2] < figures[1] < figures[0] < 1.6 * plain
+    assert figures[3] == pytest.approx(plain, rel=1e-6)
+    narrow = proven([(full("truncated-gaussian", 30.0, dimensions=20, bound=60.0), 50)], 1e-3, "add-remove")
+    assert math.isinf(narrow.epsilon)
+
+
+def test_sampled_truncated_vectors_are_priced_by_the_mass_that_was_cut() -> None:
+    sampled = replace(full("truncated-gaussian", 4.0, dimensions=5, bound=24.0), sampling="poisson", rate=0.1)
+    plain = gaussian(4.0, rate=0.1)
+    upper, whole = (proven([(kind, 50)], 1e-3, "add-remove").epsilon for kind in (sampled, plain))
+    assert whole * 0.99 < upper < 1.02 * whole
+
+
+def test_the_bound_for_truncated_vectors_holds_against_the_exact_profile() -> None:
+    """Two numbers of 30 releases, moved together or one of them alone: what is so must cost no more than proven."""
+    cases = [
+        ("truncated-gaussian", profiles.gaussian(9.0, 36.0), {"bound": 36.0}), ("laplace", profiles.laplace(9.0), {}),
+        ("truncated-gaussian", profiles.gaussian(9.0, 48.0), {"bound": 48.0}),
+        ("truncated-laplace", profiles.laplace(9.0, 110.0), {"bound": 110.0}),
+    ]  # fmt: skip
+    for mechanism, noise, parts in cases:
+        upper = proven([(full(mechanism, 9.0, dimensions=2, **parts), 30)], 1e-3, "add-remove").epsilon
+        assert math.isfinite(upper)
+        for moves in ([math.sqrt(0.5)] * 60, [1.0] * 30):
+            assert profiles.composed_delta(noise, moves, upper) <= 1e-3 * (1 + 1e-6)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from tests.support.quadratics import CASES, D, Quadratic, dinno_by_node, optimum, problem, topology, train
+from tests.support.quadratics import CASES, D, Quadratic, optimum, problem, topology, train
 
-from gossamer.algorithms.base import Exponential
-from gossamer.algorithms.dinno import DiNNO
-from gossamer.algorithms.dsgd import DSGD
-from gossamer.algorithms.dsgt import DSGT
-from gossamer.algorithms.push_sum import PushSum
 from gossamer.methods import rules
 from gossamer.methods.gossip import floats_per_message
 from gossamer.runtime.loop import run
@@ -89,83 +82,6 @@ def test_golden_trajectory(name: str) -> None:
     np.testing.assert_allclose(algorithm.model(state)[0, :3].numpy(), CASES[name].golden, atol=2e-6)
 
 
-def test_push_sum_keeps_its_mass_where_weights_differ() -> None:
-    algorithm = PushSum(lr=Exponential(0.1))
-    a, b, x0 = problem(9, seed=7)
-    topo = topology(algorithm, 9, irregular=True)
-    start = algorithm.init(torch.from_numpy(x0).float())
-    seen = []
-    state = run(
-        algorithm, start, Quadratic(a, b), SimulatedExchange(topo), rounds=300,
-        after_round=lambda t, s: seen.append(float(s.w.double().sum())),
-    )  # fmt: skip
-    assert state.w.max() - state.w.min() > 0.1  # irregular: the weights do differ
-    np.testing.assert_allclose(seen, 9.0, rtol=1e-5)
-
-
-def test_push_sum_keeps_its_mass_when_links_drop() -> None:
-    algorithm = PushSum(lr=Exponential(0.1))
-    topo = build_topology("digraph", nodes=9, weights="column", seed=1, p=0.4, dropout=0.5)
-    a, b, x0 = problem(9, seed=7)
-    state = train(algorithm, topo, a, b, x0, 200)
-    assert float(state.w.double().sum()) == pytest.approx(9.0, rel=1e-5)
-
-
-def test_tracking_reaches_the_optimum_where_plain_descent_stops_short() -> None:
-    a, b, x0 = problem(6, seed=3)
-    topo = build_topology("ring", nodes=6, weights="doubly", seed=0)
-    best = optimum(np.eye(6), a, b, 0.0)
-    reached = {
-        rule: train(rule(lr=Exponential(0.1)), topo, a, b, x0, 1500).x.numpy() for rule in (DSGD, DSGT)
-    }
-    assert np.abs(reached[DSGT] - best).max() < 1e-4
-    assert np.abs(reached[DSGD] - best).max() > 1e-2
-
-
-@pytest.mark.parametrize("include_self", [False, True])
-@pytest.mark.parametrize("steps", [1, 4])
-def test_dual_descent_reaches_the_optimum_where_plain_descent_stops_short(
-    include_self: bool, steps: int
-) -> None:
-    a, b, x0 = problem(6, seed=3)
-    topo = build_topology("ring", nodes=6, weights="adjacency", seed=0)
-    algorithm = DiNNO(lr=Exponential(0.1), rho=0.3, steps=steps, optimiser="plain", include_self=include_self)
-    state = train(algorithm, topo, a, b, x0, 1500)
-    assert np.abs(state.x.numpy() - optimum(np.eye(6), a, b, 0.0)).max() < 1e-4
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("include_self", [False, True])
-@pytest.mark.parametrize("steps", [1, 3])
-def test_inner_adam_is_torchs_adam(persistent: bool, include_self: bool, steps: int) -> None:
-    a, b, x0 = problem(7, seed=5)
-    topo = build_topology("erdos-renyi", nodes=7, weights="adjacency", seed=2, p=0.4)
-    fields = {"rho": 0.3, "steps": steps, "persistent": persistent, "include_self": include_self}
-    algorithm = DiNNO(lr=Exponential(0.05), optimiser="adam", **fields)
-    state = train(algorithm, topo, a, b, x0, 12)
-    expected = dinno_by_node(topo.weights(0).toarray(), a, b, x0, 0.05, 12, optimiser="adam", **fields)
-    np.testing.assert_allclose(state.x.numpy(), expected, rtol=1e-4, atol=1e-5)
-    assert state.first.shape == (7, D if persistent else 0)  # only what has to outlive a round
-    assert bool((state.taken == (12 * steps if persistent else 0)).all())
-
-
-@pytest.mark.parametrize("optimiser", ["plain", "adam"])
-def test_duals_sum_to_zero_on_undirected_graphs_also_when_links_drop(optimiser: Any) -> None:
-    a, b, x0 = problem(8, seed=4)
-    topo = build_topology("erdos-renyi", nodes=8, weights="adjacency", seed=0, p=0.5, dropout=0.3)
-    algorithm = DiNNO(lr=Exponential(0.05), rho=0.3, optimiser=optimiser)
-    sums, sizes = [], []
-
-    def look(t: int, s: Any) -> None:
-        sums.append(float(s.y.double().sum(0).abs().max()))
-        sizes.append(float(s.y.abs().max()))
-
-    start = algorithm.init(torch.from_numpy(x0).float())
-    run(algorithm, start, Quadratic(a, b), SimulatedExchange(topo), rounds=60, after_round=look)
-    assert max(sums) < 1e-4
-    assert min(sizes) > 0.1  # not because they are all zero
-
-
 def test_every_inner_step_is_one_draw() -> None:
     a, b, x0 = problem(4)
     for name, case in CASES.items():
@@ -191,15 +107,3 @@ def test_messages_are_as_long_as_planned(name: str) -> None:
     run(algorithm, algorithm.init(torch.from_numpy(x0).float()), Quadratic(a, b), exchange, rounds=6)
     links = sum(int(topo.out_degree(t).sum()) for t in range(6))
     assert exchange.bytes_sent == 4 * floats_per_message(algorithm, D) * links
-
-
-def test_trackers_average_the_gradients_at_every_step() -> None:
-    a, b, x0 = problem(6, seed=4)
-    topo = build_topology("ring", nodes=6, weights="doubly", seed=0)
-    algorithm = DSGT(lr=Exponential(0.05))
-    gaps = []
-    run(
-        algorithm, algorithm.init(torch.from_numpy(x0).float()), Quadratic(a, b), SimulatedExchange(topo), rounds=50,
-        after_round=lambda t, s: gaps.append(float((s.y.mean(0) - s.g.mean(0)).abs().max())),
-    )  # fmt: skip
-    assert max(gaps) < 1e-5

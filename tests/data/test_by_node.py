@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from gossamer.config.layers import resolve
+from gossamer.data.by_node import load_nodes
+from gossamer.data.load import datasets
 from gossamer.errors import UserError
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
@@ -67,3 +69,17 @@ def test_counts_must_be_declared_and_columns_agree(clinics: dict[str, Any], tmp_
     (tmp_path / "clinic-1.csv").write_text("x1,label\n1,0\n2,1\n")
     with pytest.raises(UserError, match=r"clinic-1\.csv.*other columns"):
         outline(resolve(clinics))
+
+
+def test_records_come_in_the_order_of_the_nodes_and_know_their_node(tmp_path: Path) -> None:
+    for node in (2, 5):
+        rows = "".join(f"{node}.{i},{i % 2}\n" for i in range(node))
+        (tmp_path / f"clinic-{node}.csv").write_text("x,label\n" + rows)
+    source = datasets.parse(
+        {"kind": "csv", "path": str(tmp_path / "clinic-{node}.csv"), "label": "label", "classes": 2}
+    )
+    assert source.file_per_node
+    found = load_nodes(source, [5, 2])
+    assert found.owner.tolist() == [5] * 5 + [2] * 2
+    np.testing.assert_allclose(found.x_train[:, 0], [5.0, 5.1, 5.2, 5.3, 5.4, 2.0, 2.1], rtol=1e-6)
+    assert found.y_train.tolist() == [0, 1, 0, 1, 0, 0, 1]

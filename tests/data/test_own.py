@@ -3,7 +3,6 @@
 import re
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
@@ -55,24 +54,6 @@ def test_parquet_gives_the_same(csv, tmp_path):
     )
     assert one.provenance["sha256"] == two.provenance["sha256"]
     assert np.array_equal(one.owner, two.owner)
-
-
-def test_parquet_numbers_of_every_kind(tmp_path):
-    from decimal import Decimal
-
-    table = pa.table(
-        {
-            "small": pa.array([1, 2], pa.int8()),
-            "half": pa.array(np.array([0.5, 1.5], np.float16)),
-            "exact": pa.array([Decimal("1.25"), Decimal("2.50")]),
-            "y": pa.array([0.5, 1.0]),
-        }
-    )
-    parquet.write_table(table, tmp_path / "own.parquet")
-    data = load("parquet", path=str(tmp_path / "own.parquet"), label="y")
-    assert data.x_train.tolist() == [[1, 0.5, 1.25], [2, 1.5, 2.5]]
-    assert data.classes is None
-    assert data.y_train.dtype == np.float32
 
 
 def test_chosen_features_keep_their_order_and_may_leave_words_out(csv):
@@ -193,12 +174,6 @@ def test_mistakes_end_in_one_sentence(csv, text, options, message):
     assert "\n" not in str(caught.value)
 
 
-def test_fractions_may_follow_two_megabytes_of_whole_numbers(csv):
-    text = "x,y\n" + "1,0\n" * 600_000 + "1.5,1\n"
-    data = load("csv", path=csv(text), label="y")
-    assert data.x_train[-1, 0] == 1.5
-
-
 def test_paths_inside_the_data_folder(csv, tmp_path):
     csv()
     assert load("csv", path="own.csv", data_dir=tmp_path, label="outcome", owner="hospital").classes == 2
@@ -237,42 +212,3 @@ def test_npz_hold_out_inside_is_not_public_and_a_separate_one_is(tmp_path):
     np.savez(tmp_path / "test.npz", x=x[:2, :1], y=y[:2])
     with pytest.raises(UserError, match=re.escape("data.test holds records of shape (1,): it must be (2,)")):
         load("npz", path=str(tmp_path / "own.npz"), test=str(tmp_path / "test.npz"))
-
-
-@pytest.mark.parametrize("shape", [(4, 5, 5), (4, 1, 5, 5), (4, 5, 5, 1), (4, 3, 5, 5), (4, 5, 5, 3)])
-def test_npz_images(tmp_path, shape):
-    x = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    np.savez(tmp_path / "own.npz", x=x, y=np.array([0, 1, 0, 1]))
-    data = load("npz", path=str(tmp_path / "own.npz"))
-    assert data.x_train.shape == (4, 3 if 3 in shape else 1, 5, 5)
-    assert data.x_train.flags.c_contiguous
-    pixel = x[2, 1, 4] if x.ndim == 3 else x[2, 0, 1, 4] if shape[1] in (1, 3) else x[2, 1, 4, 0]
-    assert data.x_train[2, 0, 1, 4] == np.float32(pixel) / np.float32(255)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"a": np.zeros((2, 2))}, "own.npz has no array x_train or x: it has a"),
-        (
-            {"x": np.zeros((2, 2)), "y": np.zeros(3, int)},
-            "y_train has shape (3,) where one value per row needs (2,)",
-        ),
-        ({"x": np.zeros(2), "y": np.zeros(2, int)}, "x has shape (2,)"),
-        ({"x": np.array([["a"]]), "y": np.zeros(1, int)}, "give numbers"),
-        (
-            {"x": np.array([[1, np.nan], [2, 3]]), "y": np.array([0, 1])},
-            "column '1' is NaN or infinite in 1 of 2 rows",
-        ),
-        (
-            {"x": np.zeros((2, 2)), "y": np.array([0.5, np.nan])},
-            "column 'y_train' is NaN or infinite in 1 of 2 rows",
-        ),
-        ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "own.npz has no rows"),
-        ({"x": np.zeros((2, 2)), "y": np.array([{}, {}])}, "own.npz is not readable as npz"),
-    ],
-)
-def test_npz_mistakes(tmp_path, arrays, message):
-    np.savez(tmp_path / "own.npz", **arrays)
-    with pytest.raises(UserError, match=re.escape(message)):
-        load("npz", path=str(tmp_path / "own.npz"))

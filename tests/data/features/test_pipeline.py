@@ -2,66 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.support.features import SMALL_PATCHES, apply, features, images, made, pictures, table
 
-from gossamer.data import load as loading
 from gossamer.data.dataset import Dataset
-from gossamer.data.features import pipeline
-from gossamer.data.features.chain import shape_after
-from gossamer.data.features.pipeline import transformed
+from gossamer.data.features import pipeline, steps
+from gossamer.data.features.chain import written_out
 from gossamer.data.load import load
 from gossamer.errors import UserError
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def made(x: np.ndarray, name: str = "made") -> Dataset:
-    x = x.astype(np.float32)
-    labels = np.zeros(len(x), np.int64)
-    half = len(x) // 2
-    return Dataset(name, x[:half], labels[:half], x[half:], labels[half:], 1, True, None, {})
-
-
-def table(rows: int = 60, columns: int = 6, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(rows, columns)) * np.arange(1, columns + 1) + 2
-
-
-def pictures() -> np.ndarray:
-    return np.random.default_rng(0).uniform(size=(20, 1, 8, 8))
-
-
-def apply(dataset: Dataset, *steps: Any, public: Dataset | None = None, keep: bool = False) -> Dataset:
-    def source(kind: str, options: dict[str, Any]) -> Dataset:
-        assert public is not None
-        return public
-
-    return transformed(dataset, list(steps), source, keep=keep)
-
-
-def test_group_norm_and_unit_norm_look_at_one_record() -> None:
-    data = apply(made(pictures()), "scattering", {"kind": "group-norm", "groups": 27}, "unit-norm")
-    x = data.x_train
-    assert x.shape[1:] == (81, 2, 2)
-    assert np.allclose(np.linalg.norm(x.reshape(len(x), -1), axis=1), 1, atol=1e-5)
-    groups = x.reshape(len(x), 27, -1)
-    assert np.allclose(groups.mean(2), 0, atol=1e-6)
-    assert json.loads(data.provenance["transform"])[1]["groups"] == 27
-
-
-def test_the_logarithm_keeps_order_and_has_a_floor() -> None:
-    x = np.array([[[[-1.0, 0.0], [0.5, 2.0]]]], dtype=np.float32)
-    found = apply(made(np.repeat(x, 2, 0)), {"kind": "log", "floor": 0.25}).x_train[0].ravel()
-    assert np.allclose(found, np.log([0.25, 0.25, 0.75, 2.25]), atol=1e-6)
 
 
 def test_no_training_record_changes_the_features_of_another() -> None:
@@ -77,38 +30,6 @@ def test_no_training_record_changes_the_features_of_another() -> None:
     one, other = (apply(made(values), *steps, public=public).x_train for values in (x, changed))
     assert not np.allclose(one[0], other[0])
     assert np.array_equal(one[1:], other[1:])
-
-
-def test_projection_is_public_pca_partly_whitened() -> None:
-    public, data = made(table(400, seed=1)), made(table())
-    p = public.x_train.astype(np.float64)
-    values, vectors = np.linalg.eigh(np.cov(p.T, bias=True))
-    values, vectors = values[::-1][:4], vectors[:, ::-1][:, :4]
-    for power in (0.0, 0.6, 1.0):
-        step = {"kind": "projection", "public": "p", "dimensions": 4, "whitening": power}
-        ours = apply(data, step, public=public).x_train
-        expected = (data.x_train - p.mean(0)) @ vectors * values ** (-power / 2)
-        assert np.allclose(np.abs(ours), np.abs(expected), rtol=1e-3, atol=1e-4)  # signs are free
-
-
-def test_standardise_uses_public_mean_and_deviation_and_drops_constants() -> None:
-    p = table(400, seed=1)
-    p[:, 2] = 7.0
-    public, data = made(p), made(table())
-    ours = apply(data, {"kind": "standardise", "public": "p"}, public=public).x_train
-    mean, deviation = public.x_train.mean(0), public.x_train.std(0)
-    deviation[2] = np.inf
-    assert np.allclose(ours, np.clip((data.x_train - mean) / deviation, -5, 5), atol=1e-3)
-    assert not ours[:, 2].any()
-
-
-def test_random_fourier_features_have_a_gaussian_kernel() -> None:
-    x = np.random.default_rng(0).normal(size=(8, 5))
-    step = {"kind": "random-fourier", "dimensions": 40_000, "width": 2.0}
-    z = apply(made(x), step).x_train
-    square = ((x[:4, None] - x[None, :4]) ** 2).sum(2)
-    assert np.allclose(z @ z.T, np.exp(-square / 8), atol=0.03)
-    assert np.array_equal(z, apply(made(x), step).x_train)
 
 
 def test_what_takes_long_is_cached_by_content(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,44 +87,6 @@ def test_own_records_may_name_an_own_public_file(tmp_path: Path) -> None:
     assert abs(float(data.x_train.mean())) < 0.3
 
 
-def test_the_shape_is_known_without_reading_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = ["scattering", "group-norm", {"kind": "projection", "public": "mnist", "dimensions": 300}]
-    monkeypatch.setattr(loading, "load", lambda *_, **__: pytest.fail("read"))
-    assert shape_after(steps[:1], (1, 28, 28)) == (81, 7, 7)
-    assert shape_after(steps, (1, 28, 28)) == (300,)
-    assert shape_after([], (3, 4)) == (3, 4)
-
-
-WRONG: list[tuple[Any, str]] = [
-    ("scattering", "must be a list"),
-    (["wavelets"], "a step is one of"),
-    ([{"kind": "unit-norm", "p": 2}], "not an option"),
-    ([{"kind": "log", "floor": 0.0}], "above 0"),
-    ([{"kind": "group-norm", "groups": 7}], "does not divide"),
-    ([{"kind": "group-norm", "groups": 0}], "does not divide"),
-    ([{"kind": "scattering", "scales": 9}], "use 1 to 5"),
-    ([{"kind": "scattering", "scales": 3}], "multiples of 8"),
-    (["unit-norm", "scattering", "scattering"], "multiples of 4"),
-    ([{"kind": "random-fourier", "dimensions": 0}], "use 1 to 100,000"),
-    ([{"kind": "random-fourier", "width": 0.0}], "above 0"),
-    ([{"kind": "projection", "dimensions": 3}], "public is missing"),
-    ([{"kind": "projection", "public": "digits", "dimensions": 3}], "training set's own"),
-    ([{"kind": "projection", "public": "nowhere", "dimensions": 3}], "is not known; it can be"),
-    ([{"kind": "projection", "public": 3, "dimensions": 3}], "must name a data set"),
-    ([{"kind": "projection", "public": "digits", "dimensions": 65}], "of 64 there are"),
-    ([{"kind": "projection", "public": "digits", "dimensions": 3, "whitening": 2.0}], "lie in"),
-    ([{"kind": "standardise", "public": "digits", "rows": 1}], "at least 2"),
-    ([{"kind": "random-fourier", "dimensions": 4}, "scattering"], "needs images"),
-]
-
-
-@pytest.mark.parametrize(("transform", "words"), WRONG)
-def test_mistakes_are_one_sentence(transform: Any, words: str) -> None:
-    with pytest.raises(UserError, match=words) as caught:
-        load("digits", transform=transform)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_public_set_of_another_shape_is_refused() -> None:
     with pytest.raises(UserError, match="shape"):
         apply(made(table()), {"kind": "standardise", "public": "p"}, public=made(table(columns=4)))
@@ -241,3 +124,48 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(pipeline, "LEAST_ROWS", 1)
     parts = apply(made(pictures()), "scattering").x_train
     assert torch.allclose(torch.from_numpy(whole), torch.from_numpy(parts), atol=1e-6)
+
+
+def test_what_beside_computed_is_kept_under_all_its_options(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept(**options: Any) -> np.ndarray:
+        step = {"kind": "beside", "branches": [["scattering"], [{**SMALL_PATCHES, **options}]]}
+        return features(images(), step, "unit-norm", public=images(60, seed=1), keep=True)
+
+    first = kept()
+    other = kept(threshold=0.5)
+    assert not np.array_equal(first, other)
+    monkeypatch.setattr(pipeline, "_apply", lambda *_: pytest.fail("computed again"))
+    assert np.array_equal(kept(), first)
+    assert np.array_equal(kept(threshold=0.25), first)  # the default, said
+    assert np.array_equal(kept(threshold=0.5), other)
+    named = {"kind": "beside", "branches": [["scattering"]]}
+    assert written_out([named])[0]["branches"][0][0]["angles"] == 8
+
+
+def test_a_public_set_inside_a_branch_must_not_be_the_training_set() -> None:
+    x = images()
+    for public in (x, x[:-2], x[19::-1].repeat(2, 0)):
+        with pytest.raises(UserError, match="training set's own records"):
+            features(x, {"kind": "beside", "branches": [[SMALL_PATCHES]]}, public=public)
+
+
+def test_neither_threads_nor_blocks_change_what_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, public = images(), images(200, seed=1)
+    monkeypatch.setattr(steps, "_EXACT", 100)
+    transform = [
+        {"kind": "beside", "branches": [[SMALL_PATCHES, "unit-norm"], ["unit-norm"]]},
+        {"kind": "projection", "public": "p", "dimensions": 20},
+    ]
+    found, threads = [], torch.get_num_threads()
+    try:
+        for count, floats in ((1, 1 << 20), (2, 1 << 20), (1, 5000)):
+            torch.set_num_threads(count)
+            monkeypatch.setattr(pipeline, "BLOCK_FLOATS", floats)
+            monkeypatch.setattr(pipeline, "LEAST_ROWS", 1)
+            found.append(features(x, *transform, public=public))
+    finally:
+        torch.set_num_threads(threads)
+    assert np.allclose(found[0], found[1], atol=2e-3 * np.abs(found[0]).max())
+    assert np.allclose(found[0], found[2], atol=2e-3 * np.abs(found[0]).max())

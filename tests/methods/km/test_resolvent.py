@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize, minimize_scalar
 
-from gossamer.errors import UserError
 from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
-from gossamer.models.losses import Hinge, Huber, LeastSquares, Logistic, Quantile, losses
+from gossamer.models.losses import Hinge, Huber, LeastSquares, Logistic, Quantile
 
 LOSSES = [LeastSquares(), Logistic(), Huber(0.7), Hinge(), Quantile(0.2)]
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
@@ -26,29 +25,6 @@ def draw(nodes: int, records: int, p: int, loss: Any, seed: int = 0) -> tuple[to
     )
     y = torch.randn(nodes, records, dtype=torch.float64, generator=rng)
     return a, (y > 0).double() if loss.binary else y, v, torch.ones(nodes, records, dtype=torch.bool)
-
-
-@every_loss
-@pytest.mark.parametrize("c", [0.01, 1.0, 50.0])
-def test_the_implicit_slope_is_that_of_the_proximal_point(loss: Any, c: float) -> None:
-    """Against the minimum of c l(u) + ½ (u − t)² on a fine grid."""
-    grid = torch.linspace(-60, 60, 600_001, dtype=torch.float64)
-    for t in (-3.0, -0.4, 0.0, 0.9, 5.0):
-        for y in (0.0, 1.0):
-            label = torch.tensor(y, dtype=torch.float64)
-            best = grid[(c * loss.value(grid, label) + 0.5 * (grid - t).square()).argmin()]
-            slope = loss.implicit_slope(
-                torch.tensor(t, dtype=torch.float64), label, torch.tensor(c, dtype=torch.float64)
-            )
-            assert t - c * float(slope) == pytest.approx(float(best), abs=2e-4)
-
-
-@every_loss
-def test_slopes_are_derivatives(loss: Any) -> None:
-    t = torch.linspace(-3, 3, 40, dtype=torch.float64, requires_grad=True)
-    y = (torch.arange(40) % 2).double()
-    (derivative,) = torch.autograd.grad(loss.value(t, y).sum(), t)
-    torch.testing.assert_close(loss.slope(t.detach(), y), derivative)
 
 
 @every_loss
@@ -146,20 +122,6 @@ def test_records_that_are_not_finite_or_masked_count_for_nothing() -> None:
     torch.testing.assert_close(part(v, a, y, mask, torch.ones_like)[0], expected)
     mask[0, 1] = True
     torch.testing.assert_close(part(v, a, y, mask, torch.ones_like)[0], expected)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "says"),
-    [
-        ("hing", {}, "hinge"),
-        ("huber", {"delta": -1.0}, "loss.delta"),
-        ("quantile", {"tau": 1.0}, "loss.tau"),
-        ("hinge", {"tau": 1}, "loss.tau"),
-    ],
-)
-def test_mistakes(kind: str, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        losses.parse({"kind": kind, **options})
 
 
 @pytest.mark.parametrize(

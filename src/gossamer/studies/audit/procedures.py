@@ -145,9 +145,7 @@ class Axes:
         o, n, places = self._parts.outline, self._nodes, self._places
         stream = stream_of(o.config, number)
         coins = canaries.flip(stream, n * runs, places)
-        if (
-            not self._view.sees_all
-        ):  # the others hold nothing of interest: their coins would only be in the way
+        if not self._view.sees_all:  # the others hold nothing of interest: their coins would be in the way
             coins.reshape(n, runs, places)[np.arange(n) != self._view.target] = False
         records = canaries.dirac_records(coins, self._size, replace_one=self._replace_one, dense=self._dense)
         stacked = repeat(self._parts, runs, records)

@@ -8,16 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from scipy.linalg import solve_discrete_lyapunov
 
-from gossamer.algorithms.base import Exponential
-from gossamer.algorithms.dsgd import DSGD
-from gossamer.algorithms.dsgt import DSGT
 from gossamer.errors import UserError
-from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
-from gossamer.theory.consensus import neighbourhood
 from gossamer.theory.push_sum import (
     Problem,
     adad2p_beta,
@@ -27,7 +19,6 @@ from gossamer.theory.push_sum import (
     dyn_d2p_corollary1,
     dyn_d2p_theorem1,
 )
-from gossamer.topology.kinds import build as build_topology
 
 PROBLEM = Problem(gap=2.0, smoothness=1.5, nodes=4, within=0.5, between=0.3, start=1.0, network=1.2, q=0.4)
 BUDGET: dict[str, Any] = {"J": 10**6, "dim": 100, "epsilon": 0.5, "delta": 1e-5}
@@ -154,7 +145,6 @@ def test_bias_is_the_clipped_share_and_does_not_shrink_with_data() -> None:
         (lambda: dyn_d2p_corollary1(nodes=100, J=10, mu_total=0.5), "at least 21"),
         (lambda: adad2p_proposition4(PROBLEM, lr=1.0, beta=0.1, rounds=5, bound=1.0), "lr = 1 is too large"),
         (lambda: replace(PROBLEM, q=1.0), "q = 1.0"),
-        (lambda: neighbourhood(contraction=1.0, lr=0.1, sigma=1.0, dim=3), "contraction = 1.0"),
     ],
 )
 def test_outside_their_conditions_they_refuse(call: Any, words: str) -> None:
@@ -162,58 +152,3 @@ def test_outside_their_conditions_they_refuse(call: Any, words: str) -> None:
         call()
     least = math.ceil(100 / 0.5 / 10) + 1
     assert dyn_d2p_corollary1(nodes=100, J=least, mu_total=0.5).bound > 0
-
-
-class NoisyQuadratic:
-    """Gradients of ½ a_i ‖x − b_i‖² plus Gaussian noise."""
-
-    def __init__(self, a: np.ndarray, b: np.ndarray, sigma: float, seed: int):
-        self.a, self.b, self.sigma = torch.from_numpy(a)[:, None], torch.from_numpy(b), sigma
-        self.rng = torch.Generator().manual_seed(seed)
-
-    def __call__(self, points: torch.Tensor) -> torch.Tensor:
-        noise = torch.randn(points.shape, generator=self.rng, dtype=points.dtype)
-        return self.a * (points - self.b) + self.sigma * noise
-
-
-def setting() -> tuple[np.ndarray, np.ndarray, Any]:
-    rng = np.random.default_rng(2)
-    topo = build_topology("ring", nodes=6, weights="doubly", seed=0)
-    return rng.uniform(0.5, 2.0, 6), rng.normal(size=(6, 5)), topo
-
-
-def steady_error(rule: Any, sigma: float, seed: int, lr: float = 0.1, rounds: int = 3000) -> float:
-    """Root mean square distance from where the method stops without noise, once the start is forgotten."""
-    a, b, topo = setting()
-    algorithm = rule(lr=Exponential(lr))
-    start = algorithm.init(torch.zeros(6, 5, dtype=torch.float64))
-    rest = run(algorithm, start, NoisyQuadratic(a, b, 0.0, 0), SimulatedExchange(topo), rounds=1500).x
-    squares = []
-    run(
-        algorithm, start._replace(x=rest.clone()), NoisyQuadratic(a, b, sigma, seed), SimulatedExchange(topo), rounds=rounds,
-        after_round=lambda t, s: squares.append(float((s.x - rest).square().sum())) if t > 300 else None,
-    )  # fmt: skip
-    return math.sqrt(np.mean(squares))
-
-
-@pytest.mark.parametrize("rule", [DSGD, DSGT])
-def test_error_neighbourhood_is_of_order_sigma(rule: Any) -> None:
-    """dp-consensus, Theorem 5.1, each level with noise of its own."""
-    errors = [steady_error(rule, sigma, seed) for seed, sigma in enumerate((0.1, 0.2, 0.4))]
-    assert errors[1] / errors[0] == pytest.approx(2.0, rel=0.12)
-    assert errors[2] / errors[1] == pytest.approx(2.0, rel=0.12)
-
-
-def test_neighbourhood_bounds_dsgd_and_matches_its_closed_form() -> None:
-    a, _, topo = setting()
-    lr, sigma = 0.1, 0.2
-    step = topo.weights(0).toarray() - lr * np.diag(a)
-    exact = math.sqrt(5 * np.trace(solve_discrete_lyapunov(step, (lr * sigma) ** 2 * np.eye(6))))
-    measured = steady_error(DSGD, sigma, seed=5, lr=lr)
-    assert measured == pytest.approx(exact, rel=0.08)
-    rho = float(np.linalg.norm(step, 2))
-    bound = neighbourhood(contraction=rho, lr=lr, sigma=sigma, dim=30)
-    assert measured < bound
-    assert neighbourhood(contraction=rho, lr=lr, sigma=3 * sigma, dim=30) == pytest.approx(3 * bound)
-    norms = np.linalg.norm(np.random.default_rng(0).normal(size=(20000, 30)), axis=1)
-    assert neighbourhood(contraction=0.0, lr=1.0, sigma=1.0, dim=30) == pytest.approx(norms.mean(), rel=5e-3)

@@ -1,0 +1,27 @@
+"""What no accountant takes for ε or δ."""
+
+import math
+
+import pytest
+
+from gossamer.accounting.checks import check_delta, check_epsilon
+from gossamer.errors import UserError
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan])
+def test_delta_lies_strictly_between_0_and_1(delta):
+    with pytest.raises(UserError, match=f"^delta = {delta} must lie strictly between 0 and 1$"):
+        check_delta(delta)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
+def test_epsilon_is_positive_and_finite(epsilon):
+    with pytest.raises(UserError, match=f"^epsilon = {epsilon} must be a positive number$"):
+        check_epsilon(epsilon)
+
+
+def test_what_can_be_asked_for_passes():
+    for value in (5e-324, 0.5, 1 - 1e-16):
+        check_delta(value)
+        check_epsilon(value)
+    check_epsilon(1e300)

@@ -1,0 +1,125 @@
+"""Lists of steps: what they make of a shape, what is refused, and lists beside each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.features import SMALL_PATCHES, features, images, made
+
+from gossamer.data import load as loading
+from gossamer.data.features.chain import (
+    costly,
+    named_steps,
+    set_up,
+    shape_after,
+    through,
+    to_fit,
+    widest,
+    written_out,
+)
+from gossamer.data.features.pipeline import transformed
+from gossamer.data.load import load
+from gossamer.errors import UserError
+
+
+def test_the_shape_is_known_without_reading_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = ["scattering", "group-norm", {"kind": "projection", "public": "mnist", "dimensions": 300}]
+    monkeypatch.setattr(loading, "load", lambda *_, **__: pytest.fail("read"))
+    assert shape_after(steps[:1], (1, 28, 28)) == (81, 7, 7)
+    assert shape_after(steps, (1, 28, 28)) == (300,)
+    assert shape_after([], (3, 4)) == (3, 4)
+
+
+WRONG: list[tuple[Any, str]] = [
+    ("scattering", "must be a list"),
+    (["wavelets"], "a step is one of"),
+    ([{"kind": "unit-norm", "p": 2}], "not an option"),
+    ([{"kind": "log", "floor": 0.0}], "above 0"),
+    ([{"kind": "group-norm", "groups": 7}], "does not divide"),
+    ([{"kind": "group-norm", "groups": 0}], "does not divide"),
+    ([{"kind": "scattering", "scales": 9}], "use 1 to 5"),
+    ([{"kind": "scattering", "scales": 3}], "multiples of 8"),
+    (["unit-norm", "scattering", "scattering"], "multiples of 4"),
+    ([{"kind": "random-fourier", "dimensions": 0}], "use 1 to 100,000"),
+    ([{"kind": "random-fourier", "width": 0.0}], "above 0"),
+    ([{"kind": "projection", "dimensions": 3}], "public is missing"),
+    ([{"kind": "projection", "public": "digits", "dimensions": 3}], "training set's own"),
+    ([{"kind": "projection", "public": "nowhere", "dimensions": 3}], "is not known; it can be"),
+    ([{"kind": "projection", "public": 3, "dimensions": 3}], "must name a data set"),
+    ([{"kind": "projection", "public": "digits", "dimensions": 65}], "of 64 there are"),
+    ([{"kind": "projection", "public": "digits", "dimensions": 3, "whitening": 2.0}], "lie in"),
+    ([{"kind": "standardise", "public": "digits", "rows": 1}], "at least 2"),
+    ([{"kind": "random-fourier", "dimensions": 4}, "scattering"], "needs images"),
+]
+
+
+@pytest.mark.parametrize(("transform", "words"), WRONG)
+def test_mistakes_are_one_sentence(transform: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        load("digits", transform=transform)
+    assert "\n" not in str(caught.value)
+
+
+def test_beside_is_each_branch_by_itself_one_after_the_other() -> None:
+    x, public = images(), images(60, seed=1)
+    branches: list[list[Any]] = [["scattering", "unit-norm"], [SMALL_PATCHES], []]
+    together = features(x, {"kind": "beside", "branches": branches}, public=public)
+    alone = [features(x, *branch, public=public).reshape(20, -1) for branch in branches]
+    assert np.allclose(together, np.concatenate(alone, 1), atol=1e-6)
+
+
+def test_a_step_after_beside_is_fitted_on_all_of_it() -> None:
+    x, public = images(), images(80, seed=1)
+    beside = {"kind": "beside", "branches": [[SMALL_PATCHES, "unit-norm"], ["unit-norm"]]}
+    project = {"kind": "projection", "public": "p", "dimensions": 5, "whitening": 0.0}
+    ours = features(x, beside, project, public=public)
+    seen = made(np.concatenate([x, public[:40]]))  # the public training half is this one's test half
+    theirs = transformed(seen, [beside], lambda *_: made(public), keep=False).x_test.astype(np.float64)
+    basis = np.linalg.eigh(np.cov(theirs.T, bias=True))[1][:, ::-1][:, :5]
+    expected = (features(x, beside, public=public) - theirs.mean(0)) @ basis
+    assert np.allclose(np.abs(ours), np.abs(expected), atol=1e-4)
+
+
+def test_blocks_count_what_is_wide_inside_a_step() -> None:
+    step = set_up([{"kind": "beside", "branches": [[SMALL_PATCHES], ["unit-norm"]]}], (1, 12, 12))[0]
+    assert widest(step) == 14 * 9 * 9
+
+
+def test_steps_are_written_out_with_all_their_options() -> None:
+    (named,) = named_steps(["scattering"])
+    assert named == {"kind": "scattering"}
+    assert written_out([named]) == [{"kind": "scattering", "scales": 2, "angles": 8}]
+    (projection,) = written_out([{"kind": "projection", "public": "p", "dimensions": 3}])
+    assert projection["version"] == 2  # what is kept of the first version is not taken for this one's
+
+
+def test_what_is_costly_is_so_inside_a_branch_too() -> None:
+    assert costly({"kind": "scattering"})
+    assert not costly({"kind": "log"})
+    assert costly({"kind": "beside", "branches": [["log"], ["log", "scattering"]]})
+    assert not costly({"kind": "beside", "branches": [["log"], []]})
+
+
+def test_steps_are_fitted_in_order_each_behind_those_before_it() -> None:
+    inner = {"kind": "standardise", "public": "p"}
+    beside = {"kind": "beside", "branches": [["log", inner], ["unit-norm"]]}
+    steps = set_up(named_steps(["log", inner, beside, inner]), (6,))
+    order = [
+        (type(step).__name__, [type(other).__name__ for other in before]) for step, before in to_fit(steps)
+    ]
+    assert order == [
+        ("Standardise", ["Logarithm"]),
+        ("Standardise", ["Logarithm", "Standardise", "Logarithm"]),
+        ("Standardise", ["Logarithm", "Standardise", "Beside"]),
+    ]
+
+
+def test_a_chain_is_its_steps_one_after_the_other() -> None:
+    steps = set_up(named_steps(["log", "unit-norm"]), (3,))
+    x = torch.tensor([[1.0, 2.0, 3.0]])
+    expected = torch.log(x + 1e-3)
+    torch.testing.assert_close(through(steps, x), expected / expected.norm())
+    assert through([], x) is x

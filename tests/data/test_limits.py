@@ -1,0 +1,23 @@
+"""Limits that depend on the records, as sentences."""
+
+import pytest
+
+from gossamer.data.limits import at_most, one_of
+from gossamer.errors import UserError
+
+
+def test_both_ends_are_allowed():
+    assert [at_most("k", value, 5) for value in (1, 5)] == [1, 5]
+    assert at_most("k", 0, 5, least=0) == 0
+    assert one_of("k", "b", iter("abc")) == "b"
+
+
+@pytest.mark.parametrize(("value", "least"), [(0, 1), (6, 1), (-1, 0)])
+def test_beyond_them_the_sentence_names_key_value_and_range(value, least):
+    with pytest.raises(UserError, match=f"^data.rows = {value} must be a whole number from {least} to 5$"):
+        at_most("data.rows", value, 5, least=least)
+
+
+def test_a_wrong_word_is_shown_with_the_choices():
+    with pytest.raises(UserError, match=r"^k = 'd' must be one of a, b$"):
+        one_of("k", "d", iter("ab"))

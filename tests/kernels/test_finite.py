@@ -1,0 +1,50 @@
+"""A record without a finite gradient norm is left out, and nothing else is."""
+
+import pytest
+import torch
+from torch import nn
+
+from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.finite import NotFiniteError, refuse_infinite
+
+EXTREME = [1e19, 1e30, 3e38]
+
+
+@pytest.mark.parametrize("method", ["book-keeping", "vmap"])
+@pytest.mark.parametrize("size", EXTREME)
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_record_without_a_finite_norm_is_left_out(method: str, size: float, hidden: bool) -> None:
+    """One record of 1e20 must not make the sum NaN: no noise would hide that."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)) if hidden else nn.Linear(5, 3)
+    kernel = clipped_sum(
+        net, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none"), method=method
+    )
+    points = torch.cat([p.detach().flatten() for p in net.parameters()]).repeat(2, 1)
+    x, y = torch.randn(2, 4, 5), torch.zeros(2, 4, dtype=torch.long)
+    mask = torch.ones(2, 4, dtype=torch.bool)
+    clip = lambda norms: (1.0 / norms.clamp_min(1e-30)).clamp_max(1.0)  # noqa: E731
+    without = mask.clone()
+    without[1, 2] = False
+    expected, _ = kernel(points, x, y, without, clip)
+    x[1, 2] = size
+    total, norms = kernel(points, x, y, mask, clip)
+    assert torch.isfinite(total).all()
+    assert torch.isfinite(norms).all()
+    moved = (total - expected).norm(dim=1)
+    assert moved[0] < 1e-6
+    assert moved[1] <= 1.0 + 1e-4
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_the_error_says_which_records(bad: float) -> None:
+    norms = torch.tensor([[1.0, 3e38], [bad, 0.0]])
+    with pytest.raises(NotFiniteError) as caught:
+        refuse_infinite(norms)
+    assert caught.value.records.tolist() == [[False, False], [True, False]]
+
+
+def test_finite_norms_and_mere_shapes_pass() -> None:
+    refuse_infinite(torch.tensor([[0.0, 3e38]]))
+    refuse_infinite(torch.empty(0, 3))
+    refuse_infinite(torch.empty(2, 3, device="meta"))

@@ -1,0 +1,41 @@
+"""The papers' tables: every one can be read, and says which paper, which place and which runs it means."""
+
+import pytest
+
+from gossamer import papers
+from gossamer.config import recipes
+from gossamer.errors import UserError
+
+
+@pytest.mark.parametrize("name", papers.names())
+def test_a_table_names_its_paper_its_place_and_its_runs(name):
+    table = papers.read(name)
+    assert table["title"]
+    if table.get("layout") == "frontier":
+        used = {recipe for block in table["block"] for recipe in block["recipes"].values()}
+        assert used <= set(recipes.names())
+        return
+    assert table["paper"]
+    assert table["recipe"] in recipes.names()
+    for grid in table["grid"]:
+        assert grid["source"]  # where the paper prints it
+        lines = [line.split("|") for line in grid["cells"].strip().splitlines()]
+        assert len({len(line) for line in lines}) == 1  # a rectangle
+
+
+def test_tables_are_named_paper_and_place():
+    assert papers.names() == sorted(papers.names())
+    assert "dyn-d2p/table2" in papers.names()
+    assert all(name.count("/") == 1 for name in papers.names())
+
+
+def test_a_table_of_the_users_own_is_read_by_its_path(tmp_path):
+    (tmp_path / "own.toml").write_text('title = "mine"\n')
+    assert papers.read(str(tmp_path / "own.toml")) == {"title": "mine"}
+
+
+def test_an_unknown_table_is_refused_with_those_there_are():
+    with pytest.raises(
+        UserError, match=r"'dyn-d2p/table9' is not a table I know; the tables are adad2p/figure2, "
+    ):
+        papers.read("dyn-d2p/table9")
