@@ -7,13 +7,13 @@ import math
 import pytest
 from scipy.stats import norm
 from tests.support import without_replacement
-from tests.support.configurations import configured, outlined
+from tests.support.configurations import outlined
+from tests.support.full_lots import DIGITS
 
+from gossamer.accounting.gaussian import gdp_mu
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.plan.levels import run_of
 from gossamer.run.outline import outline
 
 
@@ -52,17 +52,6 @@ def test_a_fixed_multiplier_stops_after_whole_passes() -> None:
     assert stopped.nodes[0].allowance == 2 * 36
 
 
-def test_a_private_mean_takes_its_share_of_the_budget_in_front() -> None:
-    """Of Σ 1/σ² over all draws the first is the share; the others keep their shape."""
-    config = configured(privacy__centre=0.2, privacy__clip={"kind": "constant", "bound": 1.0})
-    run = run_of(config, 30, Gaussian(), 10)
-    assert run.count == 31
-    costs = [run.shape(k) ** -2 for k in range(31)]
-    assert costs[0] / sum(costs) == pytest.approx(0.2, rel=1e-12)
-    plain = run_of(configured(privacy__clip={"kind": "constant", "bound": 1.0}), 30, Gaussian(), 10)
-    assert [run.shape(k + 1) for k in range(30)] == [plain.shape(k) for k in range(30)]
-
-
 def test_a_multiplier_is_that_of_the_first_round() -> None:
     for changes in ({}, {"privacy__centre": 0.1, "privacy__clip": {"kind": "constant", "bound": 1.0}}):
         planned = outlined(rounds=20, privacy__noise__multiplier=3.0, privacy__epsilon=None, **changes).plan
@@ -94,3 +83,18 @@ def test_several_runs_that_share_a_budget_cost_it_together() -> None:
         outlined(rounds=20, privacy__sampling={"kind": "full"}, privacy__runs=runs).plan for runs in (1, 4)
     )
     assert four.nodes[0].factor == pytest.approx(2 * one.nodes[0].factor, rel=1e-6)
+
+
+def test_full_lots_are_priced_by_the_closed_form() -> None:
+    p = outlined(DIGITS).plan
+    assert p.nodes[0].factor == pytest.approx(math.sqrt(30) / gdp_mu(8.0, 1e-4), rel=1e-6)
+    assert p.figures()["epsilon_proven"] == pytest.approx(8.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.5])
+def test_the_mean_is_one_more_draw_with_its_share_of_the_budget(share: float) -> None:
+    p = outlined(DIGITS, privacy__centre=share).plan
+    spent = [(p.nodes[0].factor * p.shape(k)) ** -2 for k in range(p.draws)]
+    assert p.draws == 31
+    assert math.fsum(spent) == pytest.approx(gdp_mu(8.0, 1e-4) ** 2, rel=1e-6)
+    assert spent[0] / math.fsum(spent) == pytest.approx(share, rel=1e-6)
