@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.pool import Pool
 
 from gossamer.cli import main
 
@@ -29,3 +30,11 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
         return code, out.out, out.err
 
     return call
+
+
+@pytest.fixture(scope="module")
+def two_ranks() -> Iterator[Pool]:
+    """Two processes that stay for all tests of a file."""
+    pool = Pool(2)
+    yield pool
+    pool.close()

@@ -59,3 +59,21 @@ def test_a_tampered_public_set_stops_load(tmp_path):
     np.savez(tmp_path / "mnist.npz", **{name: np.zeros(shape, np.uint8) for name, shape in parts.items()})
     with pytest.raises(UserError, match=r"data.kind = 'mnist': .*mnist.npz is refused"):
         load("mnist", data_dir=Path(tmp_path))
+
+
+def test_positive_makes_two_classes():
+    digits = load("digits", positive=3)
+    assert digits.classes == 2
+    assert 0.05 < digits.y_train.mean() < 0.15
+    np.testing.assert_array_equal(digits.y_train == 1, load("digits").y_train == 3)
+
+
+def test_records_on_the_sphere_have_their_bias_inside_it_or_outside():
+    made = load("digits", pca=20, scale="unit-sphere", bias=True)
+    assert made.x_train.shape == (1437, 21)
+    norms = np.linalg.norm(made.x_train, axis=1)
+    assert norms.max() <= 1.0
+    assert norms.min() > 1 - 1e-5
+    outside = load("digits", pca=20, scale="unit-sphere", bias="outside")
+    assert np.linalg.norm(outside.x_train, axis=1).max() == pytest.approx(2**0.5, rel=1e-5)
+    assert set(outside.x_train[:, -1]) == {1.0}

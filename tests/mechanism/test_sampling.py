@@ -1,79 +1,122 @@
-"""Lots: Poisson coins, fixed-size subsets and full passes, from a seeded stream so that nothing flakes."""
+"""How records enter a draw, as configured: what is public about lots, and what is priced."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from scipy import stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.samplers import FixedSizeSampler, FullSampler, PoissonSampler
+from gossamer.mechanism.sampling import NodeLot, lots_in_a_pass, samplings
 
-STREAM = Stream.seeded(7)
-
-
-def counts(sampler: object, sizes: list[int], steps: int) -> list[np.ndarray]:
-    """How often each record of each node was drawn."""
-    seen = [np.zeros(size) for size in sizes]
-    for step in range(steps):
-        lot = sampler.draw(STREAM, range(len(sizes)), sizes, step)  # type: ignore[attr-defined]
-        for i in range(len(sizes)):
-            seen[i] += np.bincount(lot.rows[i][lot.mask[i]].numpy(), minlength=sizes[i])
-    return seen
+KINDS: dict[str, dict[str, Any]] = {
+    "poisson": {"lot": 4.0}, "fixed-size": {"lot": 4}, "one-pass": {"lot": 4}, "single": {}, "full": {},
+}  # fmt: skip
+SIZES = [20, 16]
 
 
-def test_poisson_includes_each_record_at_its_nodes_rate() -> None:
-    steps, rates, sizes = 2000, [0.1, 0.3], [40, 25]
-    for rate, hits in zip(rates, counts(PoissonSampler(rates), sizes, steps), strict=True):
-        # Bonferroni over 65 records at an error rate of 1e-6 in all; the stream is fixed, so this never flakes.
-        low, high = stats.binom.ppf([1e-8, 1 - 1e-8], steps, rate)
-        assert ((hits >= low) & (hits <= high)).all()
-        wrong_low, _ = stats.binom.ppf([1e-8, 1 - 1e-8], steps, 1.5 * rate)
-        assert (hits < wrong_low).any()
+def configured(name: str) -> Any:
+    return samplings.parse({"kind": name, **KINDS[name]})
 
 
-def test_poisson_lot_sizes_are_binomial() -> None:
-    sizes = [50]
-    lots = [int(PoissonSampler([0.2]).draw(STREAM, [0], sizes, s).mask.sum()) for s in range(3000)]
-    assert np.mean(lots) == pytest.approx(10, abs=0.3)
-    assert np.var(lots) == pytest.approx(50 * 0.2 * 0.8, rel=0.12)
+def lots_of(kind: Any, sizes: list[int]) -> list[NodeLot]:
+    return [NodeLot(i, size, *kind.lot_of(size, i)) for i, size in enumerate(sizes)]
 
 
-def test_poisson_at_rate_one_takes_everyone() -> None:
-    lot = PoissonSampler([1.0]).draw(STREAM, [0], [11], 0)
-    assert lot.rows[0].tolist() == list(range(11))
-    assert lot.mask.all()
+def test_every_sampling_stands_in_the_table() -> None:
+    assert set(KINDS) == set(samplings)
 
 
-def test_fixed_size_is_a_uniform_subset() -> None:
-    steps, size, lot = 3000, 12, 4
-    sampler = FixedSizeSampler([lot], [size])
-    for step in range(20):
-        drawn = sampler.draw(STREAM, [0], [size], step).rows[0].tolist()
-        assert len(set(drawn)) == lot
-    (hits,) = counts(sampler, [size], steps)
-    low, high = stats.binom.ppf([1e-8, 1 - 1e-8], steps, lot / size)
-    assert ((hits >= low) & (hits <= high)).all()
+@pytest.mark.parametrize("name", list(KINDS))
+def test_the_sampler_draws_what_is_declared_and_priced(name: str) -> None:
+    """Rates and the ledger's word for them are the sampler's own; a lot holds L records on average."""
+    kind = configured(name)
+    nodes = lots_of(kind, SIZES)
+    sampler = kind.make(nodes, SIZES)
+    assert list(sampler.rates) == pytest.approx([node.rate for node in nodes])
+    assert sampler.kind == kind.drawn_as
+    assert sampler.disjoint == kind.disjoint
+    assert [node.lot for node in nodes] == pytest.approx([node.rate * node.records for node in nodes])
+    stream, draws = Stream.seeded(9), 400
+    drawn = sum(sampler.draw(stream, [0, 1], SIZES, k).mask.sum(1) for k in range(draws))
+    for i, node in enumerate(nodes):
+        error = 5 * np.sqrt(draws * node.records * node.rate * (1 - node.rate))
+        assert abs(float(drawn[i]) - draws * node.lot) <= error
+    passes = sampler.passes(7)
+    assert (passes or [None, None]) == [kind.pass_of(7, node.rate) for node in nodes]
 
 
-def test_ragged_lots_are_padded_never_cut() -> None:
-    lot = FullSampler(3).draw(STREAM, [0, 1, 2], [3, 5, 1], 0)
-    assert lot.mask.sum(1).tolist() == [3, 5, 1]
-    assert lot.rows.shape == (3, 5)
+@settings(max_examples=60)
+@given(records=st.integers(1, 500), data=st.data())
+def test_a_pass_has_as_many_lots_as_it_takes(records: int, data: Any) -> None:
+    lot = data.draw(st.integers(1, records))
+    assert lots_in_a_pass(lot / records) == -(-records // lot)
 
 
-def test_nodes_and_steps_draw_independently() -> None:
-    sampler = PoissonSampler([0.5, 0.5])
-    lot = sampler.draw(STREAM, [0, 1], [64, 64], 0)
-    again = sampler.draw(STREAM, [0, 1], [64, 64], 1)
-    rows = [set(lot.rows[i][lot.mask[i]].tolist()) for i in (0, 1)]
-    assert rows[0] != rows[1]
-    assert rows[0] != set(again.rows[0][again.mask[0]].tolist())
+@given(multipliers=st.lists(st.floats(0.1, 10), min_size=1, max_size=30), lots=st.integers(1, 7))
+def test_a_pass_of_disjoint_lots_costs_its_worst_lot_as_a_full_batch(
+    multipliers: list[float], lots: int
+) -> None:
+    kind = samplings.parse({"kind": "one-pass", "lot": 3})
+    sampling, priced, stands_for = kind.priced(multipliers, 1 / lots)
+    passes: dict[int | None, list[float]] = {}
+    for k, multiplier in enumerate(multipliers):
+        passes.setdefault(kind.pass_of(k, 1 / lots), []).append(multiplier)
+    assert (sampling, stands_for) == ("full", lots)
+    assert priced == [min(values) for values in passes.values()]
+    assert kind.visits(1 / lots, len(multipliers)) == len(passes)
 
 
-def test_the_priced_rate_is_the_drawn_rate() -> None:
-    assert list(PoissonSampler([0.1, 0.3]).rates) == [0.1, 0.3]
-    assert list(FixedSizeSampler([2, 5], [10, 20]).rates) == [0.2, 0.25]
-    assert list(FullSampler(2).rates) == [1.0, 1.0]
-    with pytest.raises(ValueError, match="made for nodes of"):
-        FixedSizeSampler([2], [10]).draw(STREAM, [0], [11], 0)
+@pytest.mark.parametrize("name", ["poisson", "fixed-size", "single", "full"])
+def test_other_lots_are_priced_one_by_one(name: str) -> None:
+    kind = configured(name)
+    assert kind.priced([2.0, 3.0], 0.2) == (kind.drawn_as, [2.0, 3.0], 1)
+    assert kind.visits(0.2, 30) == pytest.approx(6.0)
+    assert kind.visits(0.2, 1) == 1.0  # whoever is asked about at all is looked at once
+    assert kind.pass_of(3, 0.2) is None
+
+
+def test_a_rate_of_each_node_is_that_nodes() -> None:
+    kind = samplings.parse({"kind": "poisson", "rate": [0.5, 0.25]})
+    assert [kind.lot_of(40, i) for i in (0, 1)] == [(0.5, 20.0), (0.25, 10.0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"kind": "poisson"}, "needs exactly one of rate and lot"),
+        ({"kind": "poisson", "rate": 0.1, "lot": 3.0}, "needs exactly one of rate and lot"),
+        ({"kind": "poisson", "rate": 1.5}, "rate = 1.5"),
+        ({"kind": "fixed-size", "lot": 0}, "lot = 0"),
+    ],
+)
+def test_mistakes_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        samplings.parse(options)
+
+
+@pytest.mark.parametrize("name", ["poisson", "fixed-size", "one-pass"])
+def test_a_lot_of_more_records_than_there_are_is_refused_and_one_of_all_is_not(name: str) -> None:
+    with pytest.raises(
+        UserError, match=r"privacy.sampling.lot = 4 is more than the 3 records of node 1; use at most 3"
+    ):
+        configured(name).lot_of(3, 1)
+    assert configured(name).lot_of(4, 1) == (1.0, 4.0)
+
+
+@pytest.mark.parametrize("name", ["fixed-size", "single"])
+def test_a_share_of_the_true_number_needs_the_true_number(name: str) -> None:
+    kind = configured(name)
+    with pytest.raises(UserError, match=r"data.records = 16 is not that of node 1; use kind = 'poisson'"):
+        kind.make(lots_of(kind, SIZES), [20, 15])
+
+
+def test_disjoint_lots_need_a_place_for_every_record() -> None:
+    kind = configured("one-pass")
+    with pytest.raises(UserError, match=r"data.records = 16 is less than node 1 holds"):
+        kind.make(lots_of(kind, SIZES), [20, 17])
+    kind.make(lots_of(kind, SIZES), [20, 15])

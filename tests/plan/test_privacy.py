@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.configurations import outlined
 
-from gossamer.config import recipes
-from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.run.outline import outline
 
 QUICK = {"rounds": 40}
 
 
 def plan(recipe: str = "quickstart", **changes: Any) -> Any:
-    return outline(
-        resolve(recipes.read(recipe), {key.replace("__", "."): v for key, v in changes.items()})
-    ).plan
+    return outlined(recipe, **changes).plan
 
 
 SOUND_METHODS = (
@@ -82,16 +78,6 @@ def test_claims_come_out_as_published() -> None:
     assert cifar.nodes[0].factor == pytest.approx(0.080, abs=5e-4)
 
 
-def test_a_fixed_multiplier_stops_hard() -> None:
-    stopped = plan(rounds=200, privacy__noise__multiplier=2.0)
-    allowance = stopped.nodes[0].allowance
-    assert 0 < allowance < 200
-    assert stopped.nodes[0].proven.epsilon <= 8.0
-    more = plan(rounds=200, privacy__noise__multiplier=2.0, privacy__epsilon=8.2)
-    assert more.nodes[0].allowance >= allowance
-    assert stopped.epsilon_after([200])[0][1] <= 8.0
-
-
 def test_each_node_may_have_its_own_budget() -> None:
     budgets = [1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0]
     planned = plan(**QUICK, privacy__epsilon=budgets, privacy__delta=[1e-5] * 4 + [1e-4] * 4)
@@ -104,30 +90,3 @@ def test_each_node_may_have_its_own_budget() -> None:
 def test_public_constants_come_from_the_declaration() -> None:
     planned = plan(**QUICK, data__records=200, privacy__sampling={"kind": "poisson", "lot": 50})
     assert {(node.records, node.rate, node.lot) for node in planned.nodes} == {(200, 0.25, 50)}
-
-
-def test_no_noise_without_budget_or_multiplier() -> None:
-    recipe = recipes.read("quickstart")
-    del recipe["privacy"]["epsilon"]
-    with pytest.raises(UserError, match=r"privacy\.epsilon"):
-        outline(resolve(recipe))
-
-
-def test_fixed_size_sampling_needs_the_true_count() -> None:
-    from gossamer.run.assemble import assemble
-
-    with pytest.raises(UserError, match=r"data\.records"):
-        assemble(
-            outline(
-                resolve(
-                    recipes.read("quickstart"),
-                    {"rounds": 5, "data.records": 500, "privacy.sampling": {"kind": "fixed-size", "lot": 10}},
-                )
-            )
-        )
-
-
-def test_the_front_door_is_not_shadowed_by_a_module() -> None:
-    import gossamer
-
-    assert gossamer.plan("quickstart", QUICK).plan.nodes[0].proven.epsilon <= 8.0

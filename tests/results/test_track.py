@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gossamer.cli import main
 from gossamer.results.track import public
 from gossamer.run import api
 from gossamer.run.assemble import assemble
@@ -19,18 +17,10 @@ from gossamer.run.train import execute
 SHORT = ["--set", "rounds=8", "--set", "evaluation.every=4"]
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["gossamer", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return int(stop.value.code or 0)
-
-
-def test_tensorboard_holds_what_metrics_jsonl_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_holds_what_metrics_jsonl_holds(tmp_path: Path, command: Any) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    monkeypatch.chdir(tmp_path)
     seeded = ["--set", "privacy.noise.source=seeded", "--set", "evaluation.diagnostics=true"]
-    assert call(monkeypatch, "run", "--track", "tensorboard", *SHORT, *seeded, "--out", "r") == 0
+    assert command("run", "--track", "tensorboard", *SHORT, *seeded, "--out", "r")[0] == 0
     events = accumulator.EventAccumulator(str(tmp_path / "r" / "tensorboard"))
     events.Reload()
     rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
@@ -81,12 +71,13 @@ def test_any_other_tracker_fits(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_one_sentence_and_leave_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert call(monkeypatch, "run", "--track", "abacus", *SHORT) == 2
-    assert "--track abacus is not a tracker I know; use tensorboard." in capsys.readouterr().err
+    code, _, errors = command("run", "--track", "abacus", *SHORT)
+    assert code == 2
+    assert "--track abacus is not a tracker I know; use tensorboard." in errors
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert call(monkeypatch, "run", "--track", "tensorboard", *SHORT) == 2
-    assert "pip install 'gossamer[track]'" in capsys.readouterr().err
+    code, _, errors = command("run", "--track", "tensorboard", *SHORT)
+    assert code == 2
+    assert "pip install 'gossamer[track]'" in errors
     assert list(tmp_path.iterdir()) == []

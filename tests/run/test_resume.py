@@ -312,37 +312,26 @@ def lenient(path: Path) -> Any:
     ],
 )
 def test_a_mistake_in_continuing_is_one_sentence(
-    words: list[str], named: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    words: list[str], named: list[str], tmp_path: Path, command: Any
 ) -> None:
-    from gossamer.cli import main
-
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "r").mkdir()
-    monkeypatch.setattr(sys, "argv", ["gossamer", "run", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    err = capsys.readouterr().err
-    assert stop.value.code == 2
+    code, _, err = command("run", *words)
+    assert code == 2
     assert len(err.strip().splitlines()) == 1
     assert all(word in err for word in named), err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "r"]
 
 
-def test_the_command_and_the_library_continue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_the_command_and_the_library_continue(tmp_path: Path, command: Any) -> None:
     import gossamer
-    from gossamer.cli import main
 
     for name in ("one", "two"):
         with pytest.raises(CrashError):
             execute(parts_of(SEEDED), out=tmp_path / name, on_round=stopping(7, CrashError))
-    monkeypatch.setattr(sys, "argv", ["gossamer", "run", "--resume", str(tmp_path / "one"), "--json"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert not stop.value.code
-    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    code, out, _ = command("run", "--resume", str(tmp_path / "one"), "--json")
+    assert code == 0
+    printed = json.loads(out.splitlines()[-1])
     outcome = gossamer.resume(tmp_path / "two")
     assert printed["accuracy_by_node"] == outcome.result["accuracy_by_node"]
     assert printed["rounds"] == ROUNDS

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support import quadratics
+from tests.support.pool import uneven
 from tests.support.pool_memory import POOLS
 
 from gossamer.methods import rules
@@ -31,10 +32,6 @@ def more(request: pytest.FixtureRequest) -> Iterator[Any]:
     pool.close()
 
 
-def uneven(pool: Any) -> list[int]:
-    return {2: [2, 5], 4: [1, 4, 2, 3], 8: [1, 3, 1, 2, 1, 1, 2, 1]}[pool.ranks]
-
-
 def stacked(parts: list[Any]) -> dict[str, torch.Tensor]:
     for part in parts:
         if isinstance(part, Exception):
@@ -43,7 +40,7 @@ def stacked(parts: list[Any]) -> dict[str, torch.Tensor]:
 
 
 def agree_on_a_case(pool: Any, case: str, topology: dict[str, Any]) -> None:
-    sizes = uneven(pool)
+    sizes = uneven(pool.ranks)
     algorithm = quadratics.CASES[case].make(0.1)
     a, b, x0 = quadratics.problem(sum(sizes), seed=5)
     topo = build_topology(weights=algorithm.weights, nodes=sum(sizes), **topology)

@@ -1,4 +1,4 @@
-"""Noise mechanisms of a stated size, and a book in memory."""
+"""Noise mechanisms of a stated size, a book in memory, and a private mean of records that lie open."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gossamer.accounting.releases import Event
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.clipping import Clip, ClipTo, Weigh
 from gossamer.mechanism.noise import Levels, Mechanism, NoiseKind
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.noise.silent import Silent
+from gossamer.mechanism.reader import PrivateGradient, Records
+from gossamer.mechanism.samplers import FullSampler, Sampler
 from gossamer.mechanism.schedules import Constant, Schedule
 
 
@@ -47,3 +52,34 @@ def thinner(parts: Any, times: float) -> Any:
     """The parts of a run with noise that many times smaller than was planned."""
     own = parts.noise.levels
     return replace(parts, noise=replace(parts.noise, levels=replace(own, factor=own.factor / times)))
+
+
+def record_is_gradient(
+    points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """A vector part whose per-record vector is the record itself: sums and norms are known in closed form."""
+    norms = x.norm(dim=2) * mask
+    weights = weigh(norms if unit is None else norms / unit[:, None])
+    return (x * (weights * mask)[..., None]).sum(1), norms
+
+
+def private_mean(
+    x: Tensor, *, clip: Clip | None = None, z: float = 0.0, sampler: Sampler | None = None, **changes: Any
+) -> tuple[PrivateGradient, Book]:
+    """Of the records x (nodes, records, d) themselves, all at once unless a sampler is given; `changes` win."""
+    m, J = x.shape[:2]
+    book = Book()
+    parts: dict[str, Any] = {
+        "vector": record_is_gradient,
+        "records": Records(x.flatten(0, 1), torch.zeros(m * J), [J] * m),
+        "sampler": sampler or FullSampler(m),
+        "clip": clip or ClipTo(Constant(1.0)),
+        "noise": noise_of(z, m),
+        "stream": Stream.seeded(3),
+        "book": book,
+        "nodes": range(m),
+        "lots": [float(J)] * m,
+        "allowance": [10**6] * m,
+        "adjacency": "add-remove",
+    }
+    return PrivateGradient(**{**parts, **changes}), book

@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.mechanism import Book, noise_of
+from tests.support.mechanism import noise_of
 
 from gossamer.accounting import releases
 from gossamer.accounting.noise_comparison import density
 from gossamer.accounting.profiles import Noise
-from gossamer.accounting.proven import proven
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import Participation
 from gossamer.mechanism.noise.shaped import Laplace, TruncatedGaussian, TruncatedGeneralised, TruncatedLaplace
-from gossamer.methods.km.messages import NoisyMessages
 
 FAMILIES: list[tuple[Any, float]] = [
     (Laplace(), math.inf), (TruncatedLaplace(), 2.0), (TruncatedGaussian(), 1.5),
@@ -66,28 +64,3 @@ def test_releases_carry_what_the_accountant_needs() -> None:
     assert other == releases.GeneralisedGaussian(
         sigma=2.0, shape=3.0, dimensions=10, sensitivity=1.0, **common
     )
-
-
-class Exchange:
-    bytes_sent = 0
-
-    def __call__(self, t: int, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-
-def test_noisy_messages_perturb_what_is_sent_and_log_every_message_and_the_bare_end() -> None:
-    book = Book()
-    messages = NoisyMessages(
-        Exchange(), noise=noise_of(1.0, 2, Laplace()), scale=torch.tensor([0.5, 2.0]), stream=Stream.seeded(1),
-        book=book, nodes=[0, 1], adjacency="replace-one",
-    )  # fmt: skip
-    x = torch.zeros(2, 20_000)
-    sent = messages(0, x)
-    assert float(x.abs().max()) == 0  # the node keeps its own iterate as it was
-    np.testing.assert_allclose(sent.abs().mean(1), [0.5, 2.0], rtol=0.05)
-    assert not torch.equal(sent, messages(1, x))
-    messages.publish(20_000)
-    events = [event for _, event in book.events]
-    assert [event.release.kind for event in events] == ["laplace"] * 4 + ["none"] * 2
-    assert all(math.isinf(event.release.sensitivity) for event in events)
-    assert math.isinf(proven(events, 1e-3, "replace-one").epsilon)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.optimize import linprog, lsq_linear, minimize
+from tests.support.linear_problems import Problem, linear_problem
 from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
 from gossamer.errors import UserError
 from gossamer.methods.km.algorithm import KM
-from gossamer.methods.km.operators import OPERATORS, composed, relaxed
+from gossamer.methods.km.operators import OPERATORS, composed
 from gossamer.methods.km.proximal import L1, Box, Nothing, SquaredL2
 from gossamer.methods.km.proximal import ElasticNet as ElasticNetPenalty
-from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
 from gossamer.models.losses import Hinge, Huber, LeastSquares, Logistic, Quantile
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
@@ -29,69 +27,6 @@ from gossamer.topology.kinds import build as build_topology
 # forward–backward and both ways around the loss' resolvent
 BOTH = [("forward-backward", 0.5), ("douglas-rachford", 1.0), ("peaceman-rachford", 1.0)]
 ONES = torch.ones_like
-
-
-@dataclass(frozen=True)
-class Problem:
-    """min over x of the mean over all nodes and records of loss(⟨a, x⟩, y) + penalty(x)."""
-
-    a: Tensor  # (m, N, p)
-    y: Tensor  # (m, N)
-    loss: Any
-    penalty: Any
-
-    @property
-    def mask(self) -> Tensor:
-        return torch.ones(self.y.shape, dtype=torch.bool)
-
-    def gradient(self, points: Tensor) -> Tensor:
-        slopes = self.loss.slope(torch.einsum("mbp,mp->mb", self.a, points), self.y)
-        return torch.einsum("mb,mbp->mp", slopes, self.a) / self.y.shape[1]
-
-    def answers(self, algorithm: KM) -> Any:
-        if algorithm.mapping.asks == "gradient":
-            return self.gradient
-        kind = NodeResolvent if algorithm.resolvent == "node" else RecordResolvent
-        part = kind(self.loss.implicit_slope, algorithm.gamma)
-        return lambda v: part(v, self.a, self.y, self.mask, ONES)[0] / self.y.shape[1]
-
-    def objective(self, x: Tensor | np.ndarray) -> float:
-        point = torch.as_tensor(x, dtype=torch.float64)
-        value = self.loss.value(torch.einsum("mbp,p->mb", self.a, point), self.y).mean()
-        return float(value + self.penalty.value(point))
-
-    @property
-    def smoothness(self) -> float:
-        """The largest node's L."""
-        largest = torch.linalg.matrix_norm(self.a, ord=2).square().max() / self.y.shape[1]
-        return float(self.loss.curvature * largest)
-
-
-def make(
-    loss: Any,
-    penalty: Any,
-    *,
-    nodes: int = 1,
-    records: int = 60,
-    features: int = 8,
-    seed: int = 0,
-    alike: bool = False,
-) -> Problem:
-    """Half of the true coefficients are 0. Different nodes see different features' scales and different offsets."""
-    rng = np.random.default_rng(seed)
-    truth = rng.normal(size=features)
-    truth[: features // 2] = 0
-    count = 1 if alike else nodes
-    a = rng.normal(size=(count, records, features))
-    if not alike and nodes > 1:
-        a = a * rng.uniform(0.5, 1.5, size=(count, 1, features))
-    shift = 0.0 if alike or nodes == 1 else rng.normal(size=(count, 1))
-    clean = a @ truth
-    y = clean + 0.3 * rng.normal(size=clean.shape) + shift
-    if loss.binary:
-        y = (rng.logistic(size=clean.shape) < clean + shift).astype(float)
-    stacked = [torch.from_numpy(np.repeat(v, nodes // count, axis=0)) for v in (a, y)]
-    return Problem(stacked[0], stacked[1], loss, penalty)
 
 
 def solve(
@@ -157,7 +92,7 @@ class TestSolutions:
     def test_lasso(self, operator: str, gamma: float, nodes: int) -> None:
         from sklearn.linear_model import Lasso
 
-        problem = make(LeastSquares(), L1(weight=0.1), nodes=nodes, alike=True)
+        problem = linear_problem(LeastSquares(), L1(weight=0.1), nodes=nodes, alike=True)
         theirs = Lasso(alpha=0.1, fit_intercept=False, tol=1e-12).fit(problem.a[0], problem.y[0]).coef_
         assert_reaches(problem, theirs, operator, gamma, exact=1e-9)
         assert (theirs == 0).any()  # there is something to select
@@ -166,7 +101,7 @@ class TestSolutions:
     def test_elastic_net(self, operator: str, gamma: float) -> None:
         from sklearn.linear_model import ElasticNet
 
-        problem = make(LeastSquares(), ElasticNetPenalty(weight=0.06, l2=0.14))
+        problem = linear_problem(LeastSquares(), ElasticNetPenalty(weight=0.06, l2=0.14))
         rival = ElasticNet(alpha=0.2, l1_ratio=0.3, fit_intercept=False, tol=1e-12)
         assert_reaches(problem, rival.fit(problem.a[0], problem.y[0]).coef_, operator, gamma, exact=1e-9)
 
@@ -174,7 +109,7 @@ class TestSolutions:
     def test_sparse_logistic_regression(self, operator: str, gamma: float) -> None:
         from sklearn.linear_model import LogisticRegression
 
-        problem = make(Logistic(), L1(weight=0.03))
+        problem = linear_problem(Logistic(), L1(weight=0.03))
         rival = LogisticRegression(
             l1_ratio=1.0,
             solver="liblinear",
@@ -192,11 +127,11 @@ class TestSolutions:
         """scikit-learn's HuberRegressor with its scale held at 1 has our objective."""
         from sklearn.linear_model import HuberRegressor
 
-        problem = make(Huber(1.35), SquaredL2(weight=0.01))
+        problem = linear_problem(Huber(1.35), SquaredL2(weight=0.01))
         found = minimize(problem.objective, np.zeros(8), method="BFGS", options={"gtol": 1e-9})
         rival = HuberRegressor(epsilon=1.35, alpha=0.0, fit_intercept=False, tol=1e-10, max_iter=10_000)
         rival.fit(problem.a[0], problem.y[0])
-        scaled = make(
+        scaled = linear_problem(
             Huber(1.35 * rival.scale_), SquaredL2(weight=0.0)
         )  # HuberRegressor fits σ: δ in its unit
         assert_reaches(problem, found.x, operator, gamma)
@@ -208,12 +143,12 @@ class TestSolutions:
     @pytest.mark.parametrize("loss", [Hinge(), Quantile(0.3)])
     def test_losses_with_kinks(self, operator: str, loss: Any) -> None:
         """Hinge and quantile with an ℓ1 penalty are linear programs; no gradient method applies."""
-        problem = make(loss, L1(weight=0.05), records=25, features=6)
+        problem = linear_problem(loss, L1(weight=0.05), records=25, features=6)
         assert_reaches(problem, linear_program(problem), operator, 1.0, rounds=300)
 
     @pytest.mark.parametrize("loss", [LeastSquares(), Huber(0.5), Quantile(0.5)])
     def test_backward_minimises_the_loss_alone(self, loss: Any) -> None:
-        problem = make(loss, Nothing(), records=30)
+        problem = linear_problem(loss, Nothing(), records=30)
         best = (
             linear_program(problem)
             if isinstance(loss, Quantile)
@@ -223,7 +158,7 @@ class TestSolutions:
 
     @pytest.mark.parametrize(("operator", "gamma"), BOTH)
     def test_box(self, operator: str, gamma: float) -> None:
-        problem = make(LeastSquares(), Box(low=-0.2, high=0.3))
+        problem = linear_problem(LeastSquares(), Box(low=-0.2, high=0.3))
         found = lsq_linear(problem.a[0], problem.y[0], (-0.2, 0.3), tol=1e-12)
         assert_reaches(problem, np.clip(found.x, -0.2, 0.3), operator, gamma, exact=1e-9)
 
@@ -234,7 +169,7 @@ class TestDifferentNodes:
     def test_prox_after_mixing_with_falling_steps_reaches_the_optimum(
         self, graph: str, loss: Any, weight: float
     ) -> None:
-        problem = make(loss, L1(weight=weight), nodes=5, seed=2)
+        problem = linear_problem(loss, L1(weight=weight), nodes=5, seed=2)
         pooled = pool(problem)
         best = pooled.objective(solve(pooled, rounds=3000, gamma=1 / pooled.smoothness)[0][0])
         models, _ = solve(
@@ -246,7 +181,7 @@ class TestDifferentNodes:
 
     def test_the_papers_iteration_keeps_a_bias_of_order_gamma(self) -> None:
         """However far α falls, the paper's fixed point is off: by half at half the γ."""
-        problem = make(LeastSquares(), L1(weight=0.2), nodes=5, seed=7)
+        problem = linear_problem(LeastSquares(), L1(weight=0.2), nodes=5, seed=7)
         pooled, top = pool(problem), 1 / problem.smoothness
         best = solve(pooled, rounds=2000, gamma=1 / pooled.smoothness)[0][0]
         distances, gaps = [], []
@@ -262,7 +197,7 @@ class TestDifferentNodes:
 
     def test_a_mean_of_records_resolvents_is_off_by_an_order_of_gamma(self) -> None:
         """What sound mode protects are single records' resolvents; their mean's zero is not the loss' minimum."""
-        problem = make(LeastSquares(), SquaredL2(weight=0.1))
+        problem = linear_problem(LeastSquares(), SquaredL2(weight=0.1))
         best = solve(problem, rounds=2000, operator="douglas-rachford", gamma=1.0, resolvent="node")[0][0]
         distances = []
         for gamma in (0.04, 0.02):
@@ -270,69 +205,6 @@ class TestDifferentNodes:
             distances.append(float((models[0] - best).norm()))
         for larger, smaller in itertools.pairwise(distances):
             assert 1.6 < larger / smaller < 2.4
-
-
-class TestNonexpansive:
-    @settings(max_examples=50, deadline=None)
-    @given(
-        operator=st.sampled_from(list(OPERATORS)),
-        loss=st.sampled_from([LeastSquares(), Logistic(), Huber(0.7), Hinge(), Quantile(0.2)]),
-        penalty=st.sampled_from(
-            [
-                Nothing(),
-                L1(weight=0.3),
-                SquaredL2(weight=0.5),
-                ElasticNetPenalty(weight=0.2, l2=0.4),
-                Box(low=-1, high=2),
-            ]
-        ),
-        share=st.floats(0.05, 1.0),
-        spread=st.sampled_from([1e-3, 1.0, 100.0]),
-        seed=st.integers(0, 10**6),
-    )
-    def test_every_operator_up_to_its_largest_step(
-        self, operator: str, loss: Any, penalty: Any, share: float, spread: float, seed: int
-    ) -> None:
-        problem = make(loss, penalty, nodes=3, records=12, features=4, seed=seed)
-        unbounded = OPERATORS[operator](step=1.0, penalty=penalty).largest_step(problem.smoothness)
-        if unbounded == 0:  # a kinked loss has no gradient steps
-            return
-        gamma = share * min(unbounded, 5.0)
-        algorithm = KM(lr=Exponential(1.0), operator=operator, gamma=gamma, penalty=penalty, resolvent="node")
-        rng = torch.Generator().manual_seed(seed)
-        x, z = (spread * torch.randn(3, 4, dtype=torch.float64, generator=rng) for _ in range(2))
-        Tx, Tz = (algorithm.mapping(point, problem.answers(algorithm)) for point in (x, z))
-        before, after = (x - z).norm(dim=1), (Tx - Tz).norm(dim=1)
-        assert bool((after <= before * (1 + 1e-6) + 1e-6).all())
-
-    def test_a_larger_step_expands(self) -> None:
-        """The condition is sharp: a little beyond 2/L the forward operator drives points apart."""
-        problem = make(LeastSquares(), Nothing(), records=12, features=4)
-        operator = OPERATORS["forward"](step=2.1 / problem.smoothness)
-        top = torch.linalg.svd(problem.a[0]).Vh[0]
-        apart = operator(top[None], problem.gradient) - operator(0 * top[None], problem.gradient)
-        assert float(apart.norm()) > 1.05
-
-    def test_helpers(self) -> None:
-        problem = make(LeastSquares(), L1(weight=0.1), records=12, features=4)
-        algorithm = KM(lr=Exponential(1.0), operator="peaceman-rachford", gamma=0.7, penalty=problem.penalty)
-        grad, x = problem.answers(algorithm), torch.ones(1, 4, dtype=torch.float64)
-        half = relaxed(algorithm.mapping, 0.5)(x, grad)
-        assert torch.allclose(half, OPERATORS["douglas-rachford"](0.7, problem.penalty)(x, grad))
-        twice = composed(algorithm.mapping, algorithm.mapping)(x, grad)
-        assert torch.allclose(twice, algorithm.mapping(algorithm.mapping(x, grad), grad))
-
-
-@pytest.mark.parametrize(
-    "penalty",
-    [L1(weight=0.7), SquaredL2(weight=0.7), ElasticNetPenalty(weight=0.3, l2=0.9), Box(low=-0.5, high=0.2)],
-)
-def test_a_proximal_map_minimises_what_it_should(penalty: Any) -> None:
-    x = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
-    grid = torch.linspace(-3, 3, 60_001, dtype=torch.float64)[:, None]
-    for point in x:
-        costs = 0.8 * penalty.value(grid) + 0.5 * (grid - point).square().sum(-1)
-        assert float(penalty(point, 0.8)) == pytest.approx(float(grid[costs.argmin()]), abs=2e-4)
 
 
 @pytest.mark.parametrize(

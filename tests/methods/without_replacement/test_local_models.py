@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.support.mechanism import noise_of
 
 from gossamer.accounting.gaussian import gdp_epsilon
@@ -374,47 +372,3 @@ def test_checkpoints_hold_public_values_only() -> None:
     models, _ = make(x, y, 1, classes=2)
     assert set(models.state()) == {"draws", "released_loss"}
     assert "local" in models.private_state()
-
-
-@settings(deadline=None, max_examples=40)
-@given(size=st.integers(1, 60), lot=st.integers(1, 20), seed=st.integers(0, 1000))
-def test_one_pass_lots_are_disjoint_and_cover_the_data(size: int, lot: int, seed: int) -> None:
-    lot = min(lot, size)
-    sampler, stream = OnePassSampler([lot], [size]), Stream.seeded(seed)
-    for number in range(2):
-        turns = sampler.turns[0]
-        seen: list[int] = []
-        for t in range(number * turns, (number + 1) * turns):
-            drawn = sampler.draw(stream, [0], [size], t)
-            assert drawn.mask.sum() <= lot
-            seen += drawn.rows[drawn.mask].tolist()
-            assert sampler.passes(t) == [number]
-        assert sorted(seen) == list(range(size))
-
-
-def test_passes_are_dealt_anew_and_in_secret() -> None:
-    sampler = OnePassSampler([10], [100])
-    orders = []
-    for stream in (Stream.seeded(1), Stream.seeded(2)):
-        fresh = OnePassSampler([10], [100])
-        orders.append([fresh.draw(stream, [0], [100], t).rows.flatten().tolist() for t in (0, 10)])
-    assert len({tuple(sorted(rows)) for order in orders for rows in order}) == 4
-    assert sampler.rates == [0.1]
-
-
-def test_one_record_less_leaves_the_other_lots_as_they_are() -> None:
-    """Under add/remove, parallel composition needs that; a permutation cut into lots would shift all of them."""
-    lots = []
-    for size in (57, 56):
-        sampler, stream = OnePassSampler([10], [60]), Stream.seeded(4)
-        draws = [sampler.draw(stream, [0], [size], t) for t in range(6)]
-        lots.append([set(d.rows[d.mask].tolist()) for d in draws])
-    gone = [a - b for a, b in zip(*lots, strict=True)]
-    assert sorted(map(len, gone)) == [0, 0, 0, 0, 0, 1]
-    assert set().union(*gone) == {56}
-    assert all(b <= a for a, b in zip(*lots, strict=True))
-
-
-def test_more_records_than_declared_have_no_place() -> None:
-    with pytest.raises(ValueError, match="places"):
-        OnePassSampler([10], [20]).draw(Stream.seeded(0), [0], [21], 0)

@@ -43,13 +43,6 @@ TOKEN: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def two() -> Iterator[Pool]:
-    pool = Pool(2)
-    yield pool
-    pool.close()
-
-
 @pytest.fixture(scope="module", params=[4, 7])
 def more(request: pytest.FixtureRequest) -> Iterator[Pool]:
     pool = Pool(request.param)
@@ -97,17 +90,19 @@ def agree(pool: Pool, sizes: list[int], folder: Path, **changes: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["sound", "paper"])
 @pytest.mark.parametrize("controller", CONTROLLERS)
-def test_two_ranks_do_what_the_simulator_does(two: Pool, controller: str, mode: str, tmp_path: Path) -> None:
-    agree(two, [2, 5], tmp_path, mode=mode, algorithm__controller=controller)
+def test_two_ranks_do_what_the_simulator_does(
+    two_ranks: Pool, controller: str, mode: str, tmp_path: Path
+) -> None:
+    agree(two_ranks, [2, 5], tmp_path, mode=mode, algorithm__controller=controller)
 
 
-def test_the_scores_of_local_models_are_the_simulators_too(two: Pool, tmp_path: Path) -> None:
-    agree(two, [5, 2], tmp_path, algorithm__controller="probability", algorithm__scored="local")
+def test_the_scores_of_local_models_are_the_simulators_too(two_ranks: Pool, tmp_path: Path) -> None:
+    agree(two_ranks, [5, 2], tmp_path, algorithm__controller="probability", algorithm__scored="local")
 
 
-def test_learning_with_replacement_on_two_ranks_is_the_simulators(two: Pool, tmp_path: Path) -> None:
+def test_learning_with_replacement_on_two_ranks_is_the_simulators(two_ranks: Pool, tmp_path: Path) -> None:
     changes = {"algorithm__kind": "with-replacement", "privacy__sampling": {"kind": "poisson", "lot": 20}}
-    agree(two, [3, 4], tmp_path, **changes, privacy__adjacency="add-remove")
+    agree(two_ranks, [3, 4], tmp_path, **changes, privacy__adjacency="add-remove")
 
 
 @pytest.mark.slow
@@ -119,13 +114,13 @@ def test_more_ranks_do_what_the_simulator_does(more: Pool, controller: str, tmp_
 
 @pytest.mark.parametrize("controller", ["deep-q", "probability"])
 def test_stopped_ranks_go_on_and_so_do_other_blocks_and_the_simulator(
-    two: Pool, controller: str, tmp_path: Path
+    two_ranks: Pool, controller: str, tmp_path: Path
 ) -> None:
     config = resolve(TOKEN, {"algorithm.controller": controller, "checkpoints.every": 4})
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     expected = alone(config, out=whole)
     for sizes, stop_at, begun in ([2, 5], 10, settings(config)), ([4, 3], 18, None):
-        answers = two.call("gossamer_run", sizes=sizes, settings=begun, out=cut, stop_at=stop_at)
+        answers = two_ranks.call("gossamer_run", sizes=sizes, settings=begun, out=cut, stop_at=stop_at)
         assert all("stopped by the test" in str(answer) for answer in answers)
     outcome = alone(stored(cut / "config.toml"), resume=cut)
     torch.testing.assert_close(outcome.points, expected.points, rtol=1e-4, atol=1e-5)
@@ -139,9 +134,11 @@ def test_stopped_ranks_go_on_and_so_do_other_blocks_and_the_simulator(
         assert (whole / name).read_bytes() == (cut / name).read_bytes()
 
 
-def test_secret_noise_on_two_ranks_keeps_its_promise_and_its_local_models(two: Pool, tmp_path: Path) -> None:
+def test_secret_noise_on_two_ranks_keeps_its_promise_and_its_local_models(
+    two_ranks: Pool, tmp_path: Path
+) -> None:
     config = resolve(TOKEN, {"privacy.noise.source": "system", "algorithm.controller": "deep-q"})
-    result = on_ranks(two, [3, 4], settings=settings(config), out=tmp_path / "r")[0]
+    result = on_ranks(two_ranks, [3, 4], settings=settings(config), out=tmp_path / "r")[0]
     assert 0 < result["epsilon_proven"] <= 0.9 + 1e-9
     for path in (tmp_path / "r" / "checkpoints").iterdir():
         assert set(load_file(path)) == {
@@ -153,10 +150,10 @@ def test_secret_noise_on_two_ranks_keeps_its_promise_and_its_local_models(two: P
         }
 
 
-def test_only_what_was_released_leaves_a_rank(two: Pool, tmp_path: Path) -> None:
+def test_only_what_was_released_leaves_a_rank(two_ranks: Pool, tmp_path: Path) -> None:
     """With secret noise: each model that is sent was written by a node of the sender, each judged by some node."""
     config = resolve(TOKEN, {"privacy.noise.source": "system", "algorithm.controller": "pass-end"})
-    answers = two.call("models_that_left", sizes=[3, 4], settings=settings(config), out=tmp_path / "r")
+    answers = two_ranks.call("models_that_left", sizes=[3, 4], settings=settings(config), out=tmp_path / "r")
     everyones = torch.stack([model for _, _, released in answers for model in released])
     for sent, summed, released in answers:
         own = {model.numpy().tobytes() for model in released}

@@ -5,16 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-from gossamer.config import recipes
-from gossamer.config.layers import resolve
-from gossamer.errors import UserError
-from gossamer.results.audit_page import most_hits
-from gossamer.studies.audit import batches
-from gossamer.studies.audit.command import audit_into
-from gossamer.studies.audit.procedures import Found
 
 SHORT = ["--set", "rounds=6", "--runs", "1"]
 
@@ -139,42 +130,3 @@ def test_a_folder_that_is_no_run_is_refused(command, tmp_path: Path) -> None:  #
     code, _, err = command("audit", "empty")
     assert code == 2
     assert "empty has no certificate.json" in err
-
-
-def test_retraining_continues_where_it_stopped(tmp_path: Path) -> None:
-    config = resolve(
-        recipes.read("quickstart"),
-        {"rounds": 3, "data.train_rows": 80, "privacy.noise.source": "seeded"},
-    )
-    how = {"observer": "final", "canary": "blank"}
-    whole = audit_into(tmp_path / "whole", config, runs=150, **how)
-    audit_into(tmp_path / "parts", config, runs=100, **how)
-    seen: list[int] = []
-    parts = audit_into(
-        tmp_path / "parts", config, runs=150, on_batch=lambda done, of: seen.append(done), **how
-    )
-    assert parts["audit"]["bounds"] == whole["audit"]["bounds"]
-    lines = (tmp_path / "parts" / batches.NAME).read_text().splitlines()
-    assert len(lines) == 3  # what it belongs to, 100 trainings, 50 more: the first hundred was not run again
-    with pytest.raises(UserError, match="something else"):
-        audit_into(tmp_path / "parts", config, runs=150, observer="final", canary="mislabelled")
-
-
-def test_a_torn_line_of_scores_is_not_believed(tmp_path: Path) -> None:
-    config = resolve(recipes.read("quickstart"))
-    kept = batches.KeptBatches(tmp_path, config)
-    kept.keep(Found(np.zeros(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
-    with (tmp_path / batches.NAME).open("a") as file:
-        file.write('{"runs": 2, "scor')
-    again = batches.KeptBatches(tmp_path, config)
-    assert len(again) == 1
-    again.keep(Found(np.ones(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
-    assert len(batches.KeptBatches(tmp_path, config)) == 2
-
-
-def test_the_region_drawn_is_that_of_the_definition() -> None:
-    assert most_hits(0.0, 1.0, 1e-3) == pytest.approx(1e-3)
-    assert most_hits(0.1, 0.0, 0.0) == pytest.approx(0.1)
-    assert most_hits(0.1, 1.0, 0.0) == pytest.approx(0.1 * np.e)
-    assert most_hits(1.0, 1.0, 0.0) == 1.0
-    assert most_hits(1e-3, 1e6, 0.0) == 1.0

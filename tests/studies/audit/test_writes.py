@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support import configurations, without_replacement
+from tests.support.audits import verdict_of
 from tests.support.mechanism import thinner
 from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
-from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.local_models import LocalModels
@@ -19,7 +20,6 @@ from gossamer.methods.without_replacement.token import TokenExchange
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
 from gossamer.runtime.loop import run
-from gossamer.studies.audit import judge
 from gossamer.studies.audit.command import attack_of
 from gossamer.studies.audit.stacked import Tally
 from gossamer.studies.audit.writes import (
@@ -32,31 +32,15 @@ from gossamer.studies.audit.writes import (
     writes_attack,
 )
 
+# δ = 1e-3: with thousands of coins a bound gets far above what is proven, if it can.
 DIGITS: dict[str, Any] = {
-    "name": "digits",
-    "nodes": 4,
-    "rounds": 36,
-    "data": {"kind": "digits", "scale": "unit-sphere"},
-    "model": {"kind": "one-vs-all"},
-    "topology": {"kind": "complete"},
-    "algorithm": {"kind": "without-replacement", "lr": 0.4},
-    "privacy": {
-        "epsilon": 1.0,
-        "delta": 1e-3,
-        "sampling": {"kind": "one-pass", "lot": 10},
-        "noise": {"source": "seeded"},
-    },
+    **{key: value for key, value in without_replacement.DIGITS.items() if key != "evaluation"},
+    "privacy": {**without_replacement.DIGITS["privacy"], "delta": 1e-3, "noise": {"source": "seeded"}},
 }
 
 
 def outlined(**changes: Any) -> Any:
-    return outline(resolve(DIGITS, {key.replace("__", "."): value for key, value in changes.items()}))
-
-
-def verdict_of(attack: Any, o: Any, runs: int | None = None) -> judge.Verdict:
-    figures = o.plan.figures()
-    limits = judge.promised(figures, o.config.mode)
-    return judge.try_until_decided(attack, figures["delta"], 0.999, limits, runs or attack.runs)[1]
+    return configurations.outlined(DIGITS, **changes)
 
 
 def slope(points: Tensor, x: Tensor, signs: Tensor, lot: float) -> Tensor:

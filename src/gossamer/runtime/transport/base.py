@@ -1,6 +1,6 @@
 """What carries bytes between the ranks of a run. A new carrier is one file that implements `Transport`.
 
-tests/runtime/transport/test_contract.py holds every carrier to what is written here.
+tests/runtime/transport/test_base.py holds every carrier to what is written here.
 """
 
 from __future__ import annotations

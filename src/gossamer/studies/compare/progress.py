@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -79,7 +79,7 @@ def show(table: Table, *, quiet: bool) -> None:
     console = terminal(to_stderr=quiet)
     if not console.is_terminal:
         console.width = 400  # a file has no edge to wrap at
-    shown = RichTable(*map(escape, table.header), box=None)
+    shown = RichTable(*(Column(Text(head)) for head in table.header), box=None)
     for row in table.rows:
         shown.add_row(*map(Text, row))
     console.print()

@@ -8,52 +8,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from tests.support.audits import figure, on_axes, outlined, verdict_of
 from tests.support.mechanism import thinner
 
-from gossamer.accounting.claimed import km_laplace, km_truncated_gaussian
 from gossamer.accounting.observers import EVERYONE, FinalModels, Observer
-from gossamer.accounting.profiles import gaussian, laplace
-from gossamer.accounting.releases import Laplace, TruncatedGaussian
-from gossamer.config import recipes
-from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING
-from gossamer.mechanism.reader import Records
 from gossamer.mechanism.samplers import Lot, PoissonSampler
 from gossamer.run.assemble import Parts, assemble
-from gossamer.run.outline import outline
-from gossamer.studies.audit import canaries, judge
-from gossamer.studies.audit.attacker import Attacker
+from gossamer.studies.audit import canaries
 from gossamer.studies.audit.command import attack_of
-from gossamer.studies.audit.procedures import LENGTH_ROWS, Axes, Lengths
-from gossamer.studies.audit.release import Releases, draw
-from gossamer.studies.audit.retraining import Retraining
+from gossamer.studies.audit.procedures import LENGTH_ROWS, Axes, Lengths, Retraining
 from gossamer.studies.audit.stacked import Tally
 
-# δ = 1e-2: with 20,000 coins a bound gets far above what is proven, if it can.
-SHORT = {"rounds": 20, "privacy.epsilon": 1.0, "privacy.delta": 1e-2, "privacy.noise.source": "seeded"}
 FULL = {"privacy.sampling": {"kind": "full"}}
-
-
-def outlined(recipe: str = "quickstart", **changes: Any) -> Any:
-    dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    short = SHORT if recipe == "quickstart" else {"privacy.noise.source": "seeded"}
-    return outline(resolve(recipes.read(recipe), {**short, **dotted}))
-
-
-def on_axes(o: Any, places: int | None = None) -> Parts:
-    return assemble(outline(canaries.on_dirac_records(o.asked, o.plan, places)))
-
-
-def verdict_of(attack: Any, o: Any, runs: int | None = None) -> judge.Verdict:
-    figures = o.plan.figures()
-    limits = judge.promised(figures, o.config.mode)
-    return judge.try_until_decided(attack, figures["delta"], 0.999, limits, runs or attack.runs)[1]
-
-
-def figure(verdict: judge.Verdict, name: str) -> float:
-    return next(bound.epsilon for bound in verdict.bounds if bound.name == name)
 
 
 @pytest.mark.parametrize(
@@ -161,17 +130,6 @@ def test_noise_scaled_by_the_record_itself_is_caught() -> None:
     assert verdict.bounds[0].name == "threshold"
 
 
-def test_theorem_6_of_dp_dkm_is_refuted_by_the_mechanism_alone() -> None:
-    sigma, bound = km_truncated_gaussian(0.5, 1e-3, 1.0)
-    release = TruncatedGaussian(
-        sigma=sigma, bound=bound, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove"
-    )
-    attack = Releases([release], lambda number: Stream.seeded(5 + number))
-    _, verdict = judge.try_until_decided(attack, 1e-3, 0.999, {"claimed": 0.5}, attack.runs)
-    assert verdict.violated == ("claimed",)
-    assert verdict.epsilon <= gaussian(sigma, bound).epsilon(1.0, 1e-3)
-
-
 KM_TRIALS = 100  # trainings of 400 coins
 
 
@@ -206,17 +164,6 @@ def test_theorem_6_of_dp_dkm_is_refuted_by_a_record_in_its_messages(
         assert 0 < verdict.epsilon <= figures["epsilon_proven"]
 
 
-@pytest.mark.parametrize("operator", ["forward", "backward", "douglas-rachford", "peaceman-rachford"])
-def test_canaries_of_noised_iterates_move_them_by_the_bound_that_the_paper_assumes(operator: str) -> None:
-    """‖T(x) − x‖ ≤ B = γ · clip.bound is an assumption of the claim: a record beyond it would refute nothing."""
-    o = outlined("dp-dkm/truncated", mode="paper", algorithm__operator=operator, algorithm__gamma=0.3)
-    parts = on_axes(o)
-    grad = parts.reader(Tally(), Stream.seeded(0))
-    x = torch.zeros_like(parts.x0)
-    moved = parts.outline.algorithm.mapping(x, grad) - x
-    torch.testing.assert_close(moved.norm(dim=1), torch.full((len(x),), 0.3))
-
-
 def test_a_clip_that_follows_the_records_ties_scores_together() -> None:
     changes = {"privacy__clip": {"kind": "quantile"}, "privacy__noise__family": {"kind": "gaussian"}}
     o = outlined("dp-dkm/truncated", mode="paper", **changes)
@@ -227,9 +174,9 @@ def test_a_clip_that_follows_the_records_ties_scores_together() -> None:
 def test_who_sees_messages_alone_learns_nothing_from_the_models(canary: str) -> None:
     """One round of DP-DSGD: the gradient is in the models, and the messages went out before it."""
     o = outlined(algorithm__kind="dp-dsgd", rounds=1, privacy__sampling={"kind": "full"})
-    description = {name: attack_of(o, name, canary, None).batch(0, 2).scores for name in ("all", "messages")}
-    assert len(np.unique(description["all"])) > 1
-    assert not description["messages"].any()
+    told = {name: attack_of(o, name, canary, None).batch(0, 2).scores for name in ("all", "messages")}
+    assert len(np.unique(told["all"])) > 1
+    assert not told["messages"].any()
 
 
 @pytest.mark.parametrize("observer", ["messages", "final", "neighbour", "coalition:1,2"])
@@ -276,44 +223,6 @@ def test_noises_that_are_not_gaussian_are_attacked_in_the_messages(family: str) 
     assert verdict_of(Axes(thin, EVERYONE), sound).violated == ("proven",)
 
 
-@pytest.mark.parametrize(
-    ("family", "deviation"), [("gaussian", 1.0), ("truncated-gaussian", 1.0), ("laplace", 2**0.5)]
-)
-def test_the_filter_is_told_a_standard_deviation(family: str, deviation: float) -> None:
-    parts = on_axes(
-        outlined(privacy__noise__family={"kind": family}, privacy__sampling={"kind": "full"}, rounds=2)
-    )
-    attacker = Attacker(parts, 1e4, False)
-    released = parts.noise.levels(0) * parts.clip().at(0, 1).reference.double() / parts.plans[0].lot
-    assert float(attacker.linear_spread(0)[0]) == pytest.approx(deviation * float(released[0]), rel=1e-5)
-
-
-@pytest.mark.parametrize("rate", [1.0, 0.3])
-def test_laplace_noise_keeps_its_word(rate: float) -> None:
-    release = Laplace(
-        sigma=km_laplace(1.0, 1.0), sensitivity=1.0, sampling="poisson", rate=rate, adjacency="add-remove"
-    )
-    attack = Releases([release], Stream.seeded)
-    _, verdict = judge.try_until_decided(
-        attack, 1e-6, 0.999, {"proven": np.log1p(rate * np.expm1(1.0))}, attack.runs
-    )
-    assert verdict.violated == ()
-    assert verdict.epsilon > 0.75 * np.log1p(rate * np.expm1(1.0))
-
-
-@pytest.mark.parametrize("noise", [gaussian(0.7), gaussian(0.7, 0.9), laplace(0.5), laplace(0.5, 1.1)])
-def test_drawn_noise_has_the_density_it_should(noise: Any) -> None:
-    """20,000 draws, fixed seed; against the distribution function, and against one of another scale."""
-    rng = np.random.default_rng(0)
-    sample = draw(noise, rng.random(20_000), rng.random(20_000))
-    grid = np.linspace(-2, 2, 81)
-    observed = np.searchsorted(np.sort(sample), grid, "right") / len(sample)
-    low = np.full_like(grid, -noise.reach())
-    assert np.abs(observed - noise.between(low, grid)).max() < 0.015
-    other = replace(noise, scale=noise.scale * 1.3, bound=noise.bound * 1.1)
-    assert np.abs(observed - other.between(np.full_like(grid, -other.reach()), grid)).max() > 0.02
-
-
 def test_fixed_size_sampling_can_only_be_audited_by_replacing() -> None:
     o = outlined(privacy__sampling={"kind": "single"}, mode="paper")
     with pytest.raises(UserError, match="replace-one"):
@@ -324,16 +233,6 @@ def test_lengths_are_not_measured_on_nodes_that_cannot_draw() -> None:
     o = outlined(privacy__sampling={"kind": "single"}, privacy__adjacency="replace-one", mode="paper")
     with pytest.raises(UserError, match="--canary dirac"):
         attack_of(o, "all", "lengths", None)
-
-
-def test_a_canary_comes_in_through_the_records() -> None:
-    base = Records(torch.arange(6.0)[:, None], torch.tensor([0, 0, 1, 1, 1, 0]), [2, 4])
-    canary = canaries.Canary(torch.tensor([99.0]), torch.tensor(1), "")
-    assert canaries.home_of(canary, base.y, base.sizes) == 1
-    for replace_one, expected in ((False, [2.0, 3.0, 4.0, 5.0, 99.0]), (True, [2.0, 3.0, 4.0, 99.0])):
-        both = canaries.with_and_without(base, canary, 1, np.array([True, False]), replace_one=replace_one)
-        rows = [both.x[s : s + n, 0].tolist() for s, n in zip(both._starts.tolist(), both.sizes, strict=True)]
-        assert rows == [[0.0, 1.0], [0.0, 1.0], expected, [2.0, 3.0, 4.0, 5.0]]
 
 
 def test_coins_are_fair_secret_and_their_own() -> None:

@@ -1,0 +1,245 @@
+"""Every refusal that needs more than one key: a configuration that it refuses, and the nearest one that it lets pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gossamer.config import checks, recipes
+from gossamer.config.layers import resolve
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+
+Changes = dict[str, Any]
+OWN: Changes = {"data": {"kind": "csv", "path": "records.csv", "label": "y"}}
+KM: Changes = {"recipe": "dp-dkm/lasso"}
+QUANTILE: Changes = {"privacy.clip": {"kind": "quantile"}}
+LAPLACE: Changes = {"privacy.noise.family": {"kind": "laplace"}}
+LATTICE: Changes = {"privacy.noise.arithmetic": "lattice"}
+SILENT: Changes = {"privacy.noise.schedule": {"kind": "none"}}
+DIRAC: Changes = {"data": {"kind": "dirac", "per_holder": 8}}
+
+# refusal → (what is refused, a piece of its sentence, what differs by one key and passes)
+TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
+    (
+        checks.tuning_shares_a_proven_budget,
+        {"privacy.runs": 3, "mode": "paper"},
+        "privacy.runs = 3 shares a proven budget; leave out privacy.noise.multiplier",
+        {"privacy.runs": 3},
+    ),
+    (
+        checks.tuning_shares_a_proven_budget,
+        {"privacy.runs": 3, "privacy.noise.multiplier": 2.0},
+        "privacy.runs = 3 shares a proven budget",
+        {"privacy.runs": 1, "privacy.noise.multiplier": 2.0},
+    ),
+    (
+        checks.centre_needs_a_clip_that_stays,
+        {"privacy.centre": 0.1, **QUANTILE},
+        "privacy.centre = 0.1 needs a clip that stays the same, and privacy.clip.kind = 'quantile' does not",
+        {"privacy.centre": 0.1, "privacy.clip": {"kind": "constant", "bound": 1.0}},
+    ),
+    (
+        checks.lattice_needs_a_plain_gaussian,
+        {**LATTICE, **QUANTILE},
+        "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and a clip that is enforced",
+        {**LATTICE, "privacy.clip": {"kind": "normalised"}},
+    ),
+    (
+        checks.lattice_needs_a_plain_gaussian,
+        {**LATTICE, **LAPLACE},
+        "use 'float' here",
+        LAPLACE,
+    ),
+    (
+        checks.lattice_needs_a_plain_gaussian,
+        {**LATTICE, "privacy.clip": {"kind": "assumed", "bound": 1.0}},
+        "a clip that is enforced",
+        {**LATTICE, "privacy.clip": {"kind": "constant", "bound": 1.0}},
+    ),
+    (
+        checks.iterates_and_their_claim_are_of_dp_dkm,
+        {"privacy.noise.on": "iterate"},
+        "is for dp-dkm; algorithm.kind = 'dyn-d2p' puts noise on the gradient",
+        {**KM, "privacy.noise.on": "iterate"},
+    ),
+    (
+        checks.iterates_and_their_claim_are_of_dp_dkm,
+        {"privacy.claim": "dp-dkm"},
+        "privacy.claim = 'dp-dkm' is for dp-dkm",
+        {"privacy.claim": "none"},
+    ),
+    (
+        checks.other_noises_need_a_plain_clip,
+        {**LAPLACE, **QUANTILE},
+        "privacy.noise.family.kind = 'laplace' does not go with privacy.clip.kind = 'quantile'",
+        {**LAPLACE, "privacy.clip": {"kind": "constant", "bound": 1.0}},
+    ),
+    (
+        checks.other_noises_need_a_plain_clip,
+        {**LAPLACE, **LATTICE},
+        "which are for Gaussian noise",
+        LATTICE,
+    ),
+    (
+        checks.papers_have_gaussian_noise,
+        {"mode": "paper", **LAPLACE},
+        "privacy.noise.family.kind = 'laplace' is no noise of this method's paper",
+        {"mode": "sound", **LAPLACE},
+    ),
+    (
+        checks.papers_have_gaussian_noise,
+        {"mode": "paper", **LAPLACE},
+        "use 'gaussian'",
+        {**KM, "mode": "paper", **LAPLACE},
+    ),
+    (
+        checks.node_resolvents_bound_no_record,
+        {**KM, "algorithm.resolvent": "node"},
+        "algorithm.resolvent = 'node' mixes all records of a node into one vector",
+        {**KM, "algorithm.resolvent": "record"},
+    ),
+    (
+        checks.node_resolvents_bound_no_record,
+        {**KM, "algorithm.resolvent": "node"},
+        "use 'record'",
+        {**KM, "algorithm.resolvent": "node", **SILENT},
+    ),
+    (
+        checks.iterates_have_no_proof,
+        {**KM, "privacy.noise.on": "iterate"},
+        "privacy.noise.on = 'iterate' has no proof",
+        {**KM, "privacy.noise.on": "iterate", "mode": "paper"},
+    ),
+    (
+        checks.some_noises_have_no_proof,
+        {"privacy.noise.schedule": {"kind": "own-norm"}},
+        "privacy.noise.schedule.kind = 'own-norm' has no proof (the noise scale itself reveals the record)",
+        {"privacy.noise.schedule": {"kind": "own-norm"}, "mode": "paper"},
+    ),
+    (
+        checks.copies_are_not_covered,
+        {"data.partition": {"kind": "sampled", "size": 50}},
+        "data.partition.kind = 'sampled' puts copies of a record on several nodes",
+        {"data.partition": {"kind": "sampled", "size": 50}, "mode": "paper"},
+    ),
+    (
+        checks.components_of_private_records_are_not_paid_for,
+        {"data.pca": 5, "data.pca_from": "digits"},
+        "data.pca_from = 'digits' fits components on the private records, which nothing pays for",
+        {"data.pca": 5, "data.pca_from": "mnist"},
+    ),
+    (
+        checks.components_of_private_records_are_not_paid_for,
+        {"data.pca": 5, "data.pca_from": "train"},
+        "data.pca_from = 'train'",
+        {"data.pca": 5, "data.pca_from": "train", **SILENT},
+    ),
+    (
+        checks.a_proof_needs_a_bound,
+        {"privacy.clip": {"kind": "none"}},
+        "privacy.clip.kind = 'none' bounds no record's influence, so no ε can be proven",
+        {"privacy.clip": {"kind": "none"}, **SILENT},
+    ),
+    (
+        checks.a_proof_needs_a_bound,
+        {"privacy.clip": {"kind": "assumed", "bound": 1.0}},
+        "privacy.clip.kind = 'assumed'",
+        {"privacy.clip": {"kind": "assumed", "bound": 1.0}, "mode": "paper"},
+    ),
+    (
+        checks.places_need_a_table,
+        DIRAC,
+        "model.kind = 'softmax' cannot read data.kind = 'dirac', whose records are places in a table",
+        {**DIRAC, "model": {"kind": "lookup", "rows": 8}},
+    ),
+    (
+        checks.places_need_a_table,
+        {**DIRAC, "model": {"kind": "lookup", "rows": 7}},
+        "model.rows = 7 is fewer than the 8 places of data.per_holder; use 8",
+        {"data": {"kind": "dirac", "per_holder": 8, "dense": True}},
+    ),
+    (
+        checks.labels_are_declared,
+        OWN,
+        "data.classes is not set: which labels occur is private until you declare it",
+        {**OWN, "data.classes": 2},
+    ),
+    (
+        checks.labels_are_declared,
+        OWN,
+        'data.task = "regression"',
+        {**OWN, "data.task": "regression"},
+    ),
+    (
+        checks.labels_are_declared,
+        OWN,
+        "data.classes",
+        {**OWN, **SILENT},
+    ),
+    (
+        checks.diagnostics_stay_here,
+        {"evaluation.diagnostics": True, "runtime.kind": "processes"},
+        "evaluation.diagnostics = true is not private and must not travel between processes",
+        {"evaluation.diagnostics": True, "runtime.kind": "simulator"},
+    ),
+    *[
+        (
+            checks.messages_pay_for_one_exchange,
+            {**KM, "privacy.noise.on": "iterate", **more},
+            "privacy.noise.on = 'iterate' pays for one message a round",
+            {**KM, "privacy.noise.on": "gradient", **more},
+        )
+        for more in ({"algorithm.mixes": 2}, {"algorithm.final_gossip": 3}, {"privacy.centre": 0.1})
+    ],
+    (
+        checks.messages_have_the_same_noise_each,
+        {
+            **KM,
+            "privacy.noise.on": "iterate",
+            "privacy.noise.schedule": {"kind": "growing-budget", "ratio": 2.0},
+        },
+        "privacy.noise.schedule.kind = 'growing-budget' does not go with privacy.noise.on = 'iterate'",
+        {**KM, "privacy.noise.on": "iterate", "privacy.noise.schedule": {"kind": "constant"}},
+    ),
+]
+rows = pytest.mark.parametrize(
+    ("refuse", "refused", "says", "passes"),
+    TABLE,
+    ids=[f"{i}-{row[0].__name__}" for i, row in enumerate(TABLE)],
+)
+
+
+def configured(changes: Changes) -> RunConfig:
+    settings = {key: value for key, value in changes.items() if key != "recipe"}
+    return resolve(recipes.read(changes.get("recipe", "quickstart")), settings)
+
+
+@rows
+def test_it_refuses_in_one_sentence(
+    refuse: checks.Check, refused: Changes, says: str, passes: Changes
+) -> None:
+    config = configured(refused)
+    with pytest.raises(UserError) as caught:
+        refuse(config)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@rows
+def test_it_lets_the_nearest_pass(refuse: checks.Check, refused: Changes, says: str, passes: Changes) -> None:
+    refuse(configured(passes))
+
+
+def test_check_runs_every_refusal_and_the_table_has_each() -> None:
+    assert {row[0] for row in TABLE} == set(checks.CHECKS)
+    for _, refused, _, _ in TABLE:
+        config = configured(refused)
+        with pytest.raises(UserError):
+            checks.check(config)
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_no_recipe_is_refused(name: str) -> None:
+    checks.check(configured({"recipe": name}))

@@ -1,0 +1,35 @@
+"""The families of noise: each one says of itself what its releases do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.mechanism import levels
+
+from gossamer.errors import UserError
+from gossamer.mechanism.noise import Participation, families
+
+PART = Participation("full", 1.0, "add-remove")
+OPTIONS: dict[str, dict[str, Any]] = {"truncated-generalised": {"shape": 3.0}}
+
+
+@pytest.mark.parametrize("name", list(families))
+def test_a_family_is_what_it_says_of_its_releases(name: str) -> None:
+    noise = families.parse({"kind": name, **OPTIONS.get(name, {})})
+    end = 3.0 if noise.truncated else math.inf
+    release = noise.release(2.0, 0.5, 10, PART, end)
+    assert release.kind == noise.release_kind
+    assert release.noise_multiplier == pytest.approx(4.0)
+    assert getattr(release, "bound", math.inf) == pytest.approx(2.0 * end)
+    assert noise.without_proof is None
+    assert noise.among(7).release(2.0, 0.5, 10, PART, end) == release
+    made = noise.make(levels(4.0, 2), np.full(2, end), "float")
+    assert made.release(1, 4.0, 0.5, 10, PART, enforced=True) == release
+
+
+def test_an_unknown_family_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(UserError, match="gaussian, laplace, truncated-laplace, truncated-gaussian"):
+        families.parse({"kind": "cauchy"})

@@ -1,0 +1,59 @@
+"""What a report reads of runs, finished or still growing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import UserError
+from gossamer.results.report.runs import read_runs
+
+
+def test_equal_names_are_told_apart(runs: dict[str, Path], copy: Path) -> None:
+    assert [run.label for run in read_runs([runs["plain"], copy])] == [
+        "quickstart (plain)",
+        "quickstart (copy)",
+    ]
+
+
+def test_a_line_that_is_being_written_is_not_read_and_a_finished_run_has_its_certificate(copy: Path) -> None:
+    (whole,) = read_runs([copy])
+    assert whole.certificate is not None
+    assert (whole.quality, whole.budgets, whole.stamp, whole.warnings) == ("accuracy", [8.0], None, [])
+    (copy / "certificate.json").unlink()
+    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (copy / "metrics.jsonl").write_text("".join(lines[:2]) + lines[2][:30])
+    (part,) = read_runs([copy])
+    assert part.certificate is None
+    assert part.metrics == whole.metrics[:2]
+
+
+def test_why_figures_must_stay_here(runs: dict[str, Path], copy: Path) -> None:
+    (seeded,) = read_runs([runs["seeded"]])
+    assert seeded.stamp == "seeded noise: no privacy"
+    assert any("not private" in reason for reason in seeded.warnings)
+    rows = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    (copy / "metrics.jsonl").write_text(
+        "".join(json.dumps({**row, "hold_out": "ours"}) + "\n" for row in rows)
+    )
+    (own,) = read_runs([copy])
+    assert own.warnings == ["The hold-out is ours."]
+
+
+def test_budgets_are_what_was_asked_for(copy: Path) -> None:
+    (run,) = read_runs([copy])
+    asked = {"privacy": {"epsilon": [2.0, 1.0, 2.0]}}
+    assert replace(run, config=asked).budgets == [1.0, 2.0]
+    assert replace(run, config={**asked, "baseline": "non-private"}).budgets == []
+    assert replace(run, config={"privacy": {}}).budgets == []
+
+
+def test_what_is_no_run_is_refused(copy: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere is not a run directory: it has no config.toml"):
+        read_runs([tmp_path / "nowhere"])
+    (copy / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match="is damaged and cannot be reported on"):
+        read_runs([copy])

@@ -1,0 +1,47 @@
+"""The statement in words: no ε without δ, adjacency, unit and observer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from tests.support.certificates import certificate
+
+from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, epsilon_text, statement
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "—"),
+        (math.inf, "∞"),
+        (0.0, "0"),
+        (1.23456, "1.23"),
+        (99.94, "99.9"),
+        (123.4, "123"),
+        (1e-4, "0.0001"),
+    ],
+)
+def test_a_figure_in_three_digits(value: float | None, text: str) -> None:
+    assert epsilon_text(value) == text
+
+
+def test_the_statement_says_all_that_an_epsilon_needs() -> None:
+    first, second, *rest = statement(certificate())
+    assert first.startswith("claimed ε = 1.25   proven ε = 2.5   audited ε ≥ —")
+    assert "(δ = 1e-05, add-remove, unit: one record of one node)" in first
+    assert second == "observer: everyone"
+    assert rest == ["about the claim: the claim is of one number"]
+
+
+def test_no_privacy_is_said_first_and_a_missing_proof_has_its_reason() -> None:
+    lines = statement(certificate(noise_source="seeded", epsilon_proven=None, not_proven_because="no clip"))
+    assert lines[0].startswith("SEEDED NOISE: NO PRIVACY")
+    assert "proven ε = —" in lines[1]
+    assert "not proven: no clip" in lines
+
+
+def test_what_is_not_covered_is_whole_sentences() -> None:
+    for sentence in (*NOT_COVERED, *ARITHMETIC.values()):
+        assert sentence.endswith(".")
+        assert "\n" not in sentence

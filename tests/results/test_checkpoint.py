@@ -1,0 +1,86 @@
+"""Checkpoints: what some processes wrote, any others read."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossamer.errors import UserError
+from gossamer.results import checkpoint
+
+N = 7
+X = torch.arange(N * 3.0).reshape(N, 3)
+
+
+def facts(nodes: range) -> dict[str, Any]:
+    return {
+        "bytes_sent": 10 * len(nodes),
+        "seconds": 1.0 + nodes.start,
+        "ledgers": {i: [i, f"head {i}"] for i in nodes},
+    }
+
+
+def save(folder: Path, done: int, nodes: range, run: str = "mine", **more: torch.Tensor) -> Path:
+    tensors = {"x": X[nodes.start : nodes.stop] + done, "t": torch.tensor(done), **more}
+    return checkpoint.save(folder, done, nodes, N, run=run, tensors=tensors, facts=facts(nodes))
+
+
+def blocks(cuts: list[int]) -> list[range]:
+    edges = [0, *sorted(set(cuts)), N]
+    return [range(a, b) for a, b in itertools.pairwise(edges)]
+
+
+cuts = st.lists(st.integers(1, N - 1), max_size=4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(written=cuts, read=cuts)
+def test_any_split_of_the_nodes_reads_what_any_other_wrote(
+    tmp_path_factory: pytest.TempPathFactory, written: list[int], read: list[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("c")
+    for nodes in blocks(written):
+        save(folder, 5, nodes, public=torch.full((1, 4), 9.0))
+    total = 0
+    for nodes in blocks(read):
+        found = checkpoint.load(folder, 5, nodes)
+        assert torch.equal(found.tensors["x"], X[nodes.start : nodes.stop] + 5)
+        assert int(found.tensors["t"]) == 5
+        assert torch.equal(found.tensors["public"], torch.full((1, 4), 9.0))  # everyone's, not a node's
+        assert found.ledgers == {i: (i, f"head {i}") for i in nodes}
+        assert found.seconds == 1.0 + blocks(written)[-1].start  # the slowest
+        total += found.bytes_sent
+    assert total == 10 * N  # each block's bytes are counted once
+
+
+def test_a_round_counts_only_where_all_nodes_are_found(tmp_path: Path) -> None:
+    save(tmp_path, 2, range(N))
+    save(tmp_path, 4, range(3))
+    save(tmp_path, 4, range(3, N))
+    save(tmp_path, 6, range(3))
+    assert checkpoint.rounds_with(tmp_path, range(N), run="mine") == [2, 4]
+    assert checkpoint.rounds_with(tmp_path, range(2), run="mine") == [2, 4, 6]
+    checkpoint.drop_older(tmp_path, 4)
+    assert checkpoint.rounds_with(tmp_path, range(2), run="mine") == [4, 6]
+
+
+def test_another_runs_file_and_a_damaged_one_are_named(tmp_path: Path) -> None:
+    path = save(tmp_path, 2, range(N), run="theirs")
+    with pytest.raises(UserError, match="belongs to another run; remove it"):
+        checkpoint.rounds_with(tmp_path, range(N), run="mine")
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(UserError, match="is damaged; remove it to go on from an earlier checkpoint"):
+        checkpoint.rounds_with(tmp_path, range(N), run="theirs")
+
+
+def test_padding_of_different_lengths_is_left_out(tmp_path: Path) -> None:
+    save(tmp_path, 2, range(3), padded=torch.zeros(3, 5))
+    save(tmp_path, 2, range(3, N), padded=torch.zeros(4, 6))
+    assert "padded" not in checkpoint.load(tmp_path, 2, range(N)).tensors
+    assert checkpoint.load(tmp_path, 2, range(2)).tensors["padded"].shape == (2, 5)

@@ -1,0 +1,155 @@
+"""What a run says on a terminal that is none: one plain line an evaluation, and no ε without what it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.support.certificates import certificate
+from tests.support.configurations import outlined
+
+from gossamer.results.console import (
+    RunDisplay,
+    _groups,
+    data_table,
+    ledger_summary,
+    show_ledger,
+    show_plan,
+    show_tuning,
+    size_text,
+    summary,
+)
+
+ROW: dict[str, Any] = {
+    "round": 5, "accuracy_min": 0.5, "accuracy_mean": 0.625, "accuracy_max": 0.75, "consensus_distance": 0.01234,
+    "epsilon_proven": 1.5, "bytes_sent": 123_456,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e6, "2.5 MB"), (3e9, "3 GB"), (4e12, "4 TB")],
+)
+def test_sizes(count: float, text: str) -> None:
+    assert size_text(count) == text
+
+
+def test_an_evaluation_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunDisplay("mine", 10, quiet=False) as shown:
+        shown.round(5)
+        shown.metrics(ROW)
+        shown.metrics(
+            {
+                **ROW,
+                "metric": "truth_rmse",
+                "truth_rmse_min": 0.1,
+                "truth_rmse_mean": 0.2,
+                "truth_rmse_max": 0.3,
+            }
+        )
+        shown.metrics({key: value for key, value in ROW.items() if not key.startswith("accuracy")})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "round 5  accuracy 50.0% / 62.5% / 75.0%  consensus 0.0123  proven ε 1.5  sent 123 kB",
+        "round 5  RMSE to the truth 0.1 / 0.2 / 0.3  consensus 0.0123  proven ε 1.5  sent 123 kB",
+        "round 5  hold-out none  consensus 0.0123  proven ε 1.5  sent 123 kB",
+    ]
+
+
+def test_with_json_stdout_belongs_to_the_object_and_others_are_silent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    RunDisplay("mine", 10, quiet=True).metrics(ROW)
+    RunDisplay("mine", 10, quiet=True, hidden=True).metrics(ROW)
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert len(out.err.splitlines()) == 1
+
+
+def test_an_outcome_ends_with_the_statement_and_where_it_lies(capsys: pytest.CaptureFixture[str]) -> None:
+    result = {
+        **ROW,
+        "accuracy_average_model": 0.7,
+        "hold_out_rows": 1000,
+        "seconds": 2.0,
+        "run_dir": "runs/[x]",
+    }
+    RunDisplay("mine", 10, quiet=False).outcome(result, certificate())
+    out = capsys.readouterr().out
+    assert (
+        "accuracy 62.50% mean over nodes, 50.00% worst node, 70.00% average model  (1,000 test rows, 2.0 s)"
+        in out
+    )
+    assert "proven ε = 2.5" in out
+    assert "observer: everyone" in out
+    assert "note: a & b" in out
+    assert out.endswith("run directory: runs/[x]\n")
+
+
+def test_equal_neighbours_share_a_row() -> None:
+    assert [label for label, _ in _groups(["a", "a", "b", "a"])] == ["0–1", "2", "3"]  # type: ignore[list-item]
+
+
+def test_a_plan_says_what_its_figures_are_of(capsys: pytest.CaptureFixture[str]) -> None:
+    made = outlined(rounds=20, privacy__sampling={"kind": "full"})
+    show_plan(made)
+    out = capsys.readouterr().out
+    assert "quickstart: dyn-d2p, mode sound, 8 nodes, 20 rounds, softmax with 650 parameters" in out
+    assert "ε at δ = 0.0001, add-remove, unit: " in out
+    assert "observer: " in out
+    found = summary(made)
+    assert found["epsilon_proven"] <= 8.0
+    assert found["rounds_affordable"] == [20] * 8
+    first, last = found["noise_multiplier_first"][0], found["noise_multiplier_last"][0]
+    assert first / last == pytest.approx(2 ** (19 / 20))
+    assert found["bytes_per_round"] == made.bytes_per_round
+
+
+def proof(node: int, epsilon: float, because: str | None = None) -> Any:
+    header = {"delta": 1e-5, "adjacency": "add-remove", "unit": "a record", "noise": "system"}
+    return SimpleNamespace(
+        node=node,
+        draws=3,
+        header=header,
+        proven=SimpleNamespace(epsilon=epsilon, lower=epsilon / 2, because=because),
+    )
+
+
+def test_ledgers_are_summed_up_by_the_worst_node(capsys: pytest.CaptureFixture[str]) -> None:
+    proofs = [proof(0, 0.5), proof(1, 1.5)]
+    found = ledger_summary(proofs, certified=False)
+    assert (found["epsilon_proven"], found["nodes"], found["matches_certificate"]) == (1.5, 2, None)
+    assert ledger_summary(proofs, certified=True)["matches_certificate"] is True
+    show_ledger([*proofs, proof(2, float("inf"), "no noise")], certified=False)
+    out = capsys.readouterr().out
+    assert "a cut tail would not show" in out
+    assert "not proven: no noise" in out
+    assert "∞" in out
+
+
+def test_data_sets_and_candidates_have_a_row_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data_table(
+        [{"name": "digits", "available": True, "rows": (1437, 360), "shape": (1, 8, 8), "classes": 10, "origins": ["here"]},
+         {"name": "later", "available": False, "rows": None, "shape": None, "classes": None, "origins": []}]
+    )  # fmt: skip
+    out = capsys.readouterr().out
+    assert "1,437 + 360" in out
+    assert "1×8×8" in out
+    best = {"settings": {"algorithm.lr": 0.5}, "accuracy_mean": 0.9, "epsilon_proven": 1.0}
+    other = {"settings": {"algorithm.lr": 2.0}, "rmse_mean": 0.25, "epsilon_proven": None}
+    common = {
+        "delta": 1e-5,
+        "adjacency": "add-remove",
+        "unit": "a record",
+        "observer": "everyone",
+        "run_dir": "r",
+    }
+    show_tuning({"candidates": [best, other], "chosen": best, "epsilon_proven": 2.0, **common})
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if "chosen" in line and "0.5" in line]
+    assert "RMSE 0.25" in out
+    assert (
+        "all runs together: proven ε = 2 (δ = 1e-05, add-remove, unit: a record); observer: everyone" in out
+    )

@@ -1,0 +1,131 @@
+"""Whole runs over several processes are the simulator's, stop as it does, and go on as it does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.support.methods import METHODS
+from tests.support.pool import Pool, uneven
+
+from gossamer.config import recipes
+from gossamer.config.layers import resolve, stored
+from gossamer.config.schema import RunConfig
+from gossamer.results import checkpoint
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
+from gossamer.run.train import execute
+
+
+@pytest.fixture(scope="module", params=[4, 8])
+def more(request: pytest.FixtureRequest) -> Iterator[Any]:
+    pool = Pool(request.param)
+    yield pool
+    pool.close()
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    return resolve(recipes.read("quickstart"), changes).model_dump(exclude_none=True)
+
+
+def agree_on_a_run(pool: Any, method: str, folder: Path) -> None:
+    """Data, sampling, clip, noise, evaluation, ledgers: all of it, with seeded noise."""
+    sizes = uneven(pool.ranks)
+    short = {"rounds": 6, "evaluation.every": 3, "privacy.noise.source": "seeded", "privacy.claim": "none"}
+    asked = settings(**METHODS[method], **short, nodes=sum(sizes))
+    alone = execute(assemble(outline(RunConfig.model_validate(asked))), out=folder / "alone").result
+    answers = pool.call("gossamer_run", sizes=sizes, settings=asked, out=folder / "ranks")
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    one = load_file(folder / "alone" / "checkpoints" / "round-000006.safetensors")
+    two = checkpoint.load(folder / "ranks" / "checkpoints", 6, range(sum(sizes))).tensors
+    assert set(one) - {"gradient.vector.slopes"} == set(two)
+    for key, value in two.items():
+        torch.testing.assert_close(value, one[key], rtol=1e-4, atol=1e-5)
+    for node in range(sum(sizes)):
+        events = [
+            (folder / way / "ledger" / f"node-{node:03d}.jsonl").read_bytes() for way in ("alone", "ranks")
+        ]
+        assert events[0] == events[1] or "quantile" in method  # its bounds follow norms, to float tolerance
+    together = answers[0]
+    assert together["bytes_sent"] == alone["bytes_sent"]
+    assert (
+        together["epsilon_proven"] == pytest.approx(alone["epsilon_proven"])
+        if alone["epsilon_proven"]
+        else True
+    )
+    assert together["consensus_distance"] == pytest.approx(alone["consensus_distance"], rel=1e-3, abs=1e-5)
+    np.testing.assert_allclose(together["accuracy_by_node"], alone["accuracy_by_node"], atol=0.01)
+    assert together["accuracy_average_model"] == pytest.approx(alone["accuracy_average_model"], abs=0.01)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_whole_run_on_two_ranks_is_the_simulators(two_ranks: Any, method: str, tmp_path: Path) -> None:
+    agree_on_a_run(two_ranks, method, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_a_whole_run_on_more_ranks_is_the_simulators(more: Any, method: str, tmp_path: Path) -> None:
+    agree_on_a_run(more, method, tmp_path)
+
+
+SEEDED = {"privacy.noise.source": "seeded", "privacy.claim": "none"}
+
+
+def test_stopped_ranks_go_on_bit_for_bit_and_so_does_the_simulator(two_ranks: Any, tmp_path: Path) -> None:
+    sizes, rounds = [2, 5], {"rounds": 12, "nodes": 7, "checkpoints.every": 4, "evaluation.every": 6}
+    asked = settings(**METHODS["push-sum"], **SEEDED, **rounds)
+    whole, cut, moved = tmp_path / "whole", tmp_path / "cut", tmp_path / "moved"
+    two_ranks.call("gossamer_run", sizes=sizes, settings=asked, out=whole)
+    for path in (cut, moved):
+        answers = two_ranks.call("gossamer_run", sizes=sizes, settings=asked, out=path, stop_at=7)
+        assert all("stopped by the test" in str(answer) for answer in answers)
+    answers = two_ranks.call("gossamer_run", sizes=sizes, out=cut)
+    assert answers[0]["rounds"] == 12
+    one = checkpoint.load(whole / "checkpoints", 12, range(7)).tensors
+    two_ = checkpoint.load(cut / "checkpoints", 12, range(7)).tensors
+    assert all(torch.equal(one[key], two_[key]) for key in one)
+    # Other blocks, and then one process, can take over the same directory.
+    answers = two_ranks.call("gossamer_run", sizes=[4, 3], out=moved, stop_at=10)
+    assert all("stopped by the test" in str(answer) for answer in answers)
+    outcome = execute(assemble(outline(stored(moved / "config.toml"))), resume=moved)
+    torch.testing.assert_close(outcome.points, one["x"] / one["w"], rtol=1e-4, atol=1e-5)
+    assert outcome.result["bytes_sent"] == answers_bytes(whole)
+    for node in range(7):
+        name = f"ledger/node-{node:03d}.jsonl"
+        assert (whole / name).read_bytes() == (cut / name).read_bytes() == (moved / name).read_bytes()
+
+
+def answers_bytes(run: Path) -> int:
+    return int(json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["bytes_sent"])
+
+
+def test_secret_noise_differs_between_ranks_and_starts_and_is_never_drawn_twice(
+    two_ranks: Any, tmp_path: Path
+) -> None:
+    from gossamer.accounting import ledger
+
+    asked = settings(rounds=8, nodes=4, **{"checkpoints.every": 4, "privacy.claim": "none"})
+    run = tmp_path / "r"
+    two_ranks.call("gossamer_run", sizes=[1, 3], settings=asked, out=run, stop_at=6)
+    result = two_ranks.call("gossamer_run", sizes=[1, 3], out=run)[0]
+    assert result["epsilon_proven"] <= 8.0
+    for _, events in ledger.read_all(run / "ledger").values():
+        assert [event.step for event in events] == list(range(8))
+    assert "2 draws" in " ".join(json.loads((run / "certificate.json").read_text())["notes"])
+
+
+def test_a_mistake_on_all_ranks_is_one_sentence(two_ranks: Any, tmp_path: Path) -> None:
+    wrong = settings(rounds=4, nodes=4)
+    wrong["topology"] = {"kind": "random-regular", "degree": 4}
+    for answer in two_ranks.call("gossamer_run", sizes=[2, 2], settings=wrong, out=tmp_path / "r"):
+        assert "topology.degree = 4 must be" in str(answer)
+    assert not (tmp_path / "r").exists()

@@ -1,0 +1,18 @@
+"""Scores of those who see messages."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.observed import N
+
+from gossamer.errors import UserError
+from gossamer.studies.audit.scores import observer_of
+from gossamer.topology.kinds import build as build_topology
+
+
+@pytest.mark.parametrize(
+    "text", ["everyone", "coalition", "coalition:", "coalition:9", "coalition:a", "coalition:0,1,2,3,4", ""]
+)
+def test_unknown_observers_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--observer"):
+        observer_of(text, build_topology("ring", nodes=N, weights="doubly", seed=0))

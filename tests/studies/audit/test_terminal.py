@@ -1,0 +1,43 @@
+"""An audit on the terminal: its bounds, its verdict, and no ε without what it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.certificates import audit, certificate
+
+from gossamer.errors import UserError
+from gossamer.results.terminal import terminal
+from gossamer.studies.audit.terminal import run_audit, show
+
+
+def test_what_is_shown_has_the_bounds_the_verdict_and_the_terms(capsys: pytest.CaptureFixture[str]) -> None:
+    found = certificate(epsilon_audited=0.7, violation=False, audit=audit(), audit_dir="a/[x]")
+    show(found, terminal())
+    out = capsys.readouterr().out
+    for piece in (
+        "observer: everyone", "4,000 trainings, 4,000 coins, 1.5 s of training, 2,000,000 records/s", "clopper-pearson",
+        "note: x < y", "audited ε ≥ 0.7   (δ = 1e-05, add-remove, unit: one record of one node)", "No violation found",
+        "in a/[x]: certificate.json, report.html",
+    ):  # fmt: skip
+        assert piece in out
+    assert "NO PRIVACY" not in out
+    show({**found, "stamp": "seeded noise: no privacy", "not_proven_because": "no clip"}, terminal())
+    out = capsys.readouterr().out
+    assert out.startswith("SEEDED NOISE: NO PRIVACY")
+    assert "not proven: no clip" in out
+
+
+def test_a_run_is_audited_as_it_was(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"has no certificate\.json; give a finished run, a recipe or a TOML file"
+    ):
+        run_audit(str(tmp_path))
+    (tmp_path / "certificate.json").write_text("{}")
+    (tmp_path / "config.toml").write_text(
+        'nodes = 2\nrounds = 3\ndata = { kind = "digits" }\nmodel = { kind = "softmax" }\n'
+        'topology = { kind = "complete" }\nalgorithm = { kind = "dp-dsgd", lr = 0.1 }\n'
+    )
+    with pytest.raises(UserError, match="--set would audit something else than this run"):
+        run_audit(str(tmp_path), sets=["rounds=4"])

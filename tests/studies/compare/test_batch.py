@@ -1,0 +1,82 @@
+"""A batch of cells: checked before anything is written, and never into a folder of something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.configurations import configured
+
+from gossamer.errors import UserError
+from gossamer.studies.compare import batch
+from gossamer.studies.compare.grid import Cell, Row
+
+FIXED: dict[str, Any] = {"rounds": 2, "privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
+
+
+def row(label: str = "quickstart", seeds: int = 1, **changes: Any) -> Row:
+    cells = [Cell(configured(**FIXED, seed=seed, **changes), f"{label} {seed}") for seed in range(seeds)]
+    return Row(label, {}, None, tuple(cells))
+
+
+def run(rows: list[Row], out: Path, jobs: int | None = 1) -> batch.Batch:
+    return batch.run_rows(rows, out, jobs=jobs, data_dir=None, quiet=True)
+
+
+def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match=r"--jobs 0 must be at least 1"):
+        run([row()], out, jobs=0)
+    with pytest.raises(UserError, match=r"the second: privacy\.clip\.kind = .none. bounds no record"):
+        run([row(), row("the second", privacy__clip={"kind": "none"})], out)
+    assert not out.exists()
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(
+        UserError, match="exists and holds no comparison; name a new folder or one to continue"
+    ):
+        run([row()], tmp_path)
+    with pytest.raises(UserError, match=r"--as-is: .* holds no comparison"):
+        batch.finished_rows([row()], tmp_path)
+
+
+def fake_cells(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> list[str]:
+    """Cells that write their files at once."""
+    from gossamer.results.rundir import RunDirectory
+
+    ran: list[str] = []
+
+    def work(cells: list[Cell], out: Path, **rest: Any) -> dict[str, str]:
+        failed = {}
+        for cell in cells:
+            ran.append(cell.label)
+            if cell.label == failing:
+                failed[cell.name] = "no room"
+                continue
+            made = RunDirectory.create(out / "cells" / cell.name)
+            made.write_config(cell.config.model_dump())
+            made.append_metrics({"round": 2, "seed": cell.config.seed})
+            made.write_json("certificate.json", {"epsilon_proven": 1.0})
+        return failed
+
+    monkeypatch.setattr(batch, "run_cells", work)
+    return ran
+
+
+def test_a_batch_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, rows = tmp_path / "out", [row(seeds=3), row(seeds=3)]  # the same cells twice are run once
+    ran = fake_cells(monkeypatch, failing="quickstart 1")
+    first = run(rows, out)
+    assert ran == ["quickstart 0", "quickstart 1", "quickstart 2"]
+    assert (first.ran, first.kept, first.failed) == (3, 0, {"quickstart 1": "no room"})
+    assert [[found["seed"] for found in line] for line in first.results] == [[0, 2], [0, 2]]
+    as_is = batch.finished_rows(rows, out)
+    assert (as_is.ran, [len(line) for line in as_is.results]) == (0, [2, 2])
+    again = fake_cells(monkeypatch)
+    second = run(rows, out)
+    assert again == ["quickstart 1"]
+    assert (second.ran, second.kept, second.failed) == (1, 2, {})
+    mark = json.loads((out / batch.MARK).read_text())
+    assert [cell["label"] for cell in mark["rows"][0]["cells"]] == [f"quickstart {seed}" for seed in range(3)]
+    assert second.summary["cells_kept"] == 2

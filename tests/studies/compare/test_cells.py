@@ -1,0 +1,75 @@
+"""Cells on disk: finished means finished with this very configuration, and nothing is ever lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support.configurations import configured
+
+from gossamer.results.rundir import RunDirectory
+from gossamer.studies.compare import cells
+from gossamer.studies.compare.grid import Cell
+
+
+def cell(**changes: Any) -> Cell:
+    return Cell(configured(rounds=6, **changes), "a cell")
+
+
+def begin(out: Path, made: Cell, rounds: int) -> RunDirectory:
+    run = RunDirectory.create(cells.folder(out, made))
+    run.write_config(made.config.model_dump())
+    for t in range(2, rounds + 1, 2):
+        run.append_metrics({"round": t, "epsilon_proven": 0.1 * t, "accuracy_mean": 0.5})
+    return run
+
+
+def test_a_cell_is_finished_with_its_certificate_and_its_own_configuration(tmp_path: Path) -> None:
+    made = cell()
+    assert not cells.finished(tmp_path, made)
+    assert cells.rounds_done(tmp_path, made) == 0
+    run = begin(tmp_path, made, 4)
+    assert not cells.finished(tmp_path, made)
+    assert cells.rounds_done(tmp_path, made) == 4
+    run.write_json("certificate.json", {"epsilon_proven": 1.0})
+    assert cells.finished(tmp_path, made)
+    (run.path / "config.toml").write_text(
+        (run.path / "config.toml").read_text().replace("rounds = 6", "rounds = 7")
+    )
+    assert not cells.finished(tmp_path, made)
+    (run.path / "config.toml").write_text("not toml")
+    assert not cells.finished(tmp_path, made)
+
+
+def test_other_settings_are_another_folder() -> None:
+    names = {cell(seed=seed, privacy__epsilon=epsilon).name for seed in (0, 1) for epsilon in (1.0, 2.0)}
+    assert len(names) == 4
+    assert cell(seed=1).name == cell(seed=1).name
+
+
+def test_a_result_is_the_last_evaluation_and_the_certificate_wins(tmp_path: Path) -> None:
+    made = cell()
+    begin(tmp_path, made, 6).write_json("certificate.json", {"epsilon_proven": 1.0})
+    found = cells.result(tmp_path, made)
+    assert (found["round"], found["epsilon_proven"], found["cell"]) == (6, 1.0, made.name)
+    assert [row["round"] for row in found["history"]] == [2, 4, 6]
+
+
+def test_what_a_stopped_run_left_is_set_aside_every_time(tmp_path: Path) -> None:
+    made = cell()
+    assert cells.set_aside(tmp_path, made) is None
+    for count in (1, 2):
+        begin(tmp_path, made, 2 * count)
+        place = cells.set_aside(tmp_path, made)
+        assert place == tmp_path / "set-aside" / f"{made.name}-{count}"
+        assert not cells.folder(tmp_path, made).exists()
+        assert json.loads((place / "metrics.jsonl").read_text().splitlines()[-1])["round"] == 2 * count
+
+
+def test_a_line_that_is_being_written_counts_for_nothing(tmp_path: Path) -> None:
+    made = cell()
+    run = begin(tmp_path, made, 2)
+    with open(run.path / "metrics.jsonl", "a") as file:
+        file.write('{"rou')
+    assert cells.rounds_done(tmp_path, made) == 0

@@ -1,0 +1,36 @@
+"""Short runs to audit, and the verdict of an attack on one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.configurations import dotted
+
+from gossamer.config import recipes
+from gossamer.config.layers import resolve
+from gossamer.run.assemble import Parts, assemble
+from gossamer.run.outline import outline
+from gossamer.studies.audit import canaries, judge
+
+# δ = 1e-2: with 20,000 coins a bound gets far above what is proven, if it can.
+SHORT = {"rounds": 20, "privacy.epsilon": 1.0, "privacy.delta": 1e-2, "privacy.noise.source": "seeded"}
+
+
+def outlined(recipe: str = "quickstart", **changes: Any) -> Any:
+    """Seeded, and of the quickstart only twenty rounds, unless `changes` say otherwise."""
+    short = SHORT if recipe == "quickstart" else {"privacy.noise.source": "seeded"}
+    return outline(resolve(recipes.read(recipe), {**short, **dotted(changes)}))
+
+
+def on_axes(o: Any, places: int | None = None) -> Parts:
+    return assemble(outline(canaries.on_dirac_records(o.asked, o.plan, places)))
+
+
+def verdict_of(attack: Any, o: Any, runs: int | None = None) -> judge.Verdict:
+    figures = o.plan.figures()
+    limits = judge.promised(figures, o.config.mode)
+    return judge.try_until_decided(attack, figures["delta"], 0.999, limits, runs or attack.runs)[1]
+
+
+def figure(verdict: judge.Verdict, name: str) -> float:
+    return next(bound.epsilon for bound in verdict.bounds if bound.name == name)

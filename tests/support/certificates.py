@@ -1,0 +1,58 @@
+"""A certificate as a run writes it, of two nodes, with figures of its own making."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def certificate(**changes: Any) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "epsilon_claimed": 1.25,
+        "epsilon_proven": 2.5,
+        "epsilon_audited": None,
+        "violation": None,
+        "violated": [],
+        "epsilon_by_node": [{"claimed": 1.25, "proven": 2.5}, {"claimed": None, "proven": 0.125}],
+        "not_proven_because": None,
+        "claim_reference": "a paper <eq. 3>",
+        "claim_flags": ["the claim is of one number"],
+        "delta": 1e-5,
+        "adjacency": "add-remove",
+        "unit": "one record of one node",
+        "observer": "everyone",
+        "method": "dyn-d2p",
+        "mode": "sound",
+        "baseline": "none",
+        "stamp": None,
+        "noise_source": "system",
+        "notes": ["a & b"],
+        "not_covered": ["groups"],
+        "public_constants": [
+            {"node": 0, "records": 1200, "rate": 0.25, "lot": 300.0},
+            {"node": 1, "records": 80, "rate": 0.5, "lot": 40.0},
+        ],
+        "draws": [7, 9],
+        "ledger_heads": ["0123456789abcdef", "fedcba9876543210"],
+        "versions": {"gossamer": "1.2.3"},
+    }
+    return {**made, **changes}
+
+
+def audit(**changes: Any) -> dict[str, Any]:
+    """What an audit adds to it."""
+    made: dict[str, Any] = {
+        "canaries": "gradients",
+        "runs": 4000,
+        "training_seconds": 1.5,
+        "samples_per_second": 2e6,
+        "coins": 4000,
+        "confidence": 0.95,
+        "bounds": [
+            {"name": "clopper-pearson", "epsilon": 0.7, "confidence": 0.95, "rests_on": "independent <runs>"},
+            {"name": "one-run", "epsilon": 0.2, "confidence": 0.95, "rests_on": "coins"},
+        ],
+        "notes": ["x < y"],
+        "roc": [(0.0, 0.1), (0.5, 0.8), (1.0, 1.0)],
+        "histogram": {"edges": [0.0, 1.0, 2.0], "in": [0.2, 0.8], "out": [0.7, 0.3]},
+    }
+    return {**made, **changes}
