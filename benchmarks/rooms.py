@@ -3,7 +3,7 @@
     python benchmarks/rooms.py
 
 A room is a folder of the package, or a module at its root. Counted are first calls, in the order they happen; class
-bodies, comprehensions and lambdas do not count.
+bodies, comprehensions and lambdas do not count, nor does what happens while a module is loaded.
 """
 
 from __future__ import annotations
@@ -35,10 +35,22 @@ class Walk:
         if event != "call" or not code.co_filename.startswith(ROOT) or not code.co_flags & FUNCTION:
             return
         file, name = code.co_filename.removeprefix(ROOT), code.co_qualname
+        if _while_importing(frame):
+            return
         if "<" in name.replace("<locals>", "") or (file, name) in self.seen:
             return
         self.seen.add((file, name))
         self.files.append(file)
+
+
+def _while_importing(frame: FrameType) -> bool:
+    """Is a module of ours being loaded further up? What decorators do then is no part of the way."""
+    above = frame.f_back
+    while above is not None:
+        if above.f_code.co_name == "<module>" and above.f_code.co_filename.startswith(ROOT):
+            return True
+        above = above.f_back
+    return False
 
 
 def changes(places: list[str]) -> int:

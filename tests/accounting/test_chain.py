@@ -51,7 +51,7 @@ def test_a_ledger_of_version_1_is_read_verified_and_resumed(tmp_path):
     with LedgerBook.resume(tmp_path, {0: {"delta": 1e-5}}, sync=False, repeats=True) as book:
         book.append(0, event(1))  # seeded: it is on file, whatever the words
         book.append(0, event(2))
-        head = book.head(0)
+        head = book.heads()[0]
     assert path.read_bytes().startswith(before)
     ledger.verify(path, head=head, count=3)
     assert ledger.read(path)[1] == [event(0), event(1), event(2)]

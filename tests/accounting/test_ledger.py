@@ -76,7 +76,6 @@ def test_the_book_keeps_nodes_apart(tmp_path):
         book.append(1234, event(0))
         book.append(1234, event(1))
         heads, counts = book.heads(), book.counts()
-        assert heads == {node: book.head(node) for node in (3, 1234)}
     assert sorted(os.listdir(tmp_path)) == ["node-003.jsonl", "node-1234.jsonl"]
     assert counts == {3: 1, 1234: 2}
     found = ledger.read_all(tmp_path)

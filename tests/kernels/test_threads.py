@@ -29,8 +29,3 @@ def test_all_parts_are_done_and_torchs_threads_stay_as_they_were() -> None:
     threads.run_all(done.append, range(50))
     assert sorted(done) == list(range(50))
     assert torch.get_num_threads() == before == threads.cores()
-
-
-def test_every_thread_of_the_pool_has_one_torch_thread() -> None:
-    futures = [threads.submit(torch.get_num_threads) for _ in range(8)]
-    assert {future.result() for future in futures} == {1}

@@ -1,1 +1,18 @@
 """What happened (events, ledger) and what it costs (proven, claimed, calibrate); this file stays light."""
+
+# The modules that others may import; the rest is private to this folder.
+__all__ = [
+    "calibrate",
+    "claimed",
+    "composer",
+    "gaussian",
+    "grouping",
+    "ledger",
+    "noise_comparison",
+    "observers",
+    "pairs",
+    "profiles",
+    "proven",
+    "recompute",
+    "releases",
+]

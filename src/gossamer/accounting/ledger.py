@@ -235,10 +235,6 @@ class LedgerBook:
         """node → hash of its last line: what the certificate stores."""
         return {node: ledger.head for node, ledger in self._ledgers.items()}
 
-    def head(self, node: int) -> str:
-        """The hash of one node's last line."""
-        return self._ledgers[node].head
-
     def counts(self) -> dict[int, int]:
         """node → number of events."""
         return {node: ledger.length for node, ledger in self._ledgers.items()}

@@ -89,7 +89,7 @@ def _proven_std(
 
 def truncated_share(epsilon: float, delta: float, numbers: int) -> float:
     """How much of each number's noise to cut off for a twentieth of δ: more costs more than it gains."""
-    return delta / (20 * numbers * (1 + math.exp(epsilon)))
+    return delta / (20 * numbers * (1 + math.exp(min(epsilon, 700.0))))
 
 
 def _exact_std(kind: str, shape: float, epsilon: float, delta: float) -> float:

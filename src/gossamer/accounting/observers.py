@@ -4,7 +4,7 @@ Proofs are complete for `Everyone`. The others see less of the same releases, so
 is an upper bound; a release whose noise depends on who keeps which secret asks `members`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -117,34 +117,65 @@ class FinalModels:
 
 
 EVERYONE = Everyone()
+Arcs = Sequence[tuple[int, int]]  # (sender, receiver) of the run
+Find = Callable[[str, int, Arcs], Observer]  # (what stands behind the colon, nodes, arcs) → the observer
+_FINDERS: dict[str, tuple[str, Find]] = {}
+
+
+def register(name: str, example: str = "") -> Callable[[Find], Find]:
+    """The decorated function finds the observer that `--observer name` or `--observer name:…` means."""
+
+    def add(find: Find) -> Find:
+        if name in _FINDERS:
+            raise ValueError(f"an observer {name!r} is there already")
+        _FINDERS[name] = example or name, find
+        return find
+
+    return add
 
 
 def parse_observer(text: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Observer:
     """An observer by its name on the command line; `arcs` are all (sender, receiver) of the run."""
-    whole: dict[str, Observer] = {o.name: o for o in (EVERYONE, Messages(), FinalModels())}
-    if text in whole:
-        return whole[text]
-    if text == "neighbour":
-        listeners = sorted({receiver for sender, receiver in arcs if sender == 0})
-        if not listeners:
-            raise UserError("--observer neighbour: node 0 sends to nobody here; use --observer final.")
-        return Neighbour(listeners[0], target=0)
-    kind, _, listed = text.partition(":")
-    if kind == "coalition" and listed:
-        return _coalition(text, listed, nodes, arcs)
-    raise UserError(
-        f"--observer {text} is not known; it can be all, messages, neighbour, final or coalition:1,2."
-    )
+    name, _, rest = text.partition(":")
+    if name not in _FINDERS or bool(rest) != (":" in _FINDERS[name][0]):
+        known = ", ".join(example for example, _ in _FINDERS.values())
+        raise UserError(f"--observer {text} is not known; it can be {known}.")
+    return _FINDERS[name][1](rest, nodes, list(arcs))
 
 
-def _coalition(text: str, listed: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Coalition:
+@register("all")
+def _all(rest: str, nodes: int, arcs: Arcs) -> Observer:
+    return EVERYONE
+
+
+@register("messages")
+def _messages(rest: str, nodes: int, arcs: Arcs) -> Observer:
+    return Messages()
+
+
+@register("neighbour")
+def _neighbour(rest: str, nodes: int, arcs: Arcs) -> Observer:
+    listeners = sorted({receiver for sender, receiver in arcs if sender == 0})
+    if not listeners:
+        raise UserError("--observer neighbour: node 0 sends to nobody here; use --observer final.")
+    return Neighbour(listeners[0], target=0)
+
+
+@register("final")
+def _final(rest: str, nodes: int, arcs: Arcs) -> Observer:
+    return FinalModels()
+
+
+@register("coalition", "coalition:1,2")
+def _coalition(rest: str, nodes: int, arcs: Arcs) -> Observer:
     try:
-        members = tuple(sorted({int(part) for part in listed.split(",")}))
+        members = tuple(sorted({int(part) for part in rest.split(",")}))
     except ValueError:
         members = (-1,)
     if members[0] < 0 or members[-1] >= nodes or len(members) == nodes:
         raise UserError(
-            f"--observer {text} must list some but not all of the nodes 0 … {nodes - 1}, for example coalition:1,2."
+            f"--observer coalition:{rest} must list some but not all of the nodes 0 … {nodes - 1}, "
+            "for example coalition:1,2."
         )
     outside = [i for i in range(nodes) if i not in members]
     heard = {sender for sender, receiver in arcs if receiver in members}

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeVar
 
+# The modules that others may import; the rest is private to this folder.
+__all__ = ["RULES", "base", "dinno", "dsgd", "dsgt", "push_sum", "register", "rule", "rules", "wrappers"]
+
 C = TypeVar("C", bound=type)
 
 # Where each is: loaded when it is used, since all of them need torch. Methods with parts of their own have a folder.

@@ -4,4 +4,16 @@ from gossamer.config import recipes
 from gossamer.config.layers import parse_overrides, read_toml, resolve, stored
 from gossamer.config.schema import RunConfig
 
-__all__ = ["RunConfig", "parse_overrides", "read_toml", "recipes", "resolve", "stored"]
+__all__ = [
+    "RunConfig",
+    "baselines",
+    "checks",
+    "layers",
+    "parse_overrides",
+    "read_toml",
+    "recipes",
+    "reference",
+    "resolve",
+    "schema",
+    "stored",
+]

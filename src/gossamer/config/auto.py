@@ -29,7 +29,7 @@ def any_auto(layered: Mapping[str, Any]) -> bool:
     return AUTO in (layered.get("rounds"), _table(layered, "algorithm").get("lr"), _clip(layered))
 
 
-def settle(layered: dict[str, Any]) -> dict[str, Any]:
+def replace_auto(layered: dict[str, Any]) -> dict[str, Any]:
     """The configuration with numbers in place of "auto"."""
     algorithm, privacy = _table(layered, "algorithm"), _table(layered, "privacy")
     rounds, clip = layered.get("rounds"), _clip(layered)

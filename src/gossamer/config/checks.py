@@ -31,7 +31,7 @@ def tuning_shares_a_proven_budget(config: RunConfig) -> None:
 
 
 def centre_needs_a_clip_that_stays(config: RunConfig) -> None:
-    if config.privacy.centre is not None and config.privacy.clip.kind not in ("constant", "none"):
+    if config.privacy.centre is not None and not config.privacy.clip.stays:
         raise UserError(
             f"privacy.centre = {config.privacy.centre:g} needs a clip that stays the same, and privacy.clip.kind = "
             f"{config.privacy.clip.kind!r} does not; use 'constant'."
@@ -40,7 +40,7 @@ def centre_needs_a_clip_that_stays(config: RunConfig) -> None:
 
 def lattice_needs_a_plain_gaussian(config: RunConfig) -> None:
     noise, clip = config.privacy.noise, config.privacy.clip
-    plain = noise.kind.gaussian and noise.on == "gradient" and clip.enforced and clip.kind != "quantile"
+    plain = noise.kind.gaussian and noise.on == "gradient" and clip.enforced and not clip.follows_records
     if noise.arithmetic == "lattice" and not plain:
         raise UserError(
             "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and a clip that is enforced and follows no data "
@@ -48,54 +48,19 @@ def lattice_needs_a_plain_gaussian(config: RunConfig) -> None:
         )
 
 
-def iterates_and_their_claim_are_of_dp_dkm(config: RunConfig) -> None:
-    noise, claim = config.privacy.noise, config.privacy.claim
-    if config.algorithm.kind != "dp-dkm" and (noise.on == "iterate" or claim == "dp-dkm"):
-        raise UserError(
-            f"privacy.noise.on = {noise.on!r} with privacy.claim = {claim!r} is for dp-dkm; "
-            f"algorithm.kind = {config.algorithm.kind!r} puts noise on the gradient, with a claim of its own."
-        )
-
-
 def other_noises_need_a_plain_clip(config: RunConfig) -> None:
     noise = config.privacy.noise
     shaped = noise.kind.adds and not noise.kind.gaussian and noise.kind.without_proof is None
-    if shaped and (config.privacy.clip.kind == "quantile" or noise.arithmetic == "lattice"):
+    if shaped and (config.privacy.clip.follows_records or noise.arithmetic == "lattice"):
         raise UserError(
             f"privacy.noise.family.kind = {noise.family.kind!r} does not go with privacy.clip.kind = 'quantile' or "
             "privacy.noise.arithmetic = 'lattice', which are for Gaussian noise."
         )
 
 
-def papers_have_gaussian_noise(config: RunConfig) -> None:
-    family = config.privacy.noise.family
-    if config.mode == "paper" and not family.gaussian and config.algorithm.kind != "dp-dkm":
-        raise UserError(
-            f"privacy.noise.family.kind = {family.kind!r} is no noise of this method's paper; use 'gaussian', or "
-            'mode = "sound".'
-        )
-
-
-def node_resolvents_bound_no_record(config: RunConfig) -> None:
-    noise = config.privacy.noise
-    if getattr(config.algorithm, "resolvent", None) == "node" and noise.on == "gradient" and noise.kind.adds:
-        raise UserError(
-            "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no "
-            "record's influence; use 'record'."
-        )
-
-
 def _sound(config: RunConfig) -> bool:
     """Must there be a proof?"""
     return config.mode == "sound" and config.privacy.noise.kind.adds
-
-
-def iterates_have_no_proof(config: RunConfig) -> None:
-    if _sound(config) and config.privacy.noise.on == "iterate":
-        raise UserError(
-            "privacy.noise.on = 'iterate' has no proof (the operator is evaluated at iterates that were never released "
-            "and the last one is given out without noise); use 'gradient', or mode = \"paper\" to study it."
-        )
 
 
 def some_noises_have_no_proof(config: RunConfig) -> None:
@@ -174,40 +139,14 @@ def diagnostics_stay_here(config: RunConfig) -> None:
         )
 
 
-def messages_pay_for_one_exchange(config: RunConfig) -> None:
-    asked = config.algorithm
-    if config.privacy.noise.on == "iterate" and (
-        asked.mixes > 1 or asked.final_gossip or config.privacy.centre
-    ):
-        raise UserError(
-            "privacy.noise.on = 'iterate' pays for one message a round; leave out algorithm.mixes, "
-            "algorithm.final_gossip and privacy.centre."
-        )
-
-
-def messages_have_the_same_noise_each(config: RunConfig) -> None:
-    noise = config.privacy.noise
-    if noise.on == "iterate" and noise.schedule.kind not in ("constant", "none"):
-        raise UserError(
-            f"privacy.noise.schedule.kind = {noise.schedule.kind!r} does not go with privacy.noise.on = 'iterate', "
-            "where every message has the same noise; use 'constant'."
-        )
-
-
 CHECKS: tuple[Check, ...] = (
     diagnostics_stay_here,
     labels_are_declared,
     places_need_a_table,
-    messages_pay_for_one_exchange,
     tuning_shares_a_proven_budget,
     centre_needs_a_clip_that_stays,
     lattice_needs_a_plain_gaussian,
-    iterates_and_their_claim_are_of_dp_dkm,
-    messages_have_the_same_noise_each,
     other_noises_need_a_plain_clip,
-    papers_have_gaussian_noise,
-    node_resolvents_bound_no_record,
-    iterates_have_no_proof,
     some_noises_have_no_proof,
     copies_are_not_covered,
     components_of_private_records_are_not_paid_for,

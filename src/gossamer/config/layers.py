@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gossamer.config.auto import any_auto, settle
+from gossamer.config.auto import any_auto, replace_auto
 from gossamer.config.methods import expand_preset, method_names
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
@@ -39,7 +39,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
         layered = merge(layered, _nest(key.split("."), value))
     layered = merge(preset, layered)
     if any_auto(layered):
-        layered = settle(layered)
+        layered = replace_auto(layered)
     try:
         return RunConfig.model_validate(layered)
     except ValidationError as error:

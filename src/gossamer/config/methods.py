@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gossamer.algorithms import RULES
+from gossamer.errors import UserError
 
 _POISSON_LOT = {"sampling": {"kind": "poisson", "lot": 32}}
 # Proposition 3 of Dyn-D2P: every record enters a round by an independent trial with probability 1/J.
@@ -178,6 +179,11 @@ _OF_A_NEW_ONE: dict[str, Any] = {
 def method_names() -> list[str]:
     """Every `algorithm.kind`: the presets, and the rules that none of them uses."""
     used = {preset["rule"] for preset in PRESETS.values()}
+    for name in RULES:
+        if name in PRESETS and PRESETS[name]["rule"] != name:
+            raise UserError(
+                f"an algorithm is registered as {name!r}, which is a method's name; choose another."
+            )
     return [*PRESETS, *(name for name in RULES if name not in used and name not in PRESETS)]
 
 

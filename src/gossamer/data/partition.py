@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -21,14 +22,14 @@ PREFIX = "data.partition"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partition:
+class Partition(ABC):
     """How records are handed out. A new kind is a subclass with `split`, registered in `partitions`."""
 
     kind: ClassVar[str]
 
+    @abstractmethod
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
         """The row indices of every node; never an empty node."""
-        raise NotImplementedError
 
 
 partitions: Registry[Partition] = Registry(PREFIX)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -43,7 +44,7 @@ def _known_steps(transform: list[Any]) -> list[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(ABC):
     """Where records come from. A new data set is a subclass with `read`, registered in `datasets`."""
 
     partition: Annotated[Partition, partitions, Field(description="which node holds which records")] = field(
@@ -93,9 +94,9 @@ class Source:
     shuffled: ClassVar[bool] = False  # do the set's own records, or their split, follow the seed?
     facts: ClassVar[Facts | None] = None
 
+    @abstractmethod
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         """The set itself, before the options that all sets have."""
-        raise NotImplementedError
 
     @property
     def seeded(self) -> bool:

@@ -4,12 +4,15 @@ Activations of m nodes with B records each travel as one batch of N = m·B recor
 stacked (m, *shape). A rule never forms a per-sample gradient where a closed form of its norm is cheaper:
 
     ‖Σ_t g_t a_tᵀ‖² = Σ_{t,t'} (g_t·g_t')(a_t·a_t')     (Gram; for one position simply ‖g‖²‖a‖²)
+
+One file, although long: every layer that can be book-kept, side by side, so that one sees what they share.
 """
 
 # Over 350 lines: every rule is short and stands on the same few helpers, and they are read side by side.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -393,19 +396,19 @@ class EmbeddingRule:
         return out.element_size() * (3 * out.numel() + 2 * len(a) * positions**2)
 
 
-class _AffineRule:
+class _AffineRule(ABC):
     """γ·x̂ + β after a normalisation without parameters, which autograd differentiates."""
 
     def finish(self, out: Tensor) -> Tensor:
         return out
 
+    @abstractmethod
     def _aligned(self, parameter: Tensor, a: Tensor) -> Tensor:
         """(m, *shape) -> broadcastable against (m, B, *features)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _per_record(self, values: Tensor) -> Tensor:
         """Sum (N, *features) over everything the parameter is shared by: (N, numel)."""
-        raise NotImplementedError
 
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, None]:
         weight, bias = parameters["weight"], parameters.get("bias")

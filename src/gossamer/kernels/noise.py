@@ -10,6 +10,8 @@ Samples 2j and 2j+1 of a range are one Box–Muller pair made from the j-th 32-b
 the high and the low half of the radius' 64 bits, and the angle. The low half is read where the high one is so
 small (beyond 4.7σ, one pair in 65,536) that it has digits left to give: that is the tail, and elsewhere a
 float32 would round it away. The fourth plane holds uniform bits.
+
+One file, although long: the stream and the compiled loops below it share the layout of a block.
 """
 
 # Over 350 lines: counters, keystream and Box–Muller are one address space, and whoever checks one reads all three.

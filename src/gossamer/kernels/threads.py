@@ -49,7 +49,7 @@ def _started() -> ThreadPoolExecutor:
     with _lock:
         if _pool is None:
             size = cores()
-            _pool = ThreadPoolExecutor(size, "gossamer", initializer=_one_torch_thread)
+            _pool = ThreadPoolExecutor(size, "gossamer", initializer=torch.set_num_threads, initargs=(1,))
             # It holds for the thread that sets it, but is also the default of threads to come: put it back.
             started = Barrier(size + 1)
             for _ in range(size):
@@ -57,11 +57,6 @@ def _started() -> ThreadPoolExecutor:
             started.wait()
             torch.set_num_threads(size)
         return _pool
-
-
-def _one_torch_thread() -> None:
-    torch.get_num_threads()  # at its first use a thread takes the default over: before it is set, not after
-    torch.set_num_threads(1)
 
 
 def _forget() -> None:

@@ -66,6 +66,9 @@ class ClipKind(Protocol):
 
     kind: ClassVar[str]
     enforced: ClassVar[bool]  # does it bound every record's contribution?
+    assumes: ClassVar[bool]  # is noise scaled to a bound that nothing enforces?
+    follows_records: ClassVar[bool]  # does its bound follow the records, through a release of its own?
+    stays: ClassVar[bool]  # is it the same in every draw?
 
     @property
     def unit(self) -> float:
@@ -94,6 +97,9 @@ class PublicBound:
 
     kind: ClassVar[str]
     enforced: ClassVar[bool] = True
+    assumes: ClassVar[bool] = False
+    follows_records: ClassVar[bool] = False
+    stays: ClassVar[bool] = False
     scale_is_public: ClassVar[bool] = True
 
     @property
@@ -128,6 +134,7 @@ class ConstantClip(PublicBound):
     """Every record's vector is scaled down to one bound."""
 
     bound: Annotated[Size, Field(description="largest norm of a record's vector")]
+    stays: ClassVar[bool] = True
 
     @property
     def unit(self) -> float:
@@ -191,6 +198,7 @@ class QuantileClip(PublicBound):
     count_noise: Annotated[
         Positive | None, Field(description="std of the noise on the count; a twentieth of the lot if not set")
     ] = None
+    follows_records: ClassVar[bool] = True
 
     def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
         # A twentieth of the lot as in Andrew et al.; never so small that the count takes most of the budget.
@@ -211,6 +219,7 @@ class AssumedBound(PublicBound):
 
     bound: Annotated[Size, Field(description="what the paper believes no norm exceeds")]
     enforced: ClassVar[bool] = False
+    assumes: ClassVar[bool] = True
 
     @property
     def unit(self) -> float:
@@ -241,6 +250,7 @@ class NoClip(PublicBound):
     """Nothing is clipped."""
 
     enforced: ClassVar[bool] = False
+    stays: ClassVar[bool] = True
 
     def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
         return Unclipped()

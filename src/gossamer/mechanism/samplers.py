@@ -170,7 +170,8 @@ class OnePassSampler:
         return [step // turns for turns in self.turns]
 
     def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
-        return self
+        lots, declared = ([one for one in all_ for _ in range(times)] for all_ in (self.lots, self.declared))
+        return OnePassSampler(lots, declared)
 
     def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
         rows, columns = [], []

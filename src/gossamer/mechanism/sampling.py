@@ -10,7 +10,14 @@ from typing import Annotated, ClassVar, Protocol
 from pydantic import Field
 
 from gossamer.errors import UserError
-from gossamer.mechanism.samplers import FixedSizeSampler, FullSampler, OnePassSampler, PoissonSampler, Sampler
+from gossamer.mechanism.samplers import (
+    FixedSizeSampler,
+    FullSampler,
+    OnePassSampler,
+    PoissonSampler,
+    Sampler,
+    UnevenPoissonSampler,
+)
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count, Positive, Share
 
@@ -39,6 +46,10 @@ class SamplingKind(Protocol):
         """`sizes` are the true numbers of records."""
         ...
 
+    def make_uneven(self, rates: Sequence[float]) -> Sampler | None:
+        """Of one node whose records have rates of their own; None where that cannot be drawn."""
+        ...
+
     def visits(self, rate: float, draws: int) -> float:
         """How often a record is looked at: exactly, or on average (once at least)."""
         ...
@@ -63,6 +74,9 @@ class _Overlapping:
 
     def visits(self, rate: float, draws: int) -> float:
         return max(1.0, draws * rate)
+
+    def make_uneven(self, rates: Sequence[float]) -> Sampler | None:
+        return None
 
     def pass_of(self, k: int, rate: float) -> int | None:
         return None
@@ -93,6 +107,9 @@ class Poisson(_Overlapping):
 
     def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
         return PoissonSampler([node.rate for node in nodes])
+
+    def make_uneven(self, rates: Sequence[float]) -> Sampler | None:
+        return UnevenPoissonSampler(list(rates))
 
 
 @samplings.register("fixed-size")
@@ -133,6 +150,9 @@ class OnePass:
                     "place in a lot; declare at least as many as there are."
                 )
         return OnePassSampler([round(node.lot) for node in nodes], [node.records for node in nodes])
+
+    def make_uneven(self, rates: Sequence[float]) -> Sampler | None:
+        return None
 
     def visits(self, rate: float, draws: int) -> float:
         return float(-(-draws // lots_in_a_pass(rate)))

@@ -44,17 +44,31 @@ class Hosted:
     diagnostics: bool = False
 
 
-class Reader(Protocol):
-    """The private part of a run: what an algorithm's step gets as `grad`."""
+@dataclass(frozen=True)
+class Reading:
+    """What a reader of records is made of, besides the nodes: one run's own."""
 
-    draws: int
-    last_diagnostics: Any
+    algorithm: Algorithm
+    vector: Callable[[], Vector]
+    book: Book
+    stream: Stream
+    written: Sequence[int] | None = None  # the rows that write events; all, if None
 
-    def draw_ahead(self, dimension: int) -> None: ...
 
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint, which may leave the node: public values only."""
-        ...
+@dataclass(frozen=True)
+class Carriage:
+    """What an exchange is made of: who carries the messages of which run, from which state on."""
+
+    group: Group
+    topology: Topology
+    run: str
+    reader: Any
+    book: Book
+    stream: Callable[[], Stream]
+    dimension: int
+    state: Any
+    known_at: Container[int]  # rounds after which all processes know shared values
+    bytes_sent: int
 
 
 class Method(Protocol):
@@ -93,6 +107,11 @@ class Method(Protocol):
         """Refuse what does not go together, as far as public facts tell."""
         ...
 
+    @property
+    def believed_bound(self) -> str:
+        """What must be said where a bound is assumed and not enforced."""
+        ...
+
     def notes(self) -> list[str]:
         """What a reader of the certificate must know."""
         ...
@@ -105,32 +124,12 @@ class Method(Protocol):
         """What of a record the private mean is of."""
         ...
 
-    def reader(
-        self,
-        hosted: Hosted,
-        algorithm: Algorithm,
-        vector: Callable[[], Vector],
-        book: Book,
-        stream: Stream,
-        written: Sequence[int] | None,
-    ) -> Any: ...
+    def reader(self, hosted: Hosted, how: Reading) -> Any:
+        """The private part: what an algorithm's step gets as `grad`."""
+        ...
 
-    def exchange(
-        self,
-        group: Group,
-        topology: Topology,
-        run: str,
-        reader: Any,
-        hosted: Hosted,
-        book: Book,
-        stream: Callable[[], Stream],
-        *,
-        dimension: int,
-        state: Any,
-        known_at: Container[int],
-        bytes_sent: int,
-    ) -> CountingExchange:
-        """What carries the messages of run `run` from `state` on; all processes know shared values after `known_at`."""
+    def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
+        """What carries the messages: what a step gets as `mix`."""
         ...
 
     def noised(

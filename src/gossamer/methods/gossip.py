@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+import math
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,16 +18,17 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.reader import Book, PrivateGradient, Vector
-from gossamer.methods.base import Hosted
+from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.methods.claims import CLAIMS, ClaimRule, NoClaim
 from gossamer.methods.objective import gradient_vector
-from gossamer.runtime.group import CountingExchange, Group
+from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
 
 class Gossip:
     keeps_local_models = False
     takes_resolvents = False
+    own_claims: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: RunConfig, rule: type[Any]):
         self.config, self.rule = config, rule
@@ -59,6 +61,7 @@ class Gossip:
 
     def check(self, classes: int | None) -> None:
         """Means are agreed upon by mixing, which sums over neighbours are not."""
+        self.check_noise()
         asked, centre = self.config.algorithm, self.config.privacy.centre
         if self.rule.weights != "adjacency":
             return
@@ -73,8 +76,40 @@ class Gossip:
                 f"{asked.kind!r} exchanges sums over neighbours; use another method."
             )
 
+    def check_noise(self) -> None:
+        """Noise is on the gradients and, in a paper, Gaussian; and another method's claim is not this one's."""
+        noise, claim, kind = self.config.privacy.noise, self.config.privacy.claim, self.config.algorithm.kind
+        if noise.on == "iterate":
+            raise UserError(
+                f"privacy.noise.on = 'iterate' is for dp-dkm; algorithm.kind = {kind!r} puts noise on the gradient."
+            )
+        if claim not in ("none", *CLAIMS, *self.own_claims):
+            raise UserError(
+                f"privacy.claim = {claim!r} is another method's; algorithm.kind = {kind!r} can have "
+                f"{', '.join(['none', *CLAIMS, *self.own_claims])}."
+            )
+        self.check_clip()
+        if self.config.mode == "paper" and not noise.family.gaussian:
+            raise UserError(
+                f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use "
+                "'gaussian', or mode = \"sound\"."
+            )
+
+    def check_clip(self) -> None:
+        clip = self.config.privacy.clip
+        if math.isfinite(clip.record_bound) and not self.keeps_local_models:
+            raise UserError(
+                f"privacy.clip.kind = {clip.kind!r} scales records, not their gradients, and algorithm.kind = "
+                f"{self.config.algorithm.kind!r} releases those; use 'constant'."
+            )
+
     def notes(self) -> list[str]:
         return []
+
+    @property
+    def believed_bound(self) -> str:
+        """What must be said where a bound is assumed and not enforced."""
+        return "The gradient bound is believed, not enforced; the paper measured it on private records."
 
     def claim(self, algorithm: Algorithm, topology: Topology, classes: int | None, records: int) -> ClaimRule:
         return CLAIMS.get(self.config.privacy.claim, NoClaim(self.config.algorithm.kind))
@@ -82,50 +117,28 @@ class Gossip:
     def vector(self, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
         return gradient_vector(self.config, module, classes)
 
-    def reader(
-        self,
-        hosted: Hosted,
-        algorithm: Algorithm,
-        vector: Callable[[], Vector],
-        book: Book,
-        stream: Stream,
-        written: Sequence[int] | None,
-    ) -> Any:
+    def reader(self, hosted: Hosted, how: Reading) -> Any:
         return PrivateGradient(
-            vector=vector(),
+            vector=how.vector(),
             records=hosted.records,
             sampler=hosted.sampler,
             clip=hosted.clip,
             noise=hosted.noise,
-            stream=stream,
-            book=book,
+            stream=how.stream,
+            book=how.book,
             nodes=hosted.nodes,
             lots=hosted.lots,
             divisors=hosted.divisors,
             allowance=hosted.allowance,
             adjacency=hosted.adjacency,
             diagnostics=hosted.diagnostics,
-            written=written,
+            written=how.written,
         )
 
-    def exchange(
-        self,
-        group: Group,
-        topology: Topology,
-        run: str,
-        reader: Any,
-        hosted: Hosted,
-        book: Book,
-        stream: Callable[[], Stream],
-        *,
-        dimension: int,
-        state: Any,
-        known_at: Container[int],
-        bytes_sent: int,
-    ) -> CountingExchange:
+    def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
         """Gradients draw their next noise while messages travel."""
-        made = group.exchange(topology, run, partial(reader.draw_ahead, dimension))
-        made.bytes_sent = bytes_sent
+        made = how.group.exchange(how.topology, how.run, partial(how.reader.draw_ahead, how.dimension))
+        made.bytes_sent = how.bytes_sent
         return made
 
     def noised(

@@ -100,7 +100,7 @@ def _proven_factor(
                 delta=delta,
             )
         )
-    sampling, shapes, _ = base.sampling.priced([base.shape(k) for k in range(base.draws)], rate)
+    sampling, shapes, _ = base.sampling.priced(_multipliers(base, 1.0, rate, end), rate)
     return float(
         calibrate.common_factor(
             shapes * runs,
@@ -111,6 +111,11 @@ def _proven_factor(
             delta=delta,
         )
     )
+
+
+def _multipliers(base: PrivacyPlan, factor: float, rate: float, end: float) -> list[float]:
+    """Of the releases as they will be written: of correlated noise less counts than is added."""
+    return [event.release.noise_multiplier for event in base.events(factor, rate, base.draws, end)]
 
 
 def _end(base: PrivacyPlan, epsilon: float | None, delta: float) -> float:
@@ -129,8 +134,7 @@ def _allowance(
 ) -> int:
     """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
     if mode == "sound" and base.noise.gaussian:
-        multipliers = [factor * base.shape(k) for k in range(base.draws)]
-        sampling, multipliers, lots = base.sampling.priced(multipliers, rate)
+        sampling, multipliers, lots = base.sampling.priced(_multipliers(base, factor, rate, end), rate)
         paid = calibrate.affordable(
             multipliers,
             sampling=sampling,

@@ -12,12 +12,8 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
         notes.append(
             f"One of {config.privacy.runs} runs that share the budget: this ε is of it alone, the one asked for of all."
         )
-    if config.privacy.clip.kind == "assumed":
-        notes.append(
-            "The bound on the residual is assumed, as the paper does; nothing enforces it."
-            if config.privacy.claim == "dp-dkm"
-            else "The gradient bound is believed, not enforced; the paper measured it on private records."
-        )
+    if config.privacy.clip.assumes:
+        notes.append(method.believed_bound)
     if config.data.partition.kind == "label-split":
         notes.append("Labels are split over nodes: a node's identity gives away labels.")
     if config.privacy.sampling.needs_true_sizes:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from gossamer.accounting.claimed import Claim
+from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import Proven, curve, proven
 from gossamer.accounting.releases import Event
 from gossamer.config.schema import RunConfig
@@ -53,6 +54,7 @@ class PrivacyPlan:
     claim: ClaimRule
     on: str = "gradient"  # what carries the noise: the answers about records, or the messages
     draws_before: int = 0  # of the first round: the mean of the records, where it is released
+    observer: Observer = EVERYONE  # whom the proven figures hold against
 
     @property
     def draws(self) -> int:
@@ -104,7 +106,9 @@ class PrivacyPlan:
             proofs: list[float | None] = [None] * len(at)
         else:
             events = self.events(node.factor, node.rate, max(at), node.end)
-            proofs = [finite(e) for e in curve(events, at, node.delta, self.adjacency)]
+            proofs = [
+                finite(e) for e in curve(events, at, node.delta, self.adjacency, observer=self.observer)
+            ]
         return [(self._claim_after(node, k), p) for k, p in zip(at, proofs, strict=True)]
 
     def _claim_after(self, node: NodePlan, draws: int) -> float | None:
@@ -119,7 +123,7 @@ class PrivacyPlan:
         return self.claim.claim(self.run, factor, rate, delta, draws)
 
     def proven(self, factor: float, rate: float, delta: float, draws: int, end: float) -> Proven:
-        return proven(self.events(factor, rate, draws, end), delta, self.adjacency)
+        return proven(self.events(factor, rate, draws, end), delta, self.adjacency, observer=self.observer)
 
     def planned(self, node: NodePlan) -> list[Event]:
         """What a node will write, on sensitivity 1."""
@@ -185,7 +189,7 @@ def plan_privacy(
     same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
     for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        key = (same, draws_per_round, rate, epsilon, delta, dimension, noise, claim)
+        key = (same, draws_per_round, rate, epsilon, delta, dimension, repr(noise), repr(claim))
         if key not in _solved:
             if len(_solved) >= 1000:
                 _solved.clear()

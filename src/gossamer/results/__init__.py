@@ -1,0 +1,19 @@
+"""What a run leaves: directory, checkpoints, certificate, pages, and what the terminal shows."""
+
+# The modules that others may import; the rest is private to this folder.
+__all__ = [
+    "audit_page",
+    "certificate",
+    "certificate_page",
+    "checkpoint",
+    "console",
+    "epsilon_plot",
+    "headline",
+    "metrics",
+    "noise_table",
+    "relation",
+    "report",
+    "rundir",
+    "terminal",
+    "track",
+]

@@ -118,7 +118,7 @@ def summary(o: Outline) -> dict[str, Any]:
     return {
         **plan.figures(),
         "unit": UNIT,
-        "observer": OBSERVER,
+        "observer": plan.observer.describe(),
         "nodes": config.nodes,
         "rounds": config.rounds,
         "mode": config.mode,
@@ -159,7 +159,8 @@ def show_plan(o: Outline, console: Console | None = None) -> None:
     console.print(table)
     deltas = sorted({node.delta for node in plan.nodes})
     shown = f"{deltas[0]:g}" if len(deltas) == 1 else f"{deltas[0]:g} … {deltas[-1]:g}"
-    console.print(f"ε at δ = {shown}, {plan.adjacency}, unit: {UNIT}; observer: {OBSERVER}", soft_wrap=True)
+    observer = plan.observer.describe()
+    console.print(f"ε at δ = {shown}, {plan.adjacency}, unit: {UNIT}; observer: {observer}", soft_wrap=True)
     if plan.worst.proven.because:
         console.print(f"not proven: {plan.worst.proven.because}", soft_wrap=True)
     for flag in sorted({flag for node in plan.nodes for flag in node.claim.flags}):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+
+from gossamer.plan.privacy import PrivacyPlan
 
 Point = float | None
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 320, 56, 44, 34
@@ -27,7 +28,7 @@ def curve_rounds(rounds: int, points: int = 24) -> list[int]:
     return sorted({max(1, round(rounds * i / points)) for i in range(1, points + 1)})
 
 
-def epsilon_plot(plan: Any, rounds: int) -> str:
+def epsilon_plot(plan: PrivacyPlan, rounds: int) -> str:
     """The SVG of a plan's worst node."""
     at = curve_rounds(rounds)
     curves = plan.epsilon_after(at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Clip
-from gossamer.mechanism.noise import Levels, Mechanism
+from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
-from gossamer.mechanism.samplers import Sampler, UnevenPoissonSampler
-from gossamer.methods.base import Hosted
+from gossamer.mechanism.samplers import Sampler
+from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import NodePlan
 from gossamer.run.data import DataCache, load, split
@@ -87,13 +88,9 @@ class Parts:
         `written` are the rows that write events: all, but for audits, which train many copies.
         """
         o = self.outline
+        vector = partial(o.method.vector, o.algorithm, o.module, o.classes)
         return o.method.reader(
-            self.hosted(),
-            o.algorithm,
-            lambda: o.method.vector(o.algorithm, o.module, o.classes),
-            book,
-            stream or self.stream(),
-            written,
+            self.hosted(), Reading(o.algorithm, vector, book, stream or self.stream(), written)
         )
 
     def exchange(
@@ -109,19 +106,10 @@ class Parts:
     ) -> CountingExchange:
         """What carries the messages of run `run`, from `state` on."""
         o = self.outline
-        return o.method.exchange(
-            group,
-            o.topology,
-            run,
-            reader,
-            self.hosted(),
-            book,
-            self.stream,
-            dimension=o.stack.dim,
-            state=state,
-            known_at=known_at,
-            bytes_sent=bytes_sent,
+        how = Carriage(
+            group, o.topology, run, reader, book, self.stream, o.stack.dim, state, known_at, bytes_sent
         )
+        return o.method.exchange(self.hosted(), how)
 
     def stream(self) -> Stream:
         """A new one from the system, or the seed's."""
@@ -142,11 +130,11 @@ def assemble(
     if o.pool is None and len(pieces) > len(nodes):
         pieces = pieces[nodes.start : nodes.stop]
     rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
-    sampler: Sampler
-    if o.pool is not None and o.plan.sampling.kind == "poisson":
-        sampler, sizes = UnevenPoissonSampler(np.repeat(o.pool.rates, sizes).tolist()), [len(rows)]
-    else:
-        sizes = [len(rows)] if o.pool is not None else sizes
+    sampler: Sampler | None = None
+    if o.pool is not None:
+        sampler = o.plan.sampling.make_uneven(np.repeat(o.pool.rates, sizes).tolist())
+        sizes = [len(rows)]
+    if sampler is None:
         sampler = o.plan.sampling.make([p.named(i) for i, p in zip(nodes, plans, strict=True)], sizes)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")
@@ -174,7 +162,24 @@ def assemble(
         test=(torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)),
     )
     parts.clip()  # a mistake in it shows now
+    _refuse_thinner_noise(parts)
     return parts
+
+
+def _refuse_thinner_noise(parts: Parts) -> None:
+    """What the mechanism will put on file must be no less noise than what was priced: a new noise could differ."""
+    o = parts.outline
+    multipliers = parts.noise.levels(0).tolist()
+    for i, (node, multiplier) in enumerate(zip(parts.plans, multipliers, strict=True)):
+        part = Participation(o.plan.sampling.drawn_as, node.rate, o.plan.adjacency)
+        planned = o.plan.noise.release(multiplier, 1.0, o.stack.dim, part, node.end)
+        written = parts.noise.release(i, multiplier, 1.0, o.stack.dim, part, enforced=True)
+        if written.noise_multiplier < planned.noise_multiplier * (1 - 1e-9):
+            raise UserError(
+                f"privacy.noise.family.kind = {o.plan.noise.kind!r} plans more noise than it adds "
+                f"({planned.noise_multiplier:.4g} against {written.noise_multiplier:.4g} sensitivities); its `release` "
+                "and its mechanism's must agree."
+            )
 
 
 def without_private_hold_out(parts: Parts) -> Parts:

@@ -8,7 +8,7 @@ from typing import Any
 from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import recompute
 from gossamer.plan.privacy import finite
-from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, OBSERVER, SEEDED, UNIT
+from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED, UNIT
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run, versions
 from gossamer.runtime.group import Group
@@ -23,7 +23,7 @@ SHARED = (
 def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
     """From the ledgers alone, each priced where it lies."""
     o, config = parts.outline, parts.outline.config
-    own = recompute(run.directory.ledger, group.nodes)
+    own = recompute(run.directory.ledger, group.nodes, observer=o.plan.observer)
     proofs = [Proven(**proof) for proof in group.join([asdict(node.proven) for node in own])]
     draws, heads = group.join([node.draws for node in own]), run.book.heads()
     figures = o.plan.figures()
@@ -39,7 +39,7 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
         "epsilon_by_node": by_node,
         "not_proven_because": worst.because,
         "unit": UNIT,
-        "observer": OBSERVER,
+        "observer": o.plan.observer.describe(),
         "mode": config.mode,
         "method": config.algorithm.kind,
         "baseline": config.baseline,

@@ -56,11 +56,23 @@ def _key(config: RunConfig, data_dir: Path | None, nodes: range | None) -> str:
     """What the loaded records depend on, and whether this run may have them at all."""
     data = config.data
     options = {k: v for k, v in datasets.options(data).items() if k not in ("partition", "records")}
-    hosted = None
+    hosted, files = None, []
+    if isinstance(data, OwnFile):  # a file that changed meanwhile is read again
+        files = [_stamp(path) for path in (data.path, data.test) if path]
     if data.file_per_node:
         hosted = [config.nodes, config.baseline == "central", None if nodes is None else [*nodes]]
     seed = config.seed if data.seeded else None
-    return json.dumps([data.kind, options, seed, str(data_dir), is_private(config), hosted], sort_keys=True)
+    return json.dumps(
+        [data.kind, options, seed, str(data_dir), is_private(config), hosted, files], sort_keys=True
+    )
+
+
+def _stamp(path: str) -> list[int]:
+    try:
+        found = Path(path).stat()
+    except OSError:  # a pattern, or not there: reading will tell
+        return []
+    return [found.st_mtime_ns, found.st_size]
 
 
 def split(config: RunConfig, dataset: Dataset) -> list[Rows]:

@@ -125,10 +125,10 @@ def end(processes: Sequence[subprocess.Popen[bytes]], how: signal.Signals) -> No
 
 
 def reason(notes: Notes, codes: Sequence[int]) -> str:
-    told, killed = notes.read(FAILURE), notes.read(KILLED)
+    said, killed = notes.read(FAILURE), notes.read(KILLED)
     # Only the first that was killed: the others we may have killed ourselves.
     first = int(killed) if killed is not None else None
-    if told is None:
+    if said is None:
         rank = first if first is not None else next(rank for rank, code in enumerate(codes) if code)
         how = (
             f"was ended by signal {-codes[rank]}"
@@ -136,9 +136,9 @@ def reason(notes: Notes, codes: Sequence[int]) -> str:
             else f"ended with exit code {codes[rank]}"
         )
         return f"rank {rank} {how} before it could say why."
-    if first is not None and told.startswith(f"rank {first} "):
-        told = f"{told} (its process was ended by signal {-codes[first]})"
-    return told if told.endswith(".") else f"{told}."
+    if first is not None and said.startswith(f"rank {first} "):
+        said = f"{said} (its process was ended by signal {-codes[first]})"
+    return said if said.endswith(".") else f"{said}."
 
 
 def _tell(key: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -26,7 +27,7 @@ class SlowLinks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopologyKind:
+class TopologyKind(ABC):
     """A graph or a schedule of graphs. A new kind is a subclass with `make`, registered in `topologies`."""
 
     mixing: Annotated[
@@ -45,8 +46,8 @@ class TopologyKind:
     fewest_nodes: ClassVar[int] = 1
     random: ClassVar[bool] = False  # drawn from the seed, so that `resampled` may draw it again
 
-    def make(self, nodes: int, rng: np.random.Generator) -> Graph | Rounds:
-        raise NotImplementedError
+    @abstractmethod
+    def make(self, nodes: int, rng: np.random.Generator) -> Graph | Rounds: ...
 
     def graph(self, nodes: int, rng: np.random.Generator) -> Graph | Rounds:
         """Check the size, then make it."""

@@ -16,7 +16,13 @@ from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
 from gossamer.mechanism.samplers import OnePassSampler, PoissonSampler
-from gossamer.methods.without_replacement.local_models import Blind, LocalModels, RawView, ReleasedView, Seen
+from gossamer.methods.without_replacement.local_models import (
+    Blind,
+    LocalModels,
+    Observation,
+    RawView,
+    ReleasedView,
+)
 
 
 class Pages:
@@ -81,7 +87,7 @@ def play(models: LocalModels, wants: list[torch.Tensor], lr: Any, public: torch.
         for i in range(len(chosen)):
             if bool(chosen[i].any()):
                 public[i] = models.write(i, public[i], chosen[i])
-        models.settle(chosen)
+        models.step_locally(chosen)
     return public
 
 
@@ -209,7 +215,7 @@ def test_turns_are_algorithm_1() -> None:
         models.open(t, 0.3)
         models.prepare(wants[t])
         token = exchange(t, wants[t], lambda i, public, t=t: models.write(i, public, wants[t][i]))
-        models.settle(wants[t])
+        models.step_locally(wants[t])
     sampler = OnePassSampler([lot] * nodes, [size] * nodes)
     draws = [sampler.draw(Stream.seeded(0), range(nodes), [size] * nodes, t).rows.numpy() for t in range(6)]
     lots = [[m * size + rows[m] for m in range(nodes)] for rows in draws]
@@ -311,7 +317,7 @@ def test_the_last_turn_of_a_pass_is_announced() -> None:
         wants = torch.ones(1, 2, dtype=torch.bool)
         models.prepare(wants)
         models.write(0, torch.zeros(2, 3), wants[0])
-        models.settle(wants)
+        models.step_locally(wants)
     assert seen == [False, True, False, True, False]
 
 
@@ -329,7 +335,7 @@ def test_released_views_show_only_what_was_released() -> None:
     x, y = data(1, 16, 3, 2)
     other = -x
     stay, write = torch.zeros(1, 2, dtype=torch.bool), torch.ones(1, 2, dtype=torch.bool)
-    views: list[list[Seen]] = []
+    views: list[list[Observation]] = []
     for features in (x, other):
         models, _ = make(features, y, 1, classes=2, multiplier=1.0, view=ReleasedView())
         seen, public = [], torch.zeros(2, 3)
@@ -338,7 +344,7 @@ def test_released_views_show_only_what_was_released() -> None:
             models.prepare(chosen)
             if t == 2:
                 public = models.write(0, public, chosen[0])
-            models.settle(chosen)
+            models.step_locally(chosen)
         views.append(seen)
     for a, b in list(zip(*views, strict=True))[:3]:
         assert torch.equal(a.state, b.state)

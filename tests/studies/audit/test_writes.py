@@ -71,14 +71,14 @@ class Watched:
         self.told.append((i, inner._noises[i].double() - direct - waited))
         return inner.write(i, public, chosen)
 
-    def settle(self, chosen: Tensor) -> None:
+    def step_locally(self, chosen: Tensor) -> None:
         inner = self._inner
         x, signs = inner._opened()
         for i in range(len(chosen)):
             step = inner._lr * slope(inner.local[i], x[i], signs[i], 10.0)
             waited = self.steps.get(i, torch.zeros_like(step)) + step
             self.steps[i] = torch.where(chosen[i][:, None], 0.0, waited)
-        inner.settle(chosen)
+        inner.step_locally(chosen)
 
 
 def read_backwards(o: Any) -> tuple[list[Written], list[tuple[int, Tensor]]]:

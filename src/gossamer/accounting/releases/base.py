@@ -1,6 +1,7 @@
 """What all releases have in common, and the registry of their kinds."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self, TypeVar
@@ -16,7 +17,7 @@ WITHOUT_NOISE = "a value was released without noise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(ABC):
     """What all kinds have in common: everything but the noise and when it happened.
 
     sensitivity  the largest norm one record's contribution can have (the clip); replace-one doubles it,
@@ -44,9 +45,9 @@ class Release:
         if not self.sensitivity > 0.0:
             raise UserError(f"event sensitivity = {self.sensitivity!r} must be positive (inf if unbounded)")
 
+    @abstractmethod
     def unpriceable(self, adjacency: str, observer: Observer = EVERYONE) -> str | None:
         """Why nothing can be proven about this release, or None if something can."""
-        raise NotImplementedError
 
     def pair(self, adjacency: str, observer: Observer = EVERYONE) -> float | Pair:
         """The dominating pair, or for a Gaussian at rate 1 just its μ; only of what is not `unpriceable`."""

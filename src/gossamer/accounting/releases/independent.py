@@ -1,6 +1,7 @@
 """Noises that are not Gaussian: Laplace, truncated, generalised; independent in every coordinate."""
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
@@ -40,8 +41,8 @@ class Independent(Noised):
         return self.dimensions
 
     @property
-    def density(self) -> Noise:
-        raise NotImplementedError
+    @abstractmethod
+    def density(self) -> Noise: ...
 
 
 @registered

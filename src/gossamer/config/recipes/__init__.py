@@ -7,6 +7,8 @@ from typing import Any
 
 from gossamer.errors import UserError
 
+__all__ = ["description", "names", "read"]
+
 _FOLDER = Path(__file__).parent
 
 

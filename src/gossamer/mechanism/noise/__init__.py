@@ -6,5 +6,6 @@ from gossamer.mechanism.noise.families import families
 from gossamer.mechanism.noise.schedules import NoiseSchedule, schedules
 
 __all__ = [
-    "Levels", "Mechanism", "NoiseKind", "NoiseSchedule", "Participation", "families", "gaussian", "schedules", "shaped",
+    "Levels", "Mechanism", "NoiseKind", "NoiseSchedule", "Participation", "base", "families", "gaussian", "schedules",
+    "shaped", "silent",
 ]  # fmt: skip

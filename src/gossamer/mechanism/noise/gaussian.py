@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,48 +13,33 @@ from torch import Tensor
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
-from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, NoiseKind, Participation
+from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, Participation
 from gossamer.mechanism.noise.families import families
+from gossamer.mechanism.noise.independent import KindDefaults, Place, ScaledNoise
 from gossamer.mechanism.noise.lattice import LatticeNoise
 
 
 @families.register("gaussian")
 @dataclass(frozen=True, kw_only=True)
-class Gaussian:
+class Gaussian(KindDefaults):
     """The Gaussian: composed in closed form or by privacy-loss distributions."""
 
     kind: ClassVar[str]
     release_kind: ClassVar[str] = "gaussian"
-    adds: ClassVar[bool] = True
     gaussian: ClassVar[bool] = True
-    truncated: ClassVar[bool] = False
     bound: ClassVar[float | None] = None
-    exponent: ClassVar[float] = 2.0
-    scale: ClassVar[float] = 1.0
-    without_proof: ClassVar[str | None] = None
 
     def release(
         self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
     ) -> Release:
-        return gaussian_release(sigma, sensitivity, part)
-
-    def among(self, nodes: int) -> NoiseKind:
-        return self
+        return releases.Gaussian(sigma=sigma, sensitivity=sensitivity, **part.common)
 
     def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
         return LatticeNoise(levels) if arithmetic == "lattice" else GaussianNoise(levels)
 
 
-def gaussian_release(sigma: float, sensitivity: float, part: Participation) -> Release:
-    return releases.Gaussian(
-        sigma=sigma,
-        sensitivity=sensitivity,
-        **part.common,
-    )
-
-
 @dataclass(frozen=True)
-class GaussianNoise:
+class GaussianNoise(ScaledNoise):
     """N(0, scale_i² · correlation) over the hosted nodes; without a correlation the nodes are independent.
 
     Who sees all sums, and moves row i by one record, has the noise of the others to help: what is left of node i's own
@@ -62,26 +47,11 @@ class GaussianNoise:
     the nodes are independent.
     """
 
-    levels: Levels
     correlation: Tensor | None = None  # (m, m), ones on the diagonal
-    adds: ClassVar[bool] = True
-    scale_is_public: ClassVar[bool] = True
 
-    def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
-        return bound
-
-    def release(
-        self,
-        i: int,
-        multiplier: float,
-        sensitivity: float,
-        dimension: int,
-        part: Participation,
-        *,
-        enforced: bool,
-    ) -> Release:
-        sigma = multiplier * sensitivity * (1.0 if self._left is None else self._left[i])
-        return gaussian_release(sigma, sensitivity if enforced else float("inf"), part)
+    def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
+        left = 1.0 if self._left is None else self._left[i]
+        return releases.Gaussian(sigma=sigma * left, sensitivity=limit, **part.common)
 
     @cached_property
     def _left(self) -> list[float] | None:
@@ -94,34 +64,26 @@ class GaussianNoise:
         return None if self._left is None else self._left[i]
 
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
-        noise = torch.empty(np.size(nodes), dimension)
-        stream.normal_rows(NOISE, nodes, k, noise, 1.0)
-        return noise
+        return normals(stream, nodes, k, dimension)
 
-    def add(
-        self,
-        stream: Stream,
-        nodes: Indices,
-        k: int,
-        sums: Tensor,
-        *,
-        multiplier: Tensor,
-        bound: Tensor,
-        active: Tensor,
-        ready: Tensor | None = None,
-    ) -> None:
-        scale = torch.where(active, multiplier * bound, 0.0)
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
         if self.correlation is not None:
-            drawn = ready if ready is not None else self.ahead(stream, nodes, k, sums.shape[1])
-            assert drawn is not None
+            drawn = ready if ready is not None else normals(*at, sums.shape[1])
             ready = torch.linalg.cholesky(self.correlation).to(drawn) @ drawn
-        add_normals(stream, nodes, k, sums, scale, ready)
+        add_normals(*at, sums, scale, ready)
 
-    def repeated(self, times: int) -> Mechanism:
+    def repeated(self, times: int) -> Self:
         together = None
         if self.correlation is not None:
             together = torch.kron(self.correlation, torch.eye(times).to(self.correlation))
         return replace(self, levels=self.levels.repeated(times), correlation=together)
+
+
+def normals(stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor:
+    """(m, d) standard normals of draw k."""
+    noise = torch.empty(np.size(nodes), dimension)
+    stream.normal_rows(NOISE, nodes, k, noise, 1.0)
+    return noise
 
 
 def add_normals(

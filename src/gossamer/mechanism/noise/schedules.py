@@ -83,7 +83,7 @@ class SequenceNoise(_OfFamily):
 
 @schedules.register("own-norm")
 @dataclass(frozen=True, kw_only=True)
-class OwnNormNoise(_OfFamily):
+class OwnNormSchedule(_OfFamily):
     """Noise scaled by the node's own gradient norm, as AdaD2P does: no proof survives it."""
 
     def noise(self, family: NoiseKind) -> NoiseKind:

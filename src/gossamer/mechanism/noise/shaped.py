@@ -6,9 +6,8 @@ reach a tail of 10⁻¹⁹.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 import torch
@@ -19,9 +18,9 @@ from torch import Tensor
 
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
-from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, NoiseKind, Participation
 from gossamer.mechanism.noise.families import families
+from gossamer.mechanism.noise.independent import KindDefaults, Place, ScaledNoise
 from gossamer.options.types import Size
 
 End = Annotated[
@@ -30,23 +29,16 @@ End = Annotated[
 ]
 
 
-class _Shaped:
+class _Shaped(KindDefaults):
     """What these kinds share."""
 
-    adds: ClassVar[bool] = True
-    gaussian: ClassVar[bool] = False
     truncated: ClassVar[bool] = True
-    without_proof: ClassVar[str | None] = None
     kind: ClassVar[str]
     release_kind: ClassVar[str]
-    scale: ClassVar[float] = 1.0
 
     @property
     def exponent(self) -> float:
         return 1.0
-
-    def among(self: NoiseKind, nodes: int) -> NoiseKind:
-        return self
 
     def make(self: NoiseKind, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
         return ShapedNoise(levels, self, ends)
@@ -133,58 +125,26 @@ class TruncatedGeneralised(_Shaped):
 
 
 @dataclass(frozen=True)
-class ShapedNoise:
+class ShapedNoise(ScaledNoise):
     """Such noise, independent over nodes and coordinates; `ends` (m,) are A/σ of each node, ∞ if it does not end."""
 
-    levels: Levels
     noise: NoiseKind
     ends: Floats
-    adds: ClassVar[bool] = True
-    scale_is_public: ClassVar[bool] = True
 
-    def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
-        return bound
-
-    def release(
-        self,
-        i: int,
-        multiplier: float,
-        sensitivity: float,
-        dimension: int,
-        part: Participation,
-        *,
-        enforced: bool,
-    ) -> Release:
-        sigma = multiplier * sensitivity
-        limit = sensitivity if enforced else math.inf
+    def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
         return self.noise.release(sigma, limit, dimension, part, float(self.ends[i]))
 
     def apart(self, i: int) -> float | None:
         return float(self.ends[i])
 
-    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
-        return None
-
-    def add(
-        self,
-        stream: Stream,
-        nodes: Indices,
-        k: int,
-        sums: Tensor,
-        *,
-        multiplier: Tensor,
-        bound: Tensor,
-        active: Tensor,
-        ready: Tensor | None = None,
-    ) -> None:
-        scale = torch.where(active, multiplier * bound, 0.0)
-        bits = stream.uniform_bits_rows(NOISE, nodes, k, sums.shape[1])
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
+        bits = at.stream.uniform_bits_rows(NOISE, at.nodes, at.draw, sums.shape[1])
         noise = magnitude(self.noise, self.ends[:, None], _uniform(bits)) * _sign(bits)
         scaled = noise * ROUND_UP * scale.double().cpu().numpy()[:, None]
         sums += torch.from_numpy(scaled).to(sums)
 
-    def repeated(self, times: int) -> Mechanism:
-        return ShapedNoise(self.levels.repeated(times), self.noise, np.repeat(self.ends, times))
+    def repeated(self, times: int) -> Self:
+        return replace(self, levels=self.levels.repeated(times), ends=np.repeat(self.ends, times))
 
 
 def magnitude(noise: NoiseKind, ends: Floats, uniform: Floats) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,25 +15,37 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.silent import SilentNoise
 from gossamer.mechanism.reader import Book, Vector
-from gossamer.methods.base import Hosted
+from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.methods.claims import ClaimRule
 from gossamer.methods.gossip import Gossip
+from gossamer.methods.km import checks
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.claim import Theorem1
 from gossamer.methods.km.messages import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import check_step
 from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
 from gossamer.methods.objective import linear_loss
-from gossamer.runtime.group import CountingExchange, Group
+from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
 
 class OperatorMethod(Gossip):
     takes_resolvents = True
+    own_claims = ("dp-dkm",)
 
     @property
     def noise_on_messages(self) -> bool:
         return self.config.privacy.noise.on == "iterate" and self.noise.adds
+
+    def check_noise(self) -> None:
+        self.check_clip()
+        checks.check(self.config)
+
+    @property
+    def believed_bound(self) -> str:
+        if self.config.privacy.claim == "dp-dkm":
+            return "The bound on the residual is assumed, as the paper does; nothing enforces it."
+        return super().believed_bound
 
     def check(self, classes: int | None) -> None:
         """Is the step one with which the operator is nonexpansive, as far as public facts tell?
@@ -70,8 +82,13 @@ class OperatorMethod(Gossip):
     def vector(self, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
         """A record's loss gradient, or what its resolvent moves by."""
         gradient, rule = super().vector(algorithm, module, classes), self._rule(algorithm)
-        if rule.mapping.asks == "gradient" or self.config.privacy.centre is not None:
+        if rule.mapping.asks == "gradient":
             return gradient
+        if self.config.privacy.centre is not None:
+            raise UserError(
+                f"privacy.centre = {self.config.privacy.centre:g} is for gradients, and algorithm.operator = "
+                f"{rule.operator!r} takes resolvents; leave it out, or use operator = 'forward-backward'."
+            )
         named = linear_loss(self.config)
         if named is None:
             raise UserError(
@@ -81,48 +98,17 @@ class OperatorMethod(Gossip):
         resolvent = RecordResolvent if rule.resolvent == "record" else NodeResolvent
         return resolvent(named.implicit_slope, rule.gamma)
 
-    def reader(
-        self,
-        hosted: Hosted,
-        algorithm: Algorithm,
-        vector: Callable[[], Vector],
-        book: Book,
-        stream: Stream,
-        written: Sequence[int] | None,
-    ) -> Any:
+    def reader(self, hosted: Hosted, how: Reading) -> Any:
         if self.noise_on_messages:
-            hosted, book = replace(hosted, noise=SilentNoise(hosted.noise.levels)), Unreleased()
-        return super().reader(hosted, algorithm, vector, book, stream, written)
+            hosted, how = (
+                replace(hosted, noise=SilentNoise(hosted.noise.levels)),
+                replace(how, book=Unreleased()),
+            )
+        return super().reader(hosted, how)
 
-    def exchange(
-        self,
-        group: Group,
-        topology: Topology,
-        run: str,
-        reader: Any,
-        hosted: Hosted,
-        book: Book,
-        stream: Callable[[], Stream],
-        *,
-        dimension: int,
-        state: Any,
-        known_at: Container[int],
-        bytes_sent: int,
-    ) -> CountingExchange:
-        plain = super().exchange(
-            group,
-            topology,
-            run,
-            reader,
-            hosted,
-            book,
-            stream,
-            dimension=dimension,
-            state=state,
-            known_at=known_at,
-            bytes_sent=bytes_sent,
-        )
-        carried: CountingExchange = self.noised(plain, hosted, book, stream, start=reader.draws)
+    def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
+        plain = super().exchange(hosted, how)
+        carried: CountingExchange = self.noised(plain, hosted, how.book, how.stream, start=how.reader.draws)
         return carried
 
     def noised(

@@ -75,7 +75,7 @@ class WithoutReplacement:
         wants = wants & grad.may_write()[:, None]
         grad.prepare(wants)
         token = mix(wants, lambda i, public: grad.write(i, public, wants[i]))
-        grad.settle(wants)
+        grad.step_locally(wants)
         new = token.state_dict()
         return State(new["public"].reshape(1, -1), new["holder"], new["writes"], s.controller)
 

@@ -14,6 +14,7 @@ from gossamer.accounting.claimed import Claim
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind
+from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.methods.claims import Draws
 
 LOOKING = ("deep-q", "loss-threshold")  # controllers whose choice follows what they see
@@ -84,10 +85,9 @@ def looks(config: RunConfig) -> bool:
 
 
 def largest_step(config: RunConfig) -> float:
-    lr = config.algorithm.lr
-    if isinstance(lr, float):
-        return lr
-    return max(lr.start, lr.start * lr.decay if lr.power == 0 else 0.0)
+    """Of the whole schedule: ln η(t) is linear minus a logarithm, so convex, and largest at one of its ends."""
+    rate = config.algorithm.rate
+    return float(max(rate.start, rate.start * rate.decay / (config.rounds + 1) ** rate.power))
 
 
 def notes(config: RunConfig) -> list[str]:
@@ -159,7 +159,7 @@ def check(config: RunConfig, classes: int | None) -> None:
             f"privacy.noise.schedule.kind = {privacy.noise.schedule.kind!r} does not fit algorithm.kind = {kind!r}; "
             'use "constant" or "none".'
         )
-    if noisy and not privacy.noise.kind.gaussian:
+    if noisy and type(privacy.noise.kind) is not Gaussian:  # local models draw theirs themselves
         raise UserError(
             f"privacy.noise.family.kind = {privacy.noise.family.kind!r} is not made for algorithm.kind = {kind!r}; use "
             "'gaussian'."

@@ -29,7 +29,7 @@ LOSS_RANGE = 2.0  # losses are cut off here before they are released
 TENS = 10.0  # controllers see weights in tens, so that a loss below 1 is not drowned by weights of length 20
 
 
-class Seen(NamedTuple):
+class Observation(NamedTuple):
     """What a controller may look at, for every hosted node and class."""
 
     state: Tensor  # (m, C, k)
@@ -154,7 +154,7 @@ class LocalModels:
         self.draws = 0
         self.last_diagnostics = None
 
-    def open(self, t: int, lr: float) -> Seen:
+    def open(self, t: int, lr: float) -> Observation:
         """Begin turn t: every node's next lot, and what its controller may see before it chooses."""
         reward = self._view.reward(self) if self._lot is not None else None
         self._turn, self._lr, self.draws = t, lr, t + 1
@@ -166,7 +166,7 @@ class LocalModels:
         if self._view.raw:
             for i, node in enumerate(self.nodes):
                 self._book.append(node, Event(step=t, release=raw_decision(math.inf, self._participation(i))))
-        return Seen(self._view.state(self), reward, self._closing(), *self._place)
+        return Observation(self._view.state(self), reward, self._closing(), *self._place)
 
     def _take(self, t: int) -> None:
         lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, t)
@@ -181,7 +181,8 @@ class LocalModels:
     def prepare(self, chosen: Tensor) -> None:
         """Before the writes of the turn: their events, and the noise of all nodes at once.
 
-        Only the chain of writes is one after the other, so all that can be done beside it is done here and in `settle`.
+        Only the chain of writes is one after the other: all that can be done beside it is done here and in
+        `step_locally`.
         """
         if bool((self._stale & chosen).any()):
             raise ValueError(
@@ -228,7 +229,7 @@ class LocalModels:
         self._left[i] = torch.where(chosen[:, None], new, public)
         return self._left[i].clone()
 
-    def settle(self, chosen: Tensor) -> None:
+    def step_locally(self, chosen: Tensor) -> None:
         """After the writes: w_L ← w_G where a class was written, else w_L ← Π(w_L − 2η ∇f(w_L)). Releases nothing."""
         local = self.local
         if self._sampler.disjoint and not bool(chosen.all()):

@@ -6,16 +6,13 @@ its paper's claim (`lemma4`), and a state of which only the shared model is publ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm
-from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import NoiseKind
-from gossamer.mechanism.reader import Book, Vector
-from gossamer.methods.base import Hosted
+from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.methods.claims import ClaimRule
 from gossamer.methods.gossip import Gossip, fitting, named
 from gossamer.methods.without_replacement import lemma4
@@ -29,12 +26,13 @@ from gossamer.methods.without_replacement.local_models import (
     View,
 )
 from gossamer.methods.without_replacement.token_ranks import token_exchange
-from gossamer.runtime.group import CountingExchange, Group
+from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
 
 class SharedModel(Gossip):
     keeps_local_models = True
+    own_claims = ("lemma4",)
 
     @property
     def noise(self) -> NoiseKind:
@@ -46,6 +44,7 @@ class SharedModel(Gossip):
         return made
 
     def check(self, classes: int | None) -> None:
+        self.check_noise()
         lemma4.check(self.config, classes)
 
     def notes(self) -> list[str]:
@@ -56,15 +55,8 @@ class SharedModel(Gossip):
             return lemma4.lemma4_of(self.config, classes)
         return super().claim(algorithm, topology, classes, records)
 
-    def reader(
-        self,
-        hosted: Hosted,
-        algorithm: Algorithm,
-        vector: Callable[[], Vector],
-        book: Book,
-        stream: Stream,
-        written: Sequence[int] | None,
-    ) -> Any:
+    def reader(self, hosted: Hosted, how: Reading) -> Any:
+        algorithm = how.algorithm
         assert isinstance(algorithm, WithoutReplacement)
         view: View = Blind()
         if algorithm.looks:
@@ -79,8 +71,8 @@ class SharedModel(Gossip):
             average=algorithm.average,
             view=view,
             noise=hosted.noise,
-            stream=stream,
-            book=book,
+            stream=how.stream,
+            book=how.book,
             nodes=hosted.nodes,
             of=hosted.of,
             lots=hosted.lots,
@@ -89,24 +81,10 @@ class SharedModel(Gossip):
             turns=self.config.rounds,
         )
 
-    def exchange(
-        self,
-        group: Group,
-        topology: Topology,
-        run: str,
-        reader: Any,
-        hosted: Hosted,
-        book: Book,
-        stream: Callable[[], Stream],
-        *,
-        dimension: int,
-        state: Any,
-        known_at: Container[int],
-        bytes_sent: int,
-    ) -> CountingExchange:
+    def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
         nodes, seed = self.config.nodes, self.config.seed
-        made = token_exchange(group, run, nodes, seed, state, reader, known_at)
-        made.bytes_sent = bytes_sent
+        made = token_exchange(how.group, how.run, nodes, seed, how.state, how.reader, how.known_at)
+        made.bytes_sent = how.bytes_sent
         return made
 
     def bytes_per_round(self, algorithm: Algorithm, topology: Topology, dimension: int) -> float:

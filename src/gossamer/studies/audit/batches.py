@@ -15,7 +15,7 @@ from gossamer.studies.audit.procedures import Found
 NAME = "scores.jsonl"
 
 
-class Shelf:
+class KeptBatches:
     """One line per batch, after a first line that says which audit they belong to."""
 
     def __init__(self, folder: Path, config: RunConfig, *what: str):

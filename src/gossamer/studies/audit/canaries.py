@@ -141,7 +141,7 @@ def at_places(x: Tensor, places: int, *, dense: bool) -> Tensor:
 class Canary:
     x: Tensor
     y: Tensor
-    told: str
+    description: str
 
 
 def _blank(data: Dataset) -> Canary:

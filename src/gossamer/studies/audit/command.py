@@ -20,18 +20,18 @@ from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
 from gossamer.studies.audit import canaries, judge, pictures
 from gossamer.studies.audit.batches import NAME as SCORES
-from gossamer.studies.audit.batches import Shelf
+from gossamer.studies.audit.batches import KeptBatches
 from gossamer.studies.audit.procedures import (
     LENGTH_ROWS,
     Attack,
     Axes,
     Lengths,
-    Retraining,
     refuse_unequal_sizes,
     stream_of,
 )
 from gossamer.studies.audit.recovery import RECOVERIES
 from gossamer.studies.audit.release import Releases
+from gossamer.studies.audit.retraining import Retraining
 from gossamer.studies.audit.scores import observer_of
 from gossamer.studies.audit.writes import writes_attack
 
@@ -73,9 +73,9 @@ def audit_into(
     limits = judge.promised(figures, config.mode)
     folder.mkdir(parents=True, exist_ok=True)
     retrains = isinstance(attack, Retraining)
-    shelf = Shelf(folder, config, observer, str(canary)) if retrains else None
+    kept = KeptBatches(folder, config, observer, str(canary)) if retrains else None
     collected, verdict = judge.try_until_decided(
-        attack, figures["delta"], confidence, limits, runs or attack.runs, on_batch, shelf
+        attack, figures["delta"], confidence, limits, runs or attack.runs, on_batch, kept
     )
     result = {
         **figures,
@@ -93,7 +93,7 @@ def audit_into(
         "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
         "audit": {
             "confidence": confidence,
-            "canaries": attack.told,
+            "canaries": attack.description,
             "independent_scores": attack.independent,
             "notes": list(attack.notes),
             "bounds": [asdict(bound) for bound in verdict.bounds],

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.studies.audit.batches import Shelf
+from gossamer.studies.audit.batches import KeptBatches
 from gossamer.studies.audit.bounds import Bound, Coins, all_bounds, one_run, threshold
 from gossamer.studies.audit.procedures import Attack, Found
 
@@ -93,7 +93,7 @@ def try_until_decided(
     limits: Promised,
     runs: int,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
-    shelf: Shelf | None = None,
+    kept: KeptBatches | None = None,
 ) -> tuple[Collected, Verdict]:
     """Train, look, and stop once a promise is broken or the runs are used up.
 
@@ -104,11 +104,11 @@ def try_until_decided(
     early = len(sizes) - 1 if attack.looks else 0
     violated: tuple[str, ...] = ()
     for number, size in enumerate(sizes):
-        found = shelf.get(number, size) if shelf is not None else None
+        found = kept.get(number, size) if kept is not None else None
         if found is None:
             found = attack.batch(number, size)
-            if shelf is not None:
-                shelf.keep(found)
+            if kept is not None:
+                kept.keep(found)
         collected.add(found)
         on_batch(collected.runs, runs)
         last = number == len(sizes) - 1

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from gossamer.accounting.observers import Observer
-from gossamer.algorithms.base import Grad
 from gossamer.config.schema import RunConfig
 from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
@@ -26,9 +25,9 @@ from gossamer.run.assemble import Parts
 from gossamer.studies.audit import canaries
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.filter import Filter, LinearSystem
-from gossamer.studies.audit.recovery import Draw, Sign, Step, reads_exactly, recovery_of
+from gossamer.studies.audit.recovery import reads_exactly, recovery_of
 from gossamer.studies.audit.scores import Evidence, MessageReader, NoisedLengths, visible_senders
-from gossamer.studies.audit.stacked import MakeGradient, Tally, gradient_of, repeat, train
+from gossamer.studies.audit.stacked import MakeGradient, gradient_of, repeat, train
 
 LENGTH_ROWS = 16  # coordinates of the noise whose length is measured
 ENOUGH_COINS = 20_000
@@ -50,10 +49,10 @@ class Found:
 
 
 class Attack(Protocol):
-    told: str  # the canaries, for people
+    description: str  # the canaries, for people
     notes: tuple[str, ...]
     independent: bool  # do the scores not depend on each other's coins, by construction?
-    runs: int  # how many trainings are enough, unless told otherwise
+    runs: int  # how many trainings are enough, unless said otherwise
     at_once: int  # how many fit into memory side by side
     looks: bool  # may it end before all runs are used, once something is broken?
 
@@ -139,7 +138,7 @@ class Axes:
                 "--observer messages leaves them out.",
             )
         choice = "one of two" if self._replace_one else "in or out"
-        self.told = f"{coins:,} Dirac records a run, each {choice} by a coin"
+        self.description = f"{coins:,} Dirac records a run, each {choice} by a coin"
 
     def batch(self, number: int, runs: int) -> Found:
         o, n, places = self._parts.outline, self._nodes, self._places
@@ -193,7 +192,9 @@ class Lengths:
     looks = False
     runs = 3600
     notes: tuple[str, ...] = ()
-    told = "two records on node 0, a coin for the second; the score is the length of the noised gradients"
+    description = (
+        "two records on node 0, a coin for the second; the score is the length of the noised gradients"
+    )
 
     def __init__(self, parts: Parts, make_gradient: MakeGradient = gradient_of, *, sees_models: bool = True):
         config = parts.outline.config
@@ -236,111 +237,6 @@ class Lengths:
         factors = torch.stack([stacked.noise.levels(k)[0] for k in range(len(norms))])
         unit = self._size * torch.sqrt(1 + factors.square() * self._places)[:, None]
         return -(norms * (node.lot / node.weight) / unit - _ODD_SIZE).abs().amin(0)
-
-
-class Retraining:
-    """One canary among real records, in or out of many trainings; the victim is the node where it is least odd."""
-
-    independent = True
-    looks = False
-    at_once = 100
-    runs = 1000
-
-    def __init__(self, parts: Parts, kind: str, view: Observer, make_gradient: MakeGradient = gradient_of):
-        if parts.outline.classes is None:
-            raise UserError(f"--canary {kind} needs classes to label it; use --canary dirac.")
-        if view.members:
-            raise UserError(
-                f"--canary {kind} is scored by --observer final or all; {view.name} needs --canary dirac."
-            )
-        if parts.noise_on_messages and view.sees_all:
-            raise UserError(
-                f"--canary {kind} with --observer {view.name} follows the points, which noise on the messages "
-                "(privacy.noise.on = 'iterate') hides; use --observer final or --canary dirac."
-            )
-        self._parts, self._view, self._make = parts, view, make_gradient
-        self._replace_one = refuse_unequal_sizes(parts.outline.config)
-        self._canary = canaries.CANARIES[kind](parts.dataset)
-        self.victim = canaries.home_of(self._canary, parts.records.y, parts.records.sizes)
-        self.told = f"{self._canary.told}, in half of the runs, on node {self.victim}"
-        self.notes: tuple[str, ...] = ()
-
-    def batch(self, number: int, runs: int) -> Found:
-        """Half of the runs with the canary, half without, in turn."""
-        o, present = self._parts.outline, np.arange(runs) % 2 == 0
-        records = canaries.with_and_without(
-            self._parts.records, self._canary, self.victim, present, replace_one=self._replace_one
-        )
-        stacked = repeat(self._parts, runs, records)
-        stream = stream_of(o.config, number)
-        rows = slice(self.victim * runs, (self.victim + 1) * runs)
-        if self._view.sees_all:
-            along = AlongTheCanary(stacked, self._canary, rows)
-
-            def watched(parts: Parts, book: Tally, stream: Stream) -> Grad:
-                return along.watch(self._make(parts, book, stream))
-
-            everyone = MessageReader(o.algorithm, along, sees_models=self._view.sees_models)
-            trained = train(stacked, stream, [everyone], make_gradient=watched)
-            scores = along.scores.numpy()
-        else:
-            trained = train(stacked, stream, make_gradient=self._make)
-            models = o.algorithm.model(trained.state)[rows]
-            scores = -losses(stacked, models, self._canary).double().numpy()
-        found = np.nan_to_num(scores, nan=-1e30, posinf=1e30, neginf=-1e30)  # a diverged run scores lowest
-        return Found(found, present, np.arange(runs), runs, trained.seconds, expected_samples(stacked))
-
-
-class AlongTheCanary:
-    """The noised gradient's component along the canary's own gradient, at the points everyone knows."""
-
-    def __init__(self, stacked: Parts, canary: canaries.Canary, rows: slice):
-        o = stacked.outline
-        self._vector = o.method.vector(o.algorithm, o.module, o.classes)
-        self._canary, self._rows = canary, rows
-        self._attacker, self._clip = Attacker(stacked, 1.0, False), stacked.clip()
-        self._points: dict[int, Tensor] = {}
-        self._drawn = 0
-        self._count = rows.stop - rows.start
-        self.scores: Any = torch.zeros(self._count, dtype=torch.float64)
-
-    def watch(self, grad: Grad) -> Grad:
-        """Everyone can follow the points; here they are noted where they pass by."""
-
-        def noting(points: Tensor) -> Tensor:
-            self._points[self._drawn] = points[self._rows].clone()
-            self._drawn += 1
-            value: Tensor = grad(points)
-            return value
-
-        return noting
-
-    def __call__(self, found: Draw | Sign | Step) -> None:
-        if not isinstance(found, Draw):
-            return
-        k = found.draws[0]
-        points = self._points.pop(k)
-        step = self._clip.at(k, self._count)
-        x = self._canary.x.expand(self._count, 1, *self._canary.x.shape)
-        y = self._canary.y.expand(self._count, 1)
-        direction, _ = self._vector(
-            points, x, y, torch.ones(self._count, 1, dtype=torch.bool), step.weigh, unit=None
-        )
-        spread = self._attacker.linear_spread(k)[self._rows].double()[:, 0]
-        value = found.value if found.known is None else torch.where(found.known, found.value, 0.0)
-        along = (direction * value[self._rows]).sum(1).double()
-        self.scores += along / spread.square().clamp_min(1e-30)
-
-
-def losses(stacked: Parts, models: Tensor, canary: canaries.Canary) -> Tensor:
-    o, loss = stacked.outline, stacked.outline.loss
-
-    def one(parameters: dict[str, Tensor]) -> Tensor:
-        outputs = torch.func.functional_call(o.module, parameters, (canary.x[None],))
-        value: Tensor = loss(outputs, canary.y[None])[0]
-        return value
-
-    return torch.cat([one({k: v[0] for k, v in o.stack.views(m[None]).items()})[None] for m in models])
 
 
 def expected_samples(stacked: Parts) -> float:

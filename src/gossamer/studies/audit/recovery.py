@@ -215,6 +215,13 @@ RECOVERIES: dict[type, Callable[..., Recovery]] = {
 }
 
 
+# Where the gradients are recovered only under a condition.
+_EXACTLY: dict[type, Callable[[Any], bool]] = {
+    KM: lambda a: isinstance(a.penalty, Nothing),
+    DiNNO: lambda a: a.optimiser != "adam",
+}
+
+
 def recovery_of(algorithm: Any) -> Callable[..., Recovery]:
     found = RECOVERIES.get(type(algorithm))
     if found is None:
@@ -226,6 +233,5 @@ def recovery_of(algorithm: Any) -> Callable[..., Recovery]:
 
 def reads_exactly(algorithm: Any) -> bool:
     """Are the gradients themselves recovered, not only something that depends on other nodes' values too?"""
-    if isinstance(algorithm, KM):
-        return isinstance(algorithm.penalty, Nothing)
-    return not (isinstance(algorithm, DiNNO) and algorithm.optimiser == "adam")
+    exactly = _EXACTLY.get(type(algorithm))
+    return exactly is None or exactly(algorithm)

@@ -49,7 +49,7 @@ class Releases:
 
     independent = True
     looks = False
-    told = "a record that moves every sum by the whole sensitivity, in or out by a coin"
+    description = "a record that moves every sum by the whole sensitivity, in or out by a coin"
     runs = 40_000
     at_once = 40_000
 

@@ -106,10 +106,10 @@ def _bound(row: dict[str, Any], name: str) -> float:
 
 
 def _counts(row: dict[str, Any]) -> dict[str, Any]:
-    told = row["audit"]
+    audit = row["audit"]
     return {
         "gaussian_dp": _bound(row, "Gaussian DP"),
-        "trainings": told["runs"],
-        "training_seconds": told["training_seconds"],
-        "records_per_second": told["samples_per_second"],
+        "trainings": audit["runs"],
+        "training_seconds": audit["training_seconds"],
+        "records_per_second": audit["samples_per_second"],
     }

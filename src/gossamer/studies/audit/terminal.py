@@ -16,7 +16,8 @@ from gossamer.errors import UserError
 from gossamer.results.audit_page import verdict
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.terminal import terminal
-from gossamer.studies.audit.command import add_to_run, audit
+from gossamer.studies.audit.command import add_to_run
+from gossamer.studies.audit.command import audit as run_attack
 
 
 def run_audit(
@@ -54,7 +55,7 @@ def run_audit(
     )
     with bars:
         task = bars.add_task("trainings", total=runs)
-        found = audit(
+        found = run_attack(
             config,
             observer=observer,
             canary=canary,
@@ -72,23 +73,23 @@ def run_audit(
 
 
 def show(found: dict[str, Any], console: Console) -> None:
-    told = found["audit"]
+    audit = found["audit"]
     if found["stamp"]:
         console.print("SEEDED NOISE: NO PRIVACY. The figures are those of the same run with secret noise.")
     console.print(f"observer: {found['observer']}", soft_wrap=True)
-    console.print(f"canaries: {told['canaries']}", soft_wrap=True)
+    console.print(f"canaries: {audit['canaries']}", soft_wrap=True)
     console.print(
-        f"{told['runs']:,} trainings, {told['coins']:,} coins, {told['training_seconds']:.1f} s of training, "
-        f"{told['samples_per_second']:,.0f} records/s",
+        f"{audit['runs']:,} trainings, {audit['coins']:,} coins, {audit['training_seconds']:.1f} s of training, "
+        f"{audit['samples_per_second']:,.0f} records/s",
         soft_wrap=True,
     )
     table = Table("bound", "ε ≥", "confidence", "rests on", box=None)
-    for bound in told["bounds"]:
+    for bound in audit["bounds"]:
         table.add_row(
             bound["name"], epsilon_text(bound["epsilon"]), f"{bound['confidence']:.4g}", bound["rests_on"]
         )
     console.print(table)
-    for note in told["notes"]:
+    for note in audit["notes"]:
         console.print(f"note: {note}", soft_wrap=True)
     console.print(
         f"claimed ε = {epsilon_text(found['epsilon_claimed'])}   proven ε = {epsilon_text(found['epsilon_proven'])}   "

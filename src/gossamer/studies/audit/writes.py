@@ -220,7 +220,7 @@ class Writes:
         # What a coin moves is on its own axis, and its size depends on no other coin; but Π looks at all axes.
         self.independent = self._algorithm.radius is None
         choice = "one of two that mirror each other" if replace_one else "in or out"
-        self.told = f"{coins:,} records a run on axes of their own, each {choice} by a coin"
+        self.description = f"{coins:,} records a run on axes of their own, each {choice} by a coin"
         self.notes: tuple[str, ...] = (
             "A pass is one lot here: it costs the same, and hides no record among others.",
         )
