@@ -59,18 +59,6 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {**LATTICE, "privacy.clip": {"kind": "constant", "bound": 1.0}},
     ),
     (
-        checks.iterates_and_their_claim_are_of_dp_dkm,
-        {"privacy.noise.on": "iterate"},
-        "is for dp-dkm; algorithm.kind = 'dyn-d2p' puts noise on the gradient",
-        {**KM, "privacy.noise.on": "iterate"},
-    ),
-    (
-        checks.iterates_and_their_claim_are_of_dp_dkm,
-        {"privacy.claim": "dp-dkm"},
-        "privacy.claim = 'dp-dkm' is for dp-dkm",
-        {"privacy.claim": "none"},
-    ),
-    (
         checks.other_noises_need_a_plain_clip,
         {**LAPLACE, **QUANTILE},
         "privacy.noise.family.kind = 'laplace' does not go with privacy.clip.kind = 'quantile'",
@@ -81,36 +69,6 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {**LAPLACE, **LATTICE},
         "which are for Gaussian noise",
         LATTICE,
-    ),
-    (
-        checks.papers_have_gaussian_noise,
-        {"mode": "paper", **LAPLACE},
-        "privacy.noise.family.kind = 'laplace' is no noise of this method's paper",
-        {"mode": "sound", **LAPLACE},
-    ),
-    (
-        checks.papers_have_gaussian_noise,
-        {"mode": "paper", **LAPLACE},
-        "use 'gaussian'",
-        {**KM, "mode": "paper", **LAPLACE},
-    ),
-    (
-        checks.node_resolvents_bound_no_record,
-        {**KM, "algorithm.resolvent": "node"},
-        "algorithm.resolvent = 'node' mixes all records of a node into one vector",
-        {**KM, "algorithm.resolvent": "record"},
-    ),
-    (
-        checks.node_resolvents_bound_no_record,
-        {**KM, "algorithm.resolvent": "node"},
-        "use 'record'",
-        {**KM, "algorithm.resolvent": "node", **SILENT},
-    ),
-    (
-        checks.iterates_have_no_proof,
-        {**KM, "privacy.noise.on": "iterate"},
-        "privacy.noise.on = 'iterate' has no proof",
-        {**KM, "privacy.noise.on": "iterate", "mode": "paper"},
     ),
     (
         checks.some_noises_have_no_proof,
@@ -183,25 +141,6 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {"evaluation.diagnostics": True, "runtime.kind": "processes"},
         "evaluation.diagnostics = true is not private and must not travel between processes",
         {"evaluation.diagnostics": True, "runtime.kind": "simulator"},
-    ),
-    *[
-        (
-            checks.messages_pay_for_one_exchange,
-            {**KM, "privacy.noise.on": "iterate", **more},
-            "privacy.noise.on = 'iterate' pays for one message a round",
-            {**KM, "privacy.noise.on": "gradient", **more},
-        )
-        for more in ({"algorithm.mixes": 2}, {"algorithm.final_gossip": 3}, {"privacy.centre": 0.1})
-    ],
-    (
-        checks.messages_have_the_same_noise_each,
-        {
-            **KM,
-            "privacy.noise.on": "iterate",
-            "privacy.noise.schedule": {"kind": "growing-budget", "ratio": 2.0},
-        },
-        "privacy.noise.schedule.kind = 'growing-budget' does not go with privacy.noise.on = 'iterate'",
-        {**KM, "privacy.noise.on": "iterate", "privacy.noise.schedule": {"kind": "constant"}},
     ),
 ]
 rows = pytest.mark.parametrize(

@@ -10,12 +10,10 @@ from tests.support.configurations import configured
 from tests.support.without_replacement import DIGITS
 
 from gossamer.config.algorithm import algorithms
-from gossamer.mechanism.reader import PrivateGradient
 from gossamer.methods import method_of
-from gossamer.methods.base import Method, Reader
+from gossamer.methods.base import Method
 from gossamer.methods.gossip import Gossip
 from gossamer.methods.km.method import OperatorMethod
-from gossamer.methods.without_replacement.local_models import LocalModels
 from gossamer.methods.without_replacement.method import SharedModel
 
 WRITTEN = {"without-replacement", "with-replacement"}
@@ -54,10 +52,3 @@ def test_every_method_takes_what_the_protocol_gives(made: type[Any]) -> None:
             continue
         given = list(inspect.signature(getattr(made, name)).parameters)
         assert given == list(inspect.signature(wanted).parameters), name
-
-
-@pytest.mark.parametrize("made", [PrivateGradient, LocalModels])
-def test_every_reader_takes_what_the_protocol_gives(made: type[Any]) -> None:
-    for name in ("draw_ahead", "state"):
-        wanted = list(inspect.signature(getattr(Reader, name)).parameters)
-        assert list(inspect.signature(getattr(made, name)).parameters) == wanted

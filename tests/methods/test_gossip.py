@@ -119,3 +119,29 @@ def test_only_passes_are_lost_at_a_stop() -> None:
     for kind, lost in lots.items():
         method = method_of(configured(privacy__sampling={"kind": kind, "lot": 9}))
         assert method.lost_at_a_stop() == lost
+
+
+@pytest.mark.parametrize(
+    ("refused", "says", "passes"),
+    [
+        ({"privacy__noise__on": "iterate"}, "is for dp-dkm", {"privacy__noise__on": "gradient"}),
+        (
+            {"privacy__claim": "dp-dkm"},
+            "privacy.claim = 'dp-dkm' is another method's",
+            {"privacy__claim": "none"},
+        ),
+        (
+            {"mode": "paper", "privacy__noise__family": {"kind": "laplace"}},
+            "is no noise of this method's paper",
+            {"mode": "sound", "privacy__noise__family": {"kind": "laplace"}},
+        ),
+    ],
+)
+def test_noise_and_claims_of_other_methods_are_refused(
+    refused: dict[str, Any], says: str, passes: dict[str, Any]
+) -> None:
+    method = method_of(configured(**refused))
+    with pytest.raises(UserError) as caught:
+        method.check(10)
+    assert says in str(caught.value)
+    method_of(configured(**passes)).check(10)

@@ -12,7 +12,7 @@ from gossamer.algorithms.base import Exponential
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.controllers import Always, Coin, PassEnd, Threshold
 from gossamer.methods.without_replacement.deep_q import DeepQ
-from gossamer.methods.without_replacement.local_models import Seen
+from gossamer.methods.without_replacement.local_models import Observation
 from gossamer.methods.without_replacement.token import TokenExchange
 
 NODES, CLASSES, WIDTH = 3, 2, 2
@@ -25,9 +25,9 @@ class Private:
         self.closing, self.may = torch.tensor(closing), torch.tensor(may)
         self.log: list[Any] = []
 
-    def open(self, t: int, lr: float) -> Seen:
+    def open(self, t: int, lr: float) -> Observation:
         self.log.append(("open", t, lr))
-        return Seen(torch.zeros(NODES, CLASSES, 1), None, self.closing)
+        return Observation(torch.zeros(NODES, CLASSES, 1), None, self.closing)
 
     def may_write(self) -> Tensor:
         return self.may
@@ -39,8 +39,8 @@ class Private:
         self.log.append(("write", i))
         return public + chosen[:, None]
 
-    def settle(self, wants: Tensor) -> None:
-        self.log.append(("settle", wants.tolist()))
+    def step_locally(self, wants: Tensor) -> None:
+        self.log.append(("step_locally", wants.tolist()))
 
 
 def turn(algorithm: WithoutReplacement, private: Private, t: int = 0) -> Any:
@@ -61,7 +61,14 @@ def made(**options: Any) -> WithoutReplacement:
 def test_events_are_prepared_before_the_first_write_and_settled_after_the_last() -> None:
     private = Private([False] * 3, [True] * 3)
     state = turn(made(controller="global"), private, 1)
-    assert [entry[0] for entry in private.log] == ["open", "prepare", "write", "write", "write", "settle"]
+    assert [entry[0] for entry in private.log] == [
+        "open",
+        "prepare",
+        "write",
+        "write",
+        "write",
+        "step_locally",
+    ]
     assert private.log[0] == ("open", 1, 0.25)
     assert state.public.tolist() == [[3.0] * 4]
     assert int(state.writes) == 3

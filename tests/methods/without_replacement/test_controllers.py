@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from gossamer.methods.without_replacement.controllers import Always, Coin, PassEnd, Threshold, place
-from gossamer.methods.without_replacement.local_models import Seen
+from gossamer.methods.without_replacement.local_models import Observation
 
 
-def blank(nodes: int = 3, classes: int = 4, reward: torch.Tensor | None = None) -> Seen:
-    return Seen(torch.zeros(nodes, classes, 2), reward, torch.zeros(nodes, dtype=torch.bool))
+def blank(nodes: int = 3, classes: int = 4, reward: torch.Tensor | None = None) -> Observation:
+    return Observation(torch.zeros(nodes, classes, 2), reward, torch.zeros(nodes, dtype=torch.bool))
 
 
 def test_simple_controllers() -> None:

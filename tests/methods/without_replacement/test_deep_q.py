@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gossamer.methods.without_replacement.deep_q import ADAM, BATCH, DeepQ, Learners, Network
-from gossamer.methods.without_replacement.local_models import Seen
+from gossamer.methods.without_replacement.local_models import Observation
 
 CLOSING = torch.zeros(1, dtype=torch.bool)  # no learner looks at it
 
@@ -20,7 +20,7 @@ def test_deep_q_finds_the_better_action(discount: float) -> None:
     reward, late = None, []
     for t in range(400):
         state = torch.randn(4, 5, 3, generator=generator)
-        chosen = learner.choose(Seen(state, reward, CLOSING), t)
+        chosen = learner.choose(Observation(state, reward, CLOSING), t)
         # A tenth of a loss apart, with as much noise.
         noise = 0.1 * torch.randn(4, 5, generator=generator)
         reward = -0.3 + 0.1 * (chosen.long() == better) + noise
@@ -36,7 +36,7 @@ def test_deep_q_finds_an_action_that_depends_on_the_state() -> None:
     for t in range(800):
         state = torch.randn(3, 3, 2, generator=generator)
         best = (state[..., 0] > 0).long()
-        chosen = learner.choose(Seen(state, reward, CLOSING), t)
+        chosen = learner.choose(Observation(state, reward, CLOSING), t)
         reward = -0.3 + 0.1 * (chosen.long() == best)
         if t >= 600:
             late.append((chosen.long() == best).float())
@@ -50,7 +50,7 @@ def test_discount_looks_ahead() -> None:
         learner = DeepQ(discount=discount, target_every=10, anneal=500, seed=3)
         reward, paid, late = None, torch.zeros(1, 40), []
         for t in range(1500):
-            chosen = learner.choose(Seen(paid[..., None], reward, CLOSING), t).float()
+            chosen = learner.choose(Observation(paid[..., None], reward, CLOSING), t).float()
             reward = 0.1 * paid - 0.03 * chosen
             paid = chosen
             if t >= 1200:

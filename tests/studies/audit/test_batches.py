@@ -10,7 +10,7 @@ import pytest
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.studies.audit import batches as shelf
+from gossamer.studies.audit import batches
 from gossamer.studies.audit.command import audit_into
 from gossamer.studies.audit.procedures import Found
 
@@ -28,7 +28,7 @@ def test_retraining_continues_where_it_stopped(tmp_path: Path) -> None:
         tmp_path / "parts", config, runs=150, on_batch=lambda done, of: seen.append(done), **how
     )
     assert parts["audit"]["bounds"] == whole["audit"]["bounds"]
-    lines = (tmp_path / "parts" / shelf.NAME).read_text().splitlines()
+    lines = (tmp_path / "parts" / batches.NAME).read_text().splitlines()
     assert len(lines) == 3  # what it belongs to, 100 trainings, 50 more: the first hundred was not run again
     with pytest.raises(UserError, match="something else"):
         audit_into(tmp_path / "parts", config, runs=150, observer="final", canary="mislabelled")
@@ -36,11 +36,11 @@ def test_retraining_continues_where_it_stopped(tmp_path: Path) -> None:
 
 def test_a_torn_line_of_scores_is_not_believed(tmp_path: Path) -> None:
     config = resolve(recipes.read("quickstart"))
-    kept = shelf.Shelf(tmp_path, config)
+    kept = batches.KeptBatches(tmp_path, config)
     kept.keep(Found(np.zeros(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
-    with (tmp_path / shelf.NAME).open("a") as file:
+    with (tmp_path / batches.NAME).open("a") as file:
         file.write('{"runs": 2, "scor')
-    again = shelf.Shelf(tmp_path, config)
+    again = batches.KeptBatches(tmp_path, config)
     assert len(again) == 1
     again.keep(Found(np.ones(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
-    assert len(shelf.Shelf(tmp_path, config)) == 2
+    assert len(batches.KeptBatches(tmp_path, config)) == 2

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.configurations import configured
 
-from gossamer.studies.audit.batches import Shelf
+from gossamer.studies.audit.batches import KeptBatches
 from gossamer.studies.audit.judge import Collected, batch_sizes, look_sizes, promised, try_until_decided
 from gossamer.studies.audit.procedures import Found
 
@@ -92,13 +92,13 @@ def test_runs_of_later_batches_are_numbered_on() -> None:
     )
 
 
-def test_batches_on_the_shelf_are_not_trained_again(tmp_path: Path) -> None:
+def test_batches_on_disk_are_not_trained_again(tmp_path: Path) -> None:
     config = configured()
     first, again = (Told(0.6, coins=1) for _ in range(2))  # retraining: a coin a run
-    _, one = try_until_decided(first, 1e-6, 0.999, {}, 8, shelf=Shelf(tmp_path, config))
+    _, one = try_until_decided(first, 1e-6, 0.999, {}, 8, kept=KeptBatches(tmp_path, config))
     seen: list[Any] = []
     _, two = try_until_decided(
-        again, 1e-6, 0.999, {}, 8, lambda *at: seen.append(at), shelf=Shelf(tmp_path, config)
+        again, 1e-6, 0.999, {}, 8, lambda *at: seen.append(at), kept=KeptBatches(tmp_path, config)
     )
     assert first.batches
     assert again.batches == []

@@ -11,15 +11,15 @@ import torch
 from tests.support.audits import figure, on_axes, outlined, verdict_of
 from tests.support.mechanism import thinner
 
-from gossamer.accounting.observers import EVERYONE, FinalModels, Observer
+from gossamer.accounting.observers import EVERYONE
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING
 from gossamer.mechanism.samplers import Lot, PoissonSampler
-from gossamer.run.assemble import Parts, assemble
+from gossamer.run.assemble import Parts
 from gossamer.studies.audit import canaries
 from gossamer.studies.audit.command import attack_of
-from gossamer.studies.audit.procedures import LENGTH_ROWS, Axes, Lengths, Retraining
+from gossamer.studies.audit.procedures import LENGTH_ROWS, Axes, Lengths
 from gossamer.studies.audit.stacked import Tally
 
 FULL = {"privacy.sampling": {"kind": "full"}}
@@ -241,14 +241,3 @@ def test_coins_are_fair_secret_and_their_own() -> None:
     assert abs(coins.mean() - 0.5) < 0.02
     assert not np.array_equal(coins, canaries.flip(Stream.seeded(4), 50, 400))
     assert len({NOISE, SAMPLING, COUNT, LATTICE, COINS}) == 5
-
-
-@pytest.mark.parametrize(
-    ("kind", "observer"), [("blank", FinalModels()), ("mislabelled", EVERYONE), ("extreme", FinalModels())]
-)
-def test_retraining_finds_an_odd_record_without_noise_to_hide_it(kind: str, observer: Observer) -> None:
-    """ε = 200 is next to no noise: an odd record shows in a hundred trainings."""
-    o = outlined(privacy__epsilon=200.0, privacy__sampling={"kind": "full"}, data__train_rows=80)
-    verdict = verdict_of(Retraining(assemble(o), kind, observer), o, runs=100)
-    assert verdict.violated == ()
-    assert verdict.epsilon > 0.5
