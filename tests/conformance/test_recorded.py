@@ -28,8 +28,22 @@ def compare(case: Case, data_dir: Path | None = None) -> None:
     assert difference(observed(case, data_dir), RECORDED["cases"][case.name], same_machine=same) is None
 
 
-@pytest.mark.parametrize("case", offline_cases(), ids=lambda case: case.name)
+def quick(case: Case) -> bool:
+    """Every method in sound mode, and the baselines of quickstart."""
+    return case.recipe == "quickstart" and case.changes.get("mode", "sound") == "sound"
+
+
+QUICK, LONGER = ([case for case in offline_cases() if quick(case) is wanted] for wanted in (True, False))
+
+
+@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
 def test_five_rounds_give_what_was_recorded(case: Case) -> None:
+    compare(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LONGER, ids=lambda case: case.name)
+def test_five_rounds_of_everything_give_what_was_recorded(case: Case) -> None:
     compare(case)
 
 

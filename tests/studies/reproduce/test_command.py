@@ -124,4 +124,4 @@ def test_the_list_names_every_table(command: Any) -> None:
     code, out, _ = command("reproduce", "--list")
     assert code == 0
     listed = [line.split()[0] for line in out.splitlines()]
-    assert listed == sorted([*papers.names(), "frontier/table"])
+    assert listed == papers.names()
