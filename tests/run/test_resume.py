@@ -275,6 +275,7 @@ def run_limited(size: int, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_run_with_a_sentence_and_it_goes_on_with_room(tmp_path: Path) -> None:
     run = tmp_path / "r"
     done = run_limited(

@@ -139,6 +139,7 @@ def test_central_meets_the_strictest_of_the_budgets(squares) -> None:  # type: i
 SHORT = {"rounds": 10, "evaluation.every": 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "mode"), [("dyn-d2p", "sound"), ("adad2p", "paper"), ("dp-dsgt", "sound"), ("dp-dinno", "paper")]
 )

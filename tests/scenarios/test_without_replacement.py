@@ -85,6 +85,7 @@ def test_the_paper_s_order_of_methods(tmp_path: Path) -> None:
     assert noiseless["accuracy_mean"] > rarely["accuracy_mean"] > always["accuracy_mean"] + 0.1
 
 
+@pytest.mark.slow
 def test_with_replacement_is_the_papers_baseline(tmp_path: Path) -> None:
     changes = {
         "algorithm__kind": "with-replacement",

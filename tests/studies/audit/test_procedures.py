@@ -133,6 +133,7 @@ def test_noise_scaled_by_the_record_itself_is_caught() -> None:
 KM_TRIALS = 100  # trainings of 400 coins
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "family", "violated"),
     [

@@ -19,6 +19,7 @@ def last(out: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_comparison_is_resumed_cell_by_cell(command: Command, tmp_path: Path) -> None:
     words = ["compare", "quickstart", *SHORT, "--over", "algorithm.kind=dyn-d2p,sgp", "--seeds", "2"]
     code, out, _ = command(*words, "--out", "c", "--jobs", "2", "--json")
@@ -49,6 +50,7 @@ def test_a_comparison_is_resumed_cell_by_cell(command: Command, tmp_path: Path) 
     assert more["rows"][0]["seeds"] == 3
 
 
+@pytest.mark.slow
 def test_parallel_and_sequential_give_the_same_numbers(command: Command) -> None:
     words = ["compare", "quickstart", *SHORT, *SEEDED, "--over", "privacy.epsilon=4,8", "--json"]
     one = last(command(*words, "--jobs", "1", "--out", "one")[1])

@@ -81,7 +81,7 @@ def test_spot_checks_against_the_papers() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith("adad2p")])
-@pytest.mark.parametrize("scale", ["small", "full"])
+@pytest.mark.parametrize("scale", ["small", pytest.param("full", marks=pytest.mark.slow)])
 def test_every_cell_resolves_to_what_it_says(name: str, scale: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossamer.studies.reproduce.paper_table._data_at_hand", lambda kinds, data_dir: {})
     for found in paper_cells(read(name), scale):  # type: ignore[arg-type]
