@@ -70,6 +70,7 @@ def test_one_laplace_release_in_closed_form(epsilon):
     assert exact <= upper <= exact + 3e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [gaussian(1.0, 4.0), laplace(1.0, 6.0), Noise(1.2, 3.0, 2.5)], ids=str)
 @pytest.mark.parametrize("kind", ["one-sided", "symmetrised"])
 def test_sampled_truncated_noise_against_its_exact_profile(noise, kind):

@@ -97,6 +97,7 @@ def test_central_has_the_objective_of_the_decentralized_run(squares, tmp_path: P
         points(tmp_path, baseline="central")
 
 
+@pytest.mark.slow
 def test_a_node_alone_minimises_its_own(squares, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     x, y, site = squares
     for weighting in ("uniform", "size"):

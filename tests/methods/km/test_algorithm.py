@@ -105,6 +105,7 @@ class TestSolutions:
         rival = ElasticNet(alpha=0.2, l1_ratio=0.3, fit_intercept=False, tol=1e-12)
         assert_reaches(problem, rival.fit(problem.a[0], problem.y[0]).coef_, operator, gamma, exact=1e-9)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("operator", "gamma"), BOTH)
     def test_sparse_logistic_regression(self, operator: str, gamma: float) -> None:
         from sklearn.linear_model import LogisticRegression

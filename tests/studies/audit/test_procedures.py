@@ -118,6 +118,7 @@ def test_dividing_by_the_realised_size_is_caught() -> None:
     assert verdict_of(Lengths(parts, RealisedSize), o).violated == ("proven",)
 
 
+@pytest.mark.slow
 def test_noise_scaled_by_the_record_itself_is_caught() -> None:
     """AdaD2P in paper mode at a claimed ε of 1: an assumption-free bound of at least 4."""
     o = outlined(mode="paper", algorithm__kind="adad2p", algorithm__lr=0.03, rounds=300, privacy__delta=1e-5)

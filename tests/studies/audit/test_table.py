@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from gossamer.studies.reproduce.command import reproduce
 from gossamer.studies.reproduce.paper_table import paper_cells, read
 
@@ -46,6 +48,7 @@ set = { baseline = "central", weighting = "size" }
 """
 
 
+@pytest.mark.slow
 def test_a_table_of_audits_stands_beside_the_papers_and_continues(tmp_path: Path) -> None:
     definition = tmp_path / "tiny.toml"
     definition.write_text(TINY)

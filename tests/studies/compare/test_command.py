@@ -61,6 +61,7 @@ def test_parallel_and_sequential_give_the_same_numbers(command: Command) -> None
             assert a[key] == b[key]
 
 
+@pytest.mark.slow
 def test_a_failing_cell_is_reported_stops_no_other_and_makes_the_exit_code_2(
     command: Command, tmp_path: Path
 ) -> None:

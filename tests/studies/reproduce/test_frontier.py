@@ -42,6 +42,7 @@ recipe = "quickstart"
 """
 
 
+@pytest.mark.slow
 def test_the_table_is_made_of_runs_and_goes_into_a_file(tmp_path: Path) -> None:
     import tomli_w
 
