@@ -1,8 +1,13 @@
 """What a user may ask for, and the layers it is put together from."""
 
-from gossamer.config import recipes
-from gossamer.config.layers import parse_overrides, read_toml, resolve, stored
-from gossamer.config.schema import RunConfig
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gossamer.config.layers import parse_overrides, read_toml, resolve, stored
+    from gossamer.config.schema import RunConfig
 
 __all__ = [
     "RunConfig",
@@ -17,3 +22,20 @@ __all__ = [
     "schema",
     "stored",
 ]
+
+_HOMES = {
+    "RunConfig": "schema",
+    "parse_overrides": "layers",
+    "read_toml": "layers",
+    "resolve": "layers",
+    "stored": "layers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded at first use: the schema knows every kind, and so brings torch along; a list of recipes needs none."""
+    if name in _HOMES:
+        return getattr(import_module(f"gossamer.config.{_HOMES[name]}"), name)
+    if name in __all__:
+        return import_module(f"gossamer.config.{name}")
+    raise AttributeError(f"module 'gossamer.config' has no attribute {name!r}")

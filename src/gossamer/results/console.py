@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gossamer.accounting.recompute import NodeProof
-from gossamer.plan.outline import Outline
-from gossamer.plan.privacy import NodePlan
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.headline import UNITS, headline
 from gossamer.results.terminal import terminal
+
+if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
+    from gossamer.accounting.recompute import NodeProof
+    from gossamer.plan.outline import Outline
+    from gossamer.plan.privacy import NodePlan
 
 
 class RunDisplay:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from gossamer.plan.privacy import PrivacyPlan
+if TYPE_CHECKING:
+    from gossamer.plan.privacy import PrivacyPlan
+
 
 Point = float | None
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 320, 56, 44, 34
