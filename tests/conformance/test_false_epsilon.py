@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.support.mechanism import levels
 
 from gossamer import algorithms
 from gossamer.config import recipes, resolve
@@ -17,6 +18,7 @@ from gossamer.errors import UserError
 from gossamer.mechanism.clipping import QuantileClip, clips
 from gossamer.mechanism.noise import families
 from gossamer.mechanism.noise.gaussian import Gaussian
+from gossamer.mechanism.noise.independent import ScaledNoise
 from gossamer.options.registry import Registry
 from gossamer.run.assemble import assemble
 from gossamer.run.data import DataCache
@@ -133,12 +135,41 @@ def test_an_algorithm_cannot_take_a_methods_name(monkeypatch: pytest.MonkeyPatch
         resolve(recipes.read("quickstart"), {"algorithm.kind": "nothing-yet"})
 
 
-def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "own.npz"
+def test_a_mechanism_that_forgets_to_add_its_noise_cannot_be_made() -> None:
+    """It would log noise and add none."""
+
+    @dataclass(frozen=True)
+    class Forgetful(ScaledNoise):
+        def released(self, *what: Any) -> Any:
+            return None
+
+    with pytest.raises(TypeError, match="draw"):
+        Forgetful(levels(1.0, 2))  # type: ignore[abstract]
+
+
+@pytest.mark.parametrize(
+    ("kind", "claim"), [("dyn-d2p", "lemma4"), ("dp-dsgd", "dp-dkm"), ("dp-dkm", "lemma4")]
+)
+def test_another_methods_claim_is_not_this_ones(kind: str, claim: str) -> None:
+    graph = {} if kind == "dyn-d2p" else {"topology.kind": "ring", "algorithm.lr": 0.1}
+    with pytest.raises(UserError, match=f"privacy.claim = '{claim}' is another method's"):
+        outlined(algorithm__kind=kind, privacy__claim=claim, **graph)
+
+
+@pytest.mark.parametrize("name", ["own.npz", "own-{node}.npz"])
+def test_a_file_that_changed_is_read_again(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
 
     def write(value: float) -> None:
         x = np.full((20, 2), value, dtype=np.float32)
-        np.savez(path, x_train=x, y_train=np.arange(20) % 2, x_test=x, y_test=np.arange(20) % 2)
+        for node in "01":
+            np.savez(
+                str(path).replace("{node}", node),
+                x_train=x,
+                y_train=np.arange(20) % 2,
+                x_test=x,
+                y_test=np.arange(20) % 2,
+            )
 
     write(1.0)
     table = {"kind": "npz", "path": str(path), "classes": 2, "records": 10}

@@ -62,6 +62,8 @@ class Gossip:
     def check(self, classes: int | None) -> None:
         """Means are agreed upon by mixing, which sums over neighbours are not."""
         self.check_noise()
+        self.check_claim()
+        self.check_clip()
         asked, centre = self.config.algorithm, self.config.privacy.centre
         if self.rule.weights != "adjacency":
             return
@@ -77,22 +79,25 @@ class Gossip:
             )
 
     def check_noise(self) -> None:
-        """Noise is on the gradients and, in a paper, Gaussian; and another method's claim is not this one's."""
-        noise, claim, kind = self.config.privacy.noise, self.config.privacy.claim, self.config.algorithm.kind
+        """Noise is on the gradients and, in a paper, Gaussian."""
+        noise, kind = self.config.privacy.noise, self.config.algorithm.kind
         if noise.on == "iterate":
             raise UserError(
                 f"privacy.noise.on = 'iterate' is for dp-dkm; algorithm.kind = {kind!r} puts noise on the gradient."
             )
-        if claim not in ("none", *CLAIMS, *self.own_claims):
-            raise UserError(
-                f"privacy.claim = {claim!r} is another method's; algorithm.kind = {kind!r} can have "
-                f"{', '.join(['none', *CLAIMS, *self.own_claims])}."
-            )
-        self.check_clip()
         if self.config.mode == "paper" and not noise.family.gaussian:
             raise UserError(
                 f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use "
                 "'gaussian', or mode = \"sound\"."
+            )
+
+    def check_claim(self) -> None:
+        """Another method's claim is not this one's."""
+        claim, known = self.config.privacy.claim, ["none", *CLAIMS, *self.own_claims]
+        if claim not in known:
+            raise UserError(
+                f"privacy.claim = {claim!r} is another method's; algorithm.kind = {self.config.algorithm.kind!r} can "
+                f"have {', '.join(known)}."
             )
 
     def check_clip(self) -> None:

@@ -20,7 +20,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.data.by_node import load_nodes
 from gossamer.data.dataset import Dataset
 from gossamer.data.load import datasets
-from gossamer.data.own import OwnFile
+from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.partition import Even, Owner
 from gossamer.data.partition import split as deal_out
 from gossamer.errors import UserError
@@ -58,7 +58,9 @@ def _key(config: RunConfig, data_dir: Path | None, nodes: range | None) -> str:
     options = {k: v for k, v in datasets.options(data).items() if k not in ("partition", "records")}
     hosted, files = None, []
     if isinstance(data, OwnFile):  # a file that changed meanwhile is read again
-        files = [_stamp(path) for path in (data.path, data.test) if path]
+        held = range(config.nodes) if nodes is None else nodes
+        own = [data.path.replace(PLACE, str(i)) for i in held] if data.file_per_node else [data.path]
+        files = [_stamp(path) for path in (*own, data.test) if path]
     if data.file_per_node:
         hosted = [config.nodes, config.baseline == "central", None if nodes is None else [*nodes]]
     seed = config.seed if data.seeded else None
@@ -70,7 +72,7 @@ def _key(config: RunConfig, data_dir: Path | None, nodes: range | None) -> str:
 def _stamp(path: str) -> list[int]:
     try:
         found = Path(path).stat()
-    except OSError:  # a pattern, or not there: reading will tell
+    except OSError:  # not there: reading will tell
         return []
     return [found.st_mtime_ns, found.st_size]
 

@@ -51,7 +51,7 @@ def test_a_release_is_of_that_scale_where_it_is_public_and_of_the_multiplier_whe
 
 
 def test_a_mechanism_must_say_what_it_releases() -> None:
-    with pytest.raises(TypeError, match="ScaledNoise does not say what it releases"):
+    with pytest.raises(TypeError, match="draw, released"):
         ScaledNoise(levels(1.0, 1)).release(0, 1.0, 1.0, 1, PART, enforced=True)
 
 

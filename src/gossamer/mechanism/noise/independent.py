@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
@@ -40,7 +41,7 @@ class KindDefaults:
 
 
 @dataclass(frozen=True)
-class ScaledNoise:
+class ScaledNoise(ABC):
     """`add` and `release` from three pieces: what a multiplier is of, how a scale of noise is drawn, its release."""
 
     levels: Levels
@@ -54,12 +55,13 @@ class ScaledNoise:
         """(m,) what a noise multiplier of 1 is."""
         return self.sensitivity(bound, sums.shape[1])
 
+    @abstractmethod
     def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
         """Add noise of this scale (m,) to the sums, in place."""
 
+    @abstractmethod
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
         """The release of node i at this scale; `limit` bounds one record's contribution, ∞ if nothing does."""
-        raise TypeError(f"{type(self).__name__} does not say what it releases")
 
     def add(
         self,

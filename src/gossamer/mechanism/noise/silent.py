@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
 from gossamer.mechanism.noise.base import Floats, Levels, Mechanism, Participation
-from gossamer.mechanism.noise.independent import KindDefaults, ScaledNoise
+from gossamer.mechanism.noise.independent import KindDefaults, Place, ScaledNoise
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ class Silent(KindDefaults):
 @dataclass(frozen=True)
 class SilentNoise(ScaledNoise):
     adds: ClassVar[bool] = False
+
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
+        """Nothing is added."""
 
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
         return releases.Unnoised(sensitivity=limit, **part.common)

@@ -38,7 +38,6 @@ class OperatorMethod(Gossip):
         return self.config.privacy.noise.on == "iterate" and self.noise.adds
 
     def check_noise(self) -> None:
-        self.check_clip()
         checks.check(self.config)
 
     @property

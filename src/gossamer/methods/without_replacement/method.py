@@ -45,6 +45,7 @@ class SharedModel(Gossip):
 
     def check(self, classes: int | None) -> None:
         self.check_noise()
+        self.check_claim()
         lemma4.check(self.config, classes)
 
     def notes(self) -> list[str]:
