@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 from tests.support.pool import Pool
 
 from gossamer.cli import main
+
+# torch writes every traced operation to this log as soon as anybody listens, and pytest listens to everything.
+logging.getLogger("torch.__trace").propagate = False
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.support.per_sample import CASES, CLASSES, WEIGHS, assert_close, cross_entropy, expected, problem
+from tests.support.per_sample import CASES, CLASSES, WEIGHS, assert_sum, cross_entropy, problem
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -79,30 +79,10 @@ def test_what_has_no_rule_falls_back_with_one_notice(
     with caplog.at_level(logging.INFO, logger="gossamer"):
         for _ in range(2):
             total, norms = kernel(points, x, y, mask, WEIGHS["constant"])
-    wanted = expected(module, points, x, y, mask, WEIGHS["constant"])
-    assert_close(total, wanted[0])
-    assert_close(norms, wanted[1])
+    assert_sum((total, norms), module, points, x, y, mask, WEIGHS["constant"])
     assert [record.name for record in caplog.records] == ["gossamer"]
     with pytest.raises(UserError, match="book-keeping"):
         clipped_sum(module, cross_entropy, method="book-keeping")(points, x, y, mask, WEIGHS["constant"])
-
-
-def test_a_module_that_mixes_records_is_found_out(caplog: pytest.LogCaptureFixture) -> None:
-    class Centred(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head = nn.Linear(4, CLASSES)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(x - x.mean(0, keepdim=True).detach() * (len(x) > 1))
-
-    torch.manual_seed(0)
-    module = Centred()
-    mask = torch.ones(1, 3, dtype=torch.bool)
-    clipped_sum(module, cross_entropy)(
-        torch.randn(1, 15), torch.randn(1, 3, 4), torch.zeros(1, 3, dtype=torch.long), mask, WEIGHS["none"]
-    )
-    assert "differ" in caplog.text
 
 
 def test_dropout_stays_random_in_training_and_silent_in_evaluation() -> None:
@@ -113,16 +93,14 @@ def test_dropout_stays_random_in_training_and_silent_in_evaluation() -> None:
     first, second = (kernel(points, x, y, mask, WEIGHS["none"])[0] for _ in range(2))
     assert not torch.equal(first, second)
     module.eval()
-    assert_close(
-        kernel(points, x, y, mask, WEIGHS["none"])[0], expected(module, points, x, y, mask, WEIGHS["none"])[0]
-    )
+    assert_sum(kernel(points, x, y, mask, WEIGHS["none"]), module, points, x, y, mask, WEIGHS["none"])
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_everything_stays_on_its_device(case: str) -> None:
     """On the meta device there are no numbers, but an operand left behind on the CPU would be an error."""
     module, points, x, y = problem(case, 3, 4, 7)
-    method = BookKeeping(module.to("meta"), cross_entropy)
+    method = BookKeeping(module.to("meta"), cross_entropy, x.to("meta"), y.to("meta"))
     target, mask = points.to("meta"), torch.ones(3, 4, dtype=torch.bool, device="meta")
     norms = method.weighted(
         points.to("meta"), x.to("meta"), y.to("meta"), mask, WEIGHS["constant"], target=target, add=False
@@ -158,11 +136,16 @@ def test_a_module_that_mixes_records_is_found_out_by_a_lot_of_one(caplog: pytest
 )
 def test_a_module_without_rules_is_refused_by_the_name_of_its_layer(module: nn.Module, words: str) -> None:
     with pytest.raises(NotSupportedError, match=words):
-        BookKeeping(module, cross_entropy)
+        BookKeeping(module, cross_entropy, torch.zeros(1, 1, 4), torch.zeros(1, 1, dtype=torch.long))
 
 
 def test_rules_are_found_by_the_layers_names() -> None:
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))
     assert list(rules_of(module)) == ["0", "2.0", "2.1"]
-    assert BookKeeping(module, cross_entropy).prefers_threads
-    assert not BookKeeping(nn.Linear(2, 2), cross_entropy).prefers_threads
+
+
+@pytest.mark.parametrize(("module", "shape"), [(nn.Conv1d(1, 2, 2), (1, 2)), (nn.Linear(2, 2), (2,))])
+def test_convolutions_are_spread_over_the_cores(module: nn.Module, shape: tuple[int, ...]) -> None:
+    net = nn.Sequential(module, nn.Flatten())
+    method = BookKeeping(net, cross_entropy, torch.zeros(1, 1, *shape), torch.zeros(1, 1, dtype=torch.long))
+    assert method.prefers_threads == isinstance(module, nn.Conv1d)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.support.per_sample import CASES, WEIGHS, assert_close, cross_entropy, expected, problem
+from tests.support.per_sample import CASES, WEIGHS, assert_sum, cross_entropy, problem
 from torch import Tensor, nn
 
 from gossamer.kernels import layers
@@ -20,12 +20,10 @@ def test_every_branch_of_the_cost_model(
     monkeypatch.setattr(layers, "CACHE_BYTES", 1000)
     module, points, x, y = problem(case, 3, 4, 1)
     mask = torch.ones(3, 4, dtype=torch.bool)
-    wanted = expected(module, points, x, y, mask, WEIGHS["constant"])
     total, norms = clipped_sum(module, cross_entropy, method="book-keeping")(
         points, x, y, mask, WEIGHS["constant"]
     )
-    assert_close(total, wanted[0])
-    assert_close(norms, wanted[1])
+    assert_sum((total, norms), module, points, x, y, mask, WEIGHS["constant"])
 
 
 def test_cancelling_gram_sums_do_not_hide_a_large_gradient() -> None:
@@ -40,7 +38,7 @@ def test_cancelling_gram_sums_do_not_hide_a_large_gradient() -> None:
         points = torch.cat([p.detach().flatten() for p in net.parameters()])[None]
         x, y = torch.randn(1, 1, 16, 8, 8) + 3000, torch.zeros(1, 1, dtype=torch.long)
         total, _ = kernel(points, x, y, torch.ones(1, 1, dtype=torch.bool), clip)
-        assert float(total.norm()) <= 0.1 * (1 + 1e-3)
+        assert float(total.norm()) <= 0.1 * (1 + 1e-6)
 
 
 def test_every_rule_is_for_exactly_its_type() -> None:
@@ -63,8 +61,8 @@ def test_the_gram_sum_is_the_squared_norm_and_never_less() -> None:
     draw = torch.Generator().manual_seed(0)
     g, a = torch.randn(20, 5, 3, generator=draw), torch.randn(20, 5, 4, generator=draw)
     exact = torch.einsum("nto,nti->noi", g.double(), a.double()).square().sum((1, 2))
-    found = layers.gram_sum(g @ g.mT, a @ a.mT).double()
-    assert bool((found >= exact * (1 - 1e-7)).all())
+    found = layers.gram_sum(g @ g.mT, a @ a.mT, 7, 1).double()
+    assert bool((found >= exact).all())
     torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-6)
 
 

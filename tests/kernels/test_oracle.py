@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.support import mixing
 from tests.support.per_sample import WEIGHS, cross_entropy, problem
 from torch import nn
 
+from gossamer.errors import UserError
 from gossamer.kernels.finite import NotFiniteError
-from gossamer.kernels.oracle import Vmap, per_sample_gradients
+from gossamer.kernels.oracle import Vmap
 from gossamer.kernels.stack import ParameterStack
 
 
 @pytest.mark.parametrize("case", ["mlp", "conv", "embedding", "residual"])
 def test_every_record_by_itself(case: str) -> None:
     module, points, x, y = problem(case, 2, 3, 1)
-    found = per_sample_gradients(module, cross_entropy, points, x, y)
+    found = Vmap(module, cross_entropy, x, y).gradients(points, x, y)
     stack = ParameterStack(module)
     for node in range(2):
         stack.load(module, points[node])
@@ -29,7 +31,7 @@ def test_every_record_by_itself(case: str) -> None:
 def test_a_softmax_in_closed_form() -> None:
     """(p − e_y) ⊗ x for the weights, p − e_y for the bias."""
     module, points, x, y = problem("linear", 3, 4, 2)
-    found = per_sample_gradients(module, cross_entropy, points, x, y)
+    found = Vmap(module, cross_entropy, x, y).gradients(points, x, y)
     weight, bias = points[:, :18].view(3, 3, 6), points[:, 18:]
     outputs = torch.einsum("mci,mbi->mbc", weight, x) + bias[:, None]
     excess = outputs.softmax(2) - nn.functional.one_hot(y, 3)
@@ -39,13 +41,13 @@ def test_a_softmax_in_closed_form() -> None:
 
 def test_empty_lots_have_no_gradients() -> None:
     module, points, x, y = problem("linear", 3, 0, 2)
-    assert per_sample_gradients(module, cross_entropy, points, x, y).shape == (3, 0, points.shape[1])
+    assert Vmap(module, cross_entropy, x, y).gradients(points, x, y).shape == (3, 0, points.shape[1])
 
 
 def test_sums_are_put_or_added_and_infinite_norms_raised_before() -> None:
     module, points, x, y = problem("linear", 2, 3, 3)
     mask = torch.tensor([[True, False, True], [True, True, True]])
-    kernel, target = Vmap(module, cross_entropy), torch.full_like(points, 7.0)
+    kernel, target = Vmap(module, cross_entropy, x, y), torch.full_like(points, 7.0)
     norms = kernel.weighted(points, x, y, mask, WEIGHS["none"], target=target, add=False)
     once = target.clone()
     kernel.weighted(points, x, y, mask, WEIGHS["none"], target=target, add=True)
@@ -56,3 +58,97 @@ def test_sums_are_put_or_added_and_infinite_norms_raised_before() -> None:
         kernel.weighted(points, x, y, mask, WEIGHS["none"], target=target, add=False)
     assert caught.value.records.nonzero().tolist() == [[1, 0]]
     torch.testing.assert_close(target, 2 * once)  # nothing was written
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (mixing.LooksAtTheLot, "decides in Python"),
+        (mixing.RemembersTheLot, "from one call to the next"),
+        (mixing.RemembersInABuffer, "writes into a buffer"),
+        (mixing.RemembersElsewhere, "from one call to the next"),
+        (mixing.PythonsRandomNumbers, "from one call to the next"),
+        (mixing.OwnBatchNorm, "several records at a time"),
+    ],
+)
+def test_what_cannot_be_computed_for_one_record_is_refused(make: type[nn.Module], words: str) -> None:
+    x, y = torch.randn(1, 2, mixing.FEATURES), torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(UserError, match=words) as caught:
+        Vmap(make(), cross_entropy, x, y)
+    assert make.__name__ in str(caught.value)
+
+
+def test_the_refusal_names_the_layer() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Sequential(mixing.LooksAtTheLot()))
+    x, y = torch.randn(1, 2, mixing.FEATURES), torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(UserError, match=r"layer '1.0' \(LooksAtTheLot\)"):
+        Vmap(net, cross_entropy, x, y)
+
+
+@pytest.mark.parametrize(
+    "make", [mixing.CentredInTraining, mixing.Mixup, mixing.SlightlyCentred, mixing.TakesTurns]
+)
+def test_what_mixes_a_lot_is_computed_as_a_lot_of_one(make: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    module = make()
+    x, y = torch.randn(2, 3, mixing.FEATURES), torch.zeros(2, 3, dtype=torch.long)
+    points = torch.randn(2, ParameterStack(module).dim)
+    together = Vmap(module, cross_entropy, x, y).gradients(points, x, y)
+    alone = [
+        Vmap(module, cross_entropy, x, y).gradients(points, x[:, b : b + 1], y[:, b : b + 1])
+        for b in range(3)
+    ]
+    torch.testing.assert_close(together, torch.cat(alone, 1))
+
+
+def test_recurrent_layers_and_attention_work_record_by_record() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+            self.recurrent, self.head = nn.GRU(8, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.recurrent(self.layer(x))[0][:, -1])
+
+    torch.manual_seed(0)
+    module, x, y = Attention(), torch.randn(1, 2, 3, 8), torch.tensor([[0, 2]])
+    stack = ParameterStack(module)
+    found = Vmap(module, cross_entropy, x, y).gradients(stack.flatten(module)[None], x, y)
+    for b in range(2):
+        loss = cross_entropy(module(x[0, b : b + 1]), y[0, b : b + 1]).sum()
+        parts = torch.autograd.grad(loss, list(module.parameters()))
+        torch.testing.assert_close(found[0, b], torch.cat([p.flatten() for p in parts]), rtol=1e-4, atol=1e-6)
+
+
+def test_an_operation_of_ones_own_is_refused() -> None:
+    seen = []
+
+    @torch.library.custom_op("gossamer_test::remember", mutates_args=())
+    def remember(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x)
+        return x.clone()
+
+    remember.register_fake(torch.empty_like)
+    remember.register_autograd(lambda ctx, g: g)
+
+    class Remembers(mixing.Base):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(remember(x))
+
+    x, y = torch.randn(1, 2, mixing.FEATURES), torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(UserError, match="not one of torch's own"):
+        Vmap(Remembers(), cross_entropy, x, y)
+
+
+def test_a_module_that_copies_as_itself_is_refused() -> None:
+    class Single(mixing.Base):
+        def __deepcopy__(self, memo: object) -> Single:
+            return self
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(x)
+
+    x, y = torch.randn(1, 2, mixing.FEATURES), torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(UserError, match="cannot be copied"):
+        Vmap(Single(), cross_entropy, x, y)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from tests.support.configurations import configured, outlined
-from torch import nn
+from torch import Tensor, nn
 
+import gossamer
 from gossamer.algorithms.wrappers import Centre
 from gossamer.errors import UserError
 from gossamer.models.centred import Centred
@@ -39,6 +42,22 @@ def test_a_module_of_ones_own_replaces_the_models_and_may_not_mix_records() -> N
         outline(
             configured(**SILENT), module=nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))
         )
+
+
+def test_a_module_that_looks_at_the_lot_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    class Looks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(64, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(x / 255 if x.max() > 1 else x)
+
+    with pytest.raises(UserError, match=r"model: the module itself \(Looks\) .* decides in Python"):
+        outline(configured(**SILENT), module=Looks())
+    with pytest.raises(UserError, match="decides in Python"):
+        gossamer.run("quickstart", {"rounds": 4}, module=Looks(), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_private_mean_goes_in_front_of_the_model_and_of_the_rounds() -> None:

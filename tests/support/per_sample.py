@@ -4,12 +4,29 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F  # noqa: N812
 
-from gossamer.kernels.oracle import per_sample_gradients
 from gossamer.kernels.stack import ParameterStack
 
 CLASSES = 3
+
+
+def per_sample_gradients(
+    module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], points: Tensor, x: Tensor, y: Tensor
+) -> Tensor:
+    """The gradient of every record of every node at that node's point, by vmap over the module as it is: (m, B, d)."""
+    stack = ParameterStack(module)
+    if x.shape[1] == 0:
+        return points.new_zeros(len(points), 0, stack.dim)
+
+    def sample_loss(parameters: dict[str, Tensor], one_x: Tensor, one_y: Tensor) -> Tensor:
+        output = functional_call(module, parameters, (one_x.unsqueeze(0),))
+        return loss(output, one_y.unsqueeze(0)).squeeze(0)
+
+    of_lot = vmap(grad(sample_loss), in_dims=(None, 0, 0), randomness="different")
+    gradients = vmap(of_lot, randomness="different")(stack.views(points), x, y)
+    return torch.cat([gradients[name].flatten(2) for name in stack.names], dim=2)
 
 
 WEIGHS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -108,17 +125,28 @@ def problem(case: str, nodes: int, lot: int, seed: int) -> tuple[nn.Module, Tens
     return module, 0.15 * torch.randn(nodes, dim), x, torch.randint(0, CLASSES, (nodes, lot))
 
 
-def expected(
-    module: nn.Module, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """In double precision."""
+def assert_sum(
+    found: tuple[Tensor, Tensor],
+    module: nn.Module,
+    points: Tensor,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    weigh: Callable[[Tensor], Tensor],
+) -> None:
+    """The norms are those of gradients in double precision and a little more, the sum is the one with their weights."""
+    total, norms = found
     module = module.double()
     x = x.double() if x.is_floating_point() else x
+    x, y = x.masked_fill(~mask.view(*mask.shape, *[1] * (x.ndim - 2)), 0), y.masked_fill(~mask, 0)
     gradients = per_sample_gradients(module, cross_entropy, points.double(), x, y)
-    norms = gradients.norm(dim=2) * mask
-    weights = torch.where(mask, weigh(norms), 0.0)
     module.float()
-    return torch.einsum("mb,mbd->md", weights, gradients), norms
+    exact = gradients.norm(dim=2) * mask
+    assert (norms.double() >= exact * (1 - 2e-6)).all()  # activations, too, are rounded
+    assert (norms.double() <= exact * (1 + 1e-2) + 1e-9).all()
+    assert (norms[~mask] == 0).all()
+    weights = torch.where(mask, weigh(norms.double()), 0.0)
+    assert_close(total, torch.einsum("mb,mbd->md", weights, gradients))
 
 
 def assert_close(actual: Tensor, wanted: Tensor) -> None:

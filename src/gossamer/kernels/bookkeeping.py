@@ -1,28 +1,27 @@
 """Clipped sums by book-keeping: one forward pass, one backward pass, all nodes at once.
 
-A private copy of the module has the forward of each parametrised layer replaced: it computes the layer with
-the stacked weights of all nodes, and its backward notes the layer's inputs and output gradients, from which
-the rules of `layers.py` know every record's gradient norm. Then the weights are known and each layer adds its
-weighted sum: no per-sample gradients, no second backward pass.
+The module's graph, known to keep records apart (`apart`), has the forward of each parametrised layer replaced: it
+computes the layer with the stacked weights of all nodes, and its backward notes the layer's inputs and output
+gradients, from which the rules of `layers.py` know every record's gradient norm. Then the weights are known and each
+layer adds its weighted sum: no per-sample gradients, no second backward pass.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
+from gossamer.kernels.apart import graph_of
 from gossamer.kernels.finite import NotFiniteError, refuse_infinite
 from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule, rule_for
+from gossamer.kernels.norms import root
+from gossamer.kernels.operations import MixingError
 from gossamer.kernels.stack import ParameterStack
-
-CHECKED_RECORDS = 2
-CHECK_TOLERANCE = 1e-2  # of the norm: above float32 rounding in deep networks, below a forgotten layer
 
 
 class NotSupportedError(Exception):
@@ -50,9 +49,12 @@ def rules_of(module: nn.Module) -> dict[str, Rule]:
 
 
 class BookKeeping:
-    """Σ_b w(‖g_ib‖) g_ib for modules made of layers that have a rule. For one thread: copy it for two."""
+    """Σ_b w(‖g_ib‖) g_ib for modules whose graph keeps records apart and whose layers have a rule. For one thread."""
 
-    def __init__(self, module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def __init__(
+        self, module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
+    ) -> None:
+        """x (m, B, …) and y show shapes and types alone."""
         self.original, self.loss = module, loss
         self.stack = ParameterStack(module)
         self.rules = rules_of(module)
@@ -60,20 +62,30 @@ class BookKeeping:
         self.prefers_threads = any(isinstance(rule, ConvolutionRule) for rule in self.rules.values())
         self.parameters: dict[str, Parameters] = {}
         self.records: dict[str, Measured] = {}
-        self.called: set[str] = set()
         self.bytes_held = self.bytes_per_record = 0
-        self.module = copy.deepcopy(module).requires_grad_(False)
+        try:
+            self.graph = graph_of(module, loss, x.flatten(0, 1), y.flatten(0, 1))
+        except MixingError as reason:
+            raise NotSupportedError(str(reason)) from None
         for name, rule in self.rules.items():
-            layer = self.module.get_submodule(name)
-            for parameter in layer.parameters(recurse=False):
-                parameter.fill_(
-                    torch.nan
-                )  # never used, and a module that uses them past its layer is found out
+            try:
+                layer = self.graph.get_submodule(f"module.{name}".removesuffix("."))
+            except AttributeError:
+                raise NotSupportedError(f"layer {name} took no part in the loss") from None
             layer.forward = self._replacement(name, rule)
-        self.twins = list(zip(self.module.modules(), module.modules(), strict=True))
 
-    def copy(self) -> BookKeeping:
-        return BookKeeping(self.original, self.loss)
+    def copy(self, x: Tensor, y: Tensor) -> BookKeeping:
+        return BookKeeping(self.original, self.loss, x, y)
+
+    def measure_bytes(self, points: Tensor, x: Tensor, y: Tensor) -> None:
+        """Learn what a record needs, on two blank ones."""
+        blank = x.new_zeros(1, 2, *x.shape[2:]), y.new_zeros(1, 2, *y.shape[2:])
+        mask = torch.ones(1, 2, dtype=torch.bool, device=x.device)
+        with suppress(NotFiniteError):
+            self.weighted(
+                points[:1], *blank, mask, torch.ones_like, target=torch.zeros_like(points[:1]), add=False
+            )
+        self.bytes_per_record = self.bytes_held // 2
 
     def weighted(
         self,
@@ -86,27 +98,11 @@ class BookKeeping:
         target: Tensor,
         add: bool,
     ) -> Tensor:
-        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B)."""
-        for mine, theirs in self.twins:
-            mine.training = theirs.training
-        return self._run(points, x, y, mask, weigh, target=target, add=add)
-
-    def _run(
-        self,
-        points: Tensor,
-        x: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        weigh: Callable[[Tensor], Tensor],
-        *,
-        target: Tensor,
-        add: bool,
-    ) -> Tensor:
+        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small."""
         self.parameters, self.bytes_held = self._by_layer(points), 0
         self.records.clear()
-        self.called.clear()
         with torch.enable_grad():
-            losses = self.loss(self.module(x.flatten(0, 1)), y.flatten(0, 1))
+            losses = self.graph(x.flatten(0, 1), y.flatten(0, 1))
             if losses.requires_grad:
                 torch.autograd.backward(losses, mask.flatten().to(losses.dtype))
         if len(self.records) != len(self.rules):
@@ -115,7 +111,7 @@ class BookKeeping:
         with torch.no_grad():
             first, *others = (record.square_norms for record in self.records.values())
             square = sum(others, first)
-            norms = torch.where(mask, square.clamp_(min=0).sqrt_().view(mask.shape), 0.0)
+            norms = torch.where(mask, root(square, len(self.records)).view(mask.shape), 0.0)
             refuse_infinite(norms)
             weights = torch.where(mask, weigh(norms), 0.0)
             places = self._by_layer(target)
@@ -125,53 +121,8 @@ class BookKeeping:
         self.parameters = {}
         return norms
 
-    def check(self, points: Tensor, x: Tensor, y: Tensor) -> None:
-        """Compare a few made-up records with plain gradients, one at a time; learn the bytes a record needs.
-
-        Our tests check the rules, but not our users' modules: one may use a layer's weights without calling
-        the layer, or mix the records of a batch. Raises NotSupportedError then. Made-up, for a lot may hold a
-        single record, and a mixing module is right about that one.
-        """
-        # Beside the point, too: at 0, where some models start, many gradients vanish and prove nothing.
-        away = 0.05 * torch.randn(1, self.stack.dim, generator=torch.Generator().manual_seed(1))
-        few = points[:1] + away.to(points), *_made_up(x, y)
-        lot = few[1].shape[1]
-        reference = copy.deepcopy(self.original).eval()  # dropout would differ from run to run
-        self.module.eval()
-        total = torch.zeros_like(few[0])
-        ones = torch.ones(1, lot, dtype=torch.bool, device=x.device)
-        try:
-            norms = self._run(*few, ones, torch.ones_like, target=total, add=False)
-        except NotFiniteError:
-            raise NotSupportedError("its gradients are not finite: not only its layers act") from None
-        expected = torch.zeros_like(total)
-        own = {
-            name: view[0].detach().requires_grad_() for name, view in self.stack.views(few[0].clone()).items()
-        }
-        for b in range(lot):
-            with torch.enable_grad():
-                loss = self.loss(
-                    functional_call(reference, own, (few[1][0, b : b + 1],)), few[2][0, b : b + 1]
-                )
-                parts = torch.autograd.grad(
-                    loss.sum(), list(own.values()), materialize_grads=True, allow_unused=True
-                )
-            gradient = torch.cat([part.flatten() for part in parts])
-            expected[0] += gradient
-            norm = gradient.norm()
-            if not bool((norms[0, b] - norm).abs() <= CHECK_TOLERANCE * norm + 1e-12):
-                raise NotSupportedError(
-                    "its per-sample norms differ from plain gradients: not only its layers act"
-                )
-        if not bool((total - expected).norm() <= CHECK_TOLERANCE * norms.sum() + 1e-12):
-            raise NotSupportedError("its gradients differ from plain gradients: not only its layers act")
-        self.bytes_per_record = self.bytes_held // lot
-
     def _replacement(self, name: str, rule: Rule) -> Callable[[Tensor], Tensor]:
         def forward(a: Tensor) -> Tensor:
-            if name in self.called:
-                raise NotSupportedError(f"layer {name} is called more than once")
-            self.called.add(name)
             anchor = torch.empty(0, requires_grad=True)  # without it autograd would skip the first layer
             call = _Call(self, name, rule)
             out: Tensor = _Noted.apply(rule.prepare(a), anchor, call)  # type: ignore[no-untyped-call]
@@ -184,16 +135,6 @@ class BookKeeping:
         for (layer, own), view in zip(self.owners, self.stack.views(points).values(), strict=True):
             layers[layer][own] = view
         return layers
-
-
-def _made_up(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Two records of the shape of x (m, B, …): normal values, or the tokens 0 and 1; their targets are 0."""
-    shape = (1, CHECKED_RECORDS, *x.shape[2:])
-    if x.is_floating_point():
-        values = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(x)
-    else:
-        values = torch.arange(CHECKED_RECORDS).view(1, -1, *[1] * (x.ndim - 2)).expand(shape).to(x)
-    return values, y.new_zeros(1, CHECKED_RECORDS, *y.shape[2:])
 
 
 @dataclass

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gossamer.kernels.clipped_sum import ClippedSum, blank_masked
+from gossamer.kernels.norms import norms_of
 
 
 class CentredSum:
@@ -34,7 +35,7 @@ class CentredSum:
         total, p = torch.zeros_like(points), self._size
         records = x.flatten(2)
         if not bool(points[:, :p].any()):
-            norms = torch.linalg.vector_norm(records, dim=2)
+            norms = norms_of(records.flatten(0, 1)).view(mask.shape)
             mask = mask & norms.isfinite()
             norms = norms.where(mask, torch.zeros_like(norms))
             weights = weigh(norms if unit is None else norms / unit[:, None]).where(
@@ -53,6 +54,9 @@ class CentredSum:
         )
         total[:, p:] = sums
         return total, norms
+
+    def try_on(self, x: Tensor, y: Tensor) -> None:
+        self._inner.try_on(x.flatten(2), y)
 
     def _centred(self, x: Tensor, records: Tensor, centre: Tensor) -> Tensor:
         """Full lots come again as the same tensor, and the mean moves no more: then once is enough."""

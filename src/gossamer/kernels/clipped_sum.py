@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,9 @@ from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.memory import keep_freed_memory
-from gossamer.kernels.oracle import Vmap
+from gossamer.kernels.oracle import Vmap, refusal
+from gossamer.kernels.probe import disagreement
+from gossamer.kernels.stack import ParameterStack
 
 logger = logging.getLogger("gossamer")
 
@@ -53,6 +55,9 @@ class ClippedSum(Protocol):
         how nodes have bounds of their own although `weigh` sees a slice of them at a time.
         """
 
+    def try_on(self, x: Tensor, y: Tensor) -> None:
+        """Choose how to compute for records like x (m, B, …) and targets like y: a refusal comes now."""
+
 
 def clipped_sum(
     module: nn.Module, loss: Loss, *, method: str = "auto", max_bytes: int = DEFAULT_MAX_BYTES
@@ -72,11 +77,15 @@ class _Engine:
     """Chooses the method at the first lot, then cuts lots into slices and spreads them over the cores."""
 
     def __init__(self, module: nn.Module, loss: Loss, method: str, max_bytes: int) -> None:
-        self.module, self.loss, self.max_bytes = module, loss, max_bytes
-        self.insist = method == "book-keeping"
-        self.method: BookKeeping | Vmap | None = Vmap(module, loss) if method == "vmap" else None
+        self.module, self.loss, self.asked, self.max_bytes = module, loss, method, max_bytes
+        self.method: BookKeeping | Vmap | None = None
+        self.made_for: Any = None
         self.idle: SimpleQueue[BookKeeping] = SimpleQueue()
         self.copies = 0
+
+    def try_on(self, x: Tensor, y: Tensor) -> None:
+        stack = ParameterStack(self.module)
+        self._method(stack.flatten(self.module).unsqueeze(0), x, y)
 
     def __call__(
         self,
@@ -93,50 +102,88 @@ class _Engine:
         if not bool(mask.any()):
             return torch.zeros_like(points), norms
         ragged = not bool(mask.all())
+        method = self._method(points, x, y)
+        total = torch.empty_like(points, memory_format=torch.contiguous_format)
+        spread = points.device.type == "cpu" and isinstance(method, BookKeeping) and method.prefers_threads
+        cores = threads.cores() if spread else 1
+        plan = slices(nodes, lot, method.bytes_per_record, self.max_bytes, cores)
+
+        def run(worker: BookKeeping | Vmap, rows: slice) -> None:
+            own_unit = None if unit is None else unit[rows]
+            for b in range(0, lot, plan.records):
+                part = rows, slice(b, b + plan.records)
+                slice_x, slice_y = x[part], y[part]
+                if ragged:  # places must lie within their table; what numbers do, `of_finite` undoes
+                    slice_y = blank_masked(slice_y, mask[part])
+                    slice_x = slice_x if x.is_floating_point() else blank_masked(slice_x, mask[part])
+                norms[part] = of_finite(
+                    worker,
+                    points[rows],
+                    slice_x,
+                    slice_y,
+                    mask[part],
+                    weigh,
+                    own_unit,
+                    total[rows],
+                    add=b > 0,
+                )
+
+        jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
+        if plan.parallel and isinstance(method, BookKeeping):
+            self._side_by_side(method, run, jobs, x, y)
+        else:
+            for rows in jobs:
+                run(method, rows)
+        return total, norms
+
+    def _method(self, points: Tensor, x: Tensor, y: Tensor) -> BookKeeping | Vmap:
+        """The method of the module in its present mode, for records of this shape."""
+        modes = tuple(layer.training for layer in self.module.modules())
+        wanted = modes, x.shape[2:], x.dtype, y.shape[2:], y.dtype
+        if self.method is None or self.made_for != wanted:
+            with torch.random.fork_rng(devices=[]):  # looking at a module that draws at random changes no run
+                self.method, self.made_for = self._chosen(points, x, y), wanted
+            self.idle, self.copies = SimpleQueue(), 0
+        return self.method
+
+    def _chosen(self, points: Tensor, x: Tensor, y: Tensor) -> BookKeeping | Vmap:
+        if self.asked == "vmap":
+            return self._record_by_record(points, x, y)
         try:
-            method = self.method = self.method or self._book_keeping(points, x, y, mask)
-            total = torch.empty_like(points, memory_format=torch.contiguous_format)
-            spread = (
-                points.device.type == "cpu" and isinstance(method, BookKeeping) and method.prefers_threads
-            )
-            cores = threads.cores() if spread else 1
-            plan = slices(nodes, lot, method.bytes_per_record, self.max_bytes, cores)
-
-            def run(worker: BookKeeping | Vmap, rows: slice) -> None:
-                own = weigh if unit is None else lambda norms: weigh(norms / unit[rows, None])
-                for b in range(0, lot, plan.records):
-                    part = rows, slice(b, b + plan.records)
-                    slice_x, slice_y = x[part], y[part]
-                    if ragged:
-                        slice_x, slice_y = (
-                            _blank_if_needed(slice_x, mask[part]),
-                            blank_masked(slice_y, mask[part]),
-                        )
-                    norms[part] = _of_finite(
-                        worker, points[rows], slice_x, slice_y, mask[part], own, target=total[rows], add=b > 0
-                    )
-
-            jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
-            if plan.parallel and isinstance(method, BookKeeping):
-                self._side_by_side(method, run, jobs)
-            else:
-                for rows in jobs:
-                    run(method, rows)
+            method = BookKeeping(self.module, self.loss, x, y)
+            found = disagreement(lambda module: BookKeeping(module, self.loss, x, y), method, points, x, y)
+            if found is not None:
+                raise NotSupportedError(found)
+            method.measure_bytes(points, x, y)
         except NotSupportedError as reason:
-            if self.insist:
+            if self.asked == "book-keeping":
                 raise UserError(
                     f'method = "book-keeping" does not fit this module: {reason}; use "auto"'
                 ) from None
-            logger.warning("per-sample gradients come from vmap, which is slower: %s", reason)
-            self.method = Vmap(self.module, self.loss)
-            return self(points, x, y, mask, weigh, unit=unit)
-        return total, norms
+            slow = self._record_by_record(points, x, y)
+            logger.warning(
+                "per-sample gradients come from vmap, record by record, which is slower: %s", reason
+            )
+            return slow
+        return method
+
+    def _record_by_record(self, points: Tensor, x: Tensor, y: Tensor) -> Vmap:
+        method = Vmap(self.module, self.loss, x, y)
+        found = disagreement(lambda module: Vmap(module, self.loss, x, y), method, points, x, y)
+        if found is not None:
+            raise refusal("", type(self.module).__name__, f"traced, {found}")
+        return method
 
     def _side_by_side(
-        self, method: BookKeeping, run: Callable[[BookKeeping, slice], None], jobs: list[slice]
+        self,
+        method: BookKeeping,
+        run: Callable[[BookKeeping, slice], None],
+        jobs: list[slice],
+        x: Tensor,
+        y: Tensor,
     ) -> None:
         while self.copies < threads.cores():  # one copy of the module for every thread
-            self.idle.put(method.copy())
+            self.idle.put(method.copy(x, y))
             self.copies += 1
 
         def one(rows: slice) -> None:
@@ -148,30 +195,78 @@ class _Engine:
 
         threads.run_all(one, jobs)
 
-    def _book_keeping(self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> BookKeeping:
-        method = BookKeeping(self.module, self.loss)
-        method.check(points, x, y)
-        return method
 
-
-def _of_finite(
+def of_finite(
     worker: BookKeeping | Vmap,
     points: Tensor,
     x: Tensor,
     y: Tensor,
     mask: Tensor,
     weigh: Weigh,
-    *,
+    unit: Tensor | None,
     target: Tensor,
+    *,
     add: bool,
 ) -> Tensor:
-    """`worker.weighted` without the records that have no finite norm; theirs is 0, as if they were masked."""
+    """`worker.weighted` without the records that have no finite norm; theirs is 0, as if they were masked.
+
+    A weight of 0 does not undo a gradient that is not a number, be it such a record's or that of the padding. Where the
+    sum shows one, every node is done by itself, with nothing but its usable records.
+    """
+    before = target.clone() if add else None
     try:
-        return worker.weighted(points, x, y, mask, weigh, target=target, add=add)
+        norms = worker.weighted(points, x, y, mask, _in_units(weigh, unit), target=target, add=add)
     except NotFiniteError as found:
         mask = mask & ~found.records
-        x, y = blank_masked(x, mask), blank_masked(y, mask)
-        return _of_finite(worker, points, x, y, mask, weigh, target=target, add=add)
+    else:
+        if _is_finite(target):
+            return norms
+    _ = target.zero_() if before is None else target.copy_(before)
+    norms = torch.zeros_like(mask, dtype=points.dtype)
+    for i in range(len(points)):
+        own = slice(i, i + 1)
+        weigh_own = _in_units(weigh, None if unit is None else unit[own])
+        norms[own] = _add_usable(worker, points[own], x[own], y[own], mask[own], weigh_own, target[own])
+    return norms
+
+
+def _in_units(weigh: Weigh, unit: Tensor | None) -> Weigh:
+    return weigh if unit is None else lambda norms: weigh(norms / unit[:, None])
+
+
+def _is_finite(values: Tensor) -> bool:
+    if values.device.type == "meta":  # shapes only, nothing to look at
+        return True
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())  # a finite sum tells at once
+
+
+def _add_usable(
+    worker: BookKeeping | Vmap,
+    point: Tensor,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    weigh: Weigh,
+    target: Tensor,
+) -> Tensor:
+    """Add one node's sum over its usable records, picked out of x (1, B, …), into `target`; the norms (1, B)."""
+    norms, usable = torch.zeros_like(mask, dtype=point.dtype), mask[0].clone()
+    while bool(usable.any()):
+        everyone = torch.ones(1, int(usable.sum()), dtype=torch.bool, device=mask.device)
+        total = torch.empty_like(target)
+        try:
+            found = worker.weighted(
+                point, x[:, usable], y[:, usable], everyone, weigh, target=total, add=False
+            )
+        except NotFiniteError as bad:
+            usable[usable.clone()] = ~bad.records[0]
+            continue
+        if not _is_finite(total):  # no rule does this; if a new one did, nothing of it may be released
+            raise FloatingPointError("a sum of clipped records is not finite")
+        target += total
+        norms[:, usable] = found
+        break
+    return norms
 
 
 @dataclass(frozen=True)
@@ -194,11 +289,6 @@ def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: i
         return Slices(rows, lot, parallel=False)
     rounds = -(-nodes // (rows * cores))  # equally many slices for every core
     return Slices(-(-nodes // (rounds * cores)), lot, parallel=True)
-
-
-def _blank_if_needed(values: Tensor, mask: Tensor) -> Tensor:
-    """The copy of a full lot, every round, would take longer than its gradients: padding may be blank already."""
-    return blank_masked(values, mask) if bool((values[~mask] != 0).any()) else values
 
 
 def blank_masked(values: Tensor, mask: Tensor) -> Tensor:

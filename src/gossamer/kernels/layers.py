@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from gossamer.kernels.norms import square_norms
+
 Parameters = dict[str, Tensor]
 """A layer's own parameters, stacked over nodes: {"weight": (m, *shape), "bias": (m, *shape)}."""
 
@@ -29,7 +31,7 @@ Sum = Callable[[Tensor, Parameters, bool], None]
 
 MEMORY_PASSES = 20  # cost of writing and reading one float of a per-sample gradient, in multiply-adds
 SMALL_WINDOWS = 1 << 18  # bytes of one record's windows up to which a convolution is done as a matrix product
-GRAM_ROUNDING = 2.0**-23  # forty times the largest rounding measured over sizes and offsets
+MOST_CANCELLED = 2.0**-12  # see `gram_sum`
 CACHE_BYTES = 1 << 20  # what fits comfortably into one core's L2 cache
 
 
@@ -74,15 +76,27 @@ def put(target: Tensor, value: Tensor, add: bool) -> None:
         target.copy_(value)
 
 
-def gram_sum(outputs: Tensor, inputs: Tensor) -> Tensor:
-    """Σ_st G_st A_st over the last two axes, the squared norm of Σ_t g_t a_tᵀ, and a little more.
+def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, lot: int) -> Tensor:
+    """Σ_st G_st A_st over the last two axes, the squared norm of Σ_t g_t a_tᵀ, and never less.
 
-    Where the terms of that sum cancel, rounding can leave far less than the norm, even less than 0, and too small a
-    norm is a record that is not clipped. The rounding is at most some multiples of 2⁻²³ (Σ_t ‖g_t‖ ‖a_t‖)², added here:
-    a millionth where nothing cancels.
+    `lengths` is what G and A were added up over, together; `lot` how many records go into one sum. Let u be the unit
+    roundoff, γ_n = n u / (1 − n u) and S = Σ_t ‖g_t‖ ‖a_t‖. Each G_st is off by at most γ ‖g_s‖ ‖g_t‖, each A_st
+    likewise, and a row of T of their products by γ_T of their sizes (rows are added in double precision), so that the
+    sum is off by at most γ_(lengths + T + 4) S². Where the terms cancel, that is more than the sum itself, and left
+    alone it would be a record that is not clipped. It is added, twice, which pays for the rounding of the sizes.
+
+    Cancelling terms also make the *weighted* sum inexact: n = lot · T terms are off by γ_n S w for a record of weight
+    w. With c S² added here, w ≤ C / √(‖Σ‖² + c S²), and by Cauchy and Schwarz its part in the sum stays within
+    C √(1 + γ_n² / c): a millionth above C for c = 5 · 10⁵ γ_n², and no more than 2⁻¹² is taken.
     """
+    positions, u = outputs.shape[-1], torch.finfo(outputs.dtype).eps / 2
     sizes = (outputs.diagonal(dim1=-2, dim2=-1) * inputs.diagonal(dim1=-2, dim2=-1)).clamp_min(0).sqrt()
-    return outputs.mul_(inputs).sum((-2, -1)) + GRAM_ROUNDING * sizes.sum(-1).square()
+    added = 2 * (lengths + positions + 4) * u + min(MOST_CANCELLED, 5e5 * (lot * positions * u) ** 2)
+    whole = outputs.mul_(inputs).sum(-1).double().sum(-1).to(sizes.dtype)
+    return (
+        whole.add_(added * sizes.sum(-1).square_()).clamp_min_(0)
+        + 4 * positions**2 * torch.finfo(sizes.dtype).tiny
+    )
 
 
 def gram_is_cheaper(positions: int, rows: int, columns: int) -> bool:
@@ -134,13 +148,13 @@ class LinearRule:
         a, g = a.reshape(records, -1, a.shape[-1]), g.reshape(records, -1, g.shape[-1])
         positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
         if positions == 1:
-            inputs = torch.linalg.vector_norm(a, dim=(1, 2)).square_()
-            square = torch.linalg.vector_norm(g, dim=(1, 2)).square_() * (
-                inputs.add_(1) if has_bias else inputs
-            )
+            inputs = square_norms(a)
+            square = square_norms(g) * (inputs.add_(1) if has_bias else inputs)
         elif gram_is_cheaper(positions, rows, columns):
             inputs = torch.bmm(a, a.mT)
-            square = gram_sum(torch.bmm(g, g.mT), inputs.add_(1) if has_bias else inputs)
+            inputs = inputs.add_(1) if has_bias else inputs
+            lot = records // len(parameters["weight"])
+            square = gram_sum(torch.bmm(g, g.mT), inputs, rows + columns + 1, lot)
         else:
             return self._instantiated(torch.bmm(g.mT, a), g.sum(1) if has_bias else None)
 
@@ -156,9 +170,9 @@ class LinearRule:
 
     @staticmethod
     def _instantiated(gradients: Tensor, biases: Tensor | None) -> Measured:
-        square = torch.linalg.vector_norm(gradients, dim=(1, 2)).square_()
+        square = square_norms(gradients)
         if biases is not None:
-            square += torch.linalg.vector_norm(biases, dim=1).square_()
+            square += square_norms(biases)
 
         def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
             put(target["weight"], weighted_rows(weights, gradients).view_as(target["weight"]), add)
@@ -247,19 +261,20 @@ class ConvolutionRule:
         columns = a.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
         use_gram = gram_is_cheaper(positions, outputs // self.groups, columns)
         gradients = None if use_gram else a.new_empty(records, self.groups, outputs // self.groups, columns)
-        square = a.new_empty(records)
+        square, lot = a.new_empty(records), records // len(parameters["weight"])
         step = records if kept is not None else max(1, CACHE_BYTES // self._window_bytes(a, positions))
         for first in range(0, records, step):
             some = slice(first, first + step)
             windows = self._windows(a[some]) if kept is None else kept
             own = grouped[some]
             if gradients is None:
-                square[some] = gram_sum(torch.matmul(own.mT, own), torch.matmul(windows, windows.mT)).sum(1)
+                grams = torch.matmul(own.mT, own), torch.matmul(windows, windows.mT)
+                square[some] = gram_sum(*grams, own.shape[2] + columns, lot).sum(1)
             else:
                 torch.matmul(own, windows, out=gradients[some])
-                square[some] = torch.linalg.vector_norm(gradients[some].flatten(1), dim=1).square_()
+                square[some] = square_norms(gradients[some])
         if biases is not None:
-            square += torch.linalg.vector_norm(biases, dim=1).square_()
+            square += square_norms(biases)
 
         def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
             if gradients is None:
@@ -381,7 +396,8 @@ class EmbeddingRule:
         if self.padding is not None:
             g = g.masked_fill((read == self.padding).unsqueeze(-1), 0)
         same = read.unsqueeze(1) == read.unsqueeze(2)
-        square = torch.bmm(g, g.mT).mul_(same).sum((1, 2))
+        lot = len(a) // len(parameters["weight"])
+        square = gram_sum(torch.bmm(g, g.mT), same.to(g), g.shape[-1], lot)
 
         def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
             weighted = (g * weights.reshape(-1, 1, 1)).flatten(0, 1)
@@ -426,7 +442,7 @@ class _AffineRule(ABC):
         gradients = {"weight": self._per_record(a * g)}
         if parameters.get("bias") is not None:
             gradients["bias"] = self._per_record(g)
-        square = sum((rows.square().sum(1) for rows in gradients.values()), a.new_zeros(len(a)))
+        square = sum((square_norms(rows) for rows in gradients.values()), a.new_zeros(len(a)))
 
         def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
             for name, rows in gradients.items():

@@ -1,43 +1,59 @@
-"""Per-sample gradients by vmap, spelled out: slow and hungry, but right for every module vmap accepts."""
+"""Per-sample gradients of any module, record by record: slower and hungrier than book-keeping.
+
+The gradient of *one* record's loss is traced on a made-up record that has a shape and no values, and what runs on
+records afterwards is that trace, a list of torch's operations, once for every record (`vmap`). The module's own Python
+never sees a record: it cannot mix two of them, decide by one, or remember one. What cannot be traced so is refused by
+the layer's name: Python that asks for values, buffers that are written, numpy, a forward that differs between calls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.func import functional_call, functionalize, grad, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from gossamer.errors import UserError
+from gossamer.kernels.apart import copied
 from gossamer.kernels.finite import refuse_infinite
+from gossamer.kernels.norms import norms_of
 from gossamer.kernels.stack import ParameterStack
 
-
-def per_sample_gradients(
-    module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], points: Tensor, x: Tensor, y: Tensor
-) -> Tensor:
-    """The gradient of every record of every node at that node's point: (m, B, d)."""
-    stack = ParameterStack(module)
-    lot = x.shape[1]
-    if lot == 0 or len(points) == 0:
-        return points.new_zeros(len(points), lot, stack.dim)
-
-    def sample_loss(parameters: dict[str, Tensor], one_x: Tensor, one_y: Tensor) -> Tensor:
-        output = functional_call(module, parameters, (one_x.unsqueeze(0),))
-        return loss(output, one_y.unsqueeze(0)).squeeze(0)
-
-    of_lot = vmap(grad(sample_loss), in_dims=(None, 0, 0), randomness="different")
-    gradients = vmap(of_lot, randomness="different")(stack.views(points), x, y)
-    return torch.cat([gradients[name].flatten(2) for name in stack.names], dim=2)
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Vmap:
-    """Σ_b w(‖g_ib‖) g_ib from materialised per-sample gradients: the reference for every other method."""
+    """Σ_b w(‖g_ib‖) g_ib from materialised per-sample gradients."""
 
-    def __init__(self, module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
-        self.module, self.loss = module, loss
-        self.bytes_per_record = (
-            8 * ParameterStack(module).dim
-        )  # the gradient, and its pieces before they are joined
+    def __init__(self, module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
+        """x (m, B, …) and y show shapes and types alone."""
+        self.original, self.loss = module, loss
+        self.stack = ParameterStack(module)
+        self.bytes_per_record = 8 * self.stack.dim  # the gradient, and its pieces before they are joined
+        self._of_one = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
+        of_lot = vmap(self._of_one, in_dims=(None, 0, 0), randomness="different")
+        self._of_all = vmap(of_lot, randomness="different")
+
+    def gradients(self, points: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The gradient of every record of every node at that node's point: (m, B, d)."""
+        nodes, lot = x.shape[:2]
+        if nodes == 0 or lot == 0:
+            return points.new_zeros(nodes, lot, self.stack.dim)
+        try:
+            with torch.no_grad():
+                found = self._of_all(self.stack.views(points.detach()), x, y)
+        except RuntimeError as reason:
+            raise refusal(
+                "", type(self.original).__name__, f"vmap has no rule for what it does ({_first_line(reason)})"
+            ) from None
+        return torch.cat([found[name].flatten(2) for name in self.stack.names], dim=2)
 
     def weighted(
         self,
@@ -50,11 +66,121 @@ class Vmap:
         target: Tensor,
         add: bool,
     ) -> Tensor:
-        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B)."""
-        gradients = per_sample_gradients(self.module, self.loss, points.detach(), x, y).detach()
-        norms = torch.where(mask, torch.linalg.vector_norm(gradients, dim=2), 0.0)
+        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small."""
+        gradients = self.gradients(points, x, y)
+        norms = torch.where(mask, norms_of(gradients.flatten(0, 1)).view(mask.shape), 0.0)
         refuse_infinite(norms)
         weights = torch.where(mask, weigh(norms), 0.0)
         total = torch.bmm(weights.unsqueeze(1), gradients).squeeze(1)
         _ = target.add_(total) if add else target.copy_(total)
         return norms
+
+
+def one_record(
+    module: nn.Module, loss: Loss, x: torch.Size, x_type: torch.dtype, y: torch.Size, y_type: torch.dtype
+) -> fx.GraphModule:
+    """(parameters, one record, its target) → the gradient of its loss, as a graph without memory."""
+    try:
+        module = copied(module).requires_grad_(False)
+    except Exception as reason:
+        raise refusal("", type(module).__name__, f"it cannot be copied ({_first_line(reason)})") from None
+
+    def sample_loss(parameters: dict[str, Tensor], one_x: Tensor, one_y: Tensor) -> Tensor:
+        output = functional_call(module, parameters, (one_x.unsqueeze(0),))
+        return loss(output, one_y.unsqueeze(0)).squeeze(0)
+
+    parameters = {name: value.detach() for name, value in module.named_parameters()}
+    device = next(iter(parameters.values())).device if parameters else None
+    made_up = torch.zeros(x, dtype=x_type, device=device), torch.zeros(y, dtype=y_type, device=device)
+    trace = make_fx(
+        functionalize(grad(sample_loss), remove="mutations"), tracing_mode="fake", _allow_non_fake_inputs=True
+    )
+    with _watched(module) as inside:
+        try:
+            # Twice with the same copy: what remembers its first call is another graph in the second.
+            graph, again = trace(parameters, *made_up), trace(parameters, *made_up)
+        except Exception as reason:  # the module's own code runs here, and may raise anything
+            name, layer = inside[-1] if inside else ("", type(module).__name__)
+            raise refusal(name, layer, _why(reason)) from None
+    _only_torchs_own(graph, type(module).__name__)
+    if not _same(graph, again):
+        raise refusal("", type(module).__name__, FORGETFUL)
+    for node in graph.graph.nodes:  # records side by side may lie in memory as no view allows
+        if node.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default):
+            node.target = torch.ops.aten.reshape.default
+    graph.recompile()
+    return graph
+
+
+def _only_torchs_own(graph: fx.GraphModule, module: str) -> None:
+    """An operation that somebody registered is Python that would see records; one that writes could keep them."""
+    for node in graph.graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        known = isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in ("aten", "prims")
+        if not known:
+            raise refusal("", module, f"the operation {node.target} is not one of torch's own")
+        if node.target._schema.is_mutable:
+            raise refusal("", module, f"the operation {node.target} writes in place")
+
+
+@contextmanager
+def _watched(module: nn.Module) -> Iterator[list[tuple[str, str]]]:
+    """The layers that are being called, outermost first; an exception leaves them as they were."""
+    inside: list[tuple[str, str]] = []
+    hooks: list[Any] = []
+    for name, layer in module.named_modules():
+        if name:
+            entry = name, type(layer).__name__
+            hooks.append(layer.register_forward_pre_hook(lambda *_, entry=entry: inside.append(entry)))
+            hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
+    try:
+        yield inside
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _same(graph: fx.GraphModule, again: fx.GraphModule) -> bool:
+    """The same operations on the same constants?"""
+    if graph.code != again.code:
+        return False
+    names = [str(node.target) for node in graph.graph.nodes if node.op == "get_attr"]
+    values = [(getattr(graph, name), getattr(again, name)) for name in names]
+    if any(
+        isinstance(value, FakeTensor) for pair in values for value in pair
+    ):  # left over from an earlier call
+        return False
+    return all(torch.equal(one, other) for one, other in values if isinstance(one, Tensor))
+
+
+FORGETFUL = (
+    "it is not the same from one call to the next, for it remembers earlier calls or draws random numbers that are not "
+    "torch's; keep nothing between calls"
+)
+_REASONS = (
+    (r"data-dependent|DataDependent|aten\.(_local_scalar_dense|item|nonzero|is_nonzero|equal)|It looks like you're",
+     "it decides in Python by the values of a record (`if x.max() > 1`, `.item()`); write it with torch.where"),
+    (r"mutate a captured|in-place operation .* would mutate",
+     "it writes into a buffer, which remembers records; normalise each record by itself, with GroupNorm or LayerNorm"),
+    (r"more than 1 value per channel", "it needs several records at a time; use GroupNorm or LayerNorm in its place"),
+    (r"Proxy|[Ff]ake ?[Tt]ensor|FunctionalTensor|escaped", FORGETFUL),
+    (r"storage|numpy|data pointer", "it leaves torch for numpy or Python; write it with torch's operations"),
+)  # fmt: skip
+
+
+def _why(reason: Exception) -> str:
+    said = f"{type(reason).__name__}: {reason}"
+    for pattern, why in _REASONS:
+        if re.search(pattern, said):
+            return why
+    return f"on a single one it fails with {type(reason).__name__}: {_first_line(reason)}"
+
+
+def refusal(name: str, layer: str, why: str) -> UserError:
+    where = f"layer '{name}' ({layer})" if name else f"the module itself ({layer})"
+    return UserError(f"model: {where} cannot be computed for one record by itself: {why}.")
+
+
+def _first_line(reason: Exception) -> str:
+    return (str(reason).strip().split("\n")[0] or type(reason).__name__)[:160].rstrip(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -43,13 +44,14 @@ def outline(
     topology = _topology(config, algorithm)
     facts = facts_of(asked, data_dir, cache, nodes)
     method.check(facts.classes)
+    own = module is not None
     module, algorithm = _centred(config, facts, module or _model(config, facts), algorithm)
     check_no_mixing(module)
     rates, pooled, records = rates_of(config, facts.records), None, facts.records
     if config.baseline == "central":
         pooled = pool(config, records, rates)
         records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
-    method.vector(algorithm, module, facts.classes)  # a mistake in it shows now
+    _try_on(method.vector(algorithm, module, facts.classes), facts, own=own)
     plan = plan_privacy(
         config,
         records,
@@ -76,6 +78,15 @@ def _model(config: RunConfig, facts: DataFacts) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         return config.model.make(facts.shape, facts.classes or 1)
+
+
+def _try_on(vector: Any, facts: DataFacts, *, own: bool) -> None:
+    """A user's own module is refused here, before anything is written, if it cannot keep records apart."""
+    if not own or not hasattr(vector, "try_on"):
+        return
+    kind = torch.float32 if facts.shape else torch.int64  # a record without a shape is a place in a table
+    targets = torch.zeros(1, 1, dtype=torch.int64 if facts.classes else torch.float32)
+    vector.try_on(torch.zeros(1, 1, *facts.shape, dtype=kind), targets)
 
 
 def _centred(

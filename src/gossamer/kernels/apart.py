@@ -1,0 +1,300 @@
+"""Which modules keep the records of a lot apart, decided on their graph and not on a sample of records.
+
+A module is traced symbolically: its Python runs once, on no data, and what is left is a list of operations. It is that
+list which computes on records afterwards, never the module's own Python, so that nothing it decides, remembers or draws
+at random can depend on a record. Every operation must be one of a list (`operations`), which treat the first axis, that
+of the records, as so many separate computations. What each gives is followed over lots of 1, 3 and 5 records: it must
+have as many entries along the first axis as there are records, and the same shape behind it. An operation that sums
+over the lot, moves its axis, or broadcasts records against each other has another shape in one of the three, and is
+refused.
+
+What is not on the list is not wrong: it goes the slow way, record by record (`oracle`).
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from gossamer.kernels.operations import (
+    FUNCTIONS,
+    LAYERS,
+    LOTS,
+    METHODS,
+    OUT_OF_PLACE,
+    Call,
+    Constant,
+    LotSize,
+    MixingError,
+    Records,
+    Several,
+    Sizes,
+    Value,
+    mapped,
+)
+
+
+class WithLoss(nn.Module):
+    """(records, targets) → one loss each."""
+
+    def __init__(self, module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.module, self._loss = module, loss
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._loss(self.module(x), y)
+
+
+def graph_of(
+    module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
+) -> fx.GraphModule:
+    """loss(module(x), y) as a graph that keeps records apart, on a copy of the module; x and y only show shapes (N, …).
+
+    The layers of the graph stand at their own names behind "module.".
+    """
+    if torch.nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
+        raise MixingError("a hook is set on all modules, and it might do anything")
+    try:
+        root = WithLoss(copied(module), loss).requires_grad_(False)
+        for parameter in root.parameters():
+            parameter.fill_(torch.nan)  # whatever is computed from them past their layer is found out
+        # Twice with the same copy: what remembers its first call is another graph in the second.
+        graph, again = _Tracer().trace(root), _Tracer().trace(root)
+    except Exception as reason:  # the module's own code runs here, and may raise anything
+        raise MixingError(f"its forward cannot be traced ({_first_line(reason)})") from None
+    if not _same(root, graph, again):
+        raise MixingError("its forward is not the same from one call to the next")
+    _write_nothing_in_place(root, graph)
+    for node in reversed(graph.nodes):
+        # What nobody reads was traced for a log, or for the module's memory.
+        if node.op not in ("placeholder", "output") and not node.users:
+            graph.erase_node(node)
+    _Follower(root, graph).follow(x, y)
+    return fx.GraphModule(root, graph)
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy that shares nothing with the module, whatever the module says how it is copied."""
+    copy_of = copy.deepcopy(module)
+    if {id(layer) for layer in copy_of.modules()} & {id(layer) for layer in module.modules()}:
+        raise TypeError("its copy is the module itself")
+    return copy_of
+
+
+def _same(root: nn.Module, graph: fx.Graph, again: fx.Graph) -> bool:
+    """Are these the same operations, on the same constants?"""
+    if len(graph.nodes) != len(again.nodes):
+        return False
+    places = {node: k for nodes in (graph.nodes, again.nodes) for k, node in enumerate(nodes)}
+    for one, other in zip(graph.nodes, again.nodes, strict=True):
+        if one.op == other.op == "get_attr":  # constants have other names in every trace
+            values = [_attribute(root, str(node.target)) for node in (one, other)]
+            if values[0] is not values[1] and not torch.equal(*values):
+                return False
+            continue
+        arguments = [
+            fx.map_arg((node.args, node.kwargs), lambda n: places.get(n, n)) for node in (one, other)
+        ]
+        if (one.op, one.target) != (other.op, other.target) or repr(arguments[0]) != repr(arguments[1]):
+            return False
+    return True
+
+
+def _write_nothing_in_place(root: nn.Module, graph: fx.Graph) -> None:
+    """What is written in place could be a record. Where a name's ending says so, nobody knows what else it changes."""
+    for layer in root.modules():
+        if getattr(layer, "inplace", False):
+            layer.inplace = False  # type: ignore[assignment]
+    for node in graph.nodes:
+        if node.target in OUT_OF_PLACE:
+            node.target = OUT_OF_PLACE[node.target]
+        if node.kwargs.get("inplace"):
+            node.kwargs = {**node.kwargs, "inplace": False}
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        marked = name.endswith("_") and not name.endswith("__") and node.target not in FUNCTIONS
+        if node.op in ("call_function", "call_method") and (marked or "out" in node.kwargs):
+            raise MixingError(f"{_name(node)} writes in place")
+
+
+def _attribute(root: nn.Module, path: str) -> Any:
+    found: Any = root
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+class _Tracer(fx.Tracer):
+    """Stops at the layers it knows, and looks into everything else."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        hooks = (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)
+        return type(m) in LAYERS and "forward" not in vars(m) and not any(hooks)
+
+
+class _Follower:
+    """What every node of a graph gives, on shapes alone."""
+
+    def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
+        self._root, self._graph = copy.deepcopy(root).to("meta"), graph
+        self._known: dict[fx.Node, Value] = {}
+        self._called: set[str] = set()
+
+    def follow(self, x: Tensor, y: Tensor) -> None:
+        inputs = iter((x, y))
+        for node in self._graph.nodes:
+            if node.op == "output":
+                self._end(self._in(node.args[0]))
+            elif node.op == "placeholder":
+                like = next(inputs)
+                self._known[node] = Records(
+                    tuple(torch.empty(lot, *like.shape[1:], dtype=like.dtype, device="meta") for lot in LOTS)
+                )
+            elif node.op == "get_attr":
+                self._known[node] = self._constant(str(node.target))
+            else:
+                call = Call(self._in(node.args), self._in(node.kwargs))
+                self._known[node] = self._result(node, call)
+
+    def _in(self, args: Any) -> Any:
+        return mapped(args, lambda a: self._known[a] if isinstance(a, fx.Node) else a)
+
+    def _end(self, value: Any) -> None:
+        if not isinstance(value, Records) or value.ndim != 1:
+            raise MixingError("the loss is not one number for each record")
+
+    def _constant(self, path: str) -> Constant:
+        value = _attribute(self._root, path)
+        if isinstance(value, nn.Parameter):
+            raise MixingError(f"it uses the parameter {path.removeprefix('module.')} outside of a layer")
+        return Constant(value.to("meta") if isinstance(value, Tensor) else value)
+
+    def _result(self, node: fx.Node, call: Call) -> Value:
+        name = _name(node)
+        plain = _plain(node, call)
+        if plain is not None:
+            return plain
+        if node.op == "call_module":
+            if node.target in self._called:
+                raise MixingError(f"{name} is called more than once")
+            self._called.add(str(node.target))
+            layer = self._root.get_submodule(str(node.target))
+            allowed = LAYERS.get(type(layer))
+            run: Callable[..., Any] = layer
+            fits = (
+                len(call.args) == 1
+                and not call.kwargs
+                and allowed is not None
+                and _fits(allowed, layer, call)
+            )
+        elif node.op == "call_method":
+            rule = METHODS.get(str(node.target))
+            run = operator.methodcaller if rule is None else getattr(torch.Tensor, str(node.target))
+            fits = _fits(rule, call)
+        else:
+            rule = FUNCTIONS.get(node.target) if callable(node.target) else None
+            run = node.target  # type: ignore[assignment]
+            fits = _fits(rule, call)
+        if not fits:
+            raise MixingError(f"{name} is not known to keep records apart, as it is used")
+        return self._records(name, run, call)
+
+    def _records(self, name: str, run: Callable[..., Any], call: Call) -> Value:
+        if not any(isinstance(value, Records) for value in call.values):
+            raise MixingError(f"{name} has nothing to do with records")
+        found = []
+        for lot in range(len(LOTS)):
+            args, kwargs = call.at(lot)
+            tensors = [value.at[lot] for value in call.values if isinstance(value, Records)]
+            versions = [tensor._version for tensor in tensors]
+            try:
+                found.append(run(*args, **kwargs))
+            except Exception as reason:
+                raise MixingError(f"{name} fails on a lot of {LOTS[lot]} ({_first_line(reason)})") from None
+            if versions != [tensor._version for tensor in tensors]:
+                raise MixingError(f"{name} writes into its input")
+        if isinstance(found[0], tuple):
+            names = {
+                field: k for k, field in enumerate(getattr(found[0], "_fields", None) or _fields(found[0]))
+            }
+            return Several(tuple(_apart(name, part) for part in zip(*found, strict=True)), names)
+        return _apart(name, found)
+
+
+def _fits(rule: Callable[..., bool] | None, *what: Any) -> bool:
+    """A rule that does not know what to do with the arguments does not allow them."""
+    try:
+        return rule is not None and rule(*what)
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return False
+
+
+def _fields(value: Any) -> Sequence[str]:
+    """torch's pairs of values and places have names that only their type knows."""
+    return tuple(field for field in ("values", "indices") if hasattr(value, field))
+
+
+def _apart(name: str, found: Sequence[Any]) -> Records:
+    for lot, tensor in zip(LOTS, found, strict=True):
+        if (
+            not isinstance(tensor, Tensor)
+            or tensor.ndim == 0
+            or len(tensor) != lot
+            or tensor.shape[1:] != found[0].shape[1:]
+        ):
+            raise MixingError(f"{name} does not give one entry for each record")
+    return Records(tuple(found))
+
+
+def _plain(node: fx.Node, call: Call) -> Value | None:
+    """Shapes, and parts of what is several: nothing is computed."""
+    of, key = (*call.args, None, None)[:2]
+    got = node.op == "call_function" and node.target is builtins.getattr
+    item = node.op == "call_function" and node.target is operator.getitem
+    found: Value | None = None
+    if isinstance(of, Records) and got:
+        found = _attribute_of(of, key)
+    elif isinstance(of, Records) and node.op == "call_method" and node.target == "dim":
+        found = Constant(of.ndim)
+    elif isinstance(of, Records) and node.op == "call_method" and node.target == "size":
+        place = call.argument(1, "dim")
+        found = Sizes(of) if place is None else _size(of, place)
+    elif isinstance(of, Sizes) and item:
+        found = _size(of.of, key)
+    elif isinstance(of, Several) and item and isinstance(key, int):
+        found = of.parts[key]
+    elif isinstance(of, Several) and got and key in of.names:
+        found = of.parts[of.names[key]]
+    return found
+
+
+def _attribute_of(of: Records, name: Any) -> Value | None:
+    if name == "shape":
+        return Sizes(of)
+    return Constant(getattr(of.at[0], name)) if name in ("ndim", "dtype", "device") else None
+
+
+def _size(of: Records, place: Any) -> Value | None:
+    if isinstance(place, int):
+        return LotSize() if place % of.ndim == 0 else Constant(of.at[0].shape[place])
+    if isinstance(place, slice) and isinstance(place.start, int) and place.start > 0:
+        return Constant(tuple(of.at[0].shape[place]))
+    return None
+
+
+def _name(node: fx.Node) -> str:
+    if node.op == "call_module":
+        return f"layer {str(node.target).removeprefix('module.')}"
+    target = (
+        node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    )
+    return f"the operation {target}"
+
+
+def _first_line(reason: Exception) -> str:
+    return (str(reason).strip().split("\n")[0] or type(reason).__name__)[:160]

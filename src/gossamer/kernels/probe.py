@@ -1,0 +1,125 @@
+"""A second look at a method, on made-up records: is it the gradient of the module as the module is called?
+
+That records are kept apart is decided elsewhere, on graphs (`apart`, `oracle`); a sample of records proves nothing.
+This finds a mistake in that: a trace that is not the module, a layer that is used past its rule.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from gossamer.kernels.finite import NotFiniteError
+from gossamer.kernels.stack import ParameterStack
+
+SIZES = (1e-6, 1.0, 1e6)
+TOLERANCE = 1e-2  # of the norm: above float32 rounding in deep networks, below a forgotten layer
+
+
+class Method(Protocol):
+    original: nn.Module
+    loss: Callable[[Tensor, Tensor], Tensor]
+
+    def weighted(
+        self,
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        weigh: Callable[[Tensor], Tensor],
+        *,
+        target: Tensor,
+        add: bool,
+    ) -> Tensor: ...
+
+
+def disagreement(
+    make: Callable[[nn.Module], Method], method: Method, points: Tensor, x: Tensor, y: Tensor
+) -> str | None:
+    """In what the method differs from plain gradients of its module; None if in nothing.
+
+    A module that draws at random (dropout) can only be compared in evaluation: the method is made once more for that.
+    """
+    if points.device.type == "meta":  # shapes only, nothing to compare
+        return None
+    plain = _plain(method, points, x, y)
+    if plain is None:
+        method = make(copy.deepcopy(method.original).eval())
+        plain = _plain(method, points, x, y)
+    return None if plain is None else _compared(method, points, x, y, plain)
+
+
+def _plain(method: Method, points: Tensor, x: Tensor, y: Tensor) -> list[Tensor] | None:
+    """The made-up records' gradients, each by itself; None if they are different when computed again."""
+    records, targets = _made_up(x, y)
+    once, again = (
+        [
+            _gradient(method, _point(points), records[b : b + 1], targets[b : b + 1])
+            for b in range(len(records))
+        ]
+        for _ in range(2)
+    )
+    same = all(torch.allclose(one, other, equal_nan=True) for one, other in zip(once, again, strict=True))
+    return once if same else None
+
+
+def _point(points: Tensor) -> Tensor:
+    """Beside the first node's: at 0, where some models start, many gradients vanish and prove nothing."""
+    away = 0.05 * torch.randn(1, points.shape[1], generator=torch.Generator().manual_seed(1))
+    return points[:1] + away.to(points)
+
+
+def _compared(method: Method, points: Tensor, x: Tensor, y: Tensor, plain: list[Tensor]) -> str | None:
+    point, (records, targets), lot = _point(points), _made_up(x, y), len(plain)
+    usable = [b for b in range(lot) if bool(plain[b].isfinite().all()) and bool(plain[b].norm().isfinite())]
+    for chosen in [usable, usable, *([b] for b in usable)]:  # all, all once more, and each by itself
+        if not chosen:
+            continue
+        mask = torch.ones(1, len(chosen), dtype=torch.bool, device=x.device)
+        total = torch.zeros_like(point)
+        try:
+            norms = method.weighted(
+                point,
+                records[None, chosen],
+                targets[None, chosen],
+                mask,
+                torch.ones_like,
+                target=total,
+                add=False,
+            )
+        except NotFiniteError:
+            return "its gradients are not finite where those of the module are"
+        sizes = torch.stack([plain[b].norm() for b in chosen])
+        if not bool(((norms[0] - sizes).abs() <= TOLERANCE * sizes + 1e-9).all()):
+            return "its per-sample norms differ from plain gradients"
+        if not bool((total[0] - sum(plain[b] for b in chosen)).norm() <= TOLERANCE * sizes.sum() + 1e-9):
+            return "its gradients differ from plain gradients"
+    return None
+
+
+def _gradient(method: Method, point: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """One record's by a copy of the module as its author wrote it; not a number where that fails, as on huge values."""
+    views = ParameterStack(method.original).views(point)
+    own = {name: view[0].clone().requires_grad_() for name, view in views.items()}
+    with torch.enable_grad():
+        value = method.loss(functional_call(copy.deepcopy(method.original), own, (x.clone(),)), y)
+        parts = torch.autograd.grad(
+            value.sum(), list(own.values()), materialize_grads=True, allow_unused=True
+        )
+    return torch.cat([part.flatten() for part in parts])
+
+
+def _made_up(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Three records like those of x (m, B, …): normal values of three sizes, or the tokens 0 and 1; targets of 0."""
+    shape = (len(SIZES), *x.shape[2:])
+    if x.is_floating_point():
+        sizes = torch.tensor(SIZES).view(-1, *[1] * (x.ndim - 2))
+        values = (sizes * torch.randn(shape, generator=torch.Generator().manual_seed(0))).to(x)
+    else:
+        values = (torch.arange(len(SIZES)) % 2).view(-1, *[1] * (x.ndim - 2)).expand(shape).to(x)
+    return values, y.new_zeros(len(SIZES), *y.shape[2:])

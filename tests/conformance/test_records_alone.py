@@ -1,0 +1,99 @@
+"""A record moves the sum it is in by its clip at most, and nothing else, whatever the module does, or it is refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+import torch
+from tests.support.mixing import (
+    APART,
+    CLASSES,
+    DRAWING,
+    FEATURES,
+    KINDS,
+    MIXING,
+    STEPS,
+    TOGETHER,
+    RandomModule,
+    Standardised,
+    strange_record,
+    worst_move,
+)  # fmt: skip
+from tests.support.per_sample import cross_entropy
+from torch import nn
+
+from gossamer.errors import UserError
+from gossamer.kernels.bookkeeping import BookKeeping
+from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.stack import ParameterStack
+
+SLACK = 1 + 1e-6
+
+
+def tried(module: nn.Module, records: list[tuple[str, float]], seed: int) -> tuple[float, str]:
+    """The worst move over these records, and by which way; or (0, "refused")."""
+    draw = torch.Generator().manual_seed(seed)
+    points = 0.3 * torch.randn(2, ParameterStack(module).dim, generator=draw)
+    lots = torch.randn(2, 4, FEATURES, generator=draw)
+    targets = torch.randint(0, CLASSES, (2, 4), generator=draw)
+    kernel = clipped_sum(module, cross_entropy)
+    draws, worst = bool(DRAWING & set(getattr(module, "steps", ()))), 0.0
+    try:
+        kernel.try_on(lots, targets)  # type: ignore[attr-defined]
+        for kind, size in records:
+            record = strange_record(kind, size, draw)
+            worst = max(worst, worst_move(kernel, points, lots, targets, record, seed % CLASSES, draws=draws))
+    except UserError as refused:
+        return 0.0, "refused" if str(refused).startswith("model: ") else "refused for another reason"
+    return worst, "book-kept" if isinstance(kernel.method, BookKeeping) else "by itself"  # type: ignore[attr-defined]
+
+
+RECORDS = [("normal", 1e5), ("constant", 3.0), ("spike", 1e30), ("nan", 1.0), ("inf", 1.0), ("normal", 1e-30)]
+
+
+@pytest.mark.parametrize("make", MIXING)
+@pytest.mark.parametrize("training", [True, False])
+def test_modules_that_mix_move_nothing_by_more_than_a_clip(make: type[nn.Module], training: bool) -> None:
+    torch.manual_seed(0)
+    worst, way = tried(make().train(training), RECORDS, seed=1)
+    assert worst <= SLACK
+    if make is Standardised:
+        assert way == "book-kept"
+
+
+def grammar(seed: int) -> tuple[RandomModule, list[tuple[str, float]]]:
+    """Two to five steps, of which none, one or several mix; three records."""
+    draw = random.Random(seed)
+    steps = [draw.choice(sorted(APART)) for _ in range(draw.randint(1, 4))]
+    for _ in range(draw.choice([0, 0, 1, 2])):
+        steps.insert(draw.randint(0, len(steps)), draw.choice(sorted(TOGETHER)))
+    torch.manual_seed(seed)
+    module = RandomModule(steps, in_evaluation=draw.random() < 0.5).train(draw.random() < 0.7)
+    return module, [(draw.choice(KINDS), 10.0 ** draw.uniform(-30, 30)) for _ in range(3)]
+
+
+def run_cases(seeds: range) -> Counter[str]:
+    ways: Counter[str] = Counter()
+    for seed in seeds:
+        module, records = grammar(seed)
+        worst, way = tried(module, records, seed)
+        assert worst <= SLACK, f"case {seed}: {module.steps} moved a sum by {worst} clips, {way}"
+        ways[way] += 1
+    return ways
+
+
+def test_random_modules_and_records() -> None:
+    ways = run_cases(range(25))
+    assert set(ways) == {"refused", "book-kept", "by itself"}
+
+
+@pytest.mark.slow
+def test_two_thousand_random_modules_and_records() -> None:
+    ways = run_cases(range(1000, 3100))
+    assert min(ways.values()) > 200  # every way is met often
+
+
+def test_the_grammar_has_everything() -> None:
+    assert len(STEPS) == len(APART) + len(TOGETHER)

@@ -1,0 +1,261 @@
+"""Modules that treat the records of a lot in every way, right and wrong, and records that break what can be broken."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+FEATURES, CLASSES = 6, 3
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(FEATURES, CLASSES)
+
+
+class OwnBatchNorm(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.batch_norm(x, None, None, training=self.training))
+
+
+class CentredInTraining(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x - x.mean(0) if self.training else x)
+
+
+class Mixup(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            x = 0.7 * x + 0.3 * x[torch.randperm(x.shape[0])]
+        return self.head(x)
+
+
+class LooksAtTheLot(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.max() > 1:
+            x = x / 255
+        return self.head(x)
+
+
+class SlightlyCentred(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x - 0.005 * x.mean(0))
+
+
+class RemembersTheLot(Base):
+    last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(x if self.last is None else x + self.last)
+        self.last = x.detach().mean(0, keepdim=True)
+        return out
+
+
+class RemembersInABuffer(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(FEATURES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.mul_(0.9).add_(x.detach().mean(0))
+        return self.head(x - self.mean)
+
+
+class RemembersElsewhere(Base):
+    kept: list[Tensor] = []  # noqa: RUF012
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(x if not self.kept else x + self.kept[-1])
+        self.kept.append(x.detach().mean(0, keepdim=True))
+        return out
+
+
+class PythonsRandomNumbers(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x * random.random())
+
+
+class DividesByTheLot(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x / x.shape[0])
+
+
+class SortsTheLot(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.sort(0).values)
+
+
+class TakesTurns(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.roll(1, 0))
+
+
+class Standardised(Base):
+    """Each record by itself, and not a number for a constant one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True))
+
+
+MIXING: list[Callable[[], nn.Module]] = [
+    OwnBatchNorm,
+    CentredInTraining,
+    Mixup,
+    LooksAtTheLot,
+    SlightlyCentred,
+    RemembersTheLot,
+    RemembersInABuffer,
+    RemembersElsewhere,
+    PythonsRandomNumbers,
+    DividesByTheLot,
+    SortsTheLot,
+    TakesTurns,
+    Standardised,
+]
+
+# Steps of a random forward, (module, x (N, F)) → (N, F): some keep records apart, some do not.
+APART: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "relu": lambda m, x: F.relu(x),
+    "layer": lambda m, x: m.layer(x),
+    "norm": lambda m, x: m.norm(x),
+    "dropout": lambda m, x: F.dropout(x, 0.5, m.training),
+    "softmax": lambda m, x: x.softmax(1),
+    "standardise": lambda m, x: (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True),
+    "unit": lambda m, x: x / x.norm(dim=1, keepdim=True),
+    "power": lambda m, x: x**3,
+    "exp": lambda m, x: x.exp(),
+    "log": lambda m, x: x.log(),
+    "root": lambda m, x: x.abs().sqrt(),
+    "inverse": lambda m, x: 1 / x,
+    "reshape": lambda m, x: x.view(x.size(0), 2, -1).transpose(1, 2).reshape(x.shape[0], -1),
+    "in place": lambda m, x: x.clone().mul_(2).add_(1),
+    "twice": lambda m, x: m.layer(m.layer(x)),
+    "noise": lambda m, x: x + torch.randn_like(x),
+    "own parameter": lambda m, x: x * m.scale,
+    "where": lambda m, x: torch.where(x > 1, x / 255, x),
+    "cumulative": lambda m, x: x.cumsum(1),
+    "attention": lambda m, x: (x[:, :, None] @ x[:, None, :]).softmax(2).sum(2),
+}
+TOGETHER: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "less the mean": lambda m, x: x - x.mean(0),
+    "less a little": lambda m, x: x - 1e-3 * x.mean(0, keepdim=True),
+    "by the largest": lambda m, x: x / x.abs().max(),
+    "by the number": lambda m, x: x * x.shape[0],
+    "batch norm": lambda m, x: F.batch_norm(x, None, None, training=m.training),
+    "softmax over the lot": lambda m, x: x.softmax(0),
+    "first record": lambda m, x: x + x[:1],
+    "rolled": lambda m, x: x + x.roll(1, 0),
+    "sorted": lambda m, x: x.sort(0).values,
+    "decided": lambda m, x: x / 255 if x.max() > 1 else x,
+    "item": lambda m, x: x * float(x.sum().item()),
+    "memory": lambda m, x: m.remember(x),
+    "buffer": lambda m, x: m.average(x),
+    "mixup": lambda m, x: x + x[torch.randperm(len(x))],
+    "sum of the lot": lambda m, x: x + x.sum(),
+    "gram": lambda m, x: (x @ x.T).softmax(1) @ x,
+    "cumulative over the lot": lambda m, x: x.cumsum(0),
+    "python random": lambda m, x: x * random.random(),
+    "against each other": lambda m, x: x - (x[:, 0][None] - x[:, 0][:, None]).mean(1, keepdim=True),
+}
+STEPS = {**APART, **TOGETHER}
+DRAWING = {"dropout", "noise", "mixup"}
+
+
+class RandomModule(nn.Module):
+    """Steps of the grammar, one after another, and a linear layer at the end."""
+
+    def __init__(self, steps: list[str], in_evaluation: bool) -> None:
+        super().__init__()
+        self.steps, self.only_in_training = steps, in_evaluation
+        self.layer, self.norm = nn.Linear(FEATURES, FEATURES), nn.LayerNorm(FEATURES)
+        self.scale = nn.Parameter(torch.ones(FEATURES))
+        self.register_buffer("mean", torch.zeros(FEATURES))
+        self.head = nn.Linear(FEATURES, CLASSES)
+        self.last: Tensor | None = None
+        unused = {"layer": {"layer", "twice"}, "norm": {"norm"}, "scale": {"own parameter"}}
+        for name, users in unused.items():  # so that some of them are book-kept
+            if not users & set(steps):
+                setattr(self, name, None)
+
+    def remember(self, x: Tensor) -> Tensor:
+        before, self.last = self.last, x.detach()[:1]
+        return x if before is None else x + before
+
+    def average(self, x: Tensor) -> Tensor:
+        self.mean.mul_(0.5).add_(x.detach().mean(0))
+        return x - self.mean
+
+    def forward(self, x: Tensor) -> Tensor:
+        for step in self.steps:
+            if self.training or not self.only_in_training:
+                x = STEPS[step](self, x)
+        return self.head(x)
+
+
+def strange_record(kind: str, size: float, draw: torch.Generator) -> Tensor:
+    """A record (FEATURES,) of that kind and magnitude."""
+    record = size * torch.randn(FEATURES, generator=draw)
+    if kind == "constant":
+        record = torch.full((FEATURES,), size)
+    elif kind == "spike":
+        record = torch.zeros(FEATURES)
+        record[2] = size
+    elif kind == "nan":
+        record[1] = torch.nan
+    elif kind == "inf":
+        record[3] = -torch.inf
+    elif kind == "zero":
+        record = torch.zeros(FEATURES)
+    elif kind == "uneven":
+        record = record * 10.0 ** torch.linspace(-20, 8, FEATURES)
+    return record
+
+
+KINDS = ("normal", "constant", "spike", "nan", "inf", "zero", "uneven")
+
+
+def worst_move(
+    kernel: Any,
+    point: Tensor,
+    lots: Tensor,
+    targets: Tensor,
+    record: Tensor,
+    label: int,
+    *,
+    draws: bool = False,
+) -> float:
+    """How far a record moves the sums it is added to, and those of the other node and of the next lot, in clips of 1.
+
+    lots (2, B, F) of two nodes; the last place of node 0 is the record's. A sum that is not finite counts as infinite.
+    Torch's random numbers are the same with and without it, place by place. Where a record is left out, the others are
+    computed again with new ones: then a module that draws at random has no two sums to compare, and 0 is returned.
+    """
+    weigh = lambda norms: (1 / norms.clamp_min(1e-30)).clamp_max(1.0)  # noqa: E731
+    x, y = lots.clone(), targets.clone()
+    x[0, -1], y[0, -1] = record, label
+    everyone = torch.ones(x.shape[:2], dtype=torch.bool)
+    without = everyone.clone()
+    without[0, -1] = False
+    sums = []
+    for mask in (everyone, without):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(5)
+            first, norms = kernel(point, x, y, mask, weigh)
+            after, later = kernel(point, lots, targets, everyone, weigh)
+        if draws and bool((norms[mask] == 0).any() or (later == 0).any()):
+            return 0.0
+        sums.append((first, after))
+    (with_it, after_it), (without_it, after_none) = sums
+    moves = [
+        (with_it - without_it)[0].double().norm(),
+        1e9 * (with_it - without_it)[1].double().norm(),  # another node's sum: not at all
+        1e9 * (after_it - after_none).double().norm(),  # nor the next lot's
+    ]
+    worst = torch.stack(moves).nan_to_num(nan=torch.inf)
+    return float(worst.max())
