@@ -89,18 +89,20 @@ def plan(
     from gossamer.config import recipes
     from gossamer.config.layers import parse_overrides, resolve
     from gossamer.results.console import show_plan, summary
+    from gossamer.run.budget import preview
     from gossamer.run.outline import outline
 
     o = outline(resolve(recipes.read(recipe), parse_overrides(overrides or [])), data_dir=data_dir)
+    spent = preview([(o, 1)], data_dir)
     if noises:
         from gossamer.results.noise_table import noise_summary, show_noises
 
         compared = noise_summary(o)
         _print_json(compared) if as_json else show_noises(compared)
     elif not as_json:
-        show_plan(o)
+        show_plan(o, budget=spent)
     else:
-        _print_json(summary(o))
+        _print_json(summary(o, spent))
 
 
 @app.command()

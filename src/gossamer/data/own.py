@@ -45,6 +45,13 @@ class OwnFile(Source):
         dict[str, list[float]] | None, Field(description="public [lo, hi] of a column, mapped to [0, 1]")
     ] = None
 
+    budget: Annotated[
+        str | None,
+        Field(
+            description="where all runs on these records keep what they spend; budget.jsonl beside them if not set"
+        ),
+    ] = None
+
     own: ClassVar[bool] = True
 
     @property

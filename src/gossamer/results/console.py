@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text, statement
+from gossamer.results.certificate import OBSERVER, UNIT, account, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.headline import UNITS, headline
 from gossamer.results.terminal import terminal
@@ -37,8 +37,8 @@ class RunDisplay:
     def __enter__(self) -> RunDisplay:
         return self
 
-    def plan(self, o: Outline) -> None:
-        show_plan(o, self.console)
+    def plan(self, o: Outline, budget: dict[str, Any] | None = None) -> None:
+        show_plan(o, self.console, budget)
         if self._terminal:
             from rich.console import Group
 
@@ -114,8 +114,8 @@ def size_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def summary(o: Outline) -> dict[str, Any]:
-    """The JSON object of `plan`."""
+def summary(o: Outline, budget: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The JSON object of `plan`; `budget` is what was spent on the same records, and would be with this run."""
     config, plan = o.config, o.plan
     return {
         **plan.figures(),
@@ -135,11 +135,12 @@ def summary(o: Outline) -> dict[str, Any]:
         "dimension": o.stack.dim,
         "bytes_per_round": o.bytes_per_round,
         "topology": o.topology.figures(),
+        "budget": budget,
         "notes": list(plan.notes),
     }
 
 
-def show_plan(o: Outline, console: Console | None = None) -> None:
+def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any] | None = None) -> None:
     console = console or terminal()
     config, plan = o.config, o.plan
     console.print(
@@ -176,6 +177,8 @@ def show_plan(o: Outline, console: Console | None = None) -> None:
         f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if v is not None
     )
     console.print(f"graph: {shown}; {size_text(o.bytes_per_round)} per round in all", soft_wrap=True)
+    for line in account(budget):
+        console.print(line, soft_wrap=True)
 
 
 def ledger_summary(proofs: list[NodeProof], certified: bool) -> dict[str, Any]:
@@ -266,3 +269,5 @@ def show_tuning(found: dict[str, Any]) -> None:
             soft_wrap=True,
         )
         console.print(f"the chosen run: {found['run_dir']}", soft_wrap=True)
+    for line in account(found["budget"]):
+        console.print(line, soft_wrap=True)

@@ -38,6 +38,7 @@ class Parts:
     noise: Mechanism
     x0: Tensor
     test: tuple[Tensor, Tensor]
+    data_dir: Path | None = None  # where the user's files are looked for
 
     @property
     def plans(self) -> Sequence[NodePlan]:
@@ -160,6 +161,7 @@ def assemble(
         noise=o.plan.noise.make(levels, ends, config.privacy.noise.arithmetic),
         x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
         test=(torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)),
+        data_dir=data_dir,
     )
     parts.clip()  # a mistake in it shows now
     _refuse_thinner_noise(parts)

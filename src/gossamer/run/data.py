@@ -55,7 +55,7 @@ def load(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -
 def _key(config: RunConfig, data_dir: Path | None, nodes: range | None) -> str:
     """What the loaded records depend on, and whether this run may have them at all."""
     data = config.data
-    options = {k: v for k, v in datasets.options(data).items() if k not in ("partition", "records")}
+    options = {k: v for k, v in datasets.options(data).items() if k not in ("partition", "records", "budget")}
     hosted, files = None, []
     if isinstance(data, OwnFile):  # a file that changed meanwhile is read again
         held = range(config.nodes) if nodes is None else nodes
