@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.accounting.test_spending import full, spent
+from tests.support.spendings import full, spent
 
 from gossamer.accounting import budget
 from gossamer.accounting.chain import LedgerError

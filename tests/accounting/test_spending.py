@@ -5,32 +5,15 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from tests.support.spendings import DELTA, full, spent
 
 from gossamer.accounting import spending as module
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.proven import proven
-from gossamer.accounting.releases import Gaussian, Release, Unnoised
+from gossamer.accounting.releases import Unnoised
 from gossamer.accounting.spending import History, Spending, same_records, total
-
-DELTA = 1e-5
-
-
-def full(sigma: float, **changes: Any) -> Release:
-    common = {"sensitivity": 1.0, "sampling": "full", "rate": 1.0, "adjacency": "add-remove"}
-    return Gaussian(sigma=sigma, **{**common, **changes})
-
-
-def spent(run: str = "a", *histories: tuple[Release, int], **changes: Any) -> Spending:
-    """One history per argument, on node 0, 1, … in turn."""
-    made = tuple(History((i,), (pair,)) for i, pair in enumerate(histories or [(full(10.0), 4)]))
-    base: dict[str, Any] = {
-        "run": run, "records": "r.csv", "digest": "d", "name": run, "at": run, "delta": DELTA,
-        "adjacency": "add-remove", "no_privacy": None, "holder": None, "times": 1, "histories": made,
-    }  # fmt: skip
-    return Spending(**{**base, **changes})
 
 
 def test_full_batches_of_several_runs_compose_in_closed_form() -> None:

@@ -13,6 +13,7 @@ from tests.support.own_records import on_table, write_table
 from gossamer.accounting import budget
 from gossamer.accounting.recompute import worst_epsilon
 from gossamer.config.layers import resolve
+from gossamer.data.own import BUDGET
 from gossamer.errors import UserError
 from gossamer.run import api
 from gossamer.run.assemble import assemble
@@ -30,7 +31,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def account(table: Path) -> budget.Budget:
-    return budget.read(table.parent / budget.NAME)
+    return budget.read(table.parent / BUDGET)
 
 
 def test_the_total_is_the_composition_of_all_ledgers(table: Path, tmp_path: Path) -> None:
@@ -99,11 +100,11 @@ def test_a_run_that_cannot_begin_spends_nothing(table: Path, tmp_path: Path) -> 
 
 def test_a_cap_refuses_the_run_before_anything_is_written(table: Path, tmp_path: Path) -> None:
     api.run(on_table(table), out=tmp_path / "a")
-    before = (table.parent / budget.NAME).read_bytes()
+    before = (table.parent / BUDGET).read_bytes()
     with pytest.raises(UserError, match=r"privacy\.cap = 1\.2: .* after 1 so far"):
         api.run(on_table(table), {"privacy.cap": 1.2}, out=tmp_path / "b")
     assert not (tmp_path / "b").exists()
-    assert (table.parent / budget.NAME).read_bytes() == before
+    assert (table.parent / BUDGET).read_bytes() == before
     api.run(on_table(table), {"privacy.cap": 2.0}, out=tmp_path / "b")
     with pytest.raises(UserError, match=r"privacy\.cap"):
         refuse_above_cap([(api.plan(on_table(table), {"privacy.cap": 2.0}), 3)], None)
@@ -150,7 +151,7 @@ def test_every_node_with_a_file_of_its_own_has_its_own_account(tmp_path: Path) -
     # A second study with two of the clinics only: theirs is what grows.
     asked["nodes"] = 2
     second = api.run(asked, out=tmp_path / "b")
-    counts = [len(budget.read(tmp_path / str(i) / budget.NAME).spendings) for i in range(3)]
+    counts = [len(budget.read(tmp_path / str(i) / BUDGET).spendings) for i in range(3)]
     assert counts == [2, 2, 1]
     assert second.certificate["budget"]["runs"] == 2
     # Files in one folder share the file but not the account.
@@ -160,7 +161,7 @@ def test_every_node_with_a_file_of_its_own_has_its_own_account(tmp_path: Path) -
         {**asked, "data": {**asked["data"], "path": str(tmp_path / "site-{node}.csv")}}, out=tmp_path / "c"
     )
     assert third.certificate["budget"]["runs"] == 1
-    assert len(budget.read(tmp_path / budget.NAME).spendings) == 2
+    assert len(budget.read(tmp_path / BUDGET).spendings) == 2
 
 
 def test_a_process_keeps_the_accounts_of_its_own_nodes_only(tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_a_process_keeps_the_accounts_of_its_own_nodes_only(tmp_path: Path) -> N
 def test_a_digest_of_records_stays_beside_them(table: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "study" / "spent.jsonl"
     run = api.run(on_table(table, budget=str(elsewhere)), out=tmp_path / "run")
-    assert not (table.parent / budget.NAME).exists()
+    assert not (table.parent / BUDGET).exists()
     (away,) = budget.read(elsewhere).spendings
     assert away.digest is None
     assert away.records == str(table)
@@ -201,7 +202,7 @@ def test_a_renamed_file_and_an_edited_one_are_the_same_records(table: Path, tmp_
 def test_a_damaged_account_stops_a_run_before_it_begins(table: Path, tmp_path: Path) -> None:
     for name in "ab":
         api.run(on_table(table), out=tmp_path / name)
-    path = table.parent / budget.NAME
+    path = table.parent / BUDGET
     path.write_bytes(path.read_bytes().replace(b'"count":2', b'"count":1', 1))
     with pytest.raises(UserError, match=r"budget\.jsonl line 3 does not follow line 2"):
         api.run(on_table(table), out=tmp_path / "c")

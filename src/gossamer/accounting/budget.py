@@ -21,7 +21,6 @@ from gossamer.accounting.observers import UNIT
 from gossamer.accounting.spending import Spending, Total, same_records, total
 from gossamer.errors import UserError
 
-NAME = "budget.jsonl"
 VERSION = 1
 PATIENCE = 300.0  # seconds to wait for others: each holds the file for as long as pricing takes
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from gossamer.results.certificate import OBSERVER, UNIT, account, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
-from gossamer.results.headline import UNITS, headline
+from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
 from gossamer.results.terminal import terminal
 
 if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
@@ -50,6 +50,7 @@ class RunDisplay:
             self._progress.update(self._task, completed=done)
 
     def metrics(self, row: dict[str, Any]) -> None:
+        row = judged(row)
         cells = _cells(row)
         if self._live:
             self._table.add_row(*cells)
@@ -72,8 +73,10 @@ class RunDisplay:
             self._live.__exit__(kind, error, trace)
 
     def outcome(self, result: dict[str, Any], certificate: dict[str, Any]) -> None:
-        show = self.console.print
+        show, result = self.console.print, judged(result)
         show()
+        if (because := no_epsilon_covers(result)) is not None:
+            show(f"NOT PRIVATE: {because}; no ε covers the next line, and it must stay here.", soft_wrap=True)
         name = headline(result)
         if name == "accuracy":
             show(
@@ -100,6 +103,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     if name is not None:
         values = [row[f"{name}_{key}"] for key in ("min", "mean", "max")]
         quality = " / ".join(f"{v:.1%}" if name == "accuracy" else f"{v:.4g}" for v in values)
+        quality += " (not private)" if no_epsilon_covers(row) else ""
     return [
         str(row["round"]), quality, f"{row['consensus_distance']:.3g}", epsilon_text(row["epsilon_proven"]),
         size_text(row["bytes_sent"]),
@@ -269,5 +273,5 @@ def show_tuning(found: dict[str, Any]) -> None:
             soft_wrap=True,
         )
         console.print(f"the chosen run: {found['run_dir']}", soft_wrap=True)
-    for line in account(found["budget"]):
+    for line in account(found.get("budget")):
         console.print(line, soft_wrap=True)

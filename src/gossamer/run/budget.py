@@ -23,8 +23,7 @@ from gossamer.accounting.ledger import read as read_ledger
 from gossamer.accounting.releases import Event, collate
 from gossamer.accounting.spending import History, Spending, Total, total
 from gossamer.config.schema import RunConfig
-from gossamer.data.files import existing
-from gossamer.data.own import PLACE, OwnFile
+from gossamer.data.own import OwnFile
 from gossamer.data.partition import Even, Owner
 from gossamer.plan.outline import Outline
 from gossamer.results.certificate import SEEDED
@@ -80,15 +79,8 @@ def places(
 def _place(
     data: OwnFile, node: int | None, nodes: tuple[int, ...], holder: str | None, data_dir: Path | None
 ) -> Place:
-    def named(text: str) -> str:
-        return text if node is None else text.replace(PLACE, str(node))
-
-    file = existing("data.path", named(data.path), data_dir).resolve()
-    account = file.parent / budget.NAME
-    if data.budget is not None:
-        account = Path(named(data.budget)).expanduser().absolute()
-        account = account.parent.resolve() / account.name
-    return Place(file, account, nodes, holder)
+    file = data.file_of(node, data_dir)
+    return Place(file, data.budget_of(node, file), nodes, holder)
 
 
 def spending(
