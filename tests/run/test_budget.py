@@ -248,3 +248,22 @@ def test_nothing_is_left_of_a_run_whose_ledgers_cannot_be_made(
     (left,) = account(table).spendings
     assert left.settled
     assert left.histories[0].releases == ()
+
+
+def test_each_account_has_its_owners_cap(tmp_path: Path) -> None:
+    """Not only that of the records on which most was spent."""
+    for i in range(3):
+        (tmp_path / str(i)).mkdir()
+        write_table(tmp_path / str(i) / "clinic.csv", seed=i)
+    asked = on_table(tmp_path / "{node}" / "clinic.csv")
+    api.run({**asked, "nodes": 1}, out=tmp_path / "a")  # node 0 has spent most
+    (tmp_path / "2" / BUDGET).write_text('{"version": 1, "kind": "budget", "cap": 0.5}\n')
+    for refused in (
+        lambda: refuse_above_cap([(api.plan(asked), 1)], None),
+        lambda: api.run(asked, {"privacy.cap": 5.0}, out=tmp_path / "b"),
+    ):
+        with pytest.raises(UserError, match=r"2/budget\.jsonl has the cap 0\.5 in its first line"):
+            refused()
+    assert not (tmp_path / "b").exists()
+    spent = [preview([(api.plan({**asked, "nodes": n}), 0)], None) for n in (1, 2)]
+    assert spent[0] == spent[1]  # what nodes 0 and 1 had reserved meanwhile was given back

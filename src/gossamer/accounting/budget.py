@@ -1,6 +1,7 @@
 """`budget.jsonl`: what was spent on records, kept where the records are. The lines are chained as a ledger's.
 
-The first line says what the file is and may hold the owner's `cap`, the most that all runs may cost together. A run
+The first line says what the file is and may hold the owner's `cap`, the most that all runs may cost together; who wants
+one begins the file with it. A run
 *reserves* what it plans before its first release, and *settles* at its end for what its ledgers say happened; one that
 crashes leaves its reservation, which is the pessimistic side. Both are a `Spending`; the last one of a run and a file
 counts. Everything is done with the file locked: of two runs at once, the second sees the first.
@@ -12,9 +13,8 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from gossamer.accounting.chain import LedgerError, content, digest, lock_in_turn, parse_chain, write_line
 from gossamer.accounting.observers import UNIT
@@ -36,8 +36,9 @@ class Budget:
         """What was spent on these records, except by the run `without`."""
         return [s for s in same_records(self.spendings, records, digest) if s.run != without]
 
-    def has(self, run: str, records: str) -> bool:
-        return any(s.run == run and s.records == records for s in self.spendings)
+    def by(self, run: str, records: str) -> Spending | None:
+        """What this run has on file about these records."""
+        return next((s for s in self.spendings if s.run == run and s.records == records), None)
 
 
 NOTHING = Budget(None, ())
@@ -57,16 +58,16 @@ def reserve(path: Path, spending: Spending, cap: float | None) -> Total:
         found = file.budget
         spent = found.of(spending.records, spending.digest, without=spending.run)
         together = total([*spent, spending])
-        if not found.has(spending.run, spending.records):
-            refuse_above(path, together, total(spent), least(cap, found.cap))
-            file.append(spending, first={"version": VERSION, "kind": "budget", "unit": UNIT, "cap": cap})
+        if found.by(spending.run, spending.records) is None:
+            refuse_above(path, together, total(spent), cap, found.cap)
+            file.append(spending)
         return together
 
 
 def settle(path: Path, spending: Spending) -> Total:
     """Put what happened in the place of what had been reserved."""
     with _locked(path) as file:
-        if not file.budget.has(spending.run, spending.records):
+        if file.budget.by(spending.run, spending.records) is None:
             raise LedgerError(
                 f"{path} no longer holds what this run had reserved; put the file back as it was"
             )
@@ -74,39 +75,52 @@ def settle(path: Path, spending: Spending) -> Total:
         return total([*file.budget.of(spending.records, spending.digest, without=spending.run), spending])
 
 
-def refuse_above(path: Path, together: Total, before: Total, cap: float | None) -> None:
-    if cap is None or together.epsilon <= cap:
+def refuse_above(
+    path: Path, together: Total, before: Total, cap: float | None, owners: float | None = None
+) -> None:
+    """`cap` is the run's own, `owners` that of the file's first line."""
+    least = min((one for one in (cap, owners) if one is not None), default=None)
+    if least is None or together.epsilon <= least:
         return
+    said = f"privacy.cap = {cap:g}" if least == cap else f"{path} has the cap {owners:g} in its first line"
     why = f" ({together.because})" if together.because else ""
     raise UserError(
-        f"privacy.cap = {cap:g}: with this, all runs on these records have proven ε = {together.epsilon:.4g}{why} "
+        f"{said}: with this, all runs on these records have proven ε = {together.epsilon:.4g}{why} "
         f"after {before.epsilon:.4g} so far (δ = {together.delta:g}, {together.adjacency}, unit: {UNIT}; "
         f"observer: everyone; {path}); ask for less privacy.epsilon or fewer rounds, or decide on a larger cap."
     )
 
 
-def least(*caps: float | None) -> float | None:
-    return min((cap for cap in caps if cap is not None), default=None)
-
-
 def _parsed(path: Path, data: bytes) -> tuple[Budget, str, bytes]:
     """(what it says, the hash of its last line, the rest of a line within which a writer was stopped)."""
-    header, entries, head, rest = parse_chain(
-        path, data, lenient=True, what="budget", readable=(VERSION,), read=_entry
+    entries = _Entries()
+    header, _, head, rest = parse_chain(
+        path, data, lenient=True, what="budget", readable=(VERSION,), read=entries
     )
     cap = header.get("cap")
     if header.get("kind") != "budget" or not (cap is None or (isinstance(cap, int | float) and cap > 0)):
         raise LedgerError(
             f'{path} line 1 is not how a budget begins, for example {{"version": 1, "kind": "budget", "cap": 3.0}}'
         )
-    return Budget(cap, tuple({(s.run, s.records): s for s in entries}.values())), head, rest
+    return Budget(cap, tuple(entries.latest.values())), head, rest
 
 
-def _entry(payload: bytes) -> Spending:
-    try:
-        return Spending.from_json(json.loads(payload + b"}"))
-    except UserError as error:  # a release that cannot be
-        raise ValueError(str(error)) from None
+class _Entries:
+    """Lines as they come; one that settles for exactly what was reserved does not repeat it."""
+
+    def __init__(self) -> None:
+        self.latest: dict[tuple[str, str], Spending] = {}
+
+    def __call__(self, payload: bytes) -> Spending:
+        data = json.loads(payload + b"}")
+        key = data["run"], data["records"]
+        as_planned = data["histories"] is None
+        try:
+            found = Spending.from_json({**data, "histories": [] if as_planned else data["histories"]})
+        except UserError as error:  # a release that cannot be
+            raise ValueError(str(error)) from None
+        self.latest[key] = replace(found, histories=self.latest[key].histories) if as_planned else found
+        return self.latest[key]
 
 
 class _File:
@@ -124,12 +138,17 @@ class _File:
         elif not data.endswith(b"\n"):
             self._before = b"\n"
 
-    def append(self, spending: Spending, first: dict[str, Any] | None = None) -> None:
+    def append(self, spending: Spending) -> None:
         before = self._before
         if not self._head:
+            first = {"version": VERSION, "kind": "budget", "unit": UNIT, "cap": None}
             before = json.dumps(first).encode() + b"\n"
             self._head = digest(before)
-        text = json.dumps(spending.to_json(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        said = spending.to_json()
+        reserved = self.budget.by(spending.run, spending.records)
+        if reserved is not None and reserved.histories == spending.histories:
+            said["histories"] = None
+        text = json.dumps(said, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         line = f'{text[:-1]},"prev":"{self._head}"}}\n'.encode()
         write_line(self._fd, before + line, sync=True)
         self._head = digest(line)

@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from gossamer.accounting.observers import EVERYONE, UNIT
@@ -171,9 +172,14 @@ def _different(ways: Iterable[Way]) -> list[Way]:
 
 
 def _epsilon(way: Way, delta: float, adjacency: str) -> float:
+    return _priced(frozenset(way.items()), delta, adjacency)
+
+
+@lru_cache(maxsize=256)  # plan, reservation and settlement ask for the same
+def _priced(way: frozenset[tuple[Releases, int]], delta: float, adjacency: str) -> float:
     together: dict[Release, int] = {}
     passes = 0  # a pass of one run is no pass of another: they are numbered apart
-    for releases, times in way.items():
+    for releases, times in way:
         once = [(one, count) for one, count in releases if one.sampling == ONE_PASS]
         for one, count in releases:
             if one.sampling != ONE_PASS:

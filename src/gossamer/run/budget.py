@@ -12,7 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -175,44 +175,53 @@ def worst(totals: Sequence[Total], cap: float | None = None) -> dict[str, Any] |
     return None if found is None else {**found.figures(), "cap": cap}
 
 
-def preview(
+@dataclass(frozen=True)
+class Prospect:
+    """The account of one file, with what runs would add to it."""
+
+    account: Path
+    before: Total
+    together: Total
+    cap: float | None  # of the runs
+    owners: float | None  # the account's own
+
+
+def prospects(
     wanted: Sequence[tuple[Outline, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
-) -> dict[str, Any] | None:
-    """What was spent before, and with these runs (each so many times), on the records where that is most."""
+) -> list[Prospect]:
+    """Of every file of records: what was spent, and with these runs, each so many times. Writes nothing."""
     files: dict[Path, tuple[Place, list[Spending]]] = {}
-    caps = []
     for number, (o, times) in enumerate(wanted):
         hosted = range(o.asked.nodes) if nodes is None else nodes
         for place in places(o.asked, data_dir, hosted):
             _, planned = files.setdefault(place.file, (place, []))
             if times:
                 planned.append(spending(o, place, f"planned {number}", "now", times=times))
-        caps.append(o.asked.privacy.cap)
+    cap = min((o.asked.privacy.cap for o, _ in wanted if o.asked.privacy.cap is not None), default=None)
     found = []
     for place, planned in files.values():
         kept = budget.read(place.account)
         spent = kept.of(place.records, place.digest())
-        cap = budget.least(kept.cap, *caps)
-        found.append((place, total(spent), total([*spent, *planned]), cap))
-    if not found:
+        found.append(Prospect(place.account, total(spent), total([*spent, *planned]), cap, kept.cap))
+    return found
+
+
+def preview(
+    wanted: Sequence[tuple[Outline, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
+) -> dict[str, Any] | None:
+    """The figures of the records on which most would be spent; None where no account is kept."""
+    found = max(prospects(wanted, data_dir, nodes), key=lambda one: one.together.epsilon, default=None)
+    if found is None:
         return None
-    place, before, together, cap = max(found, key=lambda one: one[2].epsilon)
     return {
-        **together.figures(),
-        "cap": cap,
-        "epsilon_before": before.epsilon,
-        "runs_before": before.runs,
-        "account": str(place.account),
+        **found.together.figures(),
+        "cap": min((cap for cap in (found.cap, found.owners) if cap is not None), default=None),
+        "epsilon_before": found.before.epsilon,
+        "runs_before": found.before.runs,
     }
 
 
 def refuse_above_cap(wanted: Sequence[tuple[Outline, int]], data_dir: Path | None) -> None:
     """All of these runs, before the first of them begins."""
-    found = preview(wanted, data_dir)
-    if found is not None and found["cap"] is not None:
-        figures = {
-            key: found[key] for key in ("epsilon", "runs", "delta", "adjacency", "because", "provable")
-        }
-        together = Total(**figures)
-        before = replace(together, epsilon=found["epsilon_before"])
-        budget.refuse_above(Path(found["account"]), together, before, found["cap"])
+    for one in prospects(wanted, data_dir):
+        budget.refuse_above(one.account, one.together, one.before, one.cap, one.owners)
