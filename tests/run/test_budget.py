@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.own_records import on_table, write_table
+from tests.support.pool import Pool
 
 from gossamer.accounting import budget
 from gossamer.accounting.recompute import worst_epsilon
@@ -267,3 +268,31 @@ def test_each_account_has_its_owners_cap(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
     spent = [preview([(api.plan({**asked, "nodes": n}), 0)], None) for n in (1, 2)]
     assert spent[0] == spent[1]  # what nodes 0 and 1 had reserved meanwhile was given back
+
+
+def test_ranks_keep_the_accounts_of_their_nodes_and_share_the_totals_only(
+    two_ranks: Pool, tmp_path: Path
+) -> None:
+    for i in range(3):
+        (tmp_path / str(i)).mkdir()
+        write_table(tmp_path / str(i) / "clinic.csv", seed=i)
+    asked = on_table(tmp_path / "{node}" / "clinic.csv")
+    api.run({**asked, "nodes": 1, "name": "secret"}, {"privacy.noise.source": "seeded"}, out=tmp_path / "a")
+    config = resolve(asked, {"runtime.kind": "processes"}).model_dump(exclude_none=True)
+    answers = two_ranks.call("gossamer_run", sizes=[1, 2], settings=config, out=tmp_path / "b")
+    assert not [answer for answer in answers if isinstance(answer, Exception)]
+    counts = [[s.settled for s in budget.read(tmp_path / str(i) / BUDGET).spendings] for i in range(3)]
+    assert counts == [[True, True], [True], [True]]
+    stated = json.loads((tmp_path / "b" / "certificate.json").read_text())["budget"]
+    assert (stated["epsilon"], stated["runs"]) == (None, 2)
+    assert "secret" not in stated["because"]
+    # One node's cap is everyone's refusal, and what the others had reserved is given back.
+    (tmp_path / "3").mkdir()
+    own = write_table(tmp_path / "3" / "clinic.csv", seed=3)
+    (own.parent / BUDGET).write_text('{"version": 1, "kind": "budget", "cap": 0.1}\n')
+    four = {**config, "nodes": 4}
+    answers = two_ranks.call("gossamer_run", sizes=[2, 2], settings=four, out=tmp_path / "c")
+    assert all("has the cap 0.1" in str(answer) for answer in answers)
+    assert not (tmp_path / "c").exists()
+    assert all(s.settled for i in range(3) for s in budget.read(tmp_path / str(i) / BUDGET).spendings)
+    assert [len(s.histories[0].releases) for s in budget.read(tmp_path / "1" / BUDGET).spendings] == [1, 0]

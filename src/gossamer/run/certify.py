@@ -11,7 +11,7 @@ from gossamer.plan.privacy import finite
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED, UNIT
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run, versions
-from gossamer.run.budget import now
+from gossamer.run.budget import everyones, now
 from gossamer.run.budget import worst as worst_account
 from gossamer.runtime.group import Group, agreed
 
@@ -50,7 +50,7 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
         "noise_source": config.privacy.noise.source,
         "stamp": SEEDED if o.seeded else None,
         # Over all runs on the same records of the user's own; None for public ones.
-        "budget": worst_account(group.join(totals), config.privacy.cap),
+        "budget": worst_account(everyones(totals, group), config.privacy.cap),
         "notes": [*o.plan.notes, *_notes(parts, run)],
         "not_covered": [*NOT_COVERED, ARITHMETIC[config.privacy.noise.arithmetic]],
         "public_constants": [
