@@ -86,21 +86,21 @@ def plan(
     if ledger is not None:
         _plan_from_ledger(ledger, as_json)
         return
-    from gossamer.config import recipes
-    from gossamer.config.layers import parse_overrides, resolve
+    from gossamer.config.layers import parse_overrides
     from gossamer.results.console import show_plan, summary
-    from gossamer.run.outline import outline
+    from gossamer.run.api import plan as outline
+    from gossamer.run.budget import preview
 
-    o = outline(resolve(recipes.read(recipe), parse_overrides(overrides or [])), data_dir=data_dir)
+    o = outline(recipe, parse_overrides(overrides or []), data_dir=data_dir)
     if noises:
         from gossamer.results.noise_table import noise_summary, show_noises
 
         compared = noise_summary(o)
         _print_json(compared) if as_json else show_noises(compared)
     elif not as_json:
-        show_plan(o)
+        show_plan(o, budget=preview([(o, 1)], data_dir))
     else:
-        _print_json(summary(o))
+        _print_json(summary(o, preview([(o, 1)], data_dir)))
 
 
 @app.command()

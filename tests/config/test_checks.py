@@ -23,6 +23,12 @@ DIRAC: Changes = {"data": {"kind": "dirac", "per_holder": 8}}
 # refusal → (what is refused, a piece of its sentence, what differs by one key and passes)
 TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
     (
+        checks.a_cap_is_on_own_records,
+        {"privacy.cap": 3.0},
+        "privacy.cap = 3 is about all runs on the same records of your own",
+        {"privacy.cap": 3.0, "data": {**OWN["data"], "classes": 2}},
+    ),
+    (
         checks.tuning_shares_a_proven_budget,
         {"privacy.runs": 3, "mode": "paper"},
         "privacy.runs = 3 shares a proven budget; leave out privacy.noise.multiplier",

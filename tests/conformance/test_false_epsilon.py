@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,16 +11,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from tests.support.mechanism import levels
 
 from gossamer import algorithms
 from gossamer.config import recipes, resolve
+from gossamer.config.algorithm import Algorithm
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import QuantileClip, clips
 from gossamer.mechanism.noise import families
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.noise.independent import ScaledNoise
+from gossamer.mechanism.sampling import Full
+from gossamer.mechanism.schedules import Stretches
+from gossamer.methods.claims import CLAIMS, Draws
 from gossamer.options.registry import Registry
+from gossamer.options.types import LEAST_BOUND
 from gossamer.run.assemble import assemble
 from gossamer.run.data import DataCache
 from gossamer.run.outline import outline
@@ -64,6 +71,94 @@ def test_noise_that_plans_more_than_it_adds_is_refused(register: Register) -> No
     register(families, "boasting", Boasting)
     with pytest.raises(UserError, match="plans more noise than it adds"):
         assemble(outlined(privacy__noise__family={"kind": "boasting"}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoastingInTheMiddle(Gaussian):
+    """Honest about much noise, and so in the first draw and the last."""
+
+    def release(self, sigma: float, *rest: Any) -> Any:
+        return super().release(sigma if sigma > 15 else 2 * sigma, *rest)
+
+
+def test_noise_that_plans_more_than_it_adds_in_one_draw_is_refused(register: Register) -> None:
+    register(families, "boasting", BoastingInTheMiddle)
+    level = {"kind": "sequence", "values": [20.0, 10.0, 20.0]}
+    fixed = {"privacy__epsilon": None, "privacy__noise__multiplier": 20.0, "privacy__noise__schedule": level}
+    assemble(outlined(rounds=3, **fixed))
+    with pytest.raises(UserError, match="plans more noise than it adds"):
+        assemble(outlined(rounds=3, **fixed, privacy__noise__family={"kind": "boasting"}))
+
+
+def test_a_count_must_leave_something_of_the_largest_noise_of_all_draws() -> None:
+    """Of a draw at multiplier z the quantile's count takes (z / 2σ_b)²: all of it at z = 2σ_b, here in the middle."""
+    clip = {"kind": "quantile", "count_noise": 20.0}
+    for values, refused in (
+        ([20.0, 30.0, 20.0], False),
+        ([20.0, 50.0, 20.0], True),
+        ([20.0, 20.0, 50.0], True),
+    ):
+        asked = {"privacy__noise__schedule": {"kind": "sequence", "values": values}, "privacy__clip": clip}
+        o = outlined(rounds=3, privacy__epsilon=None, privacy__noise__multiplier=20.0, **asked)
+        if not refused:
+            assemble(o)
+            continue
+        with pytest.raises(UserError, match=r"privacy\.clip\.count_noise = 20"):
+            assemble(o)
+
+
+def test_lemma_4_looks_at_a_long_step_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    outlined(**SHARED)
+    peak = Stretches((0.1, 5.0, 0.1), 3)
+    monkeypatch.setattr(Algorithm, "step_sizes", lambda self, rounds: peak)
+    with pytest.raises(UserError, match=r"algorithm\.lr = 5 breaks Lemma 4"):
+        outlined(**SHARED, rounds=3)
+
+
+@pytest.mark.parametrize("claim", ["rdp", "adad2p"])
+def test_claims_for_equal_noise_take_the_least_of_all_draws(claim: str) -> None:
+    rule = CLAIMS[claim]
+
+    def claimed(*values: float) -> float:
+        run = Draws(3, Stretches(values, 3), Gaussian(), Full(), 1.0, 5)
+        found = rule.claim(run, 10.0, 0.1, 1e-5, 3).epsilon
+        assert found is not None
+        return found
+
+    assert claimed(1.0, 0.5, 1.0) == claimed(0.5, 0.5, 0.5) > claimed(1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"privacy__clip": {"kind": "decaying", "start": 1e-9, "ratio": 1e6}},
+            "a bound of .*e-1[345] in one",
+        ),
+        ({"privacy__clip": {"kind": "constant", "bound": 1e-30}}, r"privacy\.clip\.bound = 1e-30"),
+        ({"privacy__clip": {"kind": "constant", "bound": 1e30}}, r"privacy\.clip\.bound = 1e\+?30"),
+        ({"privacy__clip": {"kind": "decaying", "start": 1.0, "ratio": 1e40}}, r"privacy\.clip\.ratio"),
+        ({"privacy__clip": {"kind": "sequence", "values": [1.0, 1e-20, 1.0]}}, r"privacy\.clip\.values"),
+        ({"privacy__clip": {"kind": "normalised", "gamma": 1e-30}}, r"privacy\.clip\.gamma = 1e-30"),
+        ({"privacy__noise__multiplier": 1e-31, "privacy__epsilon": None}, "privacy.noise would have scale"),
+    ],
+)
+def test_bounds_and_noise_that_float32_cannot_say_are_refused(changes: dict[str, Any], says: str) -> None:
+    """In any draw: what rounds to 0 or to ∞ is not what the ledger says."""
+    with pytest.raises(UserError, match=says):
+        outlined(**{"rounds": 4, **changes})
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-23, 1e-20, 1e-19, 1e-15, 1e-12, 1e-6, 1.0])
+def test_a_normalised_record_contributes_at_most_one_however_short_it_is(size: float) -> None:
+    """At the least γ that is allowed; below it a record of 1e-23 would weigh 1/γ."""
+    gamma = math.nextafter(LEAST_BOUND, 1)
+    clip = clips.parse({"kind": "normalised", "gamma": gamma}).make(1, torch.ones(1), torch.ones(1))
+    for dim in (1, 1000):
+        g = torch.full((1, 1, dim), size)
+        norms = g.square().sum(-1).sqrt()  # in float32, as kernels do: the squares underflow
+        weights = clip.at(0, 1).weigh(norms)
+        assert float((weights[..., None] * g).double().norm()) <= 1 + 1e-6
 
 
 def test_local_models_take_the_plain_gaussian_alone(register: Register) -> None:

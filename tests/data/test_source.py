@@ -1,8 +1,11 @@
 """What every data set can do: choose rows and labels, hold out, scale, and say what is known without reading."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from gossamer.data import source
 from gossamer.data.load import datasets, load
 from gossamer.errors import UserError
 from gossamer.options.registry import options_of
@@ -100,3 +103,22 @@ def test_every_option_has_a_meaning():
     for kind in datasets.kinds.values():
         assert kind.__doc__
         assert all(option.meaning for option in options_of(kind)), kind
+
+
+def test_components_of_a_set_that_holds_training_records_are_refused(tmp_path, monkeypatch):
+    """A table of one's own among which a public picture is: fitted components would see it."""
+    monkeypatch.setattr(source.sources, "PUBLIC", {"digits": SimpleNamespace(shape=(1, 8, 8))})
+    digits = datasets.parse({"kind": "digits"}).load()
+    rng = np.random.default_rng(0)
+    own = rng.uniform(size=(30, 64)).astype(np.float32)
+    for copies in (0, 2):
+        own[:copies] = digits.x_train[:copies].reshape(copies, 64)
+        np.savez(tmp_path / "own.npz", x=own, y=np.arange(30) % 2)
+        table = datasets.parse(
+            {"kind": "npz", "path": str(tmp_path / "own.npz"), "pca": 3, "pca_from": "digits"}
+        )
+        if copies:
+            with pytest.raises(UserError, match=r"data\.pca_from = 'digits' has records of the training set"):
+                table.load()
+        else:
+            assert table.load().x_train.shape == (30, 3)

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.mechanism.schedules import After, Constant, Geometric, Ratio, Stretches
+from gossamer.mechanism.schedules import After, Constant, Geometric, Ratio, Stretches, extremes
 
 draws = st.integers(1, 200)
 
@@ -41,3 +41,12 @@ def test_a_ratio_divides_and_after_starts_the_rest_from_its_beginning() -> None:
     assert Ratio(Constant(3.0), Geometric(2.0, 0.25, 2))(1) == 3.0
     late = After(9.0, Stretches([1.0, 2.0], 2))
     assert [late(k) for k in range(3)] == [9.0, 1.0, 2.0]
+
+
+@given(values=st.lists(st.floats(-10, 10), min_size=1, max_size=50))
+def test_extremes_are_those_of_all_draws_wherever_they_lie(values: list[float]) -> None:
+    found = extremes(lambda k: values[k], len(values))
+    assert (found.least, found.largest) == (sorted(values)[0], sorted(values)[-1])
+    K = 3 * len(values)
+    inner = extremes(Stretches([5.0, *values, 5.0], K), K)  # not hashable, and its ends say nothing
+    assert (inner.least, inner.largest) == (min(5.0, *values), max(5.0, *values))

@@ -7,7 +7,7 @@ import math
 import pytest
 from tests.support.certificates import certificate
 
-from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, epsilon_text, statement
+from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, account, epsilon_text, statement
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,20 @@ def test_what_is_not_covered_is_whole_sentences() -> None:
     for sentence in (*NOT_COVERED, *ARITHMETIC.values()):
         assert sentence.endswith(".")
         assert "\n" not in sentence
+
+
+def test_an_account_says_what_its_figure_is_of() -> None:
+    spent = {
+        "epsilon": 1.35, "runs": 2, "delta": 1e-5, "adjacency": "add-remove", "because": None, "provable": None,
+        "unit": "a record", "observer": "everyone", "cap": 3.0,
+    }  # fmt: skip
+    (line,) = account(spent)
+    assert line.startswith(
+        "on these records: all 2 runs together: proven ε = 1.35; cap 3   (δ = 1e-05, add-remove, "
+    )
+    assert "unit: a record; observer: everyone" in line
+    assert "of which 1 was spent before" in account({**spent, "epsilon_before": 1.0})[0]
+    lines = account({**spent, "epsilon": None, "because": "a run: why", "provable": 0.5})
+    assert lines[1] == "on these records nothing is proven any more: a run: why; without such runs ε = 0.5"
+    assert account(None) == account({**spent, "delta": None}) == []
+    assert account(spent)[0] in statement(certificate(budget=spent))

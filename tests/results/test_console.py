@@ -153,3 +153,22 @@ def test_data_sets_and_candidates_have_a_row_each(capsys: pytest.CaptureFixture[
     assert (
         "all runs together: proven ε = 2 (δ = 1e-05, add-remove, unit: a record); observer: everyone" in out
     )
+
+
+UNPAID = {
+    "round": 3, "epsilon_proven": 0.0, "bytes_sent": 0, "seconds": 2.0, "run_dir": "r",
+    "not_private": {
+        "because": "local models are judged", "accuracy_min": 0.5, "accuracy_mean": 0.625, "accuracy_max": 0.75,
+        "accuracy_average_model": 0.7, "hold_out_rows": 1000, "consensus_distance": 0.5,
+    },
+}  # fmt: skip
+
+
+def test_figures_that_no_epsilon_covers_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    display = RunDisplay("mine", 10, quiet=False)
+    display.metrics(UNPAID)
+    assert "50.0% / 62.5% / 75.0% (not private)" in capsys.readouterr().out
+    display.outcome(UNPAID, certificate())
+    lines = capsys.readouterr().out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("NOT PRIVATE: local models are judged"))
+    assert lines[at + 1].startswith("accuracy 62.50%")

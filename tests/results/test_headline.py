@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossamer.results.headline import UNITS, headline
+from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
 
 
 def test_what_a_row_says_itself_wins_then_what_the_hold_out_measured() -> None:
@@ -15,3 +15,17 @@ def test_what_a_row_says_itself_wins_then_what_the_hold_out_measured() -> None:
 
 def test_every_metric_has_a_name_for_people() -> None:
     assert {"accuracy", "rmse", "truth_rmse"} == set(UNITS)
+
+
+def test_figures_that_no_epsilon_covers_are_read_and_known() -> None:
+    row = {
+        "round": 3,
+        "epsilon_proven": 0.0,
+        "not_private": {"because": "why", "accuracy_mean": 0.5, "gradient_norm": [1]},
+    }
+    assert headline(judged(row)) == "accuracy"
+    assert judged(row)["accuracy_mean"] == 0.5
+    assert "gradient_norm" not in judged(row)
+    assert no_epsilon_covers(row) == no_epsilon_covers(judged(row)) == "why"
+    assert judged({"round": 3}) == {"round": 3}
+    assert no_epsilon_covers({"not_private": {"gradient_norm": [1]}}) is None

@@ -41,6 +41,7 @@ def test_what_is_not_public_stays() -> None:
         "accuracy_mean": 0.5,
         "loss_min": 1.0,
         "epsilon_proven": 2.0,
+        "seconds": 1.5,
         "not_private": {"x": [1]},
     }
     assert public(row) == {"round": 1, "accuracy_mean": 0.5, "loss_min": 1.0, "epsilon_proven": 2.0}

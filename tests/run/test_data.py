@@ -144,3 +144,23 @@ def test_a_file_per_node_is_the_partition(tmp_path: Path) -> None:
     assert len(only.y_train) == 11  # of a node hosted elsewhere nothing is read
     with pytest.raises(UserError, match="which is the partition"):
         split(own(str(tmp_path / "c{node}.csv"), partition={"kind": "dirichlet", "alpha": 1.0}), only)
+
+
+@pytest.mark.parametrize("per_node", [False, True])
+def test_a_hold_out_with_training_records_is_not_public(tmp_path: Path, per_node: bool) -> None:
+    """The sentence does not say how many: that is private as they are."""
+    paths = [write(tmp_path / f"site-{i}.csv", 40, seed=i) for i in range(2)]
+    hold_out = write(tmp_path / "public.csv", 20, seed=7)
+    path = str(tmp_path / "site-{node}.csv" if per_node else paths[1])
+    load(own(path, test=str(hold_out)), None)
+    lines = hold_out.read_text().splitlines()
+    hold_out.write_text("\n".join([*lines, *paths[1].read_text().splitlines()[3:5]]) + "\n")
+    config = own(path, test=str(hold_out))
+    with pytest.raises(UserError, match=r"data\.test holds training records") as refusal:
+        load(config, None)
+    assert not any(sign.isdigit() for sign in str(refusal.value))
+    load(config.model_copy(update={"mode": "paper"}), None)
+    cache = DataCache()
+    cache.load(config.model_copy(update={"mode": "paper"}), None)
+    with pytest.raises(UserError, match=r"data\.test holds"):
+        cache.load(config, None)

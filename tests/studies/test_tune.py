@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -93,3 +94,18 @@ def test_a_choice_is_among_settings_of_one_gossip_method(recipe: str, over: str)
     """Local models have an un-noised tail: looking at them would not be post-processing."""
     with pytest.raises(UserError, match="one gossip method"):
         tune(recipe, overs=[over])
+
+
+def test_nothing_is_chosen_by_figures_that_no_epsilon_covers(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gossamer.studies import tune as module
+
+    def unpaid(rows: Any, out: Path, **_: Any) -> Any:
+        results = [[{"accuracy_mean": 0.5, "not_private": {"because": "why"}}] for _ in rows]
+        (out / "cells").mkdir(parents=True)
+        return SimpleNamespace(results=results, summary={})
+
+    monkeypatch.setattr(module, "run_rows", unpaid)
+    with pytest.raises(UserError, match=r"figures that no ε covers \(why\)"):
+        tune(recipe, overs=["algorithm.lr=1,2"], out=tmp_path / "out", quiet=True)

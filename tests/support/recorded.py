@@ -22,6 +22,7 @@ import torch
 
 import gossamer
 from gossamer.errors import UserError
+from gossamer.results.headline import judged
 
 BASELINES = ("none", "non-private", "no-communication", "central")
 OFFLINE = (
@@ -133,7 +134,8 @@ def observed(case: Case, data_dir: Path | None = None) -> dict[str, Any]:
         except UserError as error:
             return {"refused": True, "because": str(error)}
     points = outcome.points.double().cpu().numpy().ravel()
-    figures = {key: outcome.result[key] for key in FIGURES if key in outcome.result}
+    shown = judged(outcome.result)
+    figures = {key: shown[key] for key in FIGURES if key in shown}
     stated = {key: outcome.certificate[key] for key in STATED}
     return {
         "refused": False,

@@ -2,6 +2,7 @@
 
 # The modules that others may import; the rest is private to this folder.
 __all__ = [
+    "budget",
     "calibrate",
     "claimed",
     "composer",
@@ -15,4 +16,5 @@ __all__ = [
     "proven",
     "recompute",
     "releases",
+    "spending",
 ]

@@ -58,11 +58,15 @@ class Algorithm:
     def rate(self) -> LearningRate:
         return self.lr if isinstance(self.lr, LearningRate) else LearningRate(start=self.lr)
 
+    def step_sizes(self, rounds: int) -> Exponential:
+        """η(t) over a run."""
+        rate = self.rate
+        return Exponential(rate.start, rate.decay, rounds, rate.power)
+
     def make(self, *, rounds: int, seed: int) -> Rule:
         """The update rule with these options."""
-        rule, rate = rules.rule(self.rule), self.rate
-        lr = Exponential(rate.start, rate.decay, rounds, rate.power)
-        given = {"lr": lr, "seed": seed, "rounds": rounds}
+        rule = rules.rule(self.rule)
+        given = {"lr": self.step_sizes(rounds), "seed": seed, "rounds": rounds}
         names = [field.name for field in dataclasses.fields(rule) if field.init]
         made: Rule = rule(**{name: given[name] if name in CONTEXT else getattr(self, name) for name in names})
         return made

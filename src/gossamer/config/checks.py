@@ -139,6 +139,14 @@ def diagnostics_stay_here(config: RunConfig) -> None:
         )
 
 
+def a_cap_is_on_own_records(config: RunConfig) -> None:
+    if config.privacy.cap is not None and not config.data.own:
+        raise UserError(
+            f"privacy.cap = {config.privacy.cap:g} is about all runs on the same records of your own, and data.kind = "
+            f"{config.data.kind!r} is public: nothing adds up there; leave it out."
+        )
+
+
 CHECKS: tuple[Check, ...] = (
     diagnostics_stay_here,
     labels_are_declared,
@@ -151,4 +159,5 @@ CHECKS: tuple[Check, ...] = (
     copies_are_not_covered,
     components_of_private_records_are_not_paid_for,
     a_proof_needs_a_bound,
+    a_cap_is_on_own_records,
 )

@@ -71,6 +71,10 @@ class Privacy(Strict):
     runs: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, description="how many such runs share the budget, where settings are chosen among them"
     )
+    cap: Positive | None = Field(
+        default=None,
+        description="most proven ε of all runs on the same own records together, this one included",
+    )
     centre: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="share of the budget for a private mean of the records, to be subtracted"
     )

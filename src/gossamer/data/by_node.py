@@ -32,5 +32,6 @@ def load_nodes(
         first,
         x_train=np.concatenate([dataset.x_train for dataset in found.values()]),
         y_train=np.concatenate([dataset.y_train for dataset in found.values()]),
+        test_shares_rows=any(dataset.test_shares_rows for dataset in found.values()),
         owner=np.concatenate([np.full(len(d.y_train), i, dtype=np.int64) for i, d in found.items()]),
     )

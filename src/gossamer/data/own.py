@@ -13,11 +13,13 @@ from pydantic import Field
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.digest import digest
 from gossamer.data.files import Records, existing, from_arrays, load_npz, read_table
+from gossamer.data.overlap import share_rows
 from gossamer.data.scaling import to_ranges
 from gossamer.data.source import Source, datasets
 from gossamer.errors import UserError
 
 PLACE = "{node}"
+BUDGET = "budget.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +47,30 @@ class OwnFile(Source):
         dict[str, list[float]] | None, Field(description="public [lo, hi] of a column, mapped to [0, 1]")
     ] = None
 
+    budget: Annotated[
+        str | None,
+        Field(
+            description="where all runs on these records keep what they spend; budget.jsonl beside them if not set"
+        ),
+    ] = None
+
     own: ClassVar[bool] = True
 
     @property
     def file_per_node(self) -> bool:
         return PLACE in self.path
+
+    def file_of(self, node: int | None, data_dir: Path | None) -> Path:
+        """Where the records lie, with a file per node those of `node`."""
+        path = self.path if node is None else self.path.replace(PLACE, str(node))
+        return existing("data.path", path, data_dir).resolve()
+
+    def budget_of(self, node: int | None, file: Path) -> Path:
+        """Where what is spent on them is kept: beside them if not said otherwise."""
+        if self.budget is None:
+            return file.parent / BUDGET
+        named = Path(self.budget if node is None else self.budget.replace(PLACE, str(node))).expanduser()
+        return named.parent.resolve() / named.name
 
     def _dataset(self, train: Records, held_out: Records | None) -> Dataset:
         return _assemble(
@@ -166,6 +187,7 @@ def _assemble(
         classes=count,
         public_test=public_test,
         owner=owner,
+        test_shares_rows=public_test and share_rows(train.x, held_out.x),
         provenance={"source": "own file", "sha256": digest(parts), "note": note},
     )
 

@@ -22,4 +22,5 @@ def fit_components(x: Floats, count: int) -> tuple[Floats, Floats]:
 
 
 def project(x: Floats, mean: Floats, basis: Floats) -> Floats:
-    return np.asarray((x.reshape(len(x), -1) - mean) @ basis.T, dtype=np.float32)
+    rows = x.reshape(len(x), len(mean))  # also of a hold-out without rows
+    return np.asarray((rows - mean) @ basis.T, dtype=np.float32)

@@ -174,7 +174,8 @@ def _image_set(
         x[part] /= np.float32(white)
     return Dataset(
         name=name,
-        **x,
+        x_train=x["x_train"],
+        x_test=x["x_test"],
         y_train=arrays["y_train"],
         y_test=arrays["y_test"],
         classes=classes,

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 from gossamer.data import sources
 from gossamer.data.dataset import Dataset
 from gossamer.data.limits import at_most, one_of
+from gossamer.data.overlap import share_rows
 from gossamer.data.partition import Even, Partition, partitions
 from gossamer.data.projection import fit_components, project
 from gossamer.data.scaling import to_unit_ball, to_unit_sphere, with_bias
@@ -224,6 +225,13 @@ def _reduced(dataset: Dataset, components: int, origin: str, data_dir: Path | No
     known = [name for name, info in sources.PUBLIC.items() if math.prod(info.shape) == width]
     name = one_of("data.pca_from", origin, ["train", *known])
     fitted = dataset.x_train if name == "train" else datasets.parse({"kind": name}).load(data_dir).x_train
+    if name not in ("train", dataset.name) and share_rows(
+        dataset.x_train.reshape(-1, width), fitted.reshape(-1, width)
+    ):
+        raise UserError(
+            f"data.pca_from = {name!r} has records of the training set, so it is not public to them; name another, or "
+            "'train' where nothing needs to be proven"
+        )
     mean, basis = fit_components(fitted, count)
     return replace(
         dataset,

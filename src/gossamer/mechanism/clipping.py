@@ -19,7 +19,7 @@ from torch import Tensor
 from gossamer.errors import UserError
 from gossamer.mechanism.schedules import Constant, Geometric, Schedule, Stretches
 from gossamer.options.registry import Registry
-from gossamer.options.types import Positive, Ratio, Size
+from gossamer.options.types import LEAST_BOUND, MOST_BOUND, Positive, Ratio, Size
 
 Weigh = Callable[[Tensor], Tensor]
 
@@ -179,9 +179,15 @@ class SequenceClip(PublicBound):
 @clips.register("normalised")
 @dataclass(frozen=True, kw_only=True)
 class NormalisedClip(PublicBound):
-    """g / (‖g‖ + γ): every record contributes less than 1."""
+    """g / (‖g‖ + γ): every record contributes less than 1.
 
-    gamma: Annotated[Positive, Field(description="γ: how short a vector must be to stay short")] = 0.01
+    γ has the floor of every bound, 1e-12. A measured norm n can be too short: of entries below 2⁻⁶³ the squares are no
+    normal float32 numbers and may count as 0, so ‖g‖ ≤ n + √d · 2⁻⁶³ and a record contributes at most
+    (n + √d · 2⁻⁶³) / (n + γ), which is at most 1 where γ ≥ √d · 2⁻⁶³: at 1e-12 up to d = 2⁴⁰ · 70 parameters. The
+    weight is at most 1e12 then, so neither it nor its product with a gradient overflows.
+    """
+
+    gamma: Annotated[Size, Field(description="γ: how short a vector must be to stay short")] = 0.01
 
     def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
         return Normalise(self.gamma)
@@ -320,7 +326,7 @@ class FollowedQuantile:
         share = (below.sum(1) + self.count_noise * noise) / lots + 0.5
         step = torch.exp(-self.lr * (share.clamp(0, 1) - self.quantile))
         # Kept where float32 can say it: a bound that rounds to 0 or overflows would no longer clip.
-        self.bounds = torch.where(active, self.bounds * step, self.bounds).clamp(1e-12, 1e12)
+        self.bounds = torch.where(active, self.bounds * step, self.bounds).clamp(LEAST_BOUND, MOST_BOUND)
 
     def state(self) -> dict[str, Tensor]:
         return {"clip_bounds": self.bounds}

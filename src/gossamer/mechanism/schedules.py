@@ -8,8 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Schedule = Callable[[int], float]  # draw → value
+
+
+class Extremes(NamedTuple):
+    least: float
+    largest: float
+
+
+def extremes(schedule: Schedule, draws: int) -> Extremes:
+    """Over all draws of a run, k = 0 … draws − 1: whatever is bounded is bounded here, however the schedule goes.
+
+    Every draw is looked at. A schedule need not be monotone, so its first and last values say nothing of the others.
+    """
+    values = [schedule(k) for k in range(max(draws, 1))]
+    return Extremes(min(values), max(values))
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,10 @@ class Method(Protocol):
         """(m, d) the models that are evaluated."""
         ...
 
+    def judges_unreleased(self) -> str | None:
+        """Why figures of the evaluated models are not private, where those models never leave their nodes."""
+        ...
+
     def lost_at_a_stop(self) -> bool:
         """Does a node alone know something that a stop with secret noise loses for good?"""
         ...

@@ -13,7 +13,7 @@ from gossamer.accounting.claimed import Claim
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.sampling import SamplingKind
-from gossamer.mechanism.schedules import Schedule
+from gossamer.mechanism.schedules import Schedule, extremes
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class AdaD2P(_OfGaussians):
     """AdaD2P's Proposition 2."""
 
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
-        return claimed.adad2p(factor, draws, 1 / rate, delta)
+        return claimed.adad2p(factor * extremes(run.shape, draws).least, draws, 1 / rate, delta)
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
         return claimed.adad2p_sigma(epsilon, run.count, 1 / rate, delta), None
@@ -106,7 +106,9 @@ class Renyi(_OfGaussians):
     """dp-consensus: Rényi accounting of the sampled Gaussian."""
 
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
-        return claimed.rdp_sampled_gaussian(factor * run.shape(0), rate, draws, delta)
+        # The formula is for equal noise in every draw: the least of it all the time is no less than what happens.
+        least = extremes(run.shape, draws).least
+        return claimed.rdp_sampled_gaussian(factor * least, rate, draws, delta)
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
         return claimed.rdp_noise_multiplier(epsilon, rate, run.count, delta), None

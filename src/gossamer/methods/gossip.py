@@ -167,6 +167,9 @@ class Gossip:
     def scored(self, algorithm: Algorithm, state: Any, reader: Any, hosted: int) -> Tensor:
         return self.released(algorithm, state, hosted)
 
+    def judges_unreleased(self) -> str | None:
+        return None
+
     def lost_at_a_stop(self) -> bool:
         # A pass cannot be taken up again: dealt anew, its lots would hold records that earlier ones held already.
         return self.config.privacy.sampling.disjoint

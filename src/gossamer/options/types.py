@@ -9,7 +9,8 @@ from pydantic import Field
 Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, lt=1e12)]
 # Far from where float32 ends: a bound that rounds to 0 or ∞ would not be what the ledger says.
-Size = Annotated[float, Field(gt=1e-12, lt=1e12)]
+LEAST_BOUND, MOST_BOUND = 1e-12, 1e12
+Size = Annotated[float, Field(gt=LEAST_BOUND, lt=MOST_BOUND)]
 Ratio = Annotated[float, Field(ge=1, le=1e6)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]

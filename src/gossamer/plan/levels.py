@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.noise.shaped import magnitude
-from gossamer.mechanism.schedules import After, Schedule
+from gossamer.mechanism.schedules import After, Schedule, extremes
 from gossamer.methods.claims import Draws
+from gossamer.options.types import LEAST_BOUND, MOST_BOUND
 from gossamer.plan.privacy import NodePlan, PrivacyPlan
 
 
@@ -31,7 +33,7 @@ def run_of(config: RunConfig, draws: int, noise: NoiseKind, dimension: int) -> D
 
 def _mean_first(share: float, shape: Schedule, draws: int) -> After:
     """The shape with one more draw in front that takes this share of Σ 1/σ²: exact for full lots, else a rule."""
-    rest = math.fsum(shape(k) ** -2 for k in range(draws)) if shape(0) else 0.0
+    rest = math.fsum(shape(k) ** -2 for k in range(draws)) if extremes(shape, draws).least else 0.0
     return After(math.sqrt((1 - share) / (share * rest)) if rest else 0.0, shape)
 
 
@@ -57,6 +59,7 @@ def plan_node(
             factor, end = _noise(config, base, rate, epsilon, delta)
         if epsilon is not None and given is not None:
             allowance = _allowance(config.mode, base, factor, rate, epsilon, delta, end)
+        _refuse_what_float32_cannot_say(config, base, factor)
     return NodePlan(
         records=J,
         rate=rate,
@@ -69,6 +72,49 @@ def plan_node(
         proven=base.proven(factor, rate, delta, allowance, end),
         end=end,
     )
+
+
+# Where float32 is exact to its 24 bits, with a margin on both sides: its normal numbers are 1.2e-38 … 3.4e38.
+LEAST_NOISE, MOST_NOISE = 1e-30, 1e30
+
+
+def _refuse_what_float32_cannot_say(config: RunConfig, base: PrivacyPlan, factor: float) -> None:
+    """Bounds and noise of every draw: what rounds to 0 or ∞ is not what the ledger says.
+
+    A clip's options keep its numbers in (1e-12, 1e12), but a schedule made of two of them can leave that: start = 1e-9
+    with ratio = 1e6 ends at 1e-15. Why bounds below 1e-12 are none: the squares of a vector's entries below 2⁻⁶³ are no
+    normal numbers, so a measured norm can be too short by √d · 2⁻⁶³, and a vector that short is taken for one of norm 0
+    and not scaled. At C ≥ 1e-12 that is no more than C up to d = 2⁴⁰ · 70 parameters.
+    """
+    privacy, draws = config.privacy, base.draws - base.draws_before
+    bound = privacy.clip.schedule(draws)
+    least, largest = extremes(bound, draws)
+    if not (least >= LEAST_BOUND and largest <= MOST_BOUND):
+        found = least if least < LEAST_BOUND else largest
+        raise UserError(
+            f"privacy.clip.kind = {privacy.clip.kind!r} has a bound of {found:.3g} in one of its draws, which float32 "
+            f"cannot keep to; stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them."
+        )
+    noise = extremes(_Noise(factor, base.shape, bound, base.draws_before), base.draws)
+    if not (noise.least >= LEAST_NOISE and noise.largest <= MOST_NOISE):
+        found = noise.least if noise.least < LEAST_NOISE else noise.largest
+        raise UserError(
+            f"privacy.noise would have scale {found:.3g} in one of the draws, which float32 cannot say; "
+            "use another privacy.noise.multiplier, privacy.noise.schedule or privacy.clip."
+        )
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """σ_k C_k."""
+
+    factor: float
+    shape: Schedule
+    bound: Schedule
+    before: int  # draws ahead of the first round, on the clip of that one
+
+    def __call__(self, k: int) -> float:
+        return self.factor * self.shape(k) * self.bound(max(k - self.before, 0))
 
 
 def _first(base: PrivacyPlan) -> float:

@@ -30,6 +30,28 @@ def epsilon_text(value: float | None) -> str:
     return "∞" if math.isinf(value) else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
+def account(budget: dict[str, Any] | None) -> list[str]:
+    """What all runs on the same records have spent together; nothing where the records are public."""
+    if budget is None or budget["delta"] is None:
+        return []
+    before = "epsilon_before" in budget
+    runs = "this run alone" if budget["runs"] == 1 else f"all {budget['runs']} runs together"
+    lines = [
+        f"on these records: {runs}: proven ε = {epsilon_text(budget['epsilon'])}"
+        + (f", of which {epsilon_text(budget['epsilon_before'])} was spent before" if before else "")
+        + (f"; cap {budget['cap']:g}" if budget["cap"] is not None else "")
+        + f"   (δ = {budget['delta']:g}, {budget['adjacency']}, unit: {budget['unit']}; observer: {budget['observer']})"
+    ]
+    if budget["because"]:
+        rest = (
+            ""
+            if budget["provable"] is None
+            else f"; without such runs ε = {epsilon_text(budget['provable'])}"
+        )
+        lines.append(f"on these records nothing is proven any more: {budget['because']}{rest}")
+    return lines
+
+
 def statement(certificate: dict[str, Any]) -> list[str]:
     """A few lines a person can read; no ε without δ, adjacency, unit and observer."""
     c = certificate
@@ -45,5 +67,6 @@ def statement(certificate: dict[str, Any]) -> list[str]:
     lines.append(f"observer: {c['observer']}")
     if c["not_proven_because"]:
         lines.append(f"not proven: {c['not_proven_because']}")
+    lines += account(c.get("budget"))
     lines += [f"about the claim: {flag}" for flag in c["claim_flags"]]
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from gossamer.results.certificate import epsilon_text
+from gossamer.results.certificate import account, epsilon_text
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -52,6 +52,7 @@ def fragment(certificate: dict[str, Any]) -> str:
                 + (f"; baseline: {c['baseline']}" if c["baseline"] != "none" else ""),
             ),
             ("noise", c["stamp"] or "secret, keyed by the operating system"),
+            *(("all runs on these records", line) for line in account(c.get("budget"))),
         ]
     )
     because = f"<p><b>Not proven:</b> {e(c['not_proven_because'])}</p>" if c["not_proven_because"] else ""

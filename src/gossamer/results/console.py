@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text, statement
+from gossamer.results.certificate import OBSERVER, UNIT, account, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
-from gossamer.results.headline import UNITS, headline
+from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
 from gossamer.results.terminal import terminal
 
 if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
@@ -37,8 +37,8 @@ class RunDisplay:
     def __enter__(self) -> RunDisplay:
         return self
 
-    def plan(self, o: Outline) -> None:
-        show_plan(o, self.console)
+    def plan(self, o: Outline, budget: dict[str, Any] | None = None) -> None:
+        show_plan(o, self.console, budget)
         if self._terminal:
             from rich.console import Group
 
@@ -50,6 +50,7 @@ class RunDisplay:
             self._progress.update(self._task, completed=done)
 
     def metrics(self, row: dict[str, Any]) -> None:
+        row = judged(row)
         cells = _cells(row)
         if self._live:
             self._table.add_row(*cells)
@@ -72,8 +73,10 @@ class RunDisplay:
             self._live.__exit__(kind, error, trace)
 
     def outcome(self, result: dict[str, Any], certificate: dict[str, Any]) -> None:
-        show = self.console.print
+        show, result = self.console.print, judged(result)
         show()
+        if (because := no_epsilon_covers(result)) is not None:
+            show(f"NOT PRIVATE: {because}; no ε covers the next line, and it must stay here.", soft_wrap=True)
         name = headline(result)
         if name == "accuracy":
             show(
@@ -100,6 +103,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     if name is not None:
         values = [row[f"{name}_{key}"] for key in ("min", "mean", "max")]
         quality = " / ".join(f"{v:.1%}" if name == "accuracy" else f"{v:.4g}" for v in values)
+        quality += " (not private)" if no_epsilon_covers(row) else ""
     return [
         str(row["round"]), quality, f"{row['consensus_distance']:.3g}", epsilon_text(row["epsilon_proven"]),
         size_text(row["bytes_sent"]),
@@ -114,8 +118,8 @@ def size_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def summary(o: Outline) -> dict[str, Any]:
-    """The JSON object of `plan`."""
+def summary(o: Outline, budget: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The JSON object of `plan`; `budget` is what was spent on the same records, and would be with this run."""
     config, plan = o.config, o.plan
     return {
         **plan.figures(),
@@ -135,11 +139,12 @@ def summary(o: Outline) -> dict[str, Any]:
         "dimension": o.stack.dim,
         "bytes_per_round": o.bytes_per_round,
         "topology": o.topology.figures(),
+        "budget": budget,
         "notes": list(plan.notes),
     }
 
 
-def show_plan(o: Outline, console: Console | None = None) -> None:
+def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any] | None = None) -> None:
     console = console or terminal()
     config, plan = o.config, o.plan
     console.print(
@@ -176,6 +181,8 @@ def show_plan(o: Outline, console: Console | None = None) -> None:
         f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if v is not None
     )
     console.print(f"graph: {shown}; {size_text(o.bytes_per_round)} per round in all", soft_wrap=True)
+    for line in account(budget):
+        console.print(line, soft_wrap=True)
 
 
 def ledger_summary(proofs: list[NodeProof], certified: bool) -> dict[str, Any]:
@@ -266,3 +273,5 @@ def show_tuning(found: dict[str, Any]) -> None:
             soft_wrap=True,
         )
         console.print(f"the chosen run: {found['run_dir']}", soft_wrap=True)
+    for line in account(found.get("budget")):
+        console.print(line, soft_wrap=True)

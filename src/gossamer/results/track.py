@@ -22,7 +22,8 @@ OpenTracker = Callable[[Path, dict[str, Any]], Tracker]  # (run directory, facts
 
 def public(row: dict[str, Any]) -> dict[str, Any]:
     """A line of metrics.jsonl without what must stay here: a tracker may well send things away."""
-    row = {key: value for key, value in row.items() if key != "not_private"}
+    # How long a round took follows the sizes of its lots, and with them how many records there are.
+    row = {key: value for key, value in row.items() if key not in ("not_private", "seconds")}
     if "hold_out" in row:  # not declared public
         judged = ("accuracy_", "rmse_", "loss_", "hold_out")
         row = {key: value for key, value in row.items() if not key.startswith(judged)}

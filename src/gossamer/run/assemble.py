@@ -19,6 +19,7 @@ from gossamer.mechanism.clipping import Clip
 from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
 from gossamer.mechanism.samplers import Sampler
+from gossamer.mechanism.schedules import extremes
 from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import NodePlan
@@ -38,6 +39,7 @@ class Parts:
     noise: Mechanism
     x0: Tensor
     test: tuple[Tensor, Tensor]
+    data_dir: Path | None = None  # where the user's files are looked for
 
     @property
     def plans(self) -> Sequence[NodePlan]:
@@ -61,7 +63,7 @@ class Parts:
         """A clip with state of its own."""
         lots = torch.tensor([node.lot for node in self.plans], dtype=torch.float64)
         plan = self.outline.plan
-        largest = self.noise.levels.factor * max(plan.shape(k) for k in range(plan.draws))
+        largest = self.noise.levels.factor * extremes(plan.shape, plan.draws).largest
         return self.outline.config.privacy.clip.make(plan.draws, lots, largest)
 
     def hosted(self) -> Hosted:
@@ -160,6 +162,7 @@ def assemble(
         noise=o.plan.noise.make(levels, ends, config.privacy.noise.arithmetic),
         x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
         test=(torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)),
+        data_dir=data_dir,
     )
     parts.clip()  # a mistake in it shows now
     _refuse_thinner_noise(parts)
@@ -167,19 +170,29 @@ def assemble(
 
 
 def _refuse_thinner_noise(parts: Parts) -> None:
-    """What the mechanism will put on file must be no less noise than what was priced: a new noise could differ."""
+    """What the mechanism will put on file must be no less noise than what was priced: a new noise could differ.
+
+    In every draw: a noise may keep its word in the first and break it later.
+    """
     o = parts.outline
-    multipliers = parts.noise.levels(0).tolist()
-    for i, (node, multiplier) in enumerate(zip(parts.plans, multipliers, strict=True)):
+    shapes = sorted({o.plan.shape(k) for k in range(o.plan.draws)})
+    seen = set()
+    for i, node in enumerate(parts.plans):
+        # Of nodes that are alike but for their number of records one is asked about every draw, the others about the
+        # least and the largest noise: a release knows of a node what is in the key, and its multiplier.
+        key = (parts.noise.apart(i), node.end)
+        asked = shapes if key not in seen else [shapes[0], shapes[-1]]
+        seen.add(key)
         part = Participation(o.plan.sampling.drawn_as, node.rate, o.plan.adjacency)
-        planned = o.plan.noise.release(multiplier, 1.0, o.stack.dim, part, node.end)
-        written = parts.noise.release(i, multiplier, 1.0, o.stack.dim, part, enforced=True)
-        if written.noise_multiplier < planned.noise_multiplier * (1 - 1e-9):
-            raise UserError(
-                f"privacy.noise.family.kind = {o.plan.noise.kind!r} plans more noise than it adds "
-                f"({planned.noise_multiplier:.4g} against {written.noise_multiplier:.4g} sensitivities); its `release` "
-                "and its mechanism's must agree."
-            )
+        for multiplier in (node.factor * shape for shape in asked):
+            planned = o.plan.noise.release(multiplier, 1.0, o.stack.dim, part, node.end)
+            written = parts.noise.release(i, multiplier, 1.0, o.stack.dim, part, enforced=True)
+            if written.noise_multiplier < planned.noise_multiplier * (1 - 1e-9):
+                raise UserError(
+                    f"privacy.noise.family.kind = {o.plan.noise.kind!r} plans more noise than it adds "
+                    f"({planned.noise_multiplier:.4g} against {written.noise_multiplier:.4g} sensitivities); its "
+                    "`release` and its mechanism's must agree."
+                )
 
 
 def without_private_hold_out(parts: Parts) -> Parts:

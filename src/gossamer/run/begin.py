@@ -6,7 +6,6 @@ import hashlib
 import json
 import platform
 import secrets
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.rundir import RunDirectory, free_path
 from gossamer.run.assemble import Parts
+from gossamer.run.budget import Accounts, accounts_of, now
 from gossamer.runtime.group import Group, agreed
 
 FORMAT = 2  # of the configuration whose digest is in the manifest: since 2 it names every value
@@ -34,6 +34,7 @@ class Run:
     book: LedgerBook
     reader: Any  # the private part
     state: Any
+    accounts: Accounts  # of the user's own records
     done: int = 0  # rounds
     bytes_sent: int = 0
     seconds: float = 0.0
@@ -45,8 +46,20 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
     o = parts.outline
     require_same_everywhere(o, group)
     path = Path(group.join([str(out or free_path(o.config.name))])[0])
+    identity = group.join([secrets.token_hex(8)])[0]
+    accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
+    try:
+        agreed(group, lambda: accounts.reserve(now()))
+        return _begin(parts, group, path, identity, accounts)
+    except BaseException:
+        accounts.settle(now(), ledgers=None)  # nothing was released
+        raise
+
+
+def _begin(parts: Parts, group: Group, path: Path, identity: str, accounts: Accounts) -> Run:
+    o = parts.outline
     agreed(group, lambda: RunDirectory.create(path), here=group.first_here)
-    directory, identity = RunDirectory(path), group.join([secrets.token_hex(8)])[0]
+    directory = RunDirectory(path)
     blocks = group.join([(group.machine, group.nodes.start, group.nodes.stop)])
     here = [i for machine, start, stop in blocks if machine == group.machine for i in range(start, stop)]
     if group.first_here:
@@ -57,7 +70,7 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
     book = agreed(
         group, lambda: LedgerBook.create(directory.ledger, ledger_headers(parts), sync=group.spread)
     )
-    return Run(directory, identity, book, parts.reader(book), o.algorithm.init(parts.x0))
+    return Run(directory, identity, book, parts.reader(book), o.algorithm.init(parts.x0), accounts)
 
 
 def require_same_everywhere(o: Outline, group: Group) -> None:
@@ -120,7 +133,3 @@ def versions() -> dict[str, str]:
 
     libraries = {name: version(name) for name in ("torch", "numpy", "scipy", "dp-accounting", "cryptography")}
     return {"gossamer": gossamer.__version__, "python": platform.python_version(), **libraries}
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

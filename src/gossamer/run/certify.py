@@ -11,18 +11,21 @@ from gossamer.plan.privacy import finite
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED, UNIT
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run, versions
-from gossamer.runtime.group import Group
+from gossamer.run.budget import everyones, now
+from gossamer.run.budget import worst as worst_account
+from gossamer.runtime.group import Group, agreed
 
 # What `--json` of a run repeats of its certificate.
 SHARED = (
     "epsilon_claimed", "epsilon_proven", "epsilon_audited", "violation", "epsilon_by_node", "not_proven_because",
-    "claim_flags", "delta", "adjacency", "unit", "observer", "stamp",
+    "claim_flags", "delta", "adjacency", "unit", "observer", "stamp", "budget",
 )  # fmt: skip
 
 
 def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
     """From the ledgers alone, each priced where it lies."""
     o, config = parts.outline, parts.outline.config
+    totals = agreed(group, lambda: run.accounts.settle(now(), run.directory.ledger))
     own = recompute(run.directory.ledger, group.nodes, observer=o.plan.observer)
     proofs = [Proven(**proof) for proof in group.join([asdict(node.proven) for node in own])]
     draws, heads = group.join([node.draws for node in own]), run.book.heads()
@@ -46,6 +49,8 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
         "weighting": config.weighting,
         "noise_source": config.privacy.noise.source,
         "stamp": SEEDED if o.seeded else None,
+        # Over all runs on the same records of the user's own; None for public ones.
+        "budget": worst_account(everyones(totals, group), config.privacy.cap),
         "notes": [*o.plan.notes, *_notes(parts, run)],
         "not_covered": [*NOT_COVERED, ARITHMETIC[config.privacy.noise.arithmetic]],
         "public_constants": [

@@ -48,14 +48,24 @@ def load(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -
     labels_are_declared(config)
     if isinstance(config.data, OwnFile) and config.data.file_per_node:
         hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
-        return load_nodes(config.data, hosted, data_dir=data_dir, seed=config.seed)
-    return config.data.load(data_dir, config.seed)
+        return _public_hold_out(config, load_nodes(config.data, hosted, data_dir=data_dir, seed=config.seed))
+    return _public_hold_out(config, config.data.load(data_dir, config.seed))
+
+
+def _public_hold_out(config: RunConfig, dataset: Dataset) -> Dataset:
+    """How many rows are shared is private as the rows are: the sentence does not say."""
+    if dataset.test_shares_rows and is_private(config) and config.mode == "sound":
+        raise UserError(
+            "data.test holds training records, so it is not public and no ε covers figures on it; take them out of one "
+            'of the two files, or use mode = "paper".'
+        )
+    return dataset
 
 
 def _key(config: RunConfig, data_dir: Path | None, nodes: range | None) -> str:
     """What the loaded records depend on, and whether this run may have them at all."""
     data = config.data
-    options = {k: v for k, v in datasets.options(data).items() if k not in ("partition", "records")}
+    options = {k: v for k, v in datasets.options(data).items() if k not in ("partition", "records", "budget")}
     hosted, files = None, []
     if isinstance(data, OwnFile):  # a file that changed meanwhile is read again
         held = range(config.nodes) if nodes is None else nodes
@@ -65,7 +75,8 @@ def _key(config: RunConfig, data_dir: Path | None, nodes: range | None) -> str:
         hosted = [config.nodes, config.baseline == "central", None if nodes is None else [*nodes]]
     seed = config.seed if data.seeded else None
     return json.dumps(
-        [data.kind, options, seed, str(data_dir), is_private(config), hosted, files], sort_keys=True
+        [data.kind, options, seed, str(data_dir), is_private(config), config.mode, hosted, files],
+        sort_keys=True,
     )
 
 

@@ -34,24 +34,43 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
     most = max(1, MOST_SCORED // config.nodes)
     few = min(config.evaluation.rows or 2000, most)
 
+    unreleased = o.method.judges_unreleased()
+    hidden = unreleased or (f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None)
+
+    def apart(figures: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(what everyone could compute, what not): an ε beside a figure must cover it.
+
+        All that is released may be judged on public records. Of models that never leave their nodes every figure is
+        private; on a private hold-out every figure but how far the models are apart.
+        """
+        if hidden is None:
+            return figures, {}
+        open_keys = () if unreleased else ("consensus_distance", "truth_rmse_")
+        public = {key: value for key, value in figures.items() if key.startswith(open_keys)}
+        return public, {key: value for key, value in figures.items() if key not in public}
+
     def evaluate(done: int, state: Any) -> dict[str, Any] | None:
         if done not in spent:
             return None
         claimed, proof = spent[done]
         models = o.method.scored(o.algorithm, state, reader, len(group.nodes))
+        public, private = apart(score(models, few if done < config.rounds else most))
         row = {
             "round": done,
             **({"metric": "truth_rmse"} if config.evaluation.metric == "truth" else {}),
-            **score(models, few if done < config.rounds else most),
+            **public,
             **({"hold_out": NOT_PUBLIC} if parts.private_hold_out else {}),
             "epsilon_claimed": claimed,
             "epsilon_proven": proof,
         }
         if hasattr(state, "w"):
             row["push_sum_mass"] = math.fsum(group.join(state.w.double().flatten().tolist()))
+        if private:
+            row["not_private"] = {"because": hidden, **private}
         if reader.last_diagnostics is not None:
             norm, clipped = reader.last_diagnostics
-            row["not_private"] = {"gradient_norm": norm.tolist(), "clipped_share": clipped.tolist()}
+            diagnosed = {"gradient_norm": norm.tolist(), "clipped_share": clipped.tolist()}
+            row["not_private"] = {**row.get("not_private", {}), **diagnosed}
         return row
 
     return evaluate

@@ -18,6 +18,7 @@ from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.track import OpenTracker, find_tracker
 from gossamer.run.assemble import Parts, assemble, without_private_hold_out
+from gossamer.run.budget import preview
 from gossamer.run.outline import outline
 from gossamer.run.train import execute
 from gossamer.runtime.blocks import split
@@ -120,7 +121,10 @@ def run_in(
 ) -> dict[str, Any]:
     parts = parts_of(config, group, data_dir=request.data_dir)
     with RunDisplay(config.name, config.rounds, quiet=request.quiet, hidden=not group.first) as display:
-        display.plan(parts.outline)
+        planned = [
+            (parts.outline, 1 if request.resume is None else 0)
+        ]  # one that goes on has reserved its share
+        display.plan(parts.outline, agreed(group, lambda: preview(planned, request.data_dir, group.nodes)))
 
         def after_round(done: int) -> None:
             display.round(done)

@@ -18,7 +18,8 @@ from gossamer.plan.outline import Outline
 from gossamer.results import checkpoint
 from gossamer.results.rundir import RunDirectory
 from gossamer.run.assemble import Parts
-from gossamer.run.begin import FORMAT, Run, digest, ledger_headers, now, require_same_everywhere
+from gossamer.run.begin import FORMAT, Run, digest, ledger_headers, require_same_everywhere
+from gossamer.run.budget import Accounts, accounts_of, now
 from gossamer.runtime.group import Group, agreed
 
 
@@ -46,7 +47,13 @@ def resume(parts: Parts, group: Group, path: Path) -> Run:
             repeats=o.seeded,
         ),
     )
-    run = Run(directory, identity, book, parts.reader(book), o.algorithm.init(parts.x0), done=at)
+    accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
+    try:
+        agreed(group, lambda: accounts.reserve(now()))
+    except BaseException:
+        book.close()
+        raise
+    run = Run(directory, identity, book, parts.reader(book), o.algorithm.init(parts.x0), accounts, done=at)
     if saved is not None:
         run.bytes_sent, run.seconds = saved.bytes_sent, saved.seconds
         run.state = o.method.restore(run.state, run.reader, saved.tensors)

@@ -6,7 +6,7 @@ for. The choice looks at their models on a public hold-out only, so it is post-p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import parse_overrides, resolve
 from gossamer.errors import UserError
 from gossamer.methods import method_of
+from gossamer.results.headline import no_epsilon_covers
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.cells import folder as folder_of
 from gossamer.studies.compare.command import default_folder
@@ -61,6 +62,7 @@ def tune(
     # What failed or was stopped has spent its draws too.
     places = [*(out / "cells").glob("*/ledger"), *(out / "set-aside").glob("*/ledger")]
     together = sorted(place for place in places if any(place.iterdir()))
+    _refuse_unpaid_figures(result for _, result in finished)
     best = max(
         finished, key=lambda pair: pair[1].get("accuracy_mean", -pair[1].get("rmse_mean", 0.0)), default=None
     )
@@ -80,6 +82,15 @@ def tune(
 def _figures(row: Row, result: dict[str, Any]) -> dict[str, Any]:
     shown = ("accuracy_mean", "rmse_mean", "epsilon_proven")
     return {"settings": row.settings, **{key: result[key] for key in shown if key in result}}
+
+
+def _refuse_unpaid_figures(results: Iterable[dict[str, Any]]) -> None:
+    """What is chosen by must be what everyone could compute, or the choice itself would have to be paid for."""
+    because = next(filter(None, map(no_epsilon_covers, results)), None)
+    if because is not None:
+        raise UserError(
+            f"the choice would look at figures that no ε covers ({because}); judge what is released."
+        )
 
 
 def _refuse_private_choice(data: Any) -> None:

@@ -46,7 +46,7 @@ WRONG: list[tuple[Any, str]] = [
     ([{"kind": "random-fourier", "dimensions": 0}], "use 1 to 100,000"),
     ([{"kind": "random-fourier", "width": 0.0}], "above 0"),
     ([{"kind": "projection", "dimensions": 3}], "public is missing"),
-    ([{"kind": "projection", "public": "digits", "dimensions": 3}], "training set's own"),
+    ([{"kind": "projection", "public": "digits", "dimensions": 3}], "records of the training set"),
     ([{"kind": "projection", "public": "nowhere", "dimensions": 3}], "is not known; it can be"),
     ([{"kind": "projection", "public": 3, "dimensions": 3}], "must name a data set"),
     ([{"kind": "projection", "public": "digits", "dimensions": 65}], "of 64 there are"),

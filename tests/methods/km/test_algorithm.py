@@ -15,7 +15,8 @@ from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
 from gossamer.errors import UserError
-from gossamer.methods.km.algorithm import KM
+from gossamer.mechanism.schedules import Stretches
+from gossamer.methods.km.algorithm import KM, check_relaxation
 from gossamer.methods.km.operators import OPERATORS, composed
 from gossamer.methods.km.proximal import L1, Box, Nothing, SquaredL2
 from gossamer.methods.km.proximal import ElasticNet as ElasticNetPenalty
@@ -237,3 +238,14 @@ def test_an_operator_that_asks_twice_is_paid_twice() -> None:
         assert KM(lr=Exponential(1.0), operator="douglas-rachford", penalty=Box(low=0, high=1)).draws == 1
     finally:
         del OPERATORS["twice"]
+
+
+def test_the_relaxation_is_bounded_in_every_round() -> None:
+    for values, says in (
+        ((0.5, 3.0, 0.5), "reaches 3"),
+        ((0.5, 0.0, 0.5), "reaches 0"),
+        ((2.0, 0.5, 0.5), "reaches 2"),
+    ):
+        with pytest.raises(UserError, match=says):
+            check_relaxation(Stretches(values, 3), 3)
+    check_relaxation(Stretches((0.5, 1.0, 0.5), 3), 3)

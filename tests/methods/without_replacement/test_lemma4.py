@@ -88,7 +88,20 @@ REFUSALS: list[tuple[Changes, str, Changes]] = [
         "algorithm.controller = 'local' judges local models",
         {**PROCESSES, "algorithm.controller": "local", **SEEDED},
     ),
-    ({**PROCESSES, "algorithm.scored": "local"}, "use runtime.kind = 'simulator'", {"algorithm.scored": "local"}),
+    (
+        {**PROCESSES, "algorithm.scored": "local"},
+        "use runtime.kind = 'simulator'",
+        {"algorithm.scored": "local", "mode": "paper"},
+    ),
+    *[
+        (
+            {f"algorithm.{key}": "local"},
+            f"algorithm.{key} = 'local' judges local models, whose steps have no noise, so that no ε covers",
+            allowed,
+        )
+        for key in ("scored", "controller")
+        for allowed in ({**SEEDED, f"algorithm.{key}": "local"}, {"baseline": "no-communication"})
+    ],
     ({"device": "cuda"}, "device = 'cuda' is not made for", {"device": "cpu"}),
     ({"topology.dropout": 0.2}, "topology.dropout = 0.2 has no meaning", {"topology.dropout": 0.0}),
     (

@@ -53,7 +53,9 @@ def test_what_is_kept_is_public_unless_noise_is_seeded() -> None:
 
 
 def test_everyone_has_the_one_shared_model() -> None:
-    parts = assemble(outlined(DIGITS, **FIXED, algorithm__controller="global", algorithm__scored="local"))
+    parts = assemble(
+        outlined(DIGITS, **FIXED, algorithm__controller="global", algorithm__scored="local", mode="paper")
+    )
     algorithm, method, reader = parts.outline.algorithm, parts.outline.method, parts.reader(Book())
     state = algorithm.init(torch.randn(1, 640).expand(4, -1))
     assert torch.equal(method.released(algorithm, state, 4), state.public.expand(4, -1))

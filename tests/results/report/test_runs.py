@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import UserError
+from gossamer.results.headline import JUDGED
+from gossamer.results.report.figures import curves
+from gossamer.results.report.page import page
 from gossamer.results.report.runs import read_runs
 
 
@@ -57,3 +60,30 @@ def test_what_is_no_run_is_refused(copy: Path, tmp_path: Path) -> None:
     (copy / "manifest.json").write_text("{")
     with pytest.raises(UserError, match="is damaged and cannot be reported on"):
         read_runs([copy])
+
+
+def test_figures_that_no_epsilon_covers_are_read_with_a_warning(copy: Path) -> None:
+    rows = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    moved = [
+        {
+            **{key: value for key, value in row.items() if not key.startswith(JUDGED)},
+            "not_private": {
+                "because": "local models are judged",
+                **{k: v for k, v in row.items() if k.startswith(JUDGED)},
+            },
+        }
+        for row in rows
+    ]
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in moved))
+    (run,) = read_runs([copy])
+    assert run.quality == "accuracy"
+    assert run.warnings == [
+        "Accuracies, losses and distances are not private, no ε covers them: local models are judged."
+    ]
+    text = page([run], "")
+    assert "(not private)</p>" in text
+    assert "Do not pass this report on" in text
+    assert {figure.title for figure in curves([run])} >= {
+        "Accuracy (not private)",
+        "Consensus distance (not private)",
+    }

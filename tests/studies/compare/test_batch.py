@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from tests.support.configurations import configured
+from tests.support.own_records import on_table, write_table
 
+from gossamer.accounting.recompute import worst_epsilon
 from gossamer.errors import UserError
-from gossamer.studies.compare import batch
+from gossamer.studies.compare import batch, grid
 from gossamer.studies.compare.grid import Cell, Row
 
 FIXED: dict[str, Any] = {"rounds": 2, "privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
@@ -80,3 +83,21 @@ def test_a_batch_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     mark = json.loads((out / batch.MARK).read_text())
     assert [cell["label"] for cell in mark["rows"][0]["cells"]] == [f"quickstart {seed}" for seed in range(3)]
     assert second.summary["cells_kept"] == 2
+
+
+def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> None:
+    """The composition over cells, not only each cell's own ε; and none begins where all would pass the cap."""
+    table = write_table(tmp_path / "all.csv")
+    (tmp_path / "study.toml").write_text(tomli_w.dumps(on_table(table)))
+    rows = grid.lay_out([str(tmp_path / "study.toml")], overs=["algorithm.lr=0.1,0.2"])
+    found = batch.run_rows(rows, tmp_path / "out", jobs=1, data_dir=None, quiet=True)
+    ledgers = sorted((tmp_path / "out" / "cells").glob("*/ledger"))
+    assert found.summary["budget"]["epsilon"] == pytest.approx(worst_epsilon(ledgers), rel=1e-9)
+    assert found.summary["budget"]["epsilon"] > 1.4 > max(r[0]["epsilon_proven"] for r in found.results)
+    assert (found.summary["budget"]["runs"], found.summary["budget"]["epsilon_before"]) == (2, 0.0)
+    more = grid.lay_out(
+        [str(tmp_path / "study.toml")], sets=["privacy.cap=2.0"], overs=["algorithm.lr=0.3,0.4,0.5"]
+    )
+    with pytest.raises(UserError, match=r"privacy\.cap = 2: with this, all runs"):
+        batch.run_rows(more, tmp_path / "more", jobs=1, data_dir=None, quiet=True)
+    assert not (tmp_path / "more").exists()

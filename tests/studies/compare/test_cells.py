@@ -73,3 +73,15 @@ def test_a_line_that_is_being_written_counts_for_nothing(tmp_path: Path) -> None
     with open(run.path / "metrics.jsonl", "a") as file:
         file.write('{"rou')
     assert cells.rounds_done(tmp_path, made) == 0
+
+
+def test_figures_that_no_epsilon_covers_are_read_with_their_mark(tmp_path: Path) -> None:
+    cell = Cell(configured(), "a")
+    place = cells.folder(tmp_path, cell)
+    place.mkdir(parents=True)
+    row = {"round": 1, "not_private": {"because": "why", "accuracy_mean": 0.5}}
+    (place / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (place / "certificate.json").write_text(json.dumps({"epsilon_proven": 0.0}))
+    found = cells.result(tmp_path, cell)
+    assert (found["accuracy_mean"], found["not_private"]["because"]) == (0.5, "why")
+    assert found["history"][0]["accuracy_mean"] == 0.5

@@ -45,3 +45,9 @@ def test_the_curve_is_over_common_rounds() -> None:
     one, two = result(0.8), result(0.6)
     two["history"] = two["history"][1:]
     assert curve([one, two]) == [(20, (pytest.approx(0.7), pytest.approx(0.1 * math.sqrt(2))))]
+
+
+def test_a_row_says_if_no_epsilon_covers_one_of_its_figures() -> None:
+    plain, unpaid = result(0.5), {**result(0.6), "not_private": {"because": "why"}}
+    assert summarise([plain, plain])["not_private"] is None
+    assert summarise([plain, unpaid])["not_private"] == "why"

@@ -48,3 +48,11 @@ def test_seeded_noise_is_stamped_in_the_caption() -> None:
 def test_csv_has_full_precision_and_every_column() -> None:
     found = list(csv.DictReader(io.StringIO(as_csv([{"a": 1 / 3, "b": None}, {"a": 2, "c": "x,y"}]))))
     assert found == [{"a": repr(1 / 3), "b": "", "c": ""}, {"a": "2", "b": "", "c": "x,y"}]
+
+
+def test_figures_that_no_epsilon_covers_have_a_mark_and_its_meaning() -> None:
+    unpaid = {**ROWS[0], "not_private": "local models are judged"}
+    text = compare_table([unpaid, ROWS[1]]).markdown()
+    assert "| 85.00 ± 7.07 † |" in text
+    assert "† not private, no ε covers it, to stay here: local models are judged." in text
+    assert "†" not in compare_table(ROWS).markdown()

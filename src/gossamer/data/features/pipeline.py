@@ -21,6 +21,7 @@ from gossamer.data.digest import digest
 from gossamer.data.features.chain import costly, named_steps, set_up, through, to_fit, widest, written_out
 from gossamer.data.features.steps import Step
 from gossamer.data.fetch import atomic, cache_dir
+from gossamer.data.overlap import share_rows
 from gossamer.errors import UserError
 
 Floats = npt.NDArray[np.float32]
@@ -102,26 +103,15 @@ def _public(public: Any, dataset: Dataset, load: Load) -> Dataset:
         raise UserError(
             f"data.transform: public = {public!r} has records of shape {theirs.shape[1:]}, the data {ours.shape[1:]}."
         )
-    if source.name == dataset.name in STORED or _shared(ours, theirs) > SHARED:
+    if source.name == dataset.name in STORED or share_rows(ours, theirs):
         raise UserError(
-            f"data.transform: public = {public!r} has the training set's own records; what is fitted must not see them."
+            f"data.transform: public = {public!r} has records of the training set; what is fitted must not see them."
         )
     return source
 
 
 CHANGED = ("transform", "pca", "pca_from", "scale", "bias")  # records of another form cannot be compared
 STORED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "covertype", "digits")
-SHARED = 0.5  # of either set's records: tables with few distinct rows may have some in common by chance
-
-
-def _shared(ours: Floats, theirs: Floats) -> float:
-    """The share of one set's records that are in the other too, the larger of both ways."""
-    one, other = ([hash(row.tobytes()) for row in np.asarray(x, np.float32)] for x in (ours, theirs))
-    first, second = set(one), set(other)
-    found = [
-        sum(row in seen for row in rows) / max(1, len(rows)) for rows, seen in ((one, second), (other, first))
-    ]
-    return max(found)
 
 
 def _fit(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gossamer.algorithms.base import Grad, Mix, Schedule
 from gossamer.errors import UserError
+from gossamer.mechanism.schedules import extremes
 from gossamer.methods.km.operators import OPERATORS, Operator, check_step
 from gossamer.methods.km.proximal import NOTHING, Penalty, penalties
 from gossamer.options.types import Positive
@@ -19,6 +20,16 @@ def _known(name: str) -> str:
     if name not in OPERATORS:
         raise ValueError(f"the operators are {', '.join(OPERATORS)}")
     return name
+
+
+def check_relaxation(lr: Schedule, rounds: int) -> None:
+    """x ← W x + α (T(x) − x) is an average, and so nonexpansive, for α in (0, 1]: in every round."""
+    least, largest = extremes(lr, rounds)
+    if not (least > 0 and largest <= 1):
+        found = largest if largest > 1 else least
+        raise UserError(
+            f"algorithm.lr reaches {found:g} and is the relaxation α of the operator; use 0 < α ≤ 1."
+        )
 
 
 class State(NamedTuple):
@@ -54,11 +65,7 @@ class KM:
     weights: ClassVar[str] = "doubly"
 
     def __post_init__(self) -> None:
-        largest = max(self.lr(0), self.lr(getattr(self.lr, "rounds", 0)))
-        if not 0 < largest <= 1:
-            raise UserError(
-                f"algorithm.lr reaches {largest:g} and is the relaxation α of the operator; use 0 < α ≤ 1."
-            )
+        check_relaxation(self.lr, getattr(self.lr, "rounds", 1))
         if self.smoothness is not None:
             check_step(self.mapping, self.gamma, self.smoothness)
 

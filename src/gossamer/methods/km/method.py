@@ -19,7 +19,7 @@ from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.methods.claims import ClaimRule
 from gossamer.methods.gossip import Gossip
 from gossamer.methods.km import checks
-from gossamer.methods.km.algorithm import KM
+from gossamer.methods.km.algorithm import KM, check_relaxation
 from gossamer.methods.km.claim import Theorem1
 from gossamer.methods.km.messages import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import check_step
@@ -53,6 +53,7 @@ class OperatorMethod(Gossip):
         """
         super().check(classes)
         km, named = self._rule(self.algorithm()), linear_loss(self.config)
+        check_relaxation(km.lr, self.config.rounds)
         if named is None:
             return
         kinked = math.isinf(named.curvature)

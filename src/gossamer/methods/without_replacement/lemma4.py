@@ -15,6 +15,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.noise.gaussian import Gaussian
+from gossamer.mechanism.schedules import extremes
 from gossamer.methods.claims import Draws
 
 LOOKING = ("deep-q", "loss-threshold")  # controllers whose choice follows what they see
@@ -36,7 +37,7 @@ class Lemma4:
         return noise.exponent == 2.0 and not noise.truncated
 
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
-        sigma = factor * run.shape(0) * self.bound * math.sqrt(self.classes)
+        sigma = factor * extremes(run.shape, draws).least * self.bound * math.sqrt(self.classes)
         visits = run.sampling.visits(rate, draws)
         found = claimed.without_replacement(sigma, 2 * self.lipschitz, delta, visits)
         return Claim(found.epsilon, found.reference, (*found.flags, *self.flags))
@@ -85,9 +86,8 @@ def looks(config: RunConfig) -> bool:
 
 
 def largest_step(config: RunConfig) -> float:
-    """Of the whole schedule: ln η(t) is linear minus a logarithm, so convex, and largest at one of its ends."""
-    rate = config.algorithm.rate
-    return float(max(rate.start, rate.start * rate.decay / (config.rounds + 1) ** rate.power))
+    """Of the whole schedule, its end included."""
+    return extremes(config.algorithm.step_sizes(config.rounds), config.rounds + 1).largest
 
 
 def notes(config: RunConfig) -> list[str]:
@@ -123,6 +123,18 @@ def _check_processes(config: RunConfig) -> None:
         )
 
 
+def _check_judged(config: RunConfig) -> None:
+    """No ε covers figures of local models; the baseline whose nodes are alone has no others, and marks them."""
+    noise, key = config.privacy.noise, judged_local(config)
+    if key is None or config.mode != "sound" or config.baseline == "no-communication":
+        return
+    if noise.kind.adds and noise.source == "system":
+        raise UserError(
+            f"algorithm.{key} = 'local' judges local models, whose steps have no noise, so that no ε covers their "
+            "accuracies; use 'global', or to study them mode = \"paper\" or privacy.noise.source = 'seeded'."
+        )
+
+
 def check(config: RunConfig, classes: int | None) -> None:
     """Lemma 4's conditions, and what the shared model cannot be combined with."""
     kind, privacy, noisy = config.algorithm.kind, config.privacy, config.privacy.noise.kind.adds
@@ -143,6 +155,7 @@ def check(config: RunConfig, classes: int | None) -> None:
             'the model from the last writer, so everyone must reach everyone; use "complete".'
         )
     _check_processes(config)
+    _check_judged(config)
     if config.device != "cpu":
         raise UserError(f"device = {config.device!r} is not made for algorithm.kind = {kind!r}; use 'cpu'.")
     if config.topology.dropout:

@@ -97,11 +97,15 @@ class SharedModel(Gossip):
 
     def scored(self, algorithm: Algorithm, state: Any, reader: Any, hosted: int) -> Tensor:
         """What was released, or the nodes' own models where that is asked for."""
-        assert isinstance(algorithm, WithoutReplacement)
-        if "local" in (algorithm.scored, algorithm.controller):
+        if self.judges_unreleased():
             models: Tensor = reader.models()
             return models
         return self.released(algorithm, state, hosted)
+
+    def judges_unreleased(self) -> str | None:
+        if lemma4.judged_local(self.config) is None:
+            return None
+        return "the nodes' own local models are judged, whose steps have no noise"
 
     def lost_at_a_stop(self) -> bool:
         return True  # local models, and the lots of the pass

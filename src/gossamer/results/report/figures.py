@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gossamer.results.headline import no_epsilon_covers
 from gossamer.results.report.runs import Run
 
 # Okabe and Ito's colours, told apart by the colour-blind too; then the same again, dashed.
@@ -43,10 +44,16 @@ def curves(runs: Sequence[Run]) -> list[Figure]:
     figures.insert(2 if figures else 0, _epsilon(everyone))
     figures.insert(3 if len(figures) > 1 else 1, _consensus(everyone))
     for key, title in (("gradient_norm", "Gradient norm"), ("clipped_share", "Clipped share")):
-        seen = [(i, run) for i, run in everyone if "not_private" in run.last]
+        seen = [(i, run) for i, run in everyone if "gradient_norm" in run.last.get("not_private", {})]
         if seen:
             figures.append(_diagnostic(seen, key, title))
     return figures
+
+
+def _not_private(runs: list[tuple[int, Run]]) -> str | None:
+    """Why one of the runs' figures must stay here."""
+    said = (f"the hold-out is {run.last['hold_out']}" for _, run in runs if "hold_out" in run.last)
+    return next(said, None) or next(filter(None, (no_epsilon_covers(run.last) for _, run in runs)), None)
 
 
 def _banded(runs: list[tuple[int, Run]], name: str, title: str, *, percent: bool) -> Figure:
@@ -70,11 +77,11 @@ def _banded(runs: list[tuple[int, Run]], name: str, title: str, *, percent: bool
                 hovertemplate=f"%{{y:{shown}}} (%{{customdata[0]:{shown}}} … %{{customdata[1]:{shown}}})",
             )
         )
-    private = any("hold_out" in run.last for _, run in runs)
+    private = _not_private(runs)
     note = "Mean over nodes; the band spans the worst and the best node."
     return Figure(
         title + (" (not private)" if private else ""),
-        note + (" On a hold-out that is not declared public." if private else ""),
+        note + (f" {private[0].upper()}{private[1:]}." if private else ""),
         data,
         _layout(title.lower() if title != "RMSE" else title, tickformat=".0%" if percent else None),
     )
@@ -127,8 +134,12 @@ def _consensus(runs: list[tuple[int, Run]]) -> Figure:
         layout["yaxis"] |= {"type": "log", "dtick": 1, "exponentformat": "power"}
     else:
         layout["yaxis"]["rangemode"] = "tozero"
+    private = any(no_epsilon_covers(run.last) and "hold_out" not in run.last for _, run in runs)
     return Figure(
-        "Consensus distance", "Root mean square distance of the nodes' models from their mean.", data, layout
+        "Consensus distance" + (" (not private)" if private else ""),
+        "Root mean square distance of the nodes' models from their mean.",
+        data,
+        layout,
     )
 
 
@@ -153,7 +164,7 @@ def _final(runs: list[tuple[int, Run]], name: str, title: str, *, percent: bool)
 def _diagnostic(runs: list[tuple[int, Run]], key: str, title: str) -> Figure:
     data = []
     for i, run in runs:
-        rows = [row for row in run.metrics if "not_private" in row]
+        rows = [row for row in run.metrics if "gradient_norm" in row.get("not_private", {})]
         means = [sum(row["not_private"][key]) / len(row["not_private"][key]) for row in rows]
         data.append(_line(i, run, [row["round"] for row in rows], means, hovertemplate="%{y:.3g}"))
     note = "Mean over nodes, computed from training records: not private, must stay here."

@@ -11,6 +11,7 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.certificate_page import STYLE as CERTIFICATE_STYLE
 from gossamer.results.certificate_page import fragment
+from gossamer.results.headline import no_epsilon_covers
 from gossamer.results.report.figures import Figure, colour, curves, topologies
 from gossamer.results.report.runs import Run, read_runs
 from gossamer.results.rundir import write_atomically
@@ -109,6 +110,8 @@ def _card(i: int, run: Run, count: int) -> str:
         mean, low, high = (last[f"{run.quality}_{key}"] for key in ("mean", "min", "max"))
         form = ".1%" if run.quality == "accuracy" else ".4g"
         quality = f"{'accuracy' if run.quality == 'accuracy' else 'RMSE'} {mean:{form}}"
+        if no_epsilon_covers(last) or "hold_out" in last:
+            quality += " (not private)"
         spread = f"<p>mean over nodes; from {low:{form}} to {high:{form}}</p>"
     c = run.certificate
     privacy = "still running: no certificate yet"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.results.headline import judged, no_epsilon_covers
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ class Run:
         reasons = []
         if "hold_out" in self.last:
             reasons.append(f"The hold-out is {self.last['hold_out']}.")
-        if "not_private" in self.last:
+        if (because := no_epsilon_covers(self.last)) is not None and "hold_out" not in self.last:
+            reasons.append(f"Accuracies, losses and distances are not private, no ε covers them: {because}.")
+        if "gradient_norm" in self.last.get("not_private", {}):
             reasons.append(
                 "Gradient norms and clipped shares are not private: they come from training records."
             )
@@ -98,4 +101,4 @@ def _metrics(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines if line]
+    return [judged(json.loads(line)) for line in lines if line]

@@ -34,6 +34,11 @@ class KeptBatches:
     def __len__(self) -> int:
         return len(self._found)
 
+    @property
+    def runs(self) -> int:
+        """Trainings that are done."""
+        return sum(line["runs"] for line in self._found)
+
     def get(self, number: int, runs: int) -> Found | None:
         """That batch, if it was done at that size."""
         if number >= len(self._found) or self._found[number]["runs"] != runs:

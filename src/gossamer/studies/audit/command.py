@@ -17,6 +17,7 @@ from gossamer.results.audit_page import page
 from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.rundir import RunDirectory, free_path, make_empty
 from gossamer.run.assemble import assemble
+from gossamer.run.budget import charge, refuse_above_cap
 from gossamer.run.outline import outline
 from gossamer.studies.audit import canaries, judge, pictures
 from gossamer.studies.audit.batches import NAME as SCORES
@@ -47,7 +48,9 @@ def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str
         return audit_into(out, config, **how)
     _check(**how)  # a mistake leaves no folder behind
     o = outline(config, data_dir=how.get("data_dir"))
-    attack_of(o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"))
+    attack = attack_of(o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"))
+    if isinstance(attack, Retraining):
+        refuse_above_cap([(o, how.get("runs") or attack.runs)], how.get("data_dir"))
     folder = out or free_path(f"audit-{config.name}")
     make_empty(folder)
     return audit_into(folder, config, **how)
@@ -74,6 +77,10 @@ def audit_into(
     folder.mkdir(parents=True, exist_ok=True)
     retrains = isinstance(attack, Retraining)
     kept = KeptBatches(folder, config, observer, str(canary)) if retrains else None
+    budget = None
+    if kept is not None:  # it trains on the records themselves, again and again: each training counts
+        left = (runs or attack.runs) - kept.runs
+        budget = charge(o, left, data_dir) if left > 0 else None
     collected, verdict = judge.try_until_decided(
         attack, figures["delta"], confidence, limits, runs or attack.runs, on_batch, kept
     )
@@ -91,6 +98,7 @@ def audit_into(
         "baseline": config.baseline,
         "noise_source": config.privacy.noise.source,
         "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
+        "budget": budget,
         "audit": {
             "confidence": confidence,
             "canaries": attack.description,

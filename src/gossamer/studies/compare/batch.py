@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gossamer
 from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
+from gossamer.run.budget import preview, refuse_above_cap
 from gossamer.studies.compare import cells as on_disk
 from gossamer.studies.compare.grid import Cell, Row
 from gossamer.studies.compare.pool import alone_in, run_cells
 from gossamer.studies.compare.progress import Display
+
+if TYPE_CHECKING:
+    from gossamer.plan.outline import Outline
 
 MARK = "comparison.json"
 
@@ -29,10 +34,19 @@ class Batch:
     failed: dict[str, str]  # label of the cell → reason
     ran: int
     kept: int  # finished before
+    budget: dict[str, Any] | None = (
+        None  # all runs on the same records of the user's own; None for public ones
+    )
 
     @property
     def summary(self) -> dict[str, Any]:
-        return {"out": str(self.out), "cells_run": self.ran, "cells_kept": self.kept, "failed": self.failed}
+        return {
+            "out": str(self.out),
+            "cells_run": self.ran,
+            "cells_kept": self.kept,
+            "failed": self.failed,
+            "budget": self.budget,
+        }
 
 
 def run_rows(
@@ -41,8 +55,9 @@ def run_rows(
     """A mistake in any cell raises before anything is written; a cell that fails later stops no other."""
     jobs = _jobs(jobs)
     refuse_foreign(out)
-    check(rows, data_dir)
+    outlines = check(rows, data_dir)
     unique = {cell.name: cell for row in rows for cell in row.cells}
+    before = _before(rows, outlines, out, data_dir)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -68,7 +83,25 @@ def run_rows(
             [on_disk.result(out, cell) for cell in row.cells if cell.name not in failed] for row in rows
         ]
     reasons = {unique[name].label: reason for name, reason in failed.items()}
-    return Batch(out, results, reasons, len(todo), kept)
+    spent = preview([(o, 0) for o in outlines.values()], data_dir)
+    if spent is not None and before is not None:
+        spent["epsilon_before"], spent["runs_before"] = before["epsilon_before"], before["runs_before"]
+    return Batch(out, results, reasons, len(todo), kept, spent)
+
+
+def _before(
+    rows: Sequence[Row], outlines: dict[str, Outline], out: Path, data_dir: Path | None
+) -> dict[str, Any] | None:
+    """What was spent on the user's records so far; raises if what is left to run would pass their cap."""
+    todo: dict[str, str] = {}  # cell → the one of its row that was outlined
+    for row in rows:
+        for cell in row.cells:
+            if not on_disk.finished(out, cell):
+                todo.setdefault(cell.name, row.cells[0].name)
+    counts = Counter(todo.values())
+    wanted = [(o, counts[name]) for name, o in outlines.items()]
+    refuse_above_cap(wanted, data_dir)
+    return preview(wanted, data_dir)
 
 
 def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
@@ -82,24 +115,25 @@ def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
     return Batch(out, results, {}, 0, sum(map(len, done)))
 
 
-def check(rows: Sequence[Row], data_dir: Path | None) -> None:
+def check(rows: Sequence[Row], data_dir: Path | None) -> dict[str, Outline]:
     """Load and outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why."""
     from gossamer.run.data import DataCache
     from gossamer.run.outline import outline
 
     quiet_libraries()
     cache = DataCache()
-    seen: set[str] = set()
+    seen: dict[str, Outline] = {}
     for row in rows:
         for cell in row.cells[:1]:
             if cell.name in seen:
                 continue
-            seen.add(cell.name)
             try:
                 cache.load(cell.config, data_dir)  # are the records at hand, and may this run have them?
-                outline(cell.config, data_dir=data_dir, cache=cache)
+                # The records are not kept: those of all rows together may be too many.
+                seen[cell.name] = replace(outline(cell.config, data_dir=data_dir, cache=cache), dataset=None)
             except UserError as error:
                 raise UserError(f"{row.label}: {error}") from None
+    return seen
 
 
 def quiet_libraries() -> None:

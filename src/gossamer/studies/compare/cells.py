@@ -8,6 +8,7 @@ from typing import Any
 
 from gossamer.config import stored
 from gossamer.errors import UserError
+from gossamer.results.headline import judged
 from gossamer.studies.compare.grid import Cell
 
 
@@ -42,7 +43,8 @@ def result(out: Path, cell: Cell) -> dict[str, Any]:
     """The last evaluation, all evaluations as `history`, and the certificate's figures, which win."""
     place = folder(out, cell)
     history = [
-        json.loads(line) for line in (place / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        judged(json.loads(line))
+        for line in (place / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     certificate = json.loads((place / "certificate.json").read_text(encoding="utf-8"))
     return {**history[-1], **certificate, "history": history, "cell": cell.name}

@@ -29,6 +29,7 @@ def compare(
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Run what is missing, write table.csv, table.md and plot.html, and return what `--json` prints."""
+    from gossamer.results.certificate import account
     from gossamer.results.terminal import terminal
 
     rows = lay_out(names, sets=sets, overs=overs, seeds=seeds, baselines=baselines)
@@ -49,6 +50,8 @@ def compare(
     write_atomically(out / "table.md", table.markdown().encode())
     console = terminal(to_stderr=quiet)
     show(table, quiet=quiet)
+    for line in account(batch.budget):
+        console.print(line, soft_wrap=True)
     swept = any(EPSILON in row.settings for row in rows)
     labels = _labels(rows, without_epsilon=swept)
     page = (

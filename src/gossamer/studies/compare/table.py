@@ -86,6 +86,8 @@ def caption(rows: Sequence[dict[str, Any]], same: bool) -> list[str]:
     ]
     reasons = {row["not_proven_because"] for row in rows if row["not_proven_because"]}
     lines += [f"not proven: {reason}" for reason in sorted(reasons)]
+    hidden = {row["not_private"] for row in rows if row.get("not_private")}
+    lines += [f"† not private, no ε covers it, to stay here: {because}." for because in sorted(hidden)]
     stamps = {row["stamp"] for row in rows if row["stamp"]}
     return [*lines, *(stamp.upper() for stamp in sorted(stamps))]
 
@@ -102,9 +104,10 @@ def quality_text(row: dict[str, Any], name: str = "") -> str:
     mean, std = row[f"{name}_mean"], row[f"{name}_std"]
     if mean is None:
         return "—"
+    mark = " †" if row.get("not_private") else ""
     if row["metric"] != "accuracy":
-        return figure_text(mean, std)
-    return f"{100 * mean:.2f}" + (f" ± {100 * std:.2f}" if std is not None else "")
+        return figure_text(mean, std) + mark
+    return f"{100 * mean:.2f}" + (f" ± {100 * std:.2f}" if std is not None else "") + mark
 
 
 def figure_text(mean: float | None, std: float | None) -> str:

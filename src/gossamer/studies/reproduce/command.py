@@ -192,6 +192,8 @@ def _caption(definition: Definition, figures: Sequence[dict[str, Any]], cuts: Se
                 f"Claimed and proven ε in {mode} mode: {relation}; unit: {UNIT}; observer: {OBSERVER}."
             )
     rows = [f[f"{mode}_mode"] for f in figures for mode in MODES if f[f"{mode}_mode"]]
+    hidden = {row.get("not_private") for row in rows} - {None}
+    lines += [f"† not private, no ε covers it: {because}." for because in sorted(hidden)]
     lines += [f"not proven: {reason}" for reason in sorted({r["not_proven_because"] for r in rows} - {None})]
     lines += [stamp.upper() for stamp in sorted({r["stamp"] for r in rows} - {None})]
     return [*lines, *definition.notes]
