@@ -8,10 +8,11 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.accounting.composer import Composition, _Upper
+from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.grid import Window
 from gossamer.accounting.grouping import Grouping
+from gossamer.accounting.law import UpperLaw
 from gossamer.accounting.pairs import GaussianPair, NoisePair
 from gossamer.accounting.profiles import laplace
 
@@ -110,7 +111,7 @@ def test_a_window_too_small_is_paid_for_not_hidden():
     mu, count = 0.5, 16
     for length in (40, 80, 160, 320):
         window = Window(0.02, -length // 4, length, 2.0, 2.0)
-        law = _Upper(window, [(GaussianPair(mu), count)])
+        law = UpperLaw(window, [(GaussianPair(mu), count)], False, 1e-19)
         for epsilon in (0.5, 2.0, 4.0):
             assert law.delta(epsilon) >= gdp_delta(mu * math.sqrt(count), epsilon)
 

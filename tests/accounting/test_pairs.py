@@ -127,5 +127,8 @@ def test_turning_a_pair_around_exchanges_its_masses():
 )
 def test_which_pairs_have_to_be_composed_both_ways(pair, both):
     assert pair.both_ways is both
-    cells = pair.cells(0.1, centred=False)
-    assert max(np.abs(cells.first).max(), np.abs(cells.last).max()) * 0.1 <= pair.span + 0.2
+    for tail in (1e-6, 1e-25):
+        cells = pair.cells(0.1, centred=False, tail=tail)
+        assert (cells.last.max() - cells.first.min()) * 0.1 <= 2 * pair.extent(tail) + 0.4
+        assert cells.p_cut <= tail
+        assert cells.q_cut <= tail

@@ -116,12 +116,16 @@ def affordable(
     _check_budget(epsilon, delta)
     releases = _releases(multipliers, sampling, rate, adjacency)
     low, high = 0, len(releases)  # `low` steps are affordable; more than `high` are not
+    tol = max(MIDDLE, tolerance)
     while low < high:
         marks = sorted({low + math.ceil((high - low) * k / MARKS) for k in range(1, MARKS + 1)})
-        found = curve(releases, marks, delta, adjacency, observer=observer, tolerance=tolerance)
-        fits = [k for k, figure in zip(marks, found, strict=True) if figure <= epsilon]
-        low = max(fits, default=low)
-        high = min((k for k in marks if k > low), default=low + 1) - 1
+        found = curve(releases, marks, delta, adjacency, observer=observer, tolerance=tol)
+        by_mark = list(zip(marks, found, strict=True))
+        low = max((k for k, figure in by_mark if figure <= epsilon), default=low)
+        # a coarse figure may be too large by its tolerance
+        over = epsilon if tol == tolerance else epsilon * (1 + 2 * tol)
+        high = min((k for k, figure in by_mark if k > low and figure > over), default=high + 1) - 1
+        tol = tolerance
     while (
         low
         and proven(collate(releases[:low]), delta, adjacency, observer=observer, tolerance=tolerance).epsilon
