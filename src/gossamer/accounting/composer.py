@@ -24,10 +24,10 @@ from gossamer.accounting.tilt import Moments
 COARSE_POINTS = 4000  # of the window in which ε is looked for first
 GROUP_SHARE, STEP_SHARE = 0.4, 0.1  # of the tolerance, for the groups (in ε) and for the step (h/ε)
 FINEST = 0.25  # of one release's standard deviation: a step no finer is needed for a tolerance of 1%
-FREE_WORK = 1e5  # grid points that cost next to nothing: used for a finer step than the tolerance needs
+FREE_WORK = 4e4  # grid points that cost next to nothing: used for a finer step than the tolerance needs
 LARGEST_WORK = 1e7  # beyond it the bounds are returned as far apart as they are
 FEWEST = 64  # points of a window
-LONGEST = 3e6  # grid points of one release or window
+LONGEST = 1e6  # grid points of one release or window; of this and of the work less for a tolerance above 2%
 STEEPEST = 4.0  # logarithm of the tilt's weight over one step
 NEGLIGIBLE_EPSILON = 1e-8  # not resolved further
 RARE_SHARE = 1e-2  # of δ that may be paid for releases left out
@@ -232,11 +232,11 @@ class Composition:
             return best, groups
         deviation = math.sqrt(ways[0].moments.at(0.0)[2])
         floor = max(min(SMALLEST_EPSILON, 0.1 * deviation), NEGLIGIBLE_EPSILON)
-        way, rough = self._look(groups.pessimistic(), ways, delta, tail)
+        way, rough = self._look(groups.pessimistic(), ways, delta, tail, tolerance)
         if rough == 0:
             return Bounds(0.0, 0.0, 0.0, len(groups.pessimistic())), groups
         coarse = UpperLaw(
-            way.window(_affordable(way, groups.pessimistic(), None, tail)),
+            way.window(_affordable(way, groups.pessimistic(), None, tail, tolerance)),
             groups.pessimistic(),
             way.reverse,
             tail,
@@ -246,8 +246,8 @@ class Composition:
         last_gap = math.inf
         while True:
             up, down = groups.pessimistic(), groups.optimistic()
-            way, upper = _upper(up, ways, h, delta, tail)
-            window = way.window(_affordable(way, up, h, tail))
+            way, upper = _upper(up, ways, h, delta, tail, tolerance)
+            window = way.window(_affordable(way, up, h, tail, tolerance))
             lower = min(lower_epsilon(window, down, way.reverse, delta, tail), upper)
             gap = upper - lower
             best = Bounds(min(upper, best.upper), max(lower, best.lower), h, len(up))
@@ -266,19 +266,19 @@ class Composition:
                 step = h / 4
             room = 0.8 * aim - min(grid, aim / 2)
             finer = groups.finer(grouped / room) if grouped > room else groups
-            if _affordable(way, finer.pessimistic(), step, tail) > step:
+            if _affordable(way, finer.pessimistic(), step, tail, tolerance) > step:
                 return best, groups
             h, groups = step, finer
             for one in ways:
                 one.aim_at(upper)
 
     def _look(
-        self, pairs: Sequence[Weighted], ways: Sequence[_Way], delta: float, tail: float
+        self, pairs: Sequence[Weighted], ways: Sequence[_Way], delta: float, tail: float, tolerance: float
     ) -> tuple[_Way, float]:
         """About what ε is, from a coarse run: moments alone can be far off where a few large losses decide."""
         way, epsilon = ways[0], ways[0].epsilon
         for _ in range(2):
-            way, epsilon = _upper(pairs, ways, None, delta, tail)
+            way, epsilon = _upper(pairs, ways, None, delta, tail, tolerance)
             for one in ways:
                 one.aim_at(epsilon)
             if epsilon > 0.5 * way.epsilon:
@@ -292,7 +292,7 @@ class Composition:
         deviation = math.sqrt(way.moments.at(way.tilt)[2] / self._releases)
         h = min(STEP_SHARE * tolerance * epsilon, FINEST * math.sqrt(tolerance / 0.01) * deviation)
         work = work_of(pairs, way.window(h), tail)
-        return _affordable(way, pairs, h * min(1.0, max(work / FREE_WORK, 0.1)), tail)
+        return _affordable(way, pairs, h * min(1.0, max(work / FREE_WORK, 0.1)), tail, tolerance)
 
     def _tail(self, delta: float) -> float:
         return TAIL_SHARE * delta / self._releases
@@ -305,11 +305,14 @@ def _ways(pairs: Sequence[Weighted], ways: Iterable[bool], delta: float, tail: f
     return sorted(found, key=lambda way: -way.epsilon)
 
 
-def _affordable(way: _Way, pairs: Sequence[Weighted], h: float | None, tail: float) -> float:
+def _affordable(
+    way: _Way, pairs: Sequence[Weighted], h: float | None, tail: float, tolerance: float
+) -> float:
     """The step, or the least above it that does not cost too much."""
     window = way.window(h)
     longest = max(window.length, *(pair.extent(tail) / window.h for pair, _ in pairs))
-    return window.h * max(1.0, longest / LONGEST, work_of(pairs, window, tail) / LARGEST_WORK)
+    much = max(longest / LONGEST, work_of(pairs, window, tail) / LARGEST_WORK)
+    return window.h * max(1.0, much * max(1.0, tolerance / 0.02))
 
 
 def _cost(law: UpperLaw, delta: float) -> Callable[[GaussianPair], float]:
@@ -324,7 +327,12 @@ def _cost(law: UpperLaw, delta: float) -> Callable[[GaussianPair], float]:
 
 
 def _upper(
-    pairs: Sequence[Weighted], ways: Sequence[_Way], h: float | None, delta: float, tail: float
+    pairs: Sequence[Weighted],
+    ways: Sequence[_Way],
+    h: float | None,
+    delta: float,
+    tail: float,
+    tolerance: float,
 ) -> tuple[_Way, float]:
     """(direction that decides, ε). A coarse bound on another is enough if that does not decide.
 
@@ -335,7 +343,7 @@ def _upper(
     for way in ways:
         if way.epsilon <= epsilon:
             continue
-        window = way.window(_affordable(way, pairs, h, tail))
+        window = way.window(_affordable(way, pairs, h, tail, tolerance))
         rough_first = epsilon >= 0 and len(coarse) < len(pairs)
         for attempt in [coarse, pairs] if rough_first else [pairs]:
             found = min(way.epsilon, UpperLaw(window, attempt, way.reverse, tail).epsilon(delta))

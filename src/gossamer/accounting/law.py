@@ -106,15 +106,15 @@ class UpperLaw:
     def delta(self, epsilon: float) -> float:
         """Upper bound on δ(ε), for an ε inside the window."""
         w = self.window
-        losses, mass = self._masses()
+        losses, mass = w.losses, self._masses()
+        epsilon -= self._slack.loss  # all losses may be larger by it
         if epsilon < losses[0]:
             return 1.0
         inside = losses > epsilon
         gain = -np.expm1(epsilon - losses[inside])
-        weight = np.exp(np.minimum(self._log_scale - w.tilt * losses[inside], 700.0))
-        found = float(mass[inside] @ (gain * weight)) + self._rounding() * float(
-            np.linalg.norm(gain * weight)
-        )
+        with np.errstate(over="ignore"):
+            weight = gain * np.exp(self._log_scale - w.tilt * losses[inside])
+            found = float(mass[inside] @ weight) + self._rounding() * float(np.linalg.norm(weight))
         return min(1.0, (found + self._above()) * (1 + 2 * self._share()) + self._infinite())
 
     def epsilon(self, delta: float) -> float:
@@ -123,16 +123,15 @@ class UpperLaw:
         if left <= 0:
             return math.inf
         h, t = self.window.h, self.window.tilt
-        losses, mass = self._masses()
+        losses, mass = self.window.losses, self._masses()
         # Suffix sums in units of exp(Λ − tℓ_j), by recursion and without cancellation, however far the weights fall:
         # D_j = Σ_{i≥j} m_i e^{−(1+t)(ℓ_i − ℓ_j)} and G_j = Σ_{i≥j} m_i e^{−t(ℓ_i − ℓ_j)} (1 − e^{−(ℓ_i − ℓ_j)}).
         discounted = suffix_sums(mass, (1 + t) * h)
         gain = suffix_sums(-math.expm1(-h) * math.exp(-t * h) * np.append(discounted[1:], 0.0), t * h)
         # The error falls with ε, so over a step it is at most that at its beginning.
         steps = h * np.arange(len(losses))
-        gain += (
-            self._rounding() * math.exp(t * h) * float(np.linalg.norm(np.exp(-t * steps) * np.expm1(-steps)))
-        )
+        norm = float(np.linalg.norm(np.exp(-t * steps) * np.expm1(-steps)))
+        gain += self._rounding() * math.exp(t * h) * norm
         aim = math.log(left) - self._log_scale + t * losses
         with np.errstate(divide="ignore"):
             enough = np.log(gain) <= aim  # δ(ℓ_j) falls with j
@@ -142,11 +141,11 @@ class UpperLaw:
         # over [ℓ_{j−1}, ℓ_j]: δ(ε) = δ(ℓ_j) + (1 − e^{ε − ℓ_j}) D_j
         room = (math.exp(min(float(aim[j]), 700.0)) - float(gain[j])) / max(float(discounted[j]), 1e-300)
         back_by = min(-math.log1p(-room), h) if room < 1 else h
-        return max(0.0, float(losses[j]) - (back_by if j else 0.0))
+        # all losses may be larger by the slack
+        return max(0.0, float(losses[j]) - (back_by if j else 0.0) + self._slack.loss)
 
-    def _masses(self) -> tuple[FloatArray, FloatArray]:
-        mass = np.maximum(back(self._spectrum, self.window, self._first), 0.0)
-        return self.window.losses + self._slack.loss, mass
+    def _masses(self) -> FloatArray:
+        return np.maximum(back(self._spectrum, self.window, self._first), 0.0)
 
     def _rounding(self) -> float:
         return rounding_error(self.window.length, self._factors, self._norms)
