@@ -19,14 +19,12 @@ from gossamer.accounting.grid import Weighted, Window, work_of
 from gossamer.accounting.grouping import COARSE_GROUPS, Grouping
 from gossamer.accounting.law import Factor, UpperLaw, lower_epsilon
 from gossamer.accounting.pairs import GaussianPair, Pair
-from gossamer.accounting.tilt import Moments
+from gossamer.accounting.tilt import OUTSIDE_SHARE, RESERVE, Frame, Moments
 
-COARSE_POINTS = 4000  # of the window in which ε is looked for first
 GROUP_SHARE, STEP_SHARE = 0.4, 0.1  # of the tolerance, for the groups (in ε) and for the step (h/ε)
 FINEST = 0.25  # of one release's standard deviation: a step no finer is needed for a tolerance of 1%
 FREE_WORK = 4e4  # grid points that cost next to nothing: used for a finer step than the tolerance needs
 LARGEST_WORK = 1e7  # beyond it the bounds are returned as far apart as they are
-FEWEST = 64  # points of a window
 LONGEST = 1e6  # grid points of one release or window; of this and of the work less for a tolerance above 2%
 STEEPEST = 4.0  # logarithm of the tilt's weight over one step
 NEGLIGIBLE_EPSILON = 1e-8  # not resolved further
@@ -34,8 +32,6 @@ RARE_SHARE = 1e-2  # of δ that may be paid for releases left out
 TAIL_SHARE = 1e-4  # of δ that may be lost beyond the cells
 # Of the saddle point. Less of it means shorter windows where a few large losses decide, but more rounding.
 TILT_SHARES = (0.75, 0.95)
-OUTSIDE_SHARE = 1e-3  # of δ that the mass outside the window may count for
-RESERVE = 10.0  # at most e^−10 of the tilted mass may lie outside the window on either side
 SMALLEST_EPSILON = (
     0.01  # below it the tolerance is of this, or of a tenth of the loss' deviation if that is less
 )
@@ -68,7 +64,7 @@ class _Way:
     def _lean(self, saddle: float, epsilon: float) -> None:
         for share in TILT_SHARES:
             self.tilt, self.near = share * saddle, epsilon
-            self._frame = _Frame(self.moments, self.tilt, epsilon, self._log_delta)
+            self._frame = Frame(self.moments, self.tilt, epsilon, self._log_delta)
             if self._frame.weight <= RESERVE:
                 return
 
@@ -78,30 +74,9 @@ class _Way:
             return self.leaning(STEEPEST / h).window(h)
         return self._frame.window(h)
 
-    def leaning(self, tilt: float) -> "_Frame":
+    def leaning(self, tilt: float) -> "Frame":
         """Where to look with a tilt that is given."""
-        return _Frame(self.moments, tilt, self.near, self._log_delta)
-
-
-class _Frame:
-    """Where the composed loss lies under the law tilted by t, but for what counts for little at an ε of about `near`.
-
-    Mass m under the tilted law is m e^{Λ − tε} of δ(ε): much, if t is not the saddle point of ε.
-    """
-
-    def __init__(self, moments: Moments, tilt: float, near: float, log_delta: float):
-        scale, self._mean, _ = moments.at(tilt)
-        self.weight = scale - tilt * near - log_delta
-        reserve = max(RESERVE, self.weight - math.log(OUTSIDE_SHARE))
-        self._tilt = tilt
-        self._order_up, self._high = moments.beyond(tilt, reserve)
-        self._order_down, self._low = moments.beyond(tilt, reserve, -1)
-
-    def window(self, h: float | None) -> Window:
-        h = h or max((self._high - self._low) / COARSE_POINTS, 1e-300)
-        start = math.floor(self._low / h) - 2
-        length = fft.next_fast_len(max(math.ceil(self._high / h) + 3 - start, FEWEST), real=True)
-        return Window(h, start, length, self._order_up, self._order_down, self._tilt, self._mean)
+        return Frame(self.moments, tilt, self.near, self._log_delta)
 
 
 class Composition:
@@ -151,7 +126,7 @@ class Composition:
             moments = Moments(Grouping(self.pairs, COARSE_GROUPS).pessimistic(), tail, reverse)
             tilt = moments.tilt_for(epsilon)
             log_delta = min(0.0, moments.at(tilt)[0] - tilt * epsilon) + math.log(OUTSIDE_SHARE)
-            window = _Frame(moments, tilt, epsilon, log_delta).window(h)
+            window = Frame(moments, tilt, epsilon, log_delta).window(h)
             if (begin := math.floor(epsilon / h) - 1) < window.start:
                 length = fft.next_fast_len(window.length + window.start - begin, real=True)
                 window = replace(window, start=begin, length=length)

@@ -15,10 +15,15 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from scipy import fft
 
-from gossamer.accounting.grid import Slack, Weighted, connect, turned
+from gossamer.accounting.grid import Slack, Weighted, Window, connect, turned
 
 LARGEST_EXPONENT = 500.0  # of e^{tℓ} for the largest loss of a release
+OUTSIDE_SHARE = 1e-3  # of δ that the mass outside the window may count for
+RESERVE = 10.0  # at most e^−10 of the tilted mass may lie outside the window on either side
+COARSE_POINTS = 4000  # of the window in which ε is looked for first
+FEWEST = 64  # points of a window
 SMALLEST_LOSS = 1e-9  # losses below it count as this large when orders are chosen
 
 
@@ -111,3 +116,24 @@ class Moments:
             prefactor = order * math.log(order / (1 + order)) - math.log1p(order)
             best = min(best, (self.at(order)[0] + prefactor - math.log(left)) / order)
         return t, max(0.0, best + self._slack.loss)
+
+
+class Frame:
+    """Where the composed loss lies under the law tilted by t, but for what counts for little at an ε of about `near`.
+
+    Mass m under the tilted law is m e^{Λ − tε} of δ(ε): much, if t is not the saddle point of ε.
+    """
+
+    def __init__(self, moments: Moments, tilt: float, near: float, log_delta: float):
+        scale, self._mean, _ = moments.at(tilt)
+        self.weight = scale - tilt * near - log_delta
+        reserve = max(RESERVE, self.weight - math.log(OUTSIDE_SHARE))
+        self._tilt = tilt
+        self._order_up, self._high = moments.beyond(tilt, reserve)
+        self._order_down, self._low = moments.beyond(tilt, reserve, -1)
+
+    def window(self, h: float | None) -> Window:
+        h = h or max((self._high - self._low) / COARSE_POINTS, 1e-300)
+        start = math.floor(self._low / h) - 2
+        length = fft.next_fast_len(max(math.ceil(self._high / h) + 3 - start, FEWEST), real=True)
+        return Window(h, start, length, self._order_up, self._order_down, self._tilt, self._mean)
