@@ -75,6 +75,24 @@ def test_the_largest_rate():
     assert largest_rate([100.0] * 3, epsilon=1.0, **ASK) == 1.0
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rate", "count"), [(1e4, 1e-15, 0.01, 1000), (1.0, 1e-15, 1e-4, 1000)]
+)
+def test_extreme_budgets_are_met(epsilon, delta, rate, count):
+    ask = {"sampling": "poisson", "adjacency": "add-remove", "rate": rate, "epsilon": epsilon, "delta": delta}
+    for start in (1e-3, 1e6):
+        factor = common_factor([start] * count, **ask)
+        found = proven([(gaussian(start * factor, rate=rate), count)], delta, "add-remove").epsilon
+        assert 0.9 * epsilon <= found <= epsilon
+
+
+def test_a_budget_that_needs_no_noise_says_so():
+    with pytest.raises(UserError, match="use a smaller delta"):
+        common_factor(
+            [1.0] * 10, sampling="poisson", adjacency="add-remove", rate=1e-6, epsilon=1.0, delta=1e-3
+        )
+
+
 def test_an_impossible_budget_is_a_users_mistake():
     with pytest.raises(UserError, match="epsilon = -1"):
         common_factor([1.0], rate=0.1, epsilon=-1, **ASK)

@@ -8,10 +8,11 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.accounting.composer import Composition, _Upper
+from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.grid import Window
 from gossamer.accounting.grouping import Grouping
+from gossamer.accounting.law import UpperLaw
 from gossamer.accounting.pairs import GaussianPair, NoisePair
 from gossamer.accounting.profiles import laplace
 
@@ -110,7 +111,7 @@ def test_a_window_too_small_is_paid_for_not_hidden():
     mu, count = 0.5, 16
     for length in (40, 80, 160, 320):
         window = Window(0.02, -length // 4, length, 2.0, 2.0)
-        law = _Upper(window, [(GaussianPair(mu), count)])
+        law = UpperLaw(window, [(GaussianPair(mu), count)], False, 1e-19)
         for epsilon in (0.5, 2.0, 4.0):
             assert law.delta(epsilon) >= gdp_delta(mu * math.sqrt(count), epsilon)
 
@@ -132,6 +133,70 @@ def test_tiny_and_huge_losses_survive():
     assert big.lower <= gdp_epsilon(60 * math.sqrt(3), 1e-5) <= big.upper
     assert Composition([(GaussianPair(40.0, 0.5), 2)]).bounds(1e-5).upper < 1e5
     assert Composition([(GaussianPair(45.0, 0.01, "two-sided"), 2)]).bounds(1e-3).upper < 1e5
+
+
+def test_small_delta_with_sampling_has_the_figure_known_for_it():
+    """q = 0.001, K = 10⁴, σ = 1, δ = 1e-10: 0.853, where the rounding of a plain transform is larger than δ."""
+    found = Composition([(GaussianPair(1.0, 0.001), 10_000)]).bounds(1e-10, 0.002)
+    assert found.upper == pytest.approx(0.853, abs=2e-3)
+    assert found.lower == pytest.approx(0.853, abs=5e-3)
+    assert found.lower <= found.upper
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-15])
+@pytest.mark.parametrize(("mu", "rate"), [(0.5, 0.01), (1.0, 0.001), (0.01, 0.02)])
+def test_the_bounds_meet_for_many_releases(mu, rate, delta):
+    found = Composition([(GaussianPair(mu, rate), 20_000)]).bounds(delta)
+    assert 0 < found.lower <= found.upper <= 1.02 * found.lower
+
+
+EXTREMES = [  # μ, rate, count
+    (1.0, 1e-9, 100_000), (500.0, 1e-9, 100_000), (500.0, 0.3, 100_000), (1000.0, 1e-9, 1), (1e-6, 0.5, 100_000),
+    (1e-6, 1e-9, 1), (500.0, 1e-3, 3), (20.0, 0.9, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["one-sided", "two-sided", "symmetrised"])
+@pytest.mark.parametrize(("mu", "rate", "count"), EXTREMES)
+def test_extremes_have_a_finite_figure(mu, rate, count, kind):
+    """Between what one release costs exactly and what the same releases cost without sampling."""
+    for delta in (0.4, 1e-5, 1e-15):
+        found = Composition([(GaussianPair(mu, rate, kind), count)]).bounds(delta, 0.05)
+        swap = 2 if kind == "two-sided" else 1
+        assert found.lower <= found.upper <= gdp_epsilon(swap * mu * math.sqrt(count), delta) * 1.05 + 1e-6
+        moved = 1 + math.expm1(min(found.upper, 600.0)) / rate
+        if found.upper < 600:
+            assert rate * gdp_delta(mu, math.log(moved)) <= delta * (1 + 1e-9)
+
+
+def test_a_few_releases_that_hardly_ever_tell_anything_are_paid_from_delta():
+    ordinary = (GaussianPair(1.0, 0.01), 500)
+    rare = (GaussianPair(500.0, 1e-9), 3)
+    alone, together = (Composition(pairs).bounds(1e-5) for pairs in ([ordinary], [ordinary, rare]))
+    assert alone.lower <= together.upper <= alone.upper * 1.01
+    dear = Composition([ordinary, rare]).bounds(
+        1e-10
+    )  # 3e-9 of records that are shown outright is more than that
+    assert dear.upper > 1.2e5
+    order = [GaussianPair(1.0, 0.01)] * 500 + [GaussianPair(500.0, 1e-9)] * 3
+    curve = Composition([ordinary, rare]).prefixes(order, [500, 503], [0.0, 0.0], 1e-5, 0.01)
+    assert curve == pytest.approx([together.upper] * 2, rel=0.01)
+
+
+def test_nothing_is_spent_where_delta_covers_everything():
+    assert Composition([(GaussianPair(1000.0, 1e-6), 1000)]).bounds(2e-3).upper == 0.0
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.floats(0.1, 3.0), st.floats(1e-4, 0.3), st.integers(1, 2000), st.floats(-14, -3))
+def test_more_noise_more_delta_and_fewer_steps_cost_less(mu, rate, count, exponent):
+    def bounds(mu, count, exponent):
+        return Composition([(GaussianPair(mu, rate), count)]).bounds(10**exponent, 0.02)
+
+    found = bounds(mu, count, exponent)
+    for less in (bounds(0.8 * mu, count, exponent), bounds(mu, max(1, count // 2), exponent),
+                 bounds(mu, count, exponent + 1)):  # fmt: skip
+        assert less.lower <= found.upper
 
 
 def test_laplace_composes_as_in_the_library():

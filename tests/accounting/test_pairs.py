@@ -127,5 +127,19 @@ def test_turning_a_pair_around_exchanges_its_masses():
 )
 def test_which_pairs_have_to_be_composed_both_ways(pair, both):
     assert pair.both_ways is both
-    cells = pair.cells(0.1, centred=False)
-    assert max(np.abs(cells.first).max(), np.abs(cells.last).max()) * 0.1 <= pair.span + 0.2
+    for tail in (1e-6, 1e-25):
+        cells = pair.cells(0.1, centred=False, tail=tail)
+        assert (cells.last.max() - cells.first.min()) * 0.1 <= 2 * pair.extent(tail) + 0.4
+        assert cells.p_cut <= tail
+        assert cells.q_cut <= tail
+
+
+@pytest.mark.parametrize("rate", [0.5, 1e-5, 1e-9])
+def test_outcomes_rise_with_the_loss_however_large_it_is(rate):
+    """e^loss / q must not overflow: the mass at losses beyond would be lost from the upper bound."""
+    cells = GaussianPair(500.0, rate).cells(2.0, centred=False, tail=1e-22)
+    large = cells.first * 2.0 > 1000
+    assert (cells.p >= 0).all()
+    assert cells.p[large].sum() == pytest.approx(rate, rel=1e-9)
+    pieces = GaussianPair(500.0, rate).pieces(1e-22)
+    assert pieces.p[pieces.first > 1000].sum() == pytest.approx(rate, rel=1e-9)

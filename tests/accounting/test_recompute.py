@@ -20,11 +20,13 @@ def certificate(old_run):
 def test_an_old_run_costs_what_its_certificate_says(old_run, certificate):
     assert '"mechanism"' in (old_run / "ledger" / "node-000.jsonl").read_text()
     proofs = recompute(old_run / "ledger")
-    assert [proof.proven.epsilon for proof in proofs] == pytest.approx(
-        [entry["proven"] for entry in certificate["epsilon_by_node"]], rel=1e-9
-    )
+    stated = [entry["proven"] for entry in certificate["epsilon_by_node"]]
+    found = [proof.proven.epsilon for proof in proofs]
+    # A sharper accountant may find a little less than was certified, never more.
+    assert found == pytest.approx(stated, rel=1e-3)
+    assert all(now <= then * (1 + 1e-9) for now, then in zip(found, stated, strict=True))
     assert check_certificate(old_run / "ledger", old_run / "certificate.json")
-    assert worst_epsilon([old_run / "ledger"]) == pytest.approx(certificate["epsilon_proven"], rel=1e-9)
+    assert worst_epsilon([old_run / "ledger"]) == pytest.approx(max(found), rel=1e-9)
     twice = worst_epsilon([old_run / "ledger"] * 2)
     assert certificate["epsilon_proven"] < twice < 2 * certificate["epsilon_proven"]
 

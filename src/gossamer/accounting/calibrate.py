@@ -15,6 +15,7 @@ from gossamer.errors import UserError
 
 SLACK = 0.004  # how far below the budget a search may stop
 COARSE, MIDDLE = 0.25, 0.05  # tolerances of the first, cheap evaluations
+PATIENCE = 12  # evaluations of the last stage before a wider bracket is good enough
 MARKS = 24  # prefixes looked at per round when searching for the number of steps
 
 
@@ -116,12 +117,16 @@ def affordable(
     _check_budget(epsilon, delta)
     releases = _releases(multipliers, sampling, rate, adjacency)
     low, high = 0, len(releases)  # `low` steps are affordable; more than `high` are not
+    tol = max(MIDDLE, tolerance)
     while low < high:
         marks = sorted({low + math.ceil((high - low) * k / MARKS) for k in range(1, MARKS + 1)})
-        found = curve(releases, marks, delta, adjacency, observer=observer, tolerance=tolerance)
-        fits = [k for k, figure in zip(marks, found, strict=True) if figure <= epsilon]
-        low = max(fits, default=low)
-        high = min((k for k in marks if k > low), default=low + 1) - 1
+        found = curve(releases, marks, delta, adjacency, observer=observer, tolerance=tol)
+        by_mark = list(zip(marks, found, strict=True))
+        low = max((k for k, figure in by_mark if figure <= epsilon), default=low)
+        # a coarse figure may be too large by its tolerance
+        over = epsilon if tol == tolerance else epsilon * (1 + 2 * tol)
+        high = min((k for k, figure in by_mark if k > low and figure > over), default=high + 1) - 1
+        tol = tolerance
     while (
         low
         and proven(collate(releases[:low]), delta, adjacency, observer=observer, tolerance=tolerance).epsilon
@@ -151,14 +156,16 @@ def _search(
         final = stage == tolerance
         safe, over = (-sign * math.inf, sign * math.inf)  # x known to be affordable, known not to be
         last: tuple[float, float] | None = None
-        for _ in range(60):
+        for tried in range(60):
             figure = spent(x, stage)
             gap = math.log(figure / epsilon) if figure > 0 else -math.inf
             if (final and -SLACK <= gap <= 0) or (not final and abs(gap) <= stage / 2):
                 found = x
                 break
             safe, over = (x, over) if gap <= 0 else (safe, x)
-            if abs(safe - over) < 1e-6 or (gap <= 0 and x == top):
+            # not closer than it matters to the next stage, nor for long where ε rises steeply
+            near = 1e-6 if final and tried < PATIENCE else stage / 50
+            if abs(safe - over) < near or (gap <= 0 and x == top):
                 found = safe
                 break
             if last is not None and math.isfinite(gap) and math.isfinite(last[1]) and x != last[0]:
@@ -170,7 +177,12 @@ def _search(
             if not min(safe, over) < x < max(safe, over):
                 x = (safe + over) / 2
         else:
-            raise UserError(f"epsilon = {epsilon} cannot be reached: nothing tried comes near it")
+            if falling and math.isinf(over):
+                raise UserError(
+                    f"epsilon = {epsilon:g} is kept without any noise, as delta is larger than the probability that a "
+                    "record is drawn at all; use a smaller delta"
+                )
+            raise UserError(f"epsilon = {epsilon:g} cannot be reached: nothing tried comes near it")
         x = found
     return x
 

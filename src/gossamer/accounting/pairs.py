@@ -3,7 +3,8 @@
 A pair hands out its *cells* on a loss grid of step h: the outcomes sorted by loss log(P/Q) into ranges
 [first·h, last·h], with the exact masses under P and under Q. From these the composer builds an upper bound
 (each cell's mass moved to the two ends of its range so that both masses are kept: connect the dots,
-Doroshenko et al. 2022) and a lower bound (report only the cell: post-processing).
+Doroshenko et al. 2022) and a lower bound (report only the cell: post-processing). Its *pieces* are the same for a
+few ranges of any width, from which moments are bounded at any scale of the losses.
 
 Which pair bounds which release (C: largest contribution of a record, noise σ, rate q; (P, Q) and (Q, P)
 both):
@@ -30,38 +31,51 @@ both):
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from gossamer.accounting.profiles import FloatArray, Noise
 
-REACH = 9.0  # standard deviations kept of a Gaussian; the 2·10⁻¹⁹ beyond counts as lost
-IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+TAIL = 1e-19  # mass beyond the cells on either side, unless told otherwise
+PIECES = 200  # around each place where a pair has its mass
 
 
 @dataclass(frozen=True)
 class Cells:
     """Outcomes by loss: cell j has its loss within [first_j, last_j]·h and the masses p_j, q_j.
 
-    p_only, q_only: mass where the other distribution has none. p_cut, q_cut: far tails left out of the cells.
+    p_only, q_only: mass where the other distribution has none. Far tails left out of the cells: p_cut and q_high lie
+    at losses above them, p_low and q_cut below. A tail above counts as an infinite loss and one below as the
+    smallest loss of the cells, both never too little.
     """
 
-    first: IntArray
-    last: IntArray
+    first: FloatArray  # whole numbers on a grid; of pieces the losses themselves, h = 1
+    last: FloatArray
     p: FloatArray
     q: FloatArray
     p_only: float = 0.0
     q_only: float = 0.0
     p_cut: float = 0.0
     q_cut: float = 0.0
+    p_low: float = 0.0
+    q_high: float = 0.0
 
     def reversed(self) -> "Cells":
         """The pair (Q, P)."""
         return Cells(
-            -self.last, -self.first, self.q, self.p, self.q_only, self.p_only, self.q_cut, self.p_cut
+            -self.last,
+            -self.first,
+            self.q,
+            self.p,
+            p_only=self.q_only,
+            q_only=self.p_only,
+            p_cut=self.q_cut,
+            q_cut=self.p_cut,
+            p_low=self.q_high,
+            q_high=self.p_low,
         )
 
     def symmetrised(self) -> "Cells":
@@ -81,28 +95,41 @@ class Cells:
             np.concatenate([-first, zero, last]),
             np.concatenate([q, here, p]),
             np.concatenate([p, here, q]),
-            self.p_only,
-            self.p_only,
-            self.p_cut,
-            self.p_cut,
+            p_only=self.p_only,
+            q_only=self.p_only,
+            p_cut=self.p_cut,
+            q_cut=self.p_cut,
+            p_low=self.q_high,
+            q_high=self.q_high,
         )
 
 
 class Pair(Protocol):
     """Anything that can sort its outcomes by loss."""
 
-    def cells(self, h: float, *, centred: bool) -> Cells:
-        """`centred`: cells [i − ½, i + ½]·h reported as first = last = i, for the lower bound."""
+    def cells(self, h: float, *, centred: bool, tail: float = TAIL) -> Cells:
+        """`centred`: cells [i − ½, i + ½]·h reported as first = last = i, for the lower bound.
+
+        At most `tail` of the mass that would count as an infinite loss is left out of them.
+        """
         ...
 
-    @property
-    def span(self) -> float:
-        """A bound on |loss| of the cells, to choose a first grid."""
+    def pieces(self, tail: float = TAIL) -> Cells:
+        """A few cells off the grid, with losses in place of indices."""
+        ...
+
+    def extent(self, tail: float = TAIL) -> float:
+        """Width of the range of losses that the cells cover."""
         ...
 
     @property
     def both_ways(self) -> bool:
         """Whether (Q, P) has to be composed as well."""
+        ...
+
+    @property
+    def distance(self) -> float:
+        """A bound on the total variation of P and Q."""
         ...
 
 
@@ -119,29 +146,57 @@ class GaussianPair:
         return self.kind == "one-sided" and self.rate < 1
 
     @property
-    def span(self) -> float:
-        return self.mu * (self.mu + REACH) * (2 if self.kind == "two-sided" else 1)
+    def distance(self) -> float:
+        between = 2 * self.mu if self.kind == "two-sided" else self.mu
+        return self.rate * math.erf(between / math.sqrt(8)) * (1 + 1e-12)
 
-    def cells(self, h: float, *, centred: bool) -> Cells:
-        ends = np.array([-REACH, self.mu + REACH])
-        if self.kind == "two-sided":
-            ends[0] -= self.mu
-        low, high = self._loss(ends)
+    def extent(self, tail: float = TAIL) -> float:
+        low, high = self._loss(self._ends(tail))
+        return float(high - low)
+
+    def cells(self, h: float, *, centred: bool, tail: float = TAIL) -> Cells:
+        low, high = self._loss(self._ends(tail))
         # index i ↔ loss i·h; centred cells begin half a step earlier
-        start, stop = math.floor(low / h), math.ceil(high / h) + centred
+        start, stop = math.floor(low / h), max(math.ceil(high / h), math.floor(low / h) + 1) + centred
         index = np.arange(start, stop + 1)
-        z = self._outcome((index - 0.5 * centred) * h)
+        # where cells are narrower than rounding, outcomes must not change places
+        z = np.maximum.accumulate(self._outcome((index - 0.5 * centred) * h))
+        return self._between(z, index[:-1], index[:-1] if centred else index[1:])
+
+    def pieces(self, tail: float = TAIL) -> Cells:
+        low, high = self._ends(tail)
+        reach = _reach(tail)
+        around = np.linspace(-reach, reach, PIECES + 1)
+        # the loss 0 must be an end of pieces
+        edges = [low, high, *around, *(around + self.mu), 0.0 if self.kind == "two-sided" else self.mu / 2]
+        if self.kind == "two-sided":
+            edges.extend(around - self.mu)
+        z = np.unique(np.clip(edges, low, high))
+        loss = self._loss(z)
+        if self.kind == "symmetrised":
+            loss[z == self.mu / 2] = 0.0
+        return self._between(z, loss[:-1], loss[1:])
+
+    def _ends(self, tail: float) -> FloatArray:
+        """Outcomes beyond which at most `tail` is left of what would count as an infinite loss, either way."""
+        high = max(self.mu + _reach(tail / self.rate), _reach(tail))
+        return np.array([-high if self.kind == "two-sided" else -_reach(tail), high])
+
+    def _between(self, z: FloatArray, first: FloatArray, last: FloatArray) -> Cells:
+        """Masses between outcomes."""
         still, moved = _normal(z), _normal(z - self.mu)
         q = self.rate
         p_mass = (1 - q) * still + q * moved
         q_mass = (1 - q) * still + q * _normal(z + self.mu) if self.kind == "two-sided" else still
         cells = Cells(
-            index[:-1],
-            index[:-1] if centred else index[1:],
+            first,
+            last,
             p_mass[1:-1],
             q_mass[1:-1],
-            p_cut=float(p_mass[0] + p_mass[-1]),
-            q_cut=float(q_mass[0] + q_mass[-1]),
+            p_cut=float(p_mass[-1]),
+            q_cut=float(q_mass[0]),
+            p_low=float(p_mass[0]),
+            q_high=float(q_mass[-1]),
         )
         return cells.symmetrised() if self.kind == "symmetrised" else cells
 
@@ -168,8 +223,9 @@ class GaussianPair:
             turn = np.where(log_x < 300, np.arcsinh(np.exp(np.minimum(log_x, 300))), log_x + math.log(2))
             return np.asarray(np.sign(loss) * (half + turn) / self.mu)
         with np.errstate(divide="ignore", over="ignore"):
-            ratio = np.maximum((np.expm1(np.minimum(loss, 700.0)) + self.rate) / self.rate, 0.0)
-            log_ratio = np.where(loss < 700, np.log(ratio), loss - math.log(self.rate))
+            # beyond 300 the 1 − q does not count, and e^loss / q must not overflow
+            ratio = np.maximum((np.expm1(np.minimum(loss, 300.0)) + self.rate) / self.rate, 0.0)
+            log_ratio = np.where(loss < 300, np.log(ratio), loss - math.log(self.rate))
         if self.rate == 1:
             log_ratio = loss
         return np.asarray(log_ratio / self.mu + self.mu / 2)
@@ -189,18 +245,49 @@ class NoisePair:
         return self.kind == "one-sided" and self.rate < 1
 
     @property
-    def span(self) -> float:
-        reach = self.noise.reach()
+    def distance(self) -> float:
+        return self.rate
+
+    def extent(self, tail: float = TAIL) -> float:
+        reach = self._reach(tail)
         x = np.array([reach, reach - self.shift, -reach, self.shift - reach])
         losses = self.noise.log_weight(x - self.shift) - self.noise.log_weight(x)
-        return float(np.max(np.abs(losses[np.isfinite(losses)]), initial=1e-6))
+        return 2 * float(np.max(np.abs(losses[np.isfinite(losses)]), initial=1e-6))
 
-    def cells(self, h: float, *, centred: bool) -> Cells:
-        reach, shift, q = self.noise.reach(), self.shift, self.rate
-        count = int(np.clip(4 * self.span / h, 256, 200_000))
+    def cells(self, h: float, *, centred: bool, tail: float = TAIL) -> Cells:
+        fine = self._outcomes(int(np.clip(2 * self.extent(tail) / h, 256, 200_000)), tail)
+        least, most = fine.first, fine.last
+        tiny = 1e-12  # a loss on a grid point up to rounding belongs to that point
+        if centred:
+            first = last = np.rint((least + most) / (2 * h)).astype(np.int64)
+        else:
+            first = np.floor(least / h + tiny).astype(np.int64)
+            last = np.maximum(np.ceil(most / h - tiny), first + 1).astype(np.int64)
+        cells = replace(fine, first=first, last=last)
+        return cells.symmetrised() if self.kind == "symmetrised" else cells
+
+    def pieces(self, tail: float = TAIL) -> Cells:
+        pieces = self._outcomes(2 * PIECES, tail)
+        return pieces.symmetrised() if self.kind == "symmetrised" else pieces
+
+    def _reach(self, tail: float) -> float:
+        """Where the noise ends, or is taken to end.
+
+        The support of a truncated noise is taken for smaller where that gives away no more than `tail` of the moved
+        one.
+        """
+        far = self.noise.reach(tail)
+        return min(self.noise.bound, far + self.shift) if math.isfinite(self.noise.bound) else far
+
+    def _outcomes(self, count: int, tail: float) -> Cells:
+        """The outcomes in about `count` ranges with their least and largest losses."""
+        reach, shift, q = self._reach(tail), self.shift, self.rate
         # the loss is monotone between these points, so its range over a cell is its values at the ends
         marks = [-reach, shift - reach, 0.0, shift / 2, shift, reach, shift + reach]
-        edges = np.unique(np.concatenate([np.linspace(-reach, shift + reach, count), marks]))
+        # a Laplace loss changes only on the way from 0 to the shift
+        outer = 64 if self.noise.shape == 1 else count
+        spread = [np.linspace(-reach, shift + reach, outer), np.linspace(0, shift, count)]
+        edges = np.unique(np.concatenate([*spread, marks]))
         low, high = edges[:-1], edges[1:]
         still, moved = self.noise.between(low, high), self.noise.between(low - shift, high - shift)
         bounded = math.isfinite(self.noise.bound)
@@ -226,23 +313,24 @@ class NoisePair:
             least, most = np.concatenate([least, edge]), np.concatenate([most, edge])
             mass = float(still[only_still].sum())
             p_mass, q_mass = np.append(p_mass, (1 - q) * mass), np.append(q_mass, mass)
-        tiny = 1e-12  # a loss on a grid point up to rounding belongs to that point
-        if centred:
-            first = last = np.rint((least + most) / (2 * h)).astype(np.int64)
-        else:
-            first = np.floor(least / h + tiny).astype(np.int64)
-            last = np.maximum(np.ceil(most / h - tiny), first + 1).astype(np.int64)
-        cells = Cells(
-            first,
-            last,
+        beyond = 0.0 if reach == self.noise.bound else tail
+        return Cells(
+            least,
+            most,
             p_mass,
             q_mass,
             p_only=q * float(moved[only_moved].sum()),
             q_only=float(still[only_still].sum()) if q == 1 else 0.0,
-            p_cut=0.0 if bounded else 1e-20,
-            q_cut=0.0 if bounded else 1e-20,
+            p_cut=beyond,
+            q_cut=beyond,
+            p_low=beyond,
+            q_high=beyond,
         )
-        return cells.symmetrised() if self.kind == "symmetrised" else cells
+
+
+def _reach(tail: float) -> float:
+    """Standard deviations beyond which a Gaussian has this much mass."""
+    return -math.inf if tail >= 1 else -float(ndtri(tail))
 
 
 def _normal(edges: FloatArray) -> FloatArray:

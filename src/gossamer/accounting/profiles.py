@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc, gammaincc, gammainccinv, gammaln
+from scipy.special import erfc, gammainc, gammaincc, gammainccinv, gammaln
 
 from gossamer.errors import UserError
 
@@ -43,18 +43,21 @@ class Noise:
         """Probability of [low, high], without cancellation in the tails."""
         low = np.clip(low, -self.bound, self.bound)
         high = np.clip(high, -self.bound, self.bound)
-        right = low >= 0
-        left = high <= 0
-        near, far = np.where(right, low, -high), np.where(right, high, -low)
-        one_sided = self._beyond(near) - self._beyond(far)
-        across = 1 - self._beyond(high) - self._beyond(-low)
+        beyond_low, beyond_high = self._beyond(low), self._beyond(high)
+        one_sided = np.abs(beyond_low - beyond_high)
         inside = 1 - 2 * self._beyond(np.array(self.bound))
-        return np.asarray(np.where(right | left, one_sided, across) / inside)
+        across = 1 - beyond_high - beyond_low
+        return np.asarray(np.where((low >= 0) | (high <= 0), one_sided, across) / inside)
 
     def _beyond(self, z: FloatArray) -> FloatArray:
         """Mass beyond |z| on one side, before truncation."""
+        x = np.abs(z) / self.scale
+        if self.shape == 1:
+            return np.asarray(np.exp(-x) / 2)
+        if self.shape == 2:
+            return np.asarray(erfc(x) / 2)
         with np.errstate(over="ignore"):
-            return np.asarray(gammaincc(1 / self.shape, (np.abs(z) / self.scale) ** self.shape) / 2)
+            return np.asarray(gammaincc(1 / self.shape, x**self.shape) / 2)
 
     def reach(self, tail: float = 1e-20) -> float:
         """The bound, or where the mass left outside is at most `tail`."""

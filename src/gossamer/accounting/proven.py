@@ -151,7 +151,7 @@ def _compose(load: _Load, delta: float, adjacency: str, tolerance: float) -> Pro
     because = (
         f"outcomes that identify a record outright have probability {shown:.3g}, more than δ = {delta:g}"
         if shown > delta
-        else f"δ = {delta:g} is too small for this composition in double precision"
+        else f"outcomes that identify a record outright have a probability of nearly δ = {delta:g}"
     )
     return Proven(math.inf, None, delta, adjacency, because, NUMERICAL)
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from gossamer.accounting import calibrate
-from gossamer.accounting.composer import SMALLEST_DELTA
 from gossamer.accounting.noise_comparison import truncated_share
 from gossamer.accounting.releases import of_several_runs
 from gossamer.config.schema import RunConfig
@@ -41,11 +40,6 @@ def plan_node(
     config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: float, epsilon: float | None, delta: float
 ) -> NodePlan:
     """One node's noise and what it costs."""
-    if rate < 1 and not base.sampling.disjoint and delta < SMALLEST_DELTA:
-        raise UserError(
-            f"privacy.delta = {delta:g} is below {SMALLEST_DELTA:g}, where rounding leaves nothing to prove of sampled "
-            "releases; use a larger one, or privacy.sampling.kind = 'full'."
-        )
     factor, allowance, end = 0.0, base.draws, math.inf
     given = config.privacy.noise.multiplier
     if base.noise.adds:

@@ -1,0 +1,222 @@
+"""The composed loss on one window of the grid: from above for an upper bound on ε, from below for a lower one.
+
+All is composed tilted. For a fixed t, every mass m at loss ℓ is replaced by m e^{tℓ} / E e^{tℓ}; the product of
+spectra then gives S̃, the law S of the summed loss times e^{tℓ − Λ}, Λ = Σ log E e^{tℓ}. A mass of S is S̃ e^{Λ − tℓ}, so
+an error η in S̃ is one of η e^{Λ − tℓ} in S: with t the saddle point of the ε sought, far below δ however small δ is.
+t = 0 is the plain composition, and every t is valid.
+
+Upper bound, δ(ε) ≤ Σ_{ℓ > ε} S(ℓ) (1 − e^{ε−ℓ}) for the connected dots:
+
+* Rounding: S̃ as computed is off by a vector of norm at most η (`rounding_error`), so the sum is off by at most η
+  times the norm of its weights e^{Λ − tℓ} (1 − e^{ε−ℓ}) over ℓ > ε (Cauchy, Schwarz), e^{Λ − tε} times a number.
+* Aliasing: what lies below the window comes back at its top and only adds. What lies above the window would come back
+  at the bottom and hide: its mass, at most exp(Λ(s) − s·top) for any s > 0, is added to δ.
+* Infinite losses are added to δ; what rounding the cells may hide (`Slack`) lengthens every loss and enlarges δ, and
+  the weights themselves, e to a power x, are within 4 u (1 + |x|) of what they should be, which enlarges δ too.
+
+Lower bound. Reporting of each outcome only the nearest multiple of h of its loss is post-processing, so for the sum
+S of these and any set of outcomes A: δ(ε) ≥ P(A) − e^ε Q(A), with A = {τ ≤ S within the window, or a loss that is
+infinite}. P is composed tilted by t and Q by 1 + t, which puts both at the same place. From P(A) what rounding may have
+added is taken off as above, and what came into the window from outside, at most exp(Λ − tτ) times the tilted mass
+outside; to Q(A) rounding is added, and what came in only adds. ε = log (P(A) − δ) / Q(A) for the best τ.
+"""
+
+import copy
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from scipy.signal import lfilter
+
+from gossamer.accounting.grid import (
+    ROUNDOFF,
+    Slack,
+    Weighted,
+    Window,
+    back,
+    dots,
+    log_moment,
+    power,
+    rounding_error,
+    tilted,
+    transform,
+    turned,
+)
+from gossamer.accounting.pairs import Pair
+from gossamer.accounting.profiles import FloatArray
+
+Factor = tuple[FloatArray, int, float, float, float, float, float]
+
+
+class UpperLaw:
+    """The pessimistic loss distribution of composed pairs in one direction, built up factor by factor."""
+
+    def __init__(self, window: Window, pairs: Iterable[Weighted], reverse: bool, tail: float):
+        self.window = window
+        self._reverse, self._tail = reverse, tail
+        self._spectrum = np.ones(window.length // 2 + 1, dtype=complex)
+        self._first = 0
+        self._log_finite = 0.0
+        self._log_scale = 0.0  # Λ
+        self._log_moment = 0.0  # Λ(order_up)
+        self._norms = 0.0
+        self._exponents = 0.0
+        self._slack = Slack()
+        self._factors = 0
+        for pair, count in pairs:
+            self.multiply(self.factor(pair), count)
+
+    def factor(self, pair: Pair) -> Factor:
+        """What one release multiplies in.
+
+        Spectrum, first index, log of the finite mass, Λ, Λ(order_up), norm, largest loss.
+        """
+        w = self.window
+        first, mass, infinite = dots(
+            turned(pair.cells(w.h, centred=False, tail=self._tail), self._reverse), w.h
+        )
+        losses = w.h * (first + np.arange(len(mass)))
+        with np.errstate(divide="ignore"):
+            log_mass = np.log(mass)
+        weights, scale = tilted(log_mass, losses, w.tilt)
+        moment = log_moment(log_mass, losses, w.order_up)
+        largest = float(max(-losses[0], losses[-1]))
+        finite = math.log1p(-min(infinite, 1 - 1e-16))
+        norm = float(np.linalg.norm(weights))
+        return transform(weights, w.length), first, finite, scale, moment, norm, largest
+
+    def multiply(self, factor: Factor, count: int) -> None:
+        spectrum, first, log_finite, scale, moment, norm, largest = factor
+        self._spectrum = self._spectrum * power(spectrum, count)
+        self._first += first * count
+        self._log_finite += log_finite * count
+        self._log_scale += scale * count
+        self._log_moment += moment * count
+        self._norms += norm * count
+        self._exponents += count * (self.window.tilt * largest + abs(scale))
+        self._slack = self._slack.plus(largest, count)
+        self._factors += count
+
+    def placed(self, window: Window) -> "UpperLaw":
+        """The same releases, to be read off a window of the same grid that begins elsewhere."""
+        twin = copy.copy(self)  # `multiply` replaces the arrays, so the twins may share them
+        twin.window = window
+        return twin
+
+    def delta(self, epsilon: float) -> float:
+        """Upper bound on δ(ε), for an ε inside the window."""
+        w = self.window
+        losses, mass = w.losses, self._masses()
+        epsilon -= self._slack.loss  # all losses may be larger by it
+        if epsilon < losses[0]:
+            return 1.0
+        inside = losses > epsilon
+        gain = -np.expm1(epsilon - losses[inside])
+        with np.errstate(over="ignore"):
+            weight = gain * np.exp(self._log_scale - w.tilt * losses[inside])
+            found = float(mass[inside] @ weight) + self._rounding() * float(np.linalg.norm(weight))
+        return min(1.0, (found + self._above()) * (1 + 2 * self._share()) + self._infinite())
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest ε ≥ 0 in the window with δ(ε) ≤ δ."""
+        left = (delta - self._infinite()) * (1 - self._share()) - self._above()
+        if left <= 0:
+            return math.inf
+        h, t = self.window.h, self.window.tilt
+        losses, mass = self.window.losses, self._masses()
+        # Suffix sums in units of exp(Λ − tℓ_j), by recursion and without cancellation, however far the weights fall:
+        # D_j = Σ_{i≥j} m_i e^{−(1+t)(ℓ_i − ℓ_j)} and G_j = Σ_{i≥j} m_i e^{−t(ℓ_i − ℓ_j)} (1 − e^{−(ℓ_i − ℓ_j)}).
+        discounted = suffix_sums(mass, (1 + t) * h)
+        gain = suffix_sums(-math.expm1(-h) * math.exp(-t * h) * np.append(discounted[1:], 0.0), t * h)
+        # The error falls with ε, so over a step it is at most that at its beginning.
+        steps = h * np.arange(len(losses))
+        norm = float(np.linalg.norm(np.exp(-t * steps) * np.expm1(-steps)))
+        gain += self._rounding() * math.exp(t * h) * norm
+        aim = math.log(left) - self._log_scale + t * losses
+        with np.errstate(divide="ignore"):
+            enough = np.log(gain) <= aim  # δ(ℓ_j) falls with j
+        if not enough[-1]:
+            return math.inf
+        j = len(enough) - int(np.argmin(enough[::-1])) if not enough.all() else 0
+        # over [ℓ_{j−1}, ℓ_j]: δ(ε) = δ(ℓ_j) + (1 − e^{ε − ℓ_j}) D_j
+        room = (math.exp(min(float(aim[j]), 700.0)) - float(gain[j])) / max(float(discounted[j]), 1e-300)
+        back_by = min(-math.log1p(-room), h) if room < 1 else h
+        # all losses may be larger by the slack
+        return max(0.0, float(losses[j]) - (back_by if j else 0.0) + self._slack.loss)
+
+    def _masses(self) -> FloatArray:
+        return np.maximum(back(self._spectrum, self.window, self._first), 0.0)
+
+    def _rounding(self) -> float:
+        return rounding_error(self.window.length, self._factors, self._norms)
+
+    def _above(self) -> float:
+        w = self.window
+        return math.exp(min(0.0, self._log_moment - w.order_up * (w.top + w.h)))
+
+    def _infinite(self) -> float:
+        return -math.expm1(self._log_finite)
+
+    def _share(self) -> float:
+        operations = self._factors + self._exponents + self.window.length
+        return min(1.0, self._slack.share + 4 * ROUNDOFF * operations)
+
+
+def suffix_sums(values: FloatArray, fall: float) -> FloatArray:
+    """Σ_{i≥j} v_i e^{−(i−j)·fall} for every j."""
+    return np.asarray(lfilter([1.0], [1.0, -math.exp(-fall)], values[::-1])[::-1])
+
+
+def lower_epsilon(
+    window: Window, pairs: Sequence[Weighted], reverse: bool, delta: float, tail: float
+) -> float:
+    """Largest ε that some threshold test on the rounded losses shows to be exceeded."""
+    h, t = window.h, window.tilt
+    under_p = np.ones(window.length // 2 + 1, dtype=complex)
+    under_q = under_p.copy()
+    start, factors, scale_p, scale_q, log_finite, log_up, log_down = 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    slack, exponents, mean, norms_p, norms_q = Slack(), 0.0, 0.0, 0.0, 0.0
+    for pair, count in pairs:
+        cells = turned(pair.cells(h, centred=True, tail=tail), reverse)
+        first = int(cells.first.min())
+        p, q = np.bincount(cells.first - first, cells.p), np.bincount(cells.first - first, cells.q)
+        losses = h * (first + np.arange(len(p)))
+        with np.errstate(divide="ignore"):
+            log_p = np.log(p)
+            # a Q-mass below floating point is at most that of P at a loss one step lower
+            log_q = np.where(q > 1e-290, np.log(q), log_p - losses + h)
+        tilted_p, one_p = tilted(log_p, losses, t)
+        mean += count * float(tilted_p @ losses)
+        tilted_q, one_q = tilted(log_q, losses, 1 + t)
+        under_p *= power(transform(tilted_p, window.length), count)
+        under_q *= power(transform(tilted_q, window.length), count)
+        norms_p += count * float(np.linalg.norm(tilted_p))
+        norms_q += count * float(np.linalg.norm(tilted_q))
+        log_up += count * log_moment(log_p, losses, window.order_up)
+        log_down += count * log_moment(log_p, losses, window.order_down)
+        scale_p, scale_q = scale_p + count * one_p, scale_q + count * one_q
+        log_finite += count * math.log1p(-min(cells.p_only, 1 - 1e-16))
+        start, factors = start + first * count, factors + count
+        largest = float(max(-losses[0], losses[-1]))
+        slack = slack.plus(largest, count)
+        exponents += count * ((1 + t) * largest + abs(one_p) + abs(one_q))
+    window = window.moved(mean)  # rounding moves the sum, by much if there are many releases
+    above, below = window.order_up - t, t - window.order_down
+    outside = math.exp(min(0.0, log_up - scale_p - above * window.top))
+    outside += math.exp(min(0.0, log_down - scale_p + below * h * window.start))
+    p_all, q_all = back(under_p, window, start), np.maximum(back(under_q, window, start), 0.0)
+    # Rounding, times the norm of the weights e^{−t·kh}: an endless series, or as many ones as there are points.
+    weights = [
+        min(float(window.length), 1 / -math.expm1(-2 * r * h)) if r > 0 else window.length for r in (t, 1 + t)
+    ]
+    error_p = rounding_error(window.length, factors, norms_p) * math.sqrt(weights[0])
+    error_q = rounding_error(window.length, factors, norms_q) * math.sqrt(weights[1])
+    # P in units of exp(Λ_P − tτ), Q of exp(Λ_Q − (1 + t)τ)
+    thresholds = window.losses
+    share = min(1.0, slack.share + 4 * ROUNDOFF * (factors + window.length + exponents))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        missing = (delta + math.expm1(log_finite)) * np.exp(t * thresholds - scale_p)
+        shown = (suffix_sums(p_all, t * h) - outside - error_p) * (1 - share) - missing
+        found = thresholds + np.log(shown) - np.log(suffix_sums(q_all, (1 + t) * h) + error_q)
+    best = float(np.max(found, where=shown > 0, initial=-math.inf))
+    return max(0.0, best + scale_p - scale_q - 2 * share - slack.loss)
