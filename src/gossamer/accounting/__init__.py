@@ -15,4 +15,5 @@ __all__ = [
     "proven",
     "recompute",
     "releases",
+    "tradeoff",
 ]

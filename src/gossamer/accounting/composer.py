@@ -108,6 +108,14 @@ class Composition:
         window = self._window(self.pairs, 1e-9, h)
         return max(_Upper(window, self.pairs, reverse).delta(epsilon) for reverse in self._ways)
 
+    def deltas(self, epsilons: Sequence[float], delta: float, tolerance: float = 0.01) -> list[float]:
+        """Upper bounds on δ(ε) at each ε, on the grid and in the groups that settle ε at this δ."""
+        settled, groups = self._settle(max(delta, SMALLEST_DELTA), tolerance)
+        pairs = groups.pessimistic()
+        window = self._window(pairs, max(delta, SMALLEST_DELTA), settled.step)
+        both = [_Upper(window, pairs, reverse) for reverse in self._ways]
+        return [max(one.delta(epsilon) for one in both) for epsilon in epsilons]
+
     def prefixes(
         self,
         order: Sequence[Pair | None],

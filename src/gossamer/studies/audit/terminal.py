@@ -83,7 +83,13 @@ def show(found: dict[str, Any], console: Console) -> None:
         f"{audit['samples_per_second']:,.0f} records/s",
         soft_wrap=True,
     )
-    table = Table("bound", "ε ≥", "confidence", "rests on", box=None)
+    if audit["curve_tests"]:
+        against = Table("against all that is proven", "found", "is", "confidence", "rests on", box=None)
+        for test in audit["curve_tests"]:
+            where = "outside" if test["violated"] else "inside"
+            against.add_row(test["name"], test["says"], where, f"{test['confidence']:.4g}", test["rests_on"])
+        console.print(against)
+    table = Table(f"at one point, δ = {found['delta']:g}", "ε ≥", "confidence", "rests on", box=None)
     for bound in audit["bounds"]:
         table.add_row(
             bound["name"], epsilon_text(bound["epsilon"]), f"{bound['confidence']:.4g}", bound["rests_on"]
