@@ -106,24 +106,24 @@ class Gaussian(Told):
 
 
 def test_what_is_proven_is_judged_by_the_curve_and_a_claim_by_its_point() -> None:
-    """μ = 1.15 where 1 is proven: outside of the curve, while the bound at one point stays under both figures."""
+    """μ = 1.5 where 1 is proven: outside of the curve, while the bound at one point stays under both figures."""
     epsilons = np.linspace(0, 6, 60).tolist()
     whole = TradeOff.of(epsilons, [gdp_delta(1.0, epsilon) for epsilon in epsilons])
     figure = gdp_epsilon(1.0, 1e-5)
     limits = Promised({"claimed": figure, "proven": figure}, whole)
-    for mu, violated in ((1.2, ("proven",)), (1.0, ())):
-        _, verdict = try_until_decided(Gaussian(mu, looks=False, coins=400), 1e-5, 0.999, limits, 64)
+    for mu, violated in ((1.5, ("proven",)), (1.0, ())):
+        _, verdict = try_until_decided(Gaussian(mu, looks=False, coins=250), 1e-5, 0.999, limits, 16)
         assert verdict.violated == violated
         assert verdict.above_one_point == ()
         assert verdict.epsilon < figure
         assert [test.name for test in verdict.curve_tests] == [RATES, GUESSES]
         assert [test.confidence for test in verdict.curve_tests] == [0.999, 0.999]
-    tied = Gaussian(1.2, looks=False, coins=40)
+    tied = Gaussian(1.5, looks=False, coins=40)
     tied.independent = False  # type: ignore[misc]
     _, verdict = try_until_decided(tied, 1e-5, 0.999, limits, 16)
     assert verdict.violated == ()
     assert [test.name for test in verdict.curve_tests] == [GUESSES, RATES]
-    _, point = try_until_decided(Gaussian(1.2, looks=False), 1e-5, 0.999, Promised({"proven": figure}), 16)
+    _, point = try_until_decided(Gaussian(1.5, looks=False), 1e-5, 0.999, Promised({"proven": figure}), 16)
     assert point.curve_tests == []
 
 

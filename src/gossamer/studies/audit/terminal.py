@@ -84,11 +84,13 @@ def show(found: dict[str, Any], console: Console) -> None:
         soft_wrap=True,
     )
     if audit["curve_tests"]:
-        against = Table("against all that is proven", "found", "is", "confidence", "rests on", box=None)
+        console.print("against everything that is proven, δ at every ε:")
         for test in audit["curve_tests"]:
             where = "outside" if test["violated"] else "inside"
-            against.add_row(test["name"], test["says"], where, f"{test['confidence']:.4g}", test["rests_on"])
-        console.print(against)
+            console.print(
+                f"  {where}: {test['says']} ({test['name']}, {test['confidence']:.4g}; rests on {test['rests_on']})",
+                soft_wrap=True,
+            )
     table = Table(f"at one point, δ = {found['delta']:g}", "ε ≥", "confidence", "rests on", box=None)
     for bound in audit["bounds"]:
         table.add_row(
