@@ -133,6 +133,9 @@ def outside(
     with the false alarms, so its chance grows with the hit rate and is largest on the edge of the region, at the rates
     (T(a), a). For all a in a cell [low, high] it is at most that of the hit rate T(high) and the false alarm rate low:
     cells are halved until that says enough, and together they cover all a.
+
+    Canaries need not be alike (nodes may differ): their mean rates are in the region, which is convex, and counts of
+    unlike cases spread no wider than binomial ones of the mean rate (Hoeffding 1956), as for Clopper–Pearson.
     """
     found = hits / of - slope * misses / out_of
     spare = alpha / 1000  # for false alarms so many or so few that they are not summed up (Bernstein)
