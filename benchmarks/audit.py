@@ -42,7 +42,7 @@ def one(method: str, epsilon: float, sampling: str, seed: int) -> dict[str, obje
     attack = attack_of(o, "all", None, None)
     figures = o.plan.figures()
     _, verdict = judge.try_until_decided(
-        attack, figures["delta"], 0.999, judge.promised(figures, "sound"), attack.runs
+        attack, figures["delta"], 0.999, judge.promised(figures, "sound", o.plan.trade_off()), attack.runs
     )
     return {
         "method": method,

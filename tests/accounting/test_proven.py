@@ -11,9 +11,9 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from tests.support.releases import DELTA, dyn_d2p, gaussian
 
 from gossamer.accounting import claimed, profiles
-from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
-from gossamer.accounting.proven import curve, proven
+from gossamer.accounting.proven import curve, profile, proven
 from gossamer.accounting.releases import Event, Gaussian, collate, of_several_runs, release
 from gossamer.errors import UserError
 
@@ -300,3 +300,59 @@ def test_the_bound_for_truncated_vectors_holds_against_the_exact_profile() -> No
         assert math.isfinite(upper)
         for moves in ([math.sqrt(0.5)] * 60, [1.0] * 30):
             assert profiles.composed_delta(noise, moves, upper) <= 1e-3 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_the_profile_of_full_batches_is_exact(adjacency):
+    swap = 2 if adjacency == "replace-one" else 1
+    at = [0.0, 0.5, 2.0]
+    found = profile([(gaussian(10.0, sampling="full", rate=1.0), 16)], at, 1e-5, adjacency)
+    assert found == pytest.approx([gdp_delta(swap * 0.4, epsilon) for epsilon in at])
+
+
+def test_the_profile_of_samples_is_the_librarys_from_above():
+    """Both directions, the larger of the two."""
+    one = pld.from_gaussian_mechanism(1.0, sampling_prob=0.1, value_discretization_interval=1e-4)
+    whole, at = one.self_compose(20), [0.0, 0.3, 1.0, 2.0]
+    exact = [whole.get_delta_for_epsilon(epsilon) for epsilon in at]
+    found = profile([(gaussian(1.0, rate=0.1), 20)], at, 1e-4, "add-remove")
+    for ours, theirs in zip(found, exact, strict=True):
+        assert theirs * 0.999 <= ours <= theirs * 1.02
+
+
+@pytest.mark.parametrize(
+    "releases",
+    [
+        [(gaussian(3.0, sampling="full", rate=1.0), 10)],
+        [(gaussian(1.0, rate=0.05), 30), (gaussian(8.0, sampling="full", rate=1.0), 2)],
+        [(full("laplace", 9.0, dimensions=2), 30)],
+        [(full("truncated-gaussian", 30.0, dimensions=20, bound=150.0), 50)],
+        [(full("truncated-gaussian", 9.0, bound=48.0), 10)],
+        [
+            gaussian(2.0, sampling="one-pass", pass_number=0),
+            gaussian(4.0, sampling="one-pass", pass_number=1),
+        ],
+    ],
+)
+def test_the_profile_passes_through_the_proven_point_and_falls(releases):
+    delta = 1e-3
+    figure = proven(releases, delta, "add-remove").epsilon
+    at = [0.0, figure / 3, figure, 1.5 * figure]
+    found = profile(releases, at, delta, "add-remove")
+    assert found[2] == pytest.approx(delta, rel=0.05)
+    assert found == sorted(found, reverse=True)
+    assert all(0 <= d <= 1 for d in found)
+
+
+def test_the_profile_of_truncated_vectors_holds_against_the_exact_one():
+    noise, at = profiles.gaussian(9.0, 48.0), [0.0, 0.5, 1.5]
+    found = profile([(full("truncated-gaussian", 9.0, dimensions=2, bound=48.0), 30)], at, 1e-3, "add-remove")
+    for upper, epsilon in zip(found, at, strict=True):
+        for moves in ([math.sqrt(0.5)] * 60, [1.0] * 30):
+            # The exact one is itself an upper bound, by a grid of a thousandth.
+            assert profiles.composed_delta(noise, moves, epsilon) <= upper * 1.01
+
+
+def test_what_cannot_be_priced_has_no_profile():
+    assert profile([gaussian(0.0)], [0.0, 5.0], 1e-5, "add-remove") == [1.0, 1.0]
+    assert profile([], [0.0, 5.0], 1e-5, "add-remove") == [0.0, 0.0]

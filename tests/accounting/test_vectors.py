@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from scipy.optimize import minimize_scalar
 
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.vectors import concentrated_epsilon, crossing
+from gossamer.accounting.vectors import concentrated_delta, concentrated_epsilon, crossing
 
 
 def test_concentrated_epsilon_is_above_the_exact_gaussian_and_not_by_much() -> None:
@@ -50,3 +51,11 @@ def test_crossing_bounds_every_way_to_spread_the_change():
 def test_crossing_is_not_known_of_sampled_releases_or_changes_as_wide_as_the_bound():
     assert crossing(1.0, 6.0, 0.5, 4, math.exp, 0.0) == math.inf
     assert crossing(6.0, 6.0, 1.0, 4, math.exp, 0.0) == math.inf
+
+
+@pytest.mark.parametrize("rho", [0.01, 0.5, 3.0])
+def test_the_delta_of_concentrated_privacy_is_the_inverse_of_its_epsilon(rho: float) -> None:
+    for delta in (1e-6, 1e-3, 1e-2):
+        epsilon = concentrated_epsilon(rho, delta)
+        assert concentrated_delta(rho, epsilon) == pytest.approx(delta, rel=1e-3)
+    assert concentrated_delta(rho, 0.0) <= 1.0

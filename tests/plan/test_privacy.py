@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from scipy.stats import norm
 from tests.support.configurations import outlined
 
+from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.tradeoff import TradeOff
 from gossamer.errors import UserError
 
 QUICK = {"rounds": 40}
@@ -85,6 +88,22 @@ def test_each_node_may_have_its_own_budget() -> None:
         assert 0.9 * asked < node.proven.epsilon <= asked
     factors = [node.factor for node in planned.nodes]
     assert factors[0] > factors[1] > factors[2] > factors[3] > factors[4]
+
+
+def test_all_that_is_proven_goes_through_the_printed_point_and_covers_every_node() -> None:
+    planned = plan(
+        **QUICK, privacy__epsilon=[1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0], privacy__sampling={"kind": "full"}
+    )
+    whole = planned.trade_off()
+    figures = planned.figures()
+    point = TradeOff(((figures["epsilon_proven"], figures["delta"]),))
+    for alarms in (0.0, 1e-3, 0.1, 0.5):
+        assert whole.most_hits(alarms) <= point.most_hits(alarms) + 1e-9
+        for node in planned.nodes:
+            mu = gdp_mu(node.proven.epsilon, node.delta)
+            assert whole.most_hits(alarms) >= norm.cdf(norm.ppf(alarms) + mu) - 1e-6
+    assert whole.most_hits(0.1) < 0.9 * point.most_hits(0.1)
+    assert plan(**QUICK, mode="paper", algorithm__kind="adad2p", algorithm__lr=0.03).trade_off() is None
 
 
 def test_public_constants_come_from_the_declaration() -> None:

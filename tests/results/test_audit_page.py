@@ -1,36 +1,10 @@
-"""An audit for people: its verdict, and the region that (ε, δ) allows."""
+"""An audit for people: its verdict, and the region that is promised."""
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from tests.support.certificates import audit, certificate
 
-from gossamer.results.audit_page import most_hits, page, roc_picture, verdict
-
-
-def test_the_region_drawn_is_that_of_the_definition() -> None:
-    assert most_hits(0.0, 1.0, 1e-3) == pytest.approx(1e-3)
-    assert most_hits(0.1, 0.0, 0.0) == pytest.approx(0.1)
-    assert most_hits(0.1, 1.0, 0.0) == pytest.approx(0.1 * np.e)
-    assert most_hits(1.0, 1.0, 0.0) == 1.0
-    assert most_hits(1e-3, 1e6, 0.0) == 1.0
-
-
-def brute_force(false_alarms: float, epsilon: float, delta: float) -> float:
-    """The largest t with t ≤ e^ε f + δ and 1 − f ≤ e^ε (1 − t) + δ, on a grid."""
-    rates = np.linspace(0, 1, 100_001)
-    grow = np.exp(epsilon)
-    allowed = (rates <= grow * false_alarms + delta) & (1 - false_alarms <= grow * (1 - rates) + delta)
-    return float(rates[allowed].max())
-
-
-def test_the_region_is_that_of_both_inequalities() -> None:
-    for false_alarms in (0.0, 0.01, 0.2, 0.7, 1.0):
-        for epsilon, delta in ((0.0, 0.0), (0.5, 1e-3), (2.0, 0.1)):
-            assert most_hits(false_alarms, epsilon, delta) == pytest.approx(
-                brute_force(false_alarms, epsilon, delta), abs=2e-5
-            )
+from gossamer.results.audit_page import page, roc_picture, verdict
 
 
 def test_a_verdict_names_what_is_broken_and_only_that() -> None:
@@ -40,6 +14,31 @@ def test_a_verdict_names_what_is_broken_and_only_that() -> None:
     assert verdict(loud) == (
         "Violation: the attack shows ε ≥ 2 at 0.95 confidence, above the claimed ε = 1.25."
     )
+
+
+TEST = {
+    "name": "rates, whole curve", "says": "an event in 60% & 40%", "violated": True, "confidence": 0.95, "rests_on": "coins",
+}  # fmt: skip
+
+
+def test_what_is_outside_of_the_whole_curve_is_said_with_the_one_point_beside_it() -> None:
+    whole = {"curve_tests": [TEST], "proven_curve": [(0.0, 0.3), (2.5, 1e-5)]}
+    loud = certificate(
+        epsilon_audited=0.7, violation=True, violated=["proven"], audit=audit(**whole, above_one_point=[])
+    )
+    assert verdict(loud) == (
+        "Violation: the attack is outside of what is proven at 0.95 confidence: an event in 60% & 40%. "
+        "The one point (ε, δ) alone would not tell: ε ≥ 0.7 at 0.95 confidence."
+    )
+    text = page(loud, "run")
+    assert "<b>rates, whole curve</b><td>an event in 60% &amp; 40%<td>outside" in text
+    both = {**loud, "violated": ["claimed", "proven"], "epsilon_audited": 2.0}
+    assert "ε ≥ 2 at 0.95 confidence, above the claimed ε = 1.25." in verdict(both)
+    kept = audit(**{**whole, "curve_tests": [{**TEST, "violated": False}]}, above_one_point=[])
+    quiet = certificate(epsilon_audited=0.7, violation=False, audit=kept)
+    assert verdict(quiet).endswith("It is inside of the whole proven curve.")
+    # The drawn line is the curve's: at no false alarms 0.3 − and not the point's 1e-5 − would be too many.
+    assert roc_picture(quiet) != roc_picture(certificate(epsilon_audited=0.7, audit=audit()))
 
 
 def test_the_declared_bound_comes_first_and_markup_is_text() -> None:

@@ -28,7 +28,7 @@ def on_axes(o: Any, places: int | None = None) -> Parts:
 
 def verdict_of(attack: Any, o: Any, runs: int | None = None) -> judge.Verdict:
     figures = o.plan.figures()
-    limits = judge.promised(figures, o.config.mode)
+    limits = judge.promised(figures, o.config.mode, o.plan.trade_off())
     return judge.try_until_decided(attack, figures["delta"], 0.999, limits, runs or attack.runs)[1]
 
 

@@ -17,4 +17,5 @@ __all__ = [
     "recompute",
     "releases",
     "spending",
+    "tradeoff",
 ]

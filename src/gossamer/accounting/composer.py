@@ -133,6 +133,13 @@ class Composition:
             found = max(found, UpperLaw(window, self.pairs, reverse, tail).delta(epsilon))
         return found
 
+    def deltas(self, epsilons: Sequence[float], delta: float, tolerance: float = 0.01) -> list[float]:
+        """Upper bounds on δ(ε) at each ε, on the grid and in the groups that settle ε at this δ."""
+        settled, groups = self._settle(delta, tolerance)
+        grouped = Composition(groups.pessimistic())
+        h = settled.step or SMALLEST_EPSILON * tolerance
+        return [grouped.delta(epsilon, h) for epsilon in epsilons]
+
     def prefixes(
         self,
         order: Sequence[Pair | None],

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 
 from gossamer.accounting.checks import check_delta
 from gossamer.accounting.composer import Composition
-from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.pairs import GaussianPair, NoisePair, Pair
 from gossamer.accounting.releases import ADJACENCIES, Event, Release
-from gossamer.accounting.vectors import concentrated_epsilon
+from gossamer.accounting.vectors import concentrated_delta, concentrated_epsilon
 from gossamer.errors import UserError
 
 CLOSED_FORM = "closed form: composed Gaussians are one Gaussian"
@@ -124,6 +124,59 @@ def curve(
         figures = _curve(plain[: max(usable)], usable, delta, adjacency, observer, tolerance)
         found.update(zip(usable, figures, strict=True))
     return [found.get(k, math.inf) for k in marks]
+
+
+def profile(
+    releases: Iterable[Event | Release | Counted],
+    epsilons: Sequence[float],
+    delta: float,
+    adjacency: str,
+    *,
+    observer: Observer = EVERYONE,
+) -> list[float]:
+    """Upper bounds on δ(ε) at each ε: all that is proven of a node's releases, not the one point of it at `delta`.
+
+    The same bounds as `proven`, solved for δ. They hold both ways round, for the larger of the two is taken. Of what
+    cannot be priced every δ is 1; `delta` says around which δ a numerical composition is sharp.
+    """
+    _check(delta, adjacency)
+    counted = [(release, count) for release, count in map(_counted, releases) if count > 0]
+    if any(release.unpriceable(adjacency, observer) for release, _ in counted):
+        return [1.0] * len(epsilons)
+    if not counted:
+        return [0.0] * len(epsilons)
+    found = None
+    if any(release.by_norm(adjacency) for release, _ in counted):
+        found = _largest(_by_norm(counted, adjacency, observer), epsilons, delta)
+    if found is None or min(found) > delta:  # the norm proves nothing there
+        found = _largest(_loads(counted, adjacency, observer), epsilons, delta)
+    return found
+
+
+def _largest(loads: "Iterable[_Load]", epsilons: Sequence[float], delta: float) -> list[float]:
+    """Over the ways a record can be placed, at each ε."""
+    return [
+        min(1.0, max(found))
+        for found in zip(*(_deltas(load, epsilons, delta) for load in loads), strict=True)
+    ]
+
+
+def _deltas(load: _Load, epsilons: Sequence[float], delta: float) -> list[float]:
+    """The bounds of `_compose` and, where noise was cut, of `_despite_the_cut`, solved for δ."""
+    if load.rho > 0:
+        rho = load.rho + load.mu_squared / 2
+        before = [1.0 if load.pairs else concentrated_delta(rho, epsilon) for epsilon in epsilons]
+    elif not load.pairs:
+        before = [gdp_delta(math.sqrt(load.mu_squared), epsilon) for epsilon in epsilons]
+    else:
+        before = load.composition().deltas(epsilons, delta)
+    if not load.cut:
+        return before
+    kept = max(1 - load.cut, 1e-300)
+    return [
+        min(d / kept + load.crossing, (d + math.exp(min(epsilon, 700.0)) * load.cut) / kept)
+        for d, epsilon in zip(before, epsilons, strict=True)
+    ]
 
 
 def _counted(item: Event | Release | Counted) -> Counted:

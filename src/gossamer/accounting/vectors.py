@@ -28,3 +28,10 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
     return max(
         0.0, float(np.min(rho * orders - np.log(delta * orders) / (orders - 1) + np.log1p(-1 / orders)))
     )
+
+
+def concentrated_delta(rho: float, epsilon: float) -> float:
+    """δ(ε) of ρ-zCDP, by the same proposition: the least over orders α of e^{(α−1)(αρ−ε)} (1 − 1/α)^α / (α − 1)."""
+    orders = 1 + np.geomspace(1e-3, 1e5, 4000)
+    logs = (orders - 1) * (orders * rho - epsilon) + orders * np.log1p(-1 / orders) - np.log(orders - 1)
+    return float(np.exp(min(0.0, float(np.min(logs)))))

@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.observers import EVERYONE, Observer
-from gossamer.accounting.proven import Proven, curve, proven
+from gossamer.accounting.proven import Proven, curve, profile, proven
 from gossamer.accounting.releases import Event
+from gossamer.accounting.tradeoff import TradeOff
 from gossamer.config.schema import RunConfig
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.sampling import NodeLot, SamplingKind
@@ -124,6 +127,22 @@ class PrivacyPlan:
 
     def proven(self, factor: float, rate: float, delta: float, draws: int, end: float) -> Proven:
         return proven(self.events(factor, rate, draws, end), delta, self.adjacency, observer=self.observer)
+
+    def trade_off(self) -> TradeOff | None:
+        """All that is proven, δ at many ε: the printed (ε, δ) is one point of it. At each ε the worst node counts."""
+        figure, delta = self.worst.proven.epsilon, max(node.delta for node in self.nodes)
+        if math.isinf(figure):
+            return None
+        top = max(1.25 * figure, 0.1)
+        epsilons = sorted({*np.linspace(0.0, top, 65).tolist(), *np.geomspace(top / 1000, top, 64).tolist()})
+        # Equal nodes are priced once.
+        kinds = {(node.factor, node.rate, node.allowance, node.end): node for node in self.nodes}
+        profiles = [
+            profile(self.planned(node), epsilons, node.delta, self.adjacency, observer=self.observer)
+            for node in kinds.values()
+        ]
+        deltas = [max(of_nodes) for of_nodes in zip(*profiles, strict=True)]
+        return TradeOff.of([*epsilons, figure], [*deltas, delta])
 
     def planned(self, node: NodePlan) -> list[Event]:
         """What a node will write, on sensitivity 1."""

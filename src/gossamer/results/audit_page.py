@@ -1,4 +1,4 @@
-"""An audit for people: what was tried, what it shows, the ROC curve with what (ε, δ) allows, the scores."""
+"""An audit for people: what was tried, what it shows, the ROC curve with what is proven allows, the scores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from gossamer.accounting.tradeoff import TradeOff
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.certificate_page import STYLE, boxes
 
@@ -44,22 +47,49 @@ def section(c: dict[str, Any]) -> str:
         for i, b in enumerate(a["bounds"])
     )
     notes = "".join(f"<p>{e(note)}</p>" for note in a["notes"])
+    tests = "".join(
+        f"<tr><td>{'<b>' * (not i)}{e(t['name'])}{'</b>' * (not i)}<td>{e(t['says'])}"
+        f"<td>{'outside' if t['violated'] else 'inside'}<td>{t['confidence']:.4g}<td>{e(t['rests_on'])}"
+        for i, t in enumerate(a.get("curve_tests", []))
+    )
+    if tests:
+        tests = (
+            "<h3>Against everything that is proven</h3><p>What is proven is a curve, δ at every ε, of which the printed "
+            "ε and δ are one point. The first line decides whether the proof is broken.</p>"
+            '<div class="scroll"><table><tr><th>test<th>what was found<th>the proven curve<th>confidence<th>rests on</tr>'
+            f"{tests}</table></div><h3>At the one point δ = {c['delta']:g}</h3>"
+        )
     return (
-        f"<h2>What the attack shows</h2><p><b>{e(verdict(c))}</b></p>"
+        f"<h2>What the attack shows</h2><p><b>{e(verdict(c))}</b></p>{tests}"
         f'<div class="scroll"><table><tr><th>bound<th>ε ≥<th>confidence<th>rests on</tr>{rows}</table></div>'
         "<p>The first line is the declared one; the others stand beside it.</p>"
         f"<table>{''.join(f'<tr><th>{e(k)}<td>{e(v)}' for k, v in facts)}</table>{notes}"
-        f"<h2>ROC curve, and what (ε, δ) allows</h2>{roc_picture(c)}<h2>Scores</h2>{score_picture(a['histogram'])}"
+        f"<h2>ROC curve, and what is promised</h2>{roc_picture(c)}<h2>Scores</h2>{score_picture(a['histogram'])}"
     )
 
 
 def verdict(c: dict[str, Any]) -> str:
-    """One sentence."""
-    shown = f"ε ≥ {epsilon_text(c['epsilon_audited'])} at {c['audit']['confidence']:.4g} confidence"
-    if c["violation"]:
-        broken = " and ".join(f"{key} ε = {epsilon_text(c[f'epsilon_{key}'])}" for key in c["violated"])
-        return f"Violation: the attack shows {shown}, above the {broken}."
-    return f"No violation found: the attack shows {shown}."
+    """What is broken, by what; then the figure at one point."""
+    a = c["audit"]
+    shown = f"ε ≥ {epsilon_text(c['epsilon_audited'])} at {a['confidence']:.4g} confidence"
+    tests = a.get("curve_tests", [])
+    by_curve = bool(tests) and "proven" in c["violated"]
+    by_point = [key for key in c["violated"] if not (by_curve and key == "proven")]
+    found = []
+    if by_curve:
+        found.append(
+            f"Violation: the attack is outside of what is proven at {a['confidence']:.4g} confidence: {tests[0]['says']}."
+        )
+    if by_point:
+        broken = " and ".join(f"{key} ε = {epsilon_text(c[f'epsilon_{key}'])}" for key in by_point)
+        found.append(f"Violation: the attack shows {shown}, above the {broken}.")
+    elif by_curve:
+        above = "is above" if "proven" in a["above_one_point"] else "alone would not tell"
+        found.append(f"The one point (ε, δ) {above}: {shown}.")
+    if not found:
+        curve = " It is inside of the whole proven curve." if tests else ""
+        return f"No violation found: the attack shows {shown}.{curve}"
+    return " ".join(found)
 
 
 def roc_picture(c: dict[str, Any]) -> str:
@@ -70,28 +100,28 @@ def roc_picture(c: dict[str, Any]) -> str:
         epsilon = c[f"epsilon_{key}"]
         if epsilon is None:
             continue
+        curve = c["audit"].get("proven_curve") if key == "proven" else None
+        allowed = TradeOff(tuple(map(tuple, curve or [(epsilon, c["delta"])])))
         rates = [10 ** (-4 + 4 * i / 100) for i in range(101)]
-        limit = [(rate, most_hits(rate, epsilon, c["delta"])) for rate in rates]
+        limit = list(zip(rates, allowed.most_hits(np.array(rates)).tolist(), strict=True))
         outline = " ".join(f"{x(f):.1f},{y(t):.1f}" for f, t in limit)
         marks.append(
             f'<polygon points="{outline} {x(1):.1f},{y(1):.1f} {x(_LEAST):.1f},{y(1):.1f}" fill="{colour}" opacity=".08"/>'
             f'<polyline points="{outline}" fill="none" stroke="{colour}" stroke-dasharray="5 3" stroke-width="1.5"/>'
         )
+        whole = ", with all that is proven at other δ," if curve else ""
         legend.append(
-            (colour, f"beyond this line {key} ε = {epsilon_text(epsilon)}, δ = {c['delta']:g} is broken")
+            (
+                colour,
+                f"beyond this line {key} ε = {epsilon_text(epsilon)}, δ = {c['delta']:g}{whole} is broken",
+            )
         )
-    curve = " ".join(f"{x(f):.1f},{y(t):.1f}" for f, t in c["audit"]["roc"])
-    marks.append(f'<polyline points="{curve}" fill="none" stroke="{_CURVE}" stroke-width="2"/>')
+    seen = " ".join(f"{x(f):.1f},{y(t):.1f}" for f, t in c["audit"]["roc"])
+    marks.append(f'<polyline points="{seen}" fill="none" stroke="{_CURVE}" stroke-width="2"/>')
     legend.append((_CURVE, "the attack"))
     ticks = [10.0**-k for k in range(5)]
     axes = _axes([(x(v), f"{v:g}") for v in ticks], [(y(v), f"{v:g}") for v in ticks])
     return _picture(axes + "".join(marks), "false positive rate", "true positive rate", legend)
-
-
-def most_hits(false_alarms: float, epsilon: float, delta: float) -> float:
-    """The largest true positive rate that (ε, δ)-DP allows at this false positive rate."""
-    grow = math.exp(min(epsilon, 700.0))
-    return max(0.0, min(1.0, grow * false_alarms + delta, 1 - (1 - delta - false_alarms) / grow))
 
 
 def score_picture(histogram: dict[str, Sequence[float]]) -> str:

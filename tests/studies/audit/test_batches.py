@@ -37,10 +37,29 @@ def test_retraining_continues_where_it_stopped(tmp_path: Path) -> None:
 def test_a_torn_line_of_scores_is_not_believed(tmp_path: Path) -> None:
     config = resolve(recipes.read("quickstart"))
     kept = batches.KeptBatches(tmp_path, config)
-    kept.keep(Found(np.zeros(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
+    kept.keep(0, Found(np.zeros(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
     with (tmp_path / batches.NAME).open("a") as file:
         file.write('{"runs": 2, "scor')
     again = batches.KeptBatches(tmp_path, config)
     assert len(again) == 1
-    again.keep(Found(np.ones(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
+    again.keep(1, Found(np.ones(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
     assert len(batches.KeptBatches(tmp_path, config)) == 2
+
+
+def test_a_batch_that_grows_does_not_count_twice(tmp_path: Path) -> None:
+    """150 trainings, then 300: the batch of 50 is trained again as one of 100, and the third is another batch."""
+    config = resolve(recipes.read("quickstart"))
+
+    def found(runs: int, score: float) -> Found:
+        return Found(np.full(runs, score), np.arange(runs) % 2 == 0, np.arange(runs), runs, 1.0, 1.0)
+
+    kept = batches.KeptBatches(tmp_path, config)
+    for number, runs, score in ((0, 100, 0.0), (1, 50, 1.0), (1, 100, 2.0)):
+        assert kept.get(number, runs) is None
+        kept.keep(number, found(runs, score))
+    again = batches.KeptBatches(tmp_path, config)
+    for number, runs, score in ((0, 100, 0.0), (1, 50, 1.0), (1, 100, 2.0)):
+        batch = again.get(number, runs)
+        assert batch is not None
+        assert set(batch.scores) == {score}
+    assert again.get(2, 100) is None

@@ -29,6 +29,26 @@ def test_what_is_shown_has_the_bounds_the_verdict_and_the_terms(capsys: pytest.C
     assert "not proven: no clip" in out
 
 
+def test_what_the_whole_curve_says_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    test = {"name": "rates, whole curve", "says": "60% & 40%", "confidence": 0.95, "rests_on": "coins"}
+    tests = [{**test, "violated": True}, {**test, "name": "guesses, whole curve", "violated": False}]
+    found = certificate(
+        epsilon_audited=0.7,
+        violation=True,
+        violated=["proven"],
+        audit=audit(curve_tests=tests),
+        audit_dir="a",
+    )
+    show(found, terminal())
+    out = capsys.readouterr().out
+    for piece in (
+        "against everything that is proven", "  outside: 60% & 40% (rates, whole curve, 0.95; rests on coins)",
+        "  inside: 60% & 40% (guesses", "at one point, δ = 1e-05", "Violation: the attack is outside of what is proven",
+        "alone would not tell: ε ≥ 0.7",
+    ):  # fmt: skip
+        assert piece in out
+
+
 def test_a_run_is_audited_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"has no certificate\.json; give a finished run, a recipe or a TOML file"

@@ -8,7 +8,8 @@ one_run         Steinke, Nasr, Jagielski 2023, Theorem 5.2: fair independent coi
 gaussian        the μ of Gaussian DP from the scores' means and spread: an estimate, for it believes in normal scores
 one_run_fdp     Mahloujifar, Melis, Chaudhuri 2024, Algorithm 3, for the Gaussian family of trade-off functions
 
-Thresholds are chosen on one part of the coins and judged on the other, so every figure is one test.
+Thresholds are chosen on one part of the coins and judged on the other, so every figure is one test. All of these are
+for one point (ε, δ); what is proven is a whole curve of them, against which `curve` holds the same scores.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.studies.audit.fdp import rejects
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -114,6 +117,10 @@ class Event:
     above: bool
     for_heads: bool
 
+    @property
+    def words(self) -> str:
+        return f"score {'≥' if self.above else '≤'} threshold speaks for {'in' if self.for_heads else 'out'}"
+
     def counts(self, coins: Coins) -> tuple[int, int, int, int]:
         """(times it happened on its own side, size of that side, on the other side, size of the other)."""
         happened = coins.scores >= self.threshold if self.above else coins.scores <= self.threshold
@@ -126,8 +133,11 @@ class Event:
         )
 
 
-def choose_event(coins: Coins, delta: float, alpha: float) -> Event:
-    """The event whose bound on these coins is largest. It looks at both tails, for both sides."""
+Worth = Callable[[Any, Any, Any, Any], Any]  # of (hits, of, false alarms, out of), whole arrays of them
+
+
+def choose_event(coins: Coins, worth: Worth, share: float = CHOOSING) -> Event:
+    """The event that is worth most on these coins, a `share` of all. It looks at both tails, for both sides."""
     heads, tails = (np.sort(side) for side in coins.sides)
     grid = np.unique(coins.scores)
     if len(grid) > MOST_THRESHOLDS:  # evenly over ranks, and every one of the extremes
@@ -144,9 +154,9 @@ def choose_event(coins: Coins, delta: float, alpha: float) -> Event:
             sizes = (len(heads), len(tails))
             # As if there were as many coins as the judging part has, at the rates seen here, but for one false alarm
             # more: where none was seen, the rarest event would always look best.
-            scale = (1 - CHOOSING) / CHOOSING
+            scale = (1 - share) / share
             mine, theirs = scale * counts[own], scale * np.minimum(counts[other] + 1, sizes[other])
-            values = ratio_epsilon(mine, scale * sizes[own], theirs, scale * sizes[other], delta, alpha)
+            values = worth(mine, scale * sizes[own], theirs, scale * sizes[other])
             at = int(np.argmax(values))
             if values[at] > best:
                 best, found = float(values[at]), Event(float(grid[at]), above, for_heads)
@@ -159,7 +169,7 @@ def threshold(coins: Coins, delta: float, confidence: float) -> Bound:
     if min(len(side) for part in (choosing, judging) for side in part.sides) == 0:
         return Bound("threshold", 0.0, confidence, INDEPENDENT, {"coins": len(coins)})
     alpha = 1 - confidence
-    event = choose_event(choosing, delta, alpha)
+    event = choose_event(choosing, partial(ratio_epsilon, delta=delta, alpha=alpha))
     hits, of, misses, out_of = event.counts(judging)
     epsilon = max(0.0, float(ratio_epsilon(hits, of, misses, out_of, delta, alpha)))
     shown = {
@@ -169,7 +179,7 @@ def threshold(coins: Coins, delta: float, confidence: float) -> Bound:
         "false_alarms": misses,
         "out_of": out_of,
         "threshold": event.threshold,
-        "event": f"score {'≥' if event.above else '≤'} threshold speaks for {'in' if event.for_heads else 'out'}",
+        "event": event.words,
     }
     return Bound("threshold", epsilon, confidence, INDEPENDENT, shown)
 
@@ -196,16 +206,23 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
 
 @dataclass(frozen=True)
 class Guesses:
-    """In from `high` on, out up to `low`, silent in between."""
+    """In for this share of the scores from above, out for that share from below, silent in between.
 
-    high: float
-    low: float
+    How many guesses there are depends on the number of canaries alone: the theorems are for a number that is fixed
+    before anything is released. Of equal scores those in earlier places count as lower.
+    """
+
+    up: float
+    down: float
 
     def counts(self, coins: Coins) -> tuple[int, int, int]:
         """(canaries, guesses, correct)."""
-        says_in, says_out = coins.scores >= self.high, coins.scores <= self.low
-        correct = (says_in & coins.heads).sum() + (says_out & ~coins.heads & ~says_in).sum()
-        return len(coins), int((says_in | says_out).sum()), int(correct)
+        m = len(coins)
+        says_in = min(round(self.up * m), m)
+        says_out = min(round(self.down * m), m - says_in)
+        order = np.argsort(coins.scores, kind="stable")
+        correct = coins.heads[order[m - says_in :]].sum() + (~coins.heads[order[:says_out]]).sum()
+        return m, says_in + says_out, int(correct)
 
 
 def _by_run(coins: Coins) -> list[Coins]:
@@ -247,13 +264,10 @@ def choose_guesses(coins: Coins, delta: float, alpha: float, runs: int) -> tuple
     """By what these coins would show: how many of the highest and of the lowest scores to guess on, and whether to take
     the runs one by one or all of them as one large run."""
     shares = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
-    order = np.sort(coins.scores)
-    best, found = 0.0, (Guesses(math.inf, -math.inf), 1)
+    best, found = 0.0, (Guesses(0.0, 0.0), 1)
     for up in shares:
-        high = float(order[len(order) - round(up * len(order))]) if round(up * len(order)) else math.inf
         for down in shares:
-            low = float(order[round(down * len(order)) - 1]) if round(down * len(order)) else -math.inf
-            m, r, v = Guesses(high, low).counts(coins)
+            m, r, v = Guesses(up, down).counts(coins)
             if v <= r / 2:
                 continue
             for groups in sorted({1, runs}):
@@ -262,7 +276,7 @@ def choose_guesses(coins: Coins, delta: float, alpha: float, runs: int) -> tuple
                 scaled = (round(m * scale), round(r * scale), round(v * scale))
                 value = _epsilon_of_counts([scaled] * groups, delta, alpha, steps=8) if scaled[1] else 0.0
                 if value > best:
-                    best, found = value, (Guesses(high, low), groups)
+                    best, found = value, (Guesses(up, down), groups)
     return found
 
 
@@ -282,39 +296,17 @@ def one_run(coins: Coins, delta: float, confidence: float) -> Bound:
     return Bound("one run", epsilon, confidence, NO_ASSUMPTION, shown)
 
 
-def fdp_rejects(
-    inverse: Callable[[float], float], canaries: int, guesses: int, correct: int, tau: float
-) -> bool:
-    """Would so many correct guesses have probability below τ if the trade-off function held (Algorithm 3)?
-
-    With p_k the probability of k correct guesses, r_i = Σ_{k≥i} k p_k / m and h_i = Σ_{k≥i} (c′−k) p_k / m obey
-    r_{i+1} ≤ f̄(h_i). From P[≥ c] = τ downwards that forces mass; more than 1 in all is a contradiction.
-    """
-    m, c = canaries, guesses
-    r, h = tau * correct / m, tau * (c - correct) / m
-    for i in range(correct - 1, -1, -1):
-        below = max(h, inverse(r))
-        r += i / (c - i) * (below - h)
-        h = below
-        if r + h >= c / m:
-            return True
-    return False
-
-
 def one_run_fdp(coins: Coins, delta: float, confidence: float) -> Bound:
     """The largest μ whose Gaussian trade-off function the guesses contradict, as ε at δ."""
-    choosing, judging = coins.split()
-    alpha = 1 - confidence
-    order = np.sort(choosing.scores)
-    k = min(round(0.1 * len(order)), MOST_FDP_GUESSES // 6)
-    guesses = Guesses(float(order[-k]), float(order[k - 1])) if k else Guesses(math.inf, -math.inf)
-    m, r, v = guesses.counts(judging)
+    _, judging = coins.split()
+    alpha, share = 1 - confidence, min(0.1, MOST_FDP_GUESSES / 2 / max(1, len(judging)))
+    m, r, v = Guesses(share, share).counts(judging)
 
     def rejected(mu: float) -> float:
         def inverse(y: float) -> float:
             return float(ndtr(ndtri(min(y, 1.0)) - mu))
 
-        return 0.0 if fdp_rejects(inverse, m, r, v, alpha) else 1.0
+        return 0.0 if rejects(inverse, m, r, v, alpha) else 1.0
 
     mu = _largest_rejected(rejected, alpha, LARGEST_EPSILON) if r else 0.0
     shown = {"mu": mu, "canaries": m, "guesses": r, "correct": v}

@@ -73,7 +73,7 @@ def audit_into(
     o = outline(config, data_dir=data_dir)
     attack = attack_of(o, observer, canary, data_dir)
     figures = o.plan.figures()
-    limits = judge.promised(figures, config.mode)
+    limits = judge.promised(figures, config.mode, o.plan.trade_off())
     folder.mkdir(parents=True, exist_ok=True)
     retrains = isinstance(attack, Retraining)
     kept = KeptBatches(folder, config, observer, str(canary)) if retrains else None
@@ -105,6 +105,9 @@ def audit_into(
             "independent_scores": attack.independent,
             "notes": list(attack.notes),
             "bounds": [asdict(bound) for bound in verdict.bounds],
+            "above_one_point": list(verdict.above_one_point),
+            "curve_tests": [asdict(test) for test in verdict.curve_tests],
+            "proven_curve": list(limits.curve.points) if limits.curve else [],
             "runs": verdict.runs,
             "looks": verdict.looks,
             "coins": len(collected.coins),

@@ -19,6 +19,7 @@ from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import Release
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
+from gossamer.studies.audit.canaries import flip
 from gossamer.studies.audit.procedures import Found
 
 Floats = NDArray[np.float64]
@@ -67,7 +68,7 @@ class Releases:
     def batch(self, number: int, runs: int) -> Found:
         start = time.perf_counter()
         stream = self._stream(number)
-        heads = uniform(stream, 0, 0, runs) < 0.5
+        heads = flip(stream, 1, runs)[0]
         scores = np.zeros(runs)
         for k, release in enumerate(self._releases):
             noise = density_of(release)

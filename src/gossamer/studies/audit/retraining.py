@@ -45,17 +45,20 @@ class Retraining:
         self._replace_one = refuse_unequal_sizes(parts.outline.config)
         self._canary = canaries.CANARIES[kind](parts.dataset)
         self.victim = canaries.home_of(self._canary, parts.records.y, parts.records.sizes)
-        self.description = f"{self._canary.description}, in half of the runs, on node {self.victim}"
+        self.description = (
+            f"{self._canary.description}, in or out of each run by a coin, on node {self.victim}"
+        )
         self.notes: tuple[str, ...] = ()
 
     def batch(self, number: int, runs: int) -> Found:
-        """Half of the runs with the canary, half without, in turn."""
-        o, present = self._parts.outline, np.arange(runs) % 2 == 0
+        """A fair coin for every run, from the secret stream: with the canary or without."""
+        o = self._parts.outline
+        stream = stream_of(o.config, number)
+        present = canaries.flip(stream, 1, runs)[0]
         records = canaries.with_and_without(
             self._parts.records, self._canary, self.victim, present, replace_one=self._replace_one
         )
         stacked = repeat(self._parts, runs, records)
-        stream = stream_of(o.config, number)
         rows = slice(self.victim * runs, (self.victim + 1) * runs)
         if self._view.sees_all:
             along = AlongTheCanary(stacked, self._canary, rows)

@@ -83,7 +83,15 @@ def show(found: dict[str, Any], console: Console) -> None:
         f"{audit['samples_per_second']:,.0f} records/s",
         soft_wrap=True,
     )
-    table = Table("bound", "ε ≥", "confidence", "rests on", box=None)
+    if audit["curve_tests"]:
+        console.print("against everything that is proven, δ at every ε:")
+        for test in audit["curve_tests"]:
+            where = "outside" if test["violated"] else "inside"
+            console.print(
+                f"  {where}: {test['says']} ({test['name']}, {test['confidence']:.4g}; rests on {test['rests_on']})",
+                soft_wrap=True,
+            )
+    table = Table(f"at one point, δ = {found['delta']:g}", "ε ≥", "confidence", "rests on", box=None)
     for bound in audit["bounds"]:
         table.add_row(
             bound["name"], epsilon_text(bound["epsilon"]), f"{bound['confidence']:.4g}", bound["rests_on"]
