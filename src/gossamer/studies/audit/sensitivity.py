@@ -1,0 +1,312 @@
+"""Is a record really bounded by its clip? A search for one that is not, on the very parts of the run.
+
+What is proven rests on one sentence: a record moves its node's sum by at most the clip, and nothing else at all. That
+is a statement about the user's module as much as about the kernels, so here it is attacked: the run's vector, clip,
+module (in the mode it trains in) and records, with and without one record, and three figures compared:
+
+    its own node's sum       may move by one bound
+    another node's sum       may not move: nodes share a batch, never a statistic
+    a later sum              may not move: a module that remembers would release the record twice
+
+First records that are odd in ways known to break things, over lots of every kind; then from the worst of them uphill,
+along the module's own derivatives where it has some, else along finite differences. A search that finds nothing proves
+nothing; one that finds a record has a reproduction, not an estimate.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from gossamer.errors import UserError
+from gossamer.mechanism.reader import Vector
+from gossamer.run.assemble import Parts
+from gossamer.studies.audit.odd_records import OddRecord, odd_records
+from gossamer.studies.audit.scenes import Scene, scenes
+
+# Of a bound. Above what float32 makes of a lot of eight records; far below what any noise would show.
+TOLERANCE = 1e-6
+OWN, OTHER, LATER = "its own node's sum", "another node's sum", "a later sum"
+QUICK, THOROUGH = 300, 2500  # records tried
+_SECONDS = 120.0
+_CLIMBS = 3  # how many of the worst records are improved
+_CLIMB_SHARE = 0.3  # of all that is tried
+
+MakeVector = Callable[[nn.Module], Vector]
+
+
+@dataclass(frozen=True)
+class Movement:
+    """How far a record moved a figure, in bounds, and how far it may."""
+
+    place: str
+    moved: float  # ∞: it made the figure not finite, or no longer so
+    priced: float
+    record: str
+    lot: str
+
+    @property
+    def broken(self) -> bool:
+        return not self.moved <= self.priced + TOLERANCE * max(1.0, self.priced)
+
+    @property
+    def excess(self) -> float:
+        return self.moved - self.priced
+
+
+@dataclass
+class Searched:
+    """What a search found: the worst movement of every figure."""
+
+    worst: dict[str, Movement] = field(default_factory=dict)
+    tried: int = 0
+    seconds: float = 0.0
+    in_time: bool = True
+    stopped: str | None = None  # what a record made the run stop with, if one did
+
+    def note(self, found: Movement) -> None:
+        before = self.worst.get(found.place)
+        if before is None or found.excess > before.excess:
+            self.worst[found.place] = found
+
+    @property
+    def broken(self) -> bool:
+        return any(movement.broken for movement in self.worst.values())
+
+    def figures(self) -> dict[str, Any]:
+        """What `--json`, certificate and page have of it."""
+        movements = sorted(self.worst.values(), key=lambda one: one.excess, reverse=True)
+        return {
+            "broken": self.broken,
+            "tolerance": TOLERANCE,
+            "tried": self.tried,
+            "seconds": self.seconds,
+            "in_time": self.in_time,
+            "stopped": self.stopped,
+            "movements": [{**asdict(one), "broken": one.broken} for one in movements],
+        }
+
+
+def search(
+    parts: Parts,
+    *,
+    tries: int = THOROUGH,
+    seconds: float = _SECONDS,
+    seed: int | None = None,
+    make_vector: MakeVector | None = None,
+    on_try: Callable[[int, int], None] = lambda done, of: None,
+) -> Searched:
+    """Try so many records, or for so long. Equal seeds try equal records; tests hand in a broken vector."""
+    o = parts.outline
+    refuse_unbounded(parts)
+    seed = o.config.seed if seed is None else seed
+    start = time.perf_counter()
+    probe = Probe(
+        o.module, make_vector or (lambda module: o.method.vector(o.algorithm, module, o.classes)), Searched()
+    )
+    found = probe.found
+    made = [scene for scene in scenes(parts, seed) if probe.fits(scene)]
+    records = odd_records(parts.records.x, parts.records.y, o.classes, seed)
+    best: list[tuple[float, int, Scene, OddRecord]] = []
+    for scene, record in _pairs(made, records):
+        if found.tried >= tries * (1 - _CLIMB_SHARE) or time.perf_counter() - start > seconds:
+            break
+        excess = probe.excess(scene, record)
+        best = sorted([*best, (excess, -found.tried, scene, record)], key=lambda one: one[:2])[-_CLIMBS:]
+        on_try(found.tried, tries)
+    for _, _, scene, record in reversed(best):
+        share = (tries - found.tried) // _CLIMBS
+        climb(probe, scene, record, o.loss, share, seed, until=start + seconds)
+        on_try(found.tried, tries)
+    found.seconds = time.perf_counter() - start
+    found.in_time = found.seconds <= seconds
+    return found
+
+
+def refuse_unbounded(parts: Parts) -> None:
+    clip = parts.outline.config.privacy.clip
+    if parts.noise_on_messages or not parts.clip().at(0, len(parts.nodes)).enforced:
+        raise UserError(
+            f"privacy.clip.kind = {clip.kind!r} bounds no record here, so there is no bound to break; a search for "
+            "one needs a clip that is enforced, for example mode = \"sound\"."
+        )
+
+
+def _pairs(made: list[Scene], records: list[OddRecord]) -> Iterator[tuple[Scene, OddRecord]]:
+    """All pairs, every record once before any comes twice, with the scenes in turn."""
+    for turn in range(len(made)):
+        for n, record in enumerate(records):
+            yield made[(n + turn) % len(made)], record
+
+
+class Probe:
+    """Measures what one record does in one scene; every measurement with a vector and a module of its own."""
+
+    def __init__(self, module: nn.Module, make_vector: MakeVector, found: Searched) -> None:
+        self.module, self._make, self.found = module, make_vector, found
+        self._without: dict[int, tuple[Tensor, Tensor]] = {}
+        self._random: bool | None = None
+
+    def fits(self, scene: Scene) -> bool:
+        """Its sums without the record, once; a scene whose shapes change is none for a module that draws numbers."""
+        try:
+            if self._random is None:
+                self._random = self._draws_numbers(scene)
+            if self._random and scene.how == "grown":
+                return False
+            self._without[id(scene)] = self._sums(scene, scene.batch)[:2]
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"the module stops on ordinary records: {_told(error)}") from error
+        return True
+
+    def excess(self, scene: Scene, record: OddRecord) -> float:
+        """How far the worst figure is above its price; noted."""
+        movements = self.measure(scene, record)
+        for movement in movements:
+            self.found.note(movement)
+        return max((one.excess for one in movements), default=-math.inf)
+
+    def measure(self, scene: Scene, record: OddRecord) -> list[Movement]:
+        self.found.tried += 1
+        now_without, later_without = self._without[id(scene)]
+        try:
+            now, later, norms = self._sums(scene, scene.with_record(record))
+        except Exception as error:  # that a run stops is seen, and no ε covers it: told, but no bound is broken
+            self.found.stopped = f"{record.kind}: {_told(error)}"
+            return []
+        moved = scene.in_bounds(distances(now, now_without))
+        if self._random and scene.how != "swapped" and not bool(norms[scene.victim, scene.place]):
+            # It was left out, by a second look at the lot with fresh numbers for all: only its shape is comparable.
+            moved = torch.where(moved.isinf(), moved, 0.0)
+        others = moved[torch.arange(len(moved)) != scene.victim]
+        after = scene.in_bounds(distances(later, later_without))
+        figures = [(OWN, float(moved[scene.victim]), scene.priced), (LATER, float(after.max()), 0.0)]
+        if len(others):
+            figures.insert(1, (OTHER, float(others.max()), 0.0))
+        return [
+            Movement(place, size, priced, record.kind, scene.description) for place, size, priced in figures
+        ]
+
+    def _sums(self, scene: Scene, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Of these lots and of the next ones, by a vector that has seen nothing before."""
+        vector = self._make(_copied(self.module))
+        now, norms = scene.sums(vector, batch)
+        later, _ = scene.sums(vector, scene.next)
+        return now, later, norms
+
+    def _draws_numbers(self, scene: Scene) -> bool:
+        first, again, other = (
+            self._sums(at, scene.batch)[0] for at in (scene, scene, scene.at_seed(scene.seed + 1))
+        )
+        if bool((distances(first, again) > 0).any()):
+            raise UserError(
+                "the module's sums over one lot differ from call to call although torch, numpy and Python draw the "
+                "same numbers, so no search can tell what a record does; seed its own generator, or draw with torch."
+            )
+        return bool((distances(first, other) > 0).any())
+
+
+def climb(
+    probe: Probe, scene: Scene, record: OddRecord, loss: Any, tries: int, seed: int, *, until: float
+) -> None:
+    """From a record uphill: a step in a direction, or against it, is kept where it moves more; steps adapt.
+
+    Directions are the derivative of the other records' losses by this record (0 where records are alone), the record
+    itself (a change of size), the same in all places, single places, and random ones.
+    """
+    if not record.x.is_floating_point() or not bool(record.x.isfinite().all()):
+        return
+    chance = torch.Generator().manual_seed(seed)
+    best, height = record, probe.excess(scene, record)
+    step, stuck, before = 0.3, 0, probe.found.tried
+    while probe.found.tried - before + 2 <= tries and stuck < 24 and time.perf_counter() < until:
+        along = _direction(probe, scene, best, loss, stuck, chance)
+        size = best.x.double().square().mean().sqrt().clamp(1e-30, 1e30)
+        improved = False
+        for sign in (1.0, -1.0):
+            x = (best.x.double() + sign * step * float(size) * along.double()).to(best.x)
+            tried = OddRecord(x, record.y, f"{record.kind}, improved")
+            reached = probe.excess(scene, tried)
+            if reached > height + 1e-9:
+                best, height, improved = tried, reached, True
+                break
+        step = min(step * 2, 10.0) if improved else max(step / 1.5, 1e-4)
+        stuck = 0 if improved else stuck + 1
+
+
+def _direction(
+    probe: Probe, scene: Scene, record: OddRecord, loss: Any, turn: int, chance: torch.Generator
+) -> Tensor:
+    """Of length √size, so that a step is in units of the record's own numbers."""
+    kinds = turn % 4
+    if kinds == 0:
+        along = derivative(probe.module, scene, record, loss)
+        if along is not None:
+            return along * math.sqrt(along.numel()) / along.norm().clamp_min(1e-30)
+    if kinds == 1:
+        return record.x / record.x.double().square().mean().sqrt().clamp_min(1e-30).to(record.x)
+    if kinds == 2:
+        return torch.ones_like(record.x)
+    return torch.randn(record.x.shape, generator=chance).to(record.x)
+
+
+def derivative(module: nn.Module, scene: Scene, record: OddRecord, loss: Any) -> Tensor | None:
+    """Of the losses of all other records of the batch, by this one's features: None where they do not depend on it.
+
+    A guide only: whether the run's sums depend on it is for the sums to say.
+    """
+    batch = scene.with_record(record)
+    place = scene.victim * batch.mask.shape[1] + scene.place
+    x = batch.x.flatten(0, 1).clone().requires_grad_()
+    own = copy.deepcopy(module)
+    names = [name for name, _ in own.named_parameters()]
+    sizes = [parameter.numel() for parameter in own.parameters()]
+    pieces = scene.points[scene.victim].split(sizes)
+    values = {
+        name: piece.view(parameter.shape)
+        for name, piece, parameter in zip(names, pieces, own.parameters(), strict=True)
+    }
+    try:
+        with torch.enable_grad():
+            losses = loss(functional_call(own, values, (x,)), batch.y.flatten(0, 1))
+            others = torch.ones_like(losses)
+            others[place] = 0
+            (slope,) = torch.autograd.grad((losses * others).sum(), x, allow_unused=True)
+    except Exception:  # data-dependent code, in-place changes: then there is no derivative to follow
+        return None
+    if slope is None or not bool(slope[place].isfinite().all()) or not bool(slope[place].any()):
+        return None
+    return slope[place].detach()
+
+
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    """(h,) between rows; ∞ where one alone is finite, 0 where neither is: then nothing can be compared."""
+    finite_a, finite_b = a.isfinite().all(1), b.isfinite().all(1)
+    apart = torch.linalg.vector_norm(torch.nan_to_num(a) - torch.nan_to_num(b), dim=1)
+    apart = torch.where(finite_a & finite_b, apart, 0.0)
+    return torch.where(finite_a ^ finite_b, math.inf, apart)
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise UserError(
+            f"the module cannot be copied ({_told(error)}), so nothing tells what it remembers; make it one that "
+            "copy.deepcopy takes."
+        ) from error
+
+
+def _told(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
