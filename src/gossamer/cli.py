@@ -211,7 +211,15 @@ def audit(
     ] = "all",
     canary: Annotated[
         str | None,
-        typer.Option(help="What is tried: dirac, lengths, release, blank, mislabelled or extreme."),
+        typer.Option(
+            help="What is tried: dirac, lengths, release, blank, mislabelled, extreme or sensitivity."
+        ),
+    ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE:NAME", help="Your own torch module, or what makes it: is it safe to train?"
+        ),
     ] = None,
     runs: Annotated[
         int | None, typer.Option(help="At most so many trainings (default: what the attack needs).")
@@ -236,6 +244,7 @@ def audit(
         confidence=confidence,
         out=out,
         data_dir=data_dir,
+        module=module,
         quiet=as_json,
     )
     if as_json:

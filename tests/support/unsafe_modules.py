@@ -95,10 +95,17 @@ class HandMadeSum:
     """Σ_b weigh(‖g_b‖) g_b with the gradients of single losses in the batch of all nodes: wrong for mixing modules."""
 
     def __init__(
-        self, module: nn.Module, loss: Any, *, norm: Callable[[Tensor], Tensor] | None = None, poisoned: bool = False
+        self,
+        module: nn.Module,
+        loss: Any,
+        *,
+        norm: Callable[[Tensor], Tensor] | None = None,
+        poisoned: bool = False,
     ) -> None:
         self.module, self.loss, self.stack = module, loss, ParameterStack(module)
-        self.poisoned = poisoned  # a gradient that is not finite meets its weight 0, instead of being left out
+        self.poisoned = (
+            poisoned  # a gradient that is not finite meets its weight 0, instead of being left out
+        )
         self.norm = norm or (lambda gradient: gradient.double().norm().to(gradient))
 
     def __call__(
@@ -112,13 +119,14 @@ class HandMadeSum:
         own = {name: view[0].clone().requires_grad_() for name, view in self.stack.views(points[:1]).items()}
         with torch.enable_grad():
             losses = self.loss(functional_call(self.module, own, (x.flatten(0, 1),)), y.flatten(0, 1))
+        each = torch.eye(len(losses))
+        parts = torch.autograd.grad(losses, list(own.values()), each, is_grads_batched=True)
+        gradients = torch.cat([part.flatten(1) for part in parts], 1)
         for b in mask.flatten().nonzero()[:, 0].tolist():
-            parts = torch.autograd.grad(losses[b], list(own.values()), retain_graph=True)
-            gradient = torch.cat([part.flatten() for part in parts])
-            norm, node = self.norm(gradient), b // mask.shape[1]
+            norm, node = self.norm(gradients[b]), b // mask.shape[1]
             if not bool(norm.isfinite()) and not self.poisoned:
                 continue
             norms[node, b % mask.shape[1]] = norm
             scaled = norm if unit is None else norm / unit[node]
-            sums[node] += weigh(scaled[None])[0] * gradient
+            sums[node] += weigh(scaled[None])[0] * gradients[b]
         return sums, norms

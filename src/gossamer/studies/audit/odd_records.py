@@ -32,7 +32,9 @@ def odd_records(known_x: Tensor, known_y: Tensor, classes: int | None, seed: int
     order = torch.randperm(len(features), generator=chance).tolist()
     targets = _targets(known_y, classes)
     found = [
-        OddRecord(features[i][0], targets[n % len(targets)][0], f"{features[i][1]}{targets[n % len(targets)][1]}")
+        OddRecord(
+            features[i][0], targets[n % len(targets)][0], f"{features[i][1]}{targets[n % len(targets)][1]}"
+        )
         for n, i in enumerate(order)
     ]
     if classes is None:  # an ordinary record with an odd target
@@ -46,7 +48,7 @@ def _features(known: Tensor, chance: torch.Generator) -> Iterator[tuple[Tensor, 
     for n in some:
         yield known[n].clone(), "an ordinary record"
     if not known.is_floating_point():
-        for place in known.unique()[:16].tolist():
+        for place in sorted(set(known.flatten().tolist()))[:16]:
             yield torch.full_like(first, place), f"a record at place {place}"
         return
 
@@ -100,7 +102,7 @@ def _targets(known: Tensor, classes: int | None) -> list[tuple[Tensor, str]]:
         return [(known.new_tensor(label), f", labelled {label}") for label in range(classes)]
     like = known[0]
     if not known.is_floating_point():
-        return [(value, "") for value in known.unique()[:16]]
+        return [(known.new_tensor(value), "") for value in sorted(set(known.flatten().tolist()))[:16]]
     sizes = [0.0, 1.0, -1.0, 1e-30, 1e-6, 1e3, -1e6, 1e12, -1e30]
     odd = [(torch.full_like(like, size), f", target {size:.0e}") for size in sizes]
     odd += [(torch.full_like(like, bad), f", target {bad}") for bad in (float("nan"), float("inf"))]

@@ -57,14 +57,22 @@ class Batch:
 class Scene:
     batch: Batch  # the lots without the record
     next: Batch  # the lots of the release after
-    points: Tensor  # (h, d)
+    start: Tensor  # (h, d) where training starts
+    spread: float  # of the points around it
     clip: ClipStep
     draw: str  # which clip that is
     victim: int  # whose record it is
     place: int  # where it comes in
     how: How
     records: str  # of which records the lots are
-    seed: int
+    number: int
+    seed: int  # of the module's own randomness
+
+    @property
+    def points(self) -> Tensor:
+        """(h, d); made when asked for, since those of large models are large."""
+        chance = torch.Generator().manual_seed(self.number)
+        return self.start + self.spread * torch.randn(self.start.shape, generator=chance).to(self.start)
 
     @property
     def priced(self) -> float:
@@ -73,7 +81,7 @@ class Scene:
 
     @property
     def description(self) -> str:
-        size, hosted = int(self.batch.mask[self.victim].sum()), len(self.points)
+        size, hosted = int(self.batch.mask[self.victim].sum()), len(self.start)
         return f"{self.how}, lot of {size} {self.records}, {hosted} node{'s' * (hosted > 1)}, {self.draw}"
 
     def with_record(self, record: OddRecord) -> Batch:
@@ -93,15 +101,16 @@ class Scene:
         The module's own randomness is the same every time: it does not depend on records, so a difference that it
         makes is no leak, and with the same shapes every record meets the same draw of it.
         """
-        unit = None if self.clip.unit is None else self.clip.unit[: len(self.points)].to(self.points)
+        points = self.points
+        unit = None if self.clip.unit is None else self.clip.unit[: len(points)].to(points)
         x, y, mask = batch.x.clone(), batch.y.clone(), batch.mask.clone()
         with _randomness(self.seed):
-            sums, norms = vector(self.points.clone(), x, y, mask, self.clip.weigh, unit=unit)
+            sums, norms = vector(points, x, y, mask, self.clip.weigh, unit=unit)
         return sums.double(), norms
 
     def in_bounds(self, moved: Tensor) -> Tensor:
         """(h,) distances in units of what the noise is scaled to."""
-        return moved / self.clip.reference[: len(self.points)].double()
+        return moved / self.clip.reference[: len(self.start)].double()
 
     def at_seed(self, seed: int) -> Scene:
         return replace(self, seed=seed)
@@ -118,7 +127,9 @@ def scenes(parts: Parts, seed: int) -> list[Scene]:
         draw, clip = clips[number % len(clips)]
         count = min(nodes or hosted, hosted)
         found.append(
-            _scene(parts, chance, count, size, records, spread, "swapped" if swaps else how, clip, draw, number)
+            _scene(
+                parts, chance, count, size, records, spread, "swapped" if swaps else how, clip, draw, number
+            )
         )
     return found
 
@@ -135,20 +146,23 @@ def _scene(
     draw: str,
     number: int,
 ) -> Scene:
-    start = parts.x0[:hosted]
-    points = start + spread * torch.randn(start.shape, generator=chance).to(start)
     batch = _lots(parts, hosted, size if how == "grown" else size + 1, records, chance)
     victim = number % hosted
     place = size if how == "grown" else int(torch.randint(size + 1, (), generator=chance))
     if how == "in place":
         batch.mask[victim, place] = False
     following = _lots(parts, hosted, 2, "ordinary", chance)
-    return Scene(batch, following, points, clip, draw, victim, place, how, records, seed=number)
+    start = parts.x0[:hosted]
+    return Scene(
+        batch, following, start, spread, clip, draw, victim, place, how, records, number=number, seed=number
+    )
 
 
 def _lots(parts: Parts, hosted: int, size: int, records: str, chance: torch.Generator) -> Batch:
     held = torch.tensor(parts.records.sizes)
-    held = held if len(held) == len(parts.nodes) else held.new_tensor([len(parts.records.x)] * len(parts.nodes))
+    held = (
+        held if len(held) == len(parts.nodes) else held.new_tensor([len(parts.records.x)] * len(parts.nodes))
+    )
     rows = (torch.rand(len(held), size, generator=chance) * held[:, None]).long()
     mask = (held > 0)[:, None].expand_as(rows).clone()
     x, y = (part[:hosted].clone() for part in parts.records.take(Lot(rows, mask)))
