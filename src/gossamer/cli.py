@@ -1,5 +1,7 @@
 """The command line. Flags are for actions; every configuration value goes through `--set`."""
 
+# Over 350 lines: one command after the other, each its words, one call and one print; `--help` reads them from here.
+
 from __future__ import annotations
 
 import json
@@ -222,7 +224,8 @@ def audit(
         ),
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(help="At most so many trainings (default: what the attack needs).")
+        int | None,
+        typer.Option(help="At most so many trainings, or records tried (default: what is needed)."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the bounds.")] = 0.999,
     overrides: Set = None,

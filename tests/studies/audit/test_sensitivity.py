@@ -27,8 +27,6 @@ from gossamer.errors import UserError
 from gossamer.mechanism.clipping import Normalise
 from gossamer.run.assemble import Parts, assemble
 from gossamer.run.outline import outline
-from gossamer.studies.audit.odd_records import odd_records
-from gossamer.studies.audit.scenes import scenes
 from gossamer.studies.audit.sensitivity import (
     LATER,
     OTHER,
@@ -36,7 +34,6 @@ from gossamer.studies.audit.sensitivity import (
     TOLERANCE,
     Movement,
     Searched,
-    derivative,
     distances,
     search,
 )
@@ -309,13 +306,3 @@ def test_distances_see_what_is_not_finite() -> None:
     a = torch.tensor([[3.0, 4.0], [nan, 0.0], [nan, nan], [1.0, 1.0]])
     b = torch.tensor([[0.0, 0.0], [0.0, 0.0], [nan, 1.0], [1.0, math.inf]])
     assert distances(a, b).tolist() == [5.0, math.inf, 0.0, math.inf]
-
-
-def test_the_derivative_leads_to_other_records_only_where_there_is_a_way() -> None:
-    for module, leads in ((MIXING["slight mean"](), True), (Head(), False)):
-        made = parts(module)
-        scene = scenes(made, 0)[0]
-        record = odd_records(made.records.x, made.records.y, CLASSES, 0)[0]
-        ordinary = record if bool(record.x.isfinite().all()) else None
-        assert ordinary is not None
-        assert (derivative(made.outline.module, scene, ordinary, made.outline.loss) is not None) is leads

@@ -78,7 +78,7 @@ def audit_into(
     _check(runs=runs, confidence=confidence, canary=canary)
     start = time.perf_counter()
     o = outline(config, data_dir=data_dir, module=module)
-    searched = searched or search_of(o, canary=canary, module=module, data_dir=data_dir)
+    searched = searched or search_of(o, canary=canary, module=module, runs=runs, data_dir=data_dir)
     if canary == SENSITIVITY:
         assert searched is not None
         return _write(folder, o, observer, _with_search(_without_coins(o, confidence), searched))
@@ -143,14 +143,18 @@ def search_of(
     *,
     canary: str | None = None,
     module: nn.Module | None = None,
+    runs: int | None = None,
     data_dir: Path | None = None,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
     **_: Any,
 ) -> Searched | None:
-    """The search for a record that is not bounded: thorough where asked for, quick for a module of the user's own."""
+    """The search for a record that is not bounded: thorough where asked for, quick for a module of the user's own.
+
+    Asked for, `runs` is how many records are tried at most.
+    """
     if canary != SENSITIVITY and module is None:
         return None
-    tries = THOROUGH if canary == SENSITIVITY else QUICK
+    tries = runs or THOROUGH if canary == SENSITIVITY else QUICK
     if o.method.keeps_local_models:
         return search_writes(o, tries=tries, on_try=on_batch)
     parts = assemble(o, data_dir=data_dir)

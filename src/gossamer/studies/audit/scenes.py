@@ -85,15 +85,21 @@ class Scene:
         return f"{self.how}, lot of {size} {self.records}, {hosted} node{'s' * (hosted > 1)}, {self.draw}"
 
     def with_record(self, record: OddRecord) -> Batch:
-        x, y, mask = (part.clone() for part in (self.batch.x, self.batch.y, self.batch.mask))
-        if self.how == "grown":
-            hosted = len(mask)
-            x = torch.cat([x, x.new_zeros(hosted, 1, *x.shape[2:])], 1)
-            y = torch.cat([y, y.new_zeros(hosted, 1, *y.shape[2:])], 1)
-            mask = torch.cat([mask, mask.new_zeros(hosted, 1)], 1)
+        room = self.with_room()
+        x, y, mask = room.x.clone(), room.y.clone(), room.mask.clone()
         x[self.victim, self.place], y[self.victim, self.place] = record.x.to(x), record.y.to(y)
         mask[self.victim, self.place] = True
         return Batch(x, y, mask)
+
+    def with_room(self) -> Batch:
+        """The lots without the record, in the shapes they have with it."""
+        if self.how != "grown":
+            return self.batch
+        x, y, mask = self.batch.x, self.batch.y, self.batch.mask
+        longer = (
+            torch.cat([part, part.new_zeros(len(part), 1, *part.shape[2:])], 1) for part in (x, y, mask)
+        )
+        return Batch(*longer)
 
     def sums(self, vector: Vector, batch: Batch) -> tuple[Tensor, Tensor]:
         """The vector's sums (h, d) in double precision, and the norms, as the reader asks for them.

@@ -24,12 +24,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from gossamer.errors import UserError
-from gossamer.kernels.stack import ParameterStack
 from gossamer.mechanism.reader import Vector
 from gossamer.run.assemble import Parts
+from gossamer.studies.audit.climb import climb
 from gossamer.studies.audit.odd_records import OddRecord, odd_records
 from gossamer.studies.audit.scenes import Scene, scenes
 
@@ -38,6 +37,7 @@ TOLERANCE = 1e-6
 OWN, OTHER, LATER = "its own node's sum", "another node's sum", "a later sum"
 QUICK, THOROUGH = 300, 2500  # records tried
 _SECONDS = 120.0
+_MOST_ROUNDING = 1e-3  # of a bound
 _CLIMBS = 3  # how many of the worst records are improved
 _CLIMB_SHARE = 0.3  # of all that is tried
 
@@ -179,8 +179,12 @@ class Probe:
 
     def __init__(self, module: nn.Module, make_vector: MakeVector, found: Searched) -> None:
         self.module, self._make, self.found = module, make_vector, found
-        self._without: dict[int, tuple[Tensor, Tensor]] = {}
+        self._without: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # sums, later ones, rounding
         self._random: bool | None = None
+
+    @property
+    def tried(self) -> int:
+        return self.found.tried
 
     def fits(self, scene: Scene) -> bool:
         """Its sums without the record, once; a scene whose shapes change is none for a module that draws numbers."""
@@ -191,7 +195,8 @@ class Probe:
                 self._random = self._draws_numbers(scene)
             if self._random and scene.how == "grown":
                 return False
-            self._without[scene.number] = self._sums(scene, scene.batch)[:2]
+            now, later, _ = self._sums(scene, scene.batch)
+            self._without[scene.number] = now, later, self._rounding(scene, now)
         except UserError:
             raise
         except Exception as error:
@@ -207,7 +212,7 @@ class Probe:
 
     def measure(self, scene: Scene, record: OddRecord) -> list[Movement]:
         self.found.tried += 1
-        now_without, later_without = self._without[scene.number]
+        now_without, later_without, rounding = self._without[scene.number]
         try:
             now, later, norms = self._sums(scene, scene.with_record(record))
         except (
@@ -220,14 +225,30 @@ class Probe:
             # It was left out, by a second look at the lots with fresh numbers for all records. Those say nothing of it,
             # but sums cannot be compared any more, only whether they are finite.
             moved = torch.where(moved.isinf(), moved, 0.0)
-        others = moved[torch.arange(len(moved)) != scene.victim]
         after = scene.in_bounds(distances(later, later_without))
-        figures = [(OWN, float(moved[scene.victim]), scene.priced), (LATER, float(after.max()), 0.0)]
-        if len(others):
-            figures.insert(1, (OTHER, float(others.max()), 0.0))
-        return [
-            Movement(place, size, priced, record.kind, scene.description) for place, size, priced in figures
+        figures = [
+            (OWN, float(moved[scene.victim]), scene.priced, float(rounding[scene.victim])),
+            (LATER, float(after.max()), 0.0, 0.0),
         ]
+        others = [i for i in range(len(moved)) if i != scene.victim]
+        if others:
+            worst = max(others, key=lambda i: float(moved[i] - rounding[i]))
+            figures.append((OTHER, float(moved[worst]), 0.0, float(rounding[worst])))
+        return [
+            Movement(place, size, priced, record.kind, scene.description, rounded)
+            for place, size, priced, rounded in figures
+        ]
+
+    def _rounding(self, scene: Scene, now: Tensor) -> Tensor:
+        """(h,) in bounds: how far the sums move when the lots get longer by padding alone.
+
+        A convolution adds in another order for another shape, and a deep network makes that 1e-4 of a gradient. It
+        depends on no record; what is more than rounding is no excuse.
+        """
+        if scene.how != "grown":
+            return torch.zeros(len(now), dtype=torch.float64)
+        longer = self._sums(scene, scene.with_room())[0]
+        return scene.in_bounds(distances(longer, now)).clamp_max(_MOST_ROUNDING)
 
     def _sums(self, scene: Scene, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Of these lots and of the next ones, by a vector that has seen nothing before."""
@@ -250,74 +271,6 @@ class Probe:
                 "same numbers, so no search can tell what a record does; seed its own generator, or draw with torch."
             )
         return bool((distances(first, other) > 0).any())
-
-
-def climb(
-    probe: Probe, scene: Scene, record: OddRecord, loss: Any, tries: int, seed: int, *, until: float
-) -> None:
-    """From a record uphill: a step in a direction, or against it, is kept where it moves more; steps adapt.
-
-    Directions are the derivative of the other records' losses by this record (0 where records are alone), the record
-    itself (a change of size), the same in all places, single places, and random ones.
-    """
-    if not record.x.is_floating_point() or not bool(record.x.isfinite().all()):
-        return
-    chance = torch.Generator().manual_seed(seed)
-    best, height = record, probe.excess(scene, record)
-    step, stuck, before = 0.3, 0, probe.found.tried
-    while probe.found.tried - before + 2 <= tries and stuck < 24 and time.perf_counter() < until:
-        along = _direction(probe, scene, best, loss, stuck, chance)
-        size = best.x.double().square().mean().sqrt().clamp(1e-30, 1e30)
-        improved = False
-        for sign in (1.0, -1.0):
-            x = (best.x.double() + sign * step * float(size) * along.double()).to(best.x)
-            tried = OddRecord(x, record.y, f"{record.kind}, improved")
-            reached = probe.excess(scene, tried)
-            if reached > height + 1e-9:
-                best, height, improved = tried, reached, True
-                break
-        step = min(step * 2, 10.0) if improved else max(step / 1.5, 1e-4)
-        stuck = 0 if improved else stuck + 1
-
-
-def _direction(
-    probe: Probe, scene: Scene, record: OddRecord, loss: Any, turn: int, chance: torch.Generator
-) -> Tensor:
-    """Of length √size, so that a step is in units of the record's own numbers."""
-    kinds = turn % 4
-    if kinds == 0:
-        along = derivative(probe.module, scene, record, loss)
-        if along is not None:
-            return along * (math.sqrt(along.numel()) / max(float(along.norm()), 1e-30))
-    if kinds == 1:
-        return record.x / record.x.double().square().mean().sqrt().clamp_min(1e-30).to(record.x)
-    if kinds == 2:
-        return torch.ones_like(record.x)
-    return torch.randn(record.x.shape, generator=chance).to(record.x)
-
-
-def derivative(module: nn.Module, scene: Scene, record: OddRecord, loss: Any) -> Tensor | None:
-    """Of the losses of all other records of the batch, by this one's features: None where they do not depend on it.
-
-    A guide only: whether the run's sums depend on it is for the sums to say.
-    """
-    batch = scene.with_record(record)
-    place = scene.victim * batch.mask.shape[1] + scene.place
-    x = batch.x.flatten(0, 1).clone().requires_grad_()
-    own = copy.deepcopy(module)
-    point = scene.points[scene.victim : scene.victim + 1]
-    values = {name: view[0] for name, view in ParameterStack(own).views(point).items()}
-    try:
-        with torch.enable_grad():
-            losses = loss(functional_call(own, values, (x,)), batch.y.flatten(0, 1))
-            others = torch.ones_like(losses)
-            others[place] = 0
-            (slope,) = torch.autograd.grad((losses * others).sum(), x, allow_unused=True)
-    except Exception:  # data-dependent code, in-place changes: then there is no derivative to follow
-        return None
-    if slope is None or not bool(slope[place].isfinite().all()) or not bool(slope[place].any()):
-        return None
-    return slope[place].detach()
 
 
 def distances(a: Tensor, b: Tensor) -> Tensor:
