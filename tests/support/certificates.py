@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 
@@ -63,7 +62,7 @@ def movement(**changes: Any) -> dict[str, Any]:
     """How far a record moved something."""
     made: dict[str, Any] = {
         "place": "a later sum",
-        "moved": math.inf,
+        "moved": None,
         "priced": 0.0,
         "record": "ones <labelled 3>",
         "lot": "lot of 2",

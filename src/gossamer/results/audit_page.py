@@ -75,7 +75,7 @@ def search_section(a: dict[str, Any]) -> str:
 
 
 def _moved(one: dict[str, Any]) -> str:
-    return "to what is not finite" if math.isinf(one["moved"]) else f"{one['moved']:.6g}"
+    return "to what is not finite" if one["moved"] is None else f"{one['moved']:.6g}"
 
 
 def verdict(c: dict[str, Any]) -> str:
@@ -92,7 +92,7 @@ def verdict(c: dict[str, Any]) -> str:
 def _verdict_of_search(found: dict[str, Any]) -> str:
     worst = found["movements"][0] if found["movements"] else None
     if found["broken"] and worst:
-        size = "to what is not finite" if math.isinf(worst["moved"]) else f"by {worst['moved']:.4g} bounds"
+        size = "to what is not finite" if worst["moved"] is None else f"by {worst['moved']:.4g} bounds"
         return (
             f"Violation: one record moves {worst['place']} {size}, where {worst['priced']:g} is allowed: no ε printed "
             "for this module holds."

@@ -299,6 +299,8 @@ def test_the_worst_of_every_place_is_kept() -> None:
     assert [one["record"] for one in figures["movements"]] == ["record 3.0", "another"]
     assert figures["broken"]
     assert [one["broken"] for one in figures["movements"]] == [True, False]
+    found.note(Movement(LATER, math.inf, 0.0, "poison", "lot"))
+    assert found.figures()["movements"][0]["moved"] is None  # JSON has no infinity
 
 
 def test_distances_see_what_is_not_finite() -> None:

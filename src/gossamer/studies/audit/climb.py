@@ -33,15 +33,15 @@ def climb(
     """From a record uphill: a step in a direction, or against it, is kept where it moves more; steps adapt.
 
     Directions are the derivative of the other records' losses by this record (0 where records are alone), the record
-    itself (a change of size), the same in all places, single places, and random ones.
+    itself (a change of size), the same in all places, and random ones.
     """
     if not record.x.is_floating_point() or not bool(record.x.isfinite().all()):
         return
     chance = torch.Generator().manual_seed(seed)
-    step, stuck, before = 0.3, 0, probe.tried
+    step, turn, stuck, before = 0.3, 0, 0, probe.tried
     best, height = record, probe.excess(scene, record)
     while probe.tried - before + 2 <= tries and stuck < 24 and time.perf_counter() < until:
-        along = _direction(probe, scene, best, loss, stuck, chance)
+        along, turn = _direction(probe, scene, best, loss, turn, chance), turn + 1
         size = best.x.double().square().mean().sqrt().clamp(1e-30, 1e30)
         improved = False
         for sign in (1.0, -1.0):

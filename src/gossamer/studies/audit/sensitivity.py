@@ -93,7 +93,15 @@ class Searched:
             "seconds": self.seconds,
             "in_time": self.in_time,
             "stopped": self.stopped,
-            "movements": [{**asdict(one), "broken": one.broken} for one in movements],
+            # As JSON has it: None is a movement to or from what is not finite.
+            "movements": [
+                {
+                    **asdict(one),
+                    "moved": one.moved if math.isfinite(one.moved) else None,
+                    "broken": one.broken,
+                }
+                for one in movements
+            ],
         }
 
 

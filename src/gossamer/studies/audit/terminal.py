@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -108,7 +107,7 @@ def show_search(searched: dict[str, Any], console: Console) -> None:
     console.print(f"{searched['tried']:,} records tried in {searched['seconds']:.1f} s{cut}", soft_wrap=True)
     table = Table("one record moved", "bounds", "allowed", box=None)
     for one in searched["movements"]:
-        moved = "not finite" if math.isinf(one["moved"]) else f"{one['moved']:.6g}"
+        moved = "not finite" if one["moved"] is None else f"{one['moved']:.6g}"
         table.add_row(one["place"], moved, f"{one['priced']:g}{' BROKEN' * one['broken']}")
     console.print(table)
     for one in searched["movements"]:
