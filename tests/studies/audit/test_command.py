@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.certificates import audit as coins
 from tests.support.certificates import certificate
-from tests.support.unsafe_modules import HandMadeSum, MeanOfTheLot
+from tests.support.unsafe_modules import HandMadeSum, Head, MeanOfTheLot
 
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
@@ -164,15 +164,14 @@ def test_a_module_out_of_a_file_is_searched(command, tmp_path: Path) -> None:  #
 def test_a_search_that_breaks_a_bound_is_a_violation(
     command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # type: ignore[no-untyped-def]
-    """The fix taken out: the run's vector in place of which records share a batch."""
-    mixing = MeanOfTheLot()
+    """The fix taken out: a vector in which records share a batch, of a module that subtracts their mean."""
     monkeypatch.setattr(
         "gossamer.methods.gossip.gradient_vector",
-        lambda config, module, classes: HandMadeSum(module, per_sample_loss(classes, config)),
+        lambda config, module, classes: HandMadeSum(MeanOfTheLot(), per_sample_loss(classes, config)),
     )
     found = audit(
         resolve(recipes.read("quickstart"), {"rounds": 4, "nodes": 2, "data.train_rows": 40}),
-        module=mixing, canary="sensitivity", runs=60, out=tmp_path / "a",
+        module=Head(), canary="sensitivity", runs=60, out=tmp_path / "a",
     )  # fmt: skip
     assert found["violation"] is True
     assert found["violated"] == ["sensitivity"]
