@@ -76,10 +76,12 @@ def test_a_search_has_a_verdict_of_its_own_and_comes_first_where_it_is_broken() 
 
 
 def test_a_page_of_a_search_alone_has_its_table_and_no_pictures() -> None:
-    searched = search(in_time=False, stopped="zeros: ValueError: <no>")
+    rounded = movement(place="another node's sum", moved=1e-4, rounding=2e-4, broken=False)
+    searched = search(rounded, in_time=False, stopped="zeros: ValueError: <no>")
     text = page(certificate(audit=audit(bounds=[], sensitivity=searched), violated=["sensitivity"]), "run")
     assert "How far one record moves a sum" in text
     assert "ones &lt;labelled 3&gt;" in text
+    assert "<td>0.0001<td>0 + 2e-04 rounding<td>" in text
     assert "to what is not finite" in text
     assert "cut short" in text
     assert "ValueError: &lt;no&gt;" in text

@@ -13,6 +13,7 @@ from gossamer.results.certificate_page import STYLE, boxes
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 460, 330, 58, 44
 _LEAST = 1e-4  # where the logarithmic axes begin
 _IN, _OUT, _CURVE = "#d55e00", "#0072b2", "#1f2328"
+_ROUNDING = 1e-6  # of a bound: less is not worth a word
 STOPS = "a record can stop the run, which everyone sees and no ε covers:"
 _LIMITS = {"claimed": "#b03030", "proven": "#009e73"}
 
@@ -62,7 +63,7 @@ def search_section(a: dict[str, Any]) -> str:
     if not found:
         return ""
     rows = "".join(
-        f"<tr><td>{'<b>' * one['broken']}{e(one['place'])}{'</b>' * one['broken']}<td>{_moved(one)}<td>{one['priced']:g}<td>{e(one['record'])}<td>{e(one['lot'])}"
+        f"<tr><td>{'<b>' * one['broken']}{e(one['place'])}{'</b>' * one['broken']}<td>{_moved(one)}<td>{allowed(one)}<td>{e(one['record'])}<td>{e(one['lot'])}"
         for one in found["movements"]
     )
     stopped = f"<p>{e(STOPS)} {e(found['stopped'])}</p>" if found["stopped"] else ""
@@ -71,6 +72,13 @@ def search_section(a: dict[str, Any]) -> str:
         f"<h2>How far one record moves a sum</h2><p>{found['tried']:,} records tried in {found['seconds']:.1f} s{cut}. "
         "Distances are in bounds: what the noise is scaled to. A search that finds nothing proves nothing.</p>"
         f'<div class="scroll"><table><tr><th>what moved<th>by<th>allowed<th>record<th>lot</tr>{rows}</table></div>{stopped}'
+    )
+
+
+def allowed(one: dict[str, Any]) -> str:
+    """How far a figure may move, and what float32 alone was measured to make of it."""
+    return f"{one['priced']:g}" + (
+        f" + {one['rounding']:.0e} rounding" if one["rounding"] > _ROUNDING else ""
     )
 
 

@@ -36,7 +36,15 @@ from gossamer.studies.audit.recovery import RECOVERIES
 from gossamer.studies.audit.release import Releases
 from gossamer.studies.audit.retraining import Retraining
 from gossamer.studies.audit.scores import observer_of
-from gossamer.studies.audit.sensitivity import QUICK, THOROUGH, Searched, bounds_records, search
+from gossamer.studies.audit.sensitivity import (
+    QUICK,
+    QUICK_SECONDS,
+    THOROUGH,
+    THOROUGH_SECONDS,
+    Searched,
+    bounds_records,
+    search,
+)
 from gossamer.studies.audit.write_sensitivity import search_writes
 from gossamer.studies.audit.writes import writes_attack
 
@@ -154,13 +162,15 @@ def search_of(
     """
     if canary != SENSITIVITY and module is None:
         return None
-    tries = runs or THOROUGH if canary == SENSITIVITY else QUICK
+    asked = canary == SENSITIVITY
+    tries = (runs or THOROUGH) if asked else QUICK
+    seconds = THOROUGH_SECONDS if asked else QUICK_SECONDS
     if o.method.keeps_local_models:
-        return search_writes(o, tries=tries, on_try=on_batch)
+        return search_writes(o, tries=tries, seconds=seconds, on_try=on_batch)
     parts = assemble(o, data_dir=data_dir)
-    if canary != SENSITIVITY and not bounds_records(parts):
+    if not asked and not bounds_records(parts):
         return None  # nothing is promised of a single record, and the figures say so already
-    return search(parts, tries=tries, on_try=on_batch)
+    return search(parts, tries=tries, seconds=seconds, on_try=on_batch)
 
 
 def _with_search(result: dict[str, Any], searched: Searched | None) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from gossamer.studies.audit.scenes import Scene, scenes
 TOLERANCE = 1e-6
 OWN, OTHER, LATER = "its own node's sum", "another node's sum", "a later sum"
 QUICK, THOROUGH = 300, 2500  # records tried
-_SECONDS = 120.0
+QUICK_SECONDS, THOROUGH_SECONDS = 40.0, 120.0  # at most: of large models fewer are tried
 _MOST_ROUNDING = 1e-3  # of a bound
 _CLIMBS = 3  # how many of the worst records are improved
 _CLIMB_SHARE = 0.3  # of all that is tried
@@ -109,7 +109,7 @@ def search(
     parts: Parts,
     *,
     tries: int = THOROUGH,
-    seconds: float = _SECONDS,
+    seconds: float = THOROUGH_SECONDS,
     seed: int | None = None,
     make_vector: MakeVector | None = None,
     on_try: Callable[[int, int], None] = lambda done, of: None,

@@ -14,7 +14,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import parse_overrides, read_toml, resolve
 from gossamer.errors import UserError
 from gossamer.models.own import load_module
-from gossamer.results.audit_page import STOPS, verdict
+from gossamer.results.audit_page import STOPS, allowed, verdict
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.terminal import terminal
 from gossamer.studies.audit.command import add_to_run
@@ -108,7 +108,7 @@ def show_search(searched: dict[str, Any], console: Console) -> None:
     table = Table("one record moved", "bounds", "allowed", box=None)
     for one in searched["movements"]:
         moved = "not finite" if one["moved"] is None else f"{one['moved']:.6g}"
-        table.add_row(one["place"], moved, f"{one['priced']:g}{' BROKEN' * one['broken']}")
+        table.add_row(one["place"], moved, f"{allowed(one)}{' BROKEN' * one['broken']}")
     console.print(table)
     for one in searched["movements"]:
         if one["broken"]:

@@ -31,7 +31,14 @@ from gossamer.plan.outline import Outline
 from gossamer.run.assemble import Parts, assemble
 from gossamer.run.outline import outline
 from gossamer.studies.audit.odd_records import OddRecord, odd_records
-from gossamer.studies.audit.sensitivity import OTHER, THOROUGH, Movement, Searched, distances
+from gossamer.studies.audit.sensitivity import (
+    OTHER,
+    THOROUGH,
+    THOROUGH_SECONDS,
+    Movement,
+    Searched,
+    distances,
+)
 
 WRITE = "its own node's write"
 _FEATURES, _LOT = (
@@ -40,7 +47,6 @@ _FEATURES, _LOT = (
 )  # a whole lot can turn against a record: the longer it is, the more an expansive step shows
 _FAR = 20.0  # of a model whose slopes are 1 where it is wrong
 _MOST_TURNS = 24  # of a pass that are played: its last ones
-_SECONDS = 120.0
 _NODES = 2  # of a scene: the record's, and one more
 
 Steps = Callable[[int], float]  # turn → step size
@@ -136,7 +142,7 @@ def search_writes(
     *,
     steps: Steps | None = None,
     tries: int = THOROUGH,
-    seconds: float = _SECONDS,
+    seconds: float = THOROUGH_SECONDS,
     seed: int | None = None,
     on_try: Callable[[int, int], None] = lambda done, of: None,
 ) -> Searched:
