@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gossamer.run.api import Outcome, plan, resume, run
+    from gossamer.studies.audit.api import audit
 
 __version__ = "0.1.0"
-__all__ = ["Outcome", "plan", "resume", "run"]
+__all__ = ["Outcome", "audit", "plan", "resume", "run"]
 
 _CALLABLE_PACKAGES = ("plan", "run")  # folders of the same name, which can be called: see docs/decisions
 
@@ -28,6 +29,8 @@ def __getattr__(name: str) -> Any:
     """These bring torch along: loaded at first use."""
     if name in _CALLABLE_PACKAGES:
         return importlib.import_module(f"gossamer.{name}")
+    if name == "audit":
+        return importlib.import_module("gossamer.studies.audit.api").audit
     if name in __all__:
         return getattr(importlib.import_module("gossamer.run.api"), name)
     raise AttributeError(f"module 'gossamer' has no attribute {name!r}")

@@ -1,5 +1,7 @@
 """The command line. Flags are for actions; every configuration value goes through `--set`."""
 
+# Over 350 lines: one command after the other, each its words, one call and one print; `--help` reads them from here.
+
 from __future__ import annotations
 
 import json
@@ -211,10 +213,19 @@ def audit(
     ] = "all",
     canary: Annotated[
         str | None,
-        typer.Option(help="What is tried: dirac, lengths, release, blank, mislabelled or extreme."),
+        typer.Option(
+            help="What is tried: dirac, lengths, release, blank, mislabelled, extreme or sensitivity."
+        ),
+    ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE:NAME", help="Your own torch module, or what makes it: is it safe to train?"
+        ),
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(help="At most so many trainings (default: what the attack needs).")
+        int | None,
+        typer.Option(help="At most so many trainings, or records tried (default: what is needed)."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the bounds.")] = 0.999,
     overrides: Set = None,
@@ -236,6 +247,7 @@ def audit(
         confidence=confidence,
         out=out,
         data_dir=data_dir,
+        module=module,
         quiet=as_json,
     )
     if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.certificates import audit, certificate
+from tests.support.certificates import audit, certificate, movement, search
 
 from gossamer.results.audit_page import page, roc_picture, verdict
 
@@ -56,3 +56,37 @@ def test_a_limit_that_does_not_exist_is_not_drawn() -> None:
     assert both.count("stroke-dasharray") == 2
     assert one.count("stroke-dasharray") == 1
     assert "proven ε" not in one
+
+
+def test_a_search_has_a_verdict_of_its_own_and_comes_first_where_it_is_broken() -> None:
+    own = movement(place="its own node's sum", moved=7.123, priced=1.0)
+    loud = certificate(epsilon_audited=0.7, audit=audit(sensitivity=search(own)), violated=["sensitivity"])
+    assert verdict(loud) == (
+        "Violation: one record moves its own node's sum by 7.123 bounds, where 1 is allowed: no ε printed for this "
+        "module holds. By coins alone the attack shows ε ≥ 0.7 at 0.95 confidence."
+    )
+    quiet = certificate(epsilon_audited=0.7, audit=audit(sensitivity=search(broken=False)), violated=[])
+    assert verdict(quiet) == (
+        "No violation found: the attack shows ε ≥ 0.7 at 0.95 confidence. "
+        "No record of 1,234 tried moves more than its bound."
+    )
+    alone = certificate(audit=audit(bounds=[], sensitivity=search()), violated=["sensitivity"])
+    assert verdict(alone).startswith("Violation: one record moves a later sum to what is not finite, where 0")
+
+
+def test_a_page_of_a_search_alone_has_its_table_and_no_pictures() -> None:
+    rounded = movement(place="another node's sum", moved=1e-4, rounding=2e-4, broken=False)
+    searched = search(rounded, in_time=False, stopped="zeros: ValueError: <no>")
+    text = page(certificate(audit=audit(bounds=[], sensitivity=searched), violated=["sensitivity"]), "run")
+    assert "How far one record moves a sum" in text
+    assert "ones &lt;labelled 3&gt;" in text
+    assert "<td>0.0001<td>0 + 2e-04 rounding<td>" in text
+    assert "to what is not finite" in text
+    assert "cut short" in text
+    assert "ValueError: &lt;no&gt;" in text
+    assert "<svg" not in text
+    both = page(
+        certificate(epsilon_audited=0.7, audit=audit(sensitivity=searched), violated=["sensitivity"]), "run"
+    )
+    assert both.count("<svg") == 2
+    assert "How far one record moves a sum" in both

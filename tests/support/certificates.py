@@ -59,3 +59,31 @@ def audit(**changes: Any) -> dict[str, Any]:
         "histogram": {"edges": [0.0, 1.0, 2.0], "in": [0.2, 0.8], "out": [0.7, 0.3]},
     }
     return {**made, **changes}
+
+
+def movement(**changes: Any) -> dict[str, Any]:
+    """How far a record moved something."""
+    made: dict[str, Any] = {
+        "place": "a later sum",
+        "moved": None,
+        "priced": 0.0,
+        "record": "ones <labelled 3>",
+        "lot": "lot of 2",
+        "rounding": 0.0,
+        "broken": True,
+    }
+    return {**made, **changes}
+
+
+def search(*movements: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """What a search for a record adds to an audit: these movements, and one that is not finite."""
+    made: dict[str, Any] = {
+        "broken": True,
+        "tolerance": 1e-6,
+        "tried": 1234,
+        "seconds": 2.5,
+        "in_time": True,
+        "stopped": None,
+        "movements": [*movements, movement()],
+    }
+    return {**made, **changes}

@@ -16,6 +16,8 @@ from gossamer.results.certificate_page import STYLE, boxes
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 460, 330, 58, 44
 _LEAST = 1e-4  # where the logarithmic axes begin
 _IN, _OUT, _CURVE = "#d55e00", "#0072b2", "#1f2328"
+_ROUNDING = 1e-6  # of a bound: less is not worth a word
+STOPS = "a record can stop the run, which everyone sees and no ε covers:"
 _LIMITS = {"claimed": "#b03030", "proven": "#009e73"}
 
 
@@ -32,6 +34,8 @@ def page(result: dict[str, Any], name: str) -> str:
 def section(c: dict[str, Any]) -> str:
     """What a certificate with an audit has to say of it."""
     a, e = c["audit"], html.escape
+    if not a["bounds"]:  # a search alone
+        return f"<h2>What the attack shows</h2><p><b>{e(verdict(c))}</b></p>{search_section(a)}"
     facts = [
         ("observer", a.get("observer", c["observer"])),
         ("canaries", a["canaries"]),
@@ -63,18 +67,69 @@ def section(c: dict[str, Any]) -> str:
         f"<h2>What the attack shows</h2><p><b>{e(verdict(c))}</b></p>{tests}"
         f'<div class="scroll"><table><tr><th>bound<th>ε ≥<th>confidence<th>rests on</tr>{rows}</table></div>'
         "<p>The first line is the declared one; the others stand beside it.</p>"
-        f"<table>{''.join(f'<tr><th>{e(k)}<td>{e(v)}' for k, v in facts)}</table>{notes}"
+        f"<table>{''.join(f'<tr><th>{e(k)}<td>{e(v)}' for k, v in facts)}</table>{notes}{search_section(a)}"
         f"<h2>ROC curve, and what is promised</h2>{roc_picture(c)}<h2>Scores</h2>{score_picture(a['histogram'])}"
     )
 
 
+def search_section(a: dict[str, Any]) -> str:
+    """How far single records moved what they may move, if that was searched for."""
+    found, e = a.get("sensitivity"), html.escape
+    if not found:
+        return ""
+    rows = "".join(
+        f"<tr><td>{'<b>' * one['broken']}{e(one['place'])}{'</b>' * one['broken']}<td>{_moved(one)}<td>{allowed(one)}<td>{e(one['record'])}<td>{e(one['lot'])}"
+        for one in found["movements"]
+    )
+    stopped = f"<p>{e(STOPS)} {e(found['stopped'])}</p>" if found["stopped"] else ""
+    cut = "" if found["in_time"] else " (cut short: no time was left)"
+    return (
+        f"<h2>How far one record moves a sum</h2><p>{found['tried']:,} records tried in {found['seconds']:.1f} s{cut}. "
+        "Distances are in bounds: what the noise is scaled to. A search that finds nothing proves nothing.</p>"
+        f'<div class="scroll"><table><tr><th>what moved<th>by<th>allowed<th>record<th>lot</tr>{rows}</table></div>{stopped}'
+    )
+
+
+def allowed(one: dict[str, Any]) -> str:
+    """How far a figure may move, and what float32 alone was measured to make of it."""
+    return f"{one['priced']:g}" + (
+        f" + {one['rounding']:.0e} rounding" if one["rounding"] > _ROUNDING else ""
+    )
+
+
+def _moved(one: dict[str, Any]) -> str:
+    return "to what is not finite" if one["moved"] is None else f"{one['moved']:.6g}"
+
+
 def verdict(c: dict[str, Any]) -> str:
+    """One sentence, or two where a search stands beside coins: the broken one first."""
+    found, coins = c["audit"].get("sensitivity"), bool(c["audit"]["bounds"])
+    said = [_verdict_of_search(found)] if found else []
+    if coins and found and found["broken"] and not _broken_figures(c):
+        said.append(f"By coins alone the attack shows {_shown(c)}.")
+    elif coins:
+        said.insert(0, _verdict_of_coins(c))
+    return " ".join(said)
+
+
+def _verdict_of_search(found: dict[str, Any]) -> str:
+    worst = found["movements"][0] if found["movements"] else None
+    if found["broken"] and worst:
+        size = "to what is not finite" if worst["moved"] is None else f"by {worst['moved']:.4g} bounds"
+        return (
+            f"Violation: one record moves {worst['place']} {size}, where {worst['priced']:g} is allowed: no ε printed "
+            "for this module holds."
+        )
+    return f"No record of {found['tried']:,} tried moves more than its bound."
+
+
+def _verdict_of_coins(c: dict[str, Any]) -> str:
     """What is broken, by what; then the figure at one point."""
-    a = c["audit"]
-    shown = f"ε ≥ {epsilon_text(c['epsilon_audited'])} at {a['confidence']:.4g} confidence"
+    a, violated = c["audit"], _broken_figures(c)
+    shown = _shown(c)
     tests = a.get("curve_tests", [])
-    by_curve = bool(tests) and "proven" in c["violated"]
-    by_point = [key for key in c["violated"] if not (by_curve and key == "proven")]
+    by_curve = bool(tests) and "proven" in violated
+    by_point = [key for key in violated if not (by_curve and key == "proven")]
     found = []
     if by_curve:
         found.append(
@@ -90,6 +145,14 @@ def verdict(c: dict[str, Any]) -> str:
         curve = " It is inside of the whole proven curve." if tests else ""
         return f"No violation found: the attack shows {shown}.{curve}"
     return " ".join(found)
+
+
+def _broken_figures(c: dict[str, Any]) -> list[str]:
+    return [key for key in c["violated"] if key in _LIMITS]
+
+
+def _shown(c: dict[str, Any]) -> str:
+    return f"ε ≥ {epsilon_text(c['epsilon_audited'])} at {c['audit']['confidence']:.4g} confidence"
 
 
 def roc_picture(c: dict[str, Any]) -> str:

@@ -6,6 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.certificates import audit as coins
+from tests.support.certificates import certificate
+from tests.support.unsafe_modules import HandMadeSum, Head, MeanOfTheLot
+
+from gossamer.config import recipes
+from gossamer.config.layers import resolve
+from gossamer.methods.objective import per_sample_loss
+from gossamer.studies.audit.command import add_to_run, audit
 
 SHORT = ["--set", "rounds=6", "--runs", "1"]
 
@@ -123,6 +131,69 @@ def test_a_violation_is_declared_in_the_messages_of_dp_dkm(command) -> None:  # 
     assert found["violated"] == ["claimed"]
     assert found["epsilon_audited"] > found["epsilon_claimed"]
     assert "without the final models" in found["observer"]
+
+
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.head(x.flatten(1))
+"""
+
+
+def test_a_module_out_of_a_file_is_searched(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "net.py").write_text(NET)
+    words = ["--module", "net.py:Net", "--canary", "sensitivity", "--runs", "40", "--out", "a"]
+    code, out, _ = command("audit", "quickstart", *SHORT[:2], *words)
+    assert code == 0
+    assert "another node's sum" in out
+    assert "tried moves more than its bound." in out
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert "How far one record moves a sum" in page
+    assert "<svg" not in page  # no coins, no pictures of them
+    code, _, err = command("audit", "quickstart", "--module", "net.py:Nut")
+    assert code == 2
+    assert err.strip().endswith("net.py has no Nut; it has Net.")
+
+
+def test_a_search_that_breaks_a_bound_is_a_violation(
+    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
+    """The fix taken out: a vector in which records share a batch, of a module that subtracts their mean."""
+    monkeypatch.setattr(
+        "gossamer.methods.gossip.gradient_vector",
+        lambda config, module, classes: HandMadeSum(MeanOfTheLot(), per_sample_loss(classes, config)),
+    )
+    found = audit(
+        resolve(recipes.read("quickstart"), {"rounds": 4, "nodes": 2, "data.train_rows": 40}),
+        module=Head(), canary="sensitivity", runs=60, out=tmp_path / "a",
+    )  # fmt: skip
+    assert found["violation"] is True
+    assert found["violated"] == ["sensitivity"]
+    assert "Violation: one record moves" in (tmp_path / "a" / "report.html").read_text()
+
+
+def test_a_finished_run_keeps_its_coins_beside_a_search(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    folder.mkdir()
+    moved = {"broken": True, "movements": [], "tried": 3, "seconds": 0.1, "in_time": True, "stopped": None}
+    before = certificate(epsilon_audited=0.7, audit=coins(), violation=True, violated=["claimed"])
+    (folder / "certificate.json").write_text(json.dumps(before))
+    searched = certificate(
+        violated=["sensitivity"], violation=True, audit=coins(bounds=[], sensitivity=moved)
+    )
+    add_to_run(folder, searched)
+    add_to_run(folder, searched)
+    kept = json.loads((folder / "certificate.json").read_text())
+    assert kept["epsilon_audited"] == 0.7
+    assert kept["violated"] == ["claimed", "sensitivity"]
+    assert kept["audit"]["coins"] == 4000
+    assert kept["audit"]["sensitivity"]["tried"] == 3
 
 
 def test_a_folder_that_is_no_run_is_refused(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.certificates import audit, certificate
+from tests.support.certificates import audit, certificate, movement, search
 
 from gossamer.errors import UserError
 from gossamer.results.terminal import terminal
@@ -47,6 +47,26 @@ def test_what_the_whole_curve_says_is_shown_in_words(capsys: pytest.CaptureFixtu
         "alone would not tell: ε ≥ 0.7",
     ):  # fmt: skip
         assert piece in out
+
+
+def test_a_search_is_shown_within_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    searched = search(movement(place="its own node's sum", moved=7.123456, priced=1.0, broken=True))
+    show(
+        certificate(audit=audit(bounds=[], sensitivity=searched), violated=["sensitivity"], audit_dir="a"),
+        terminal(),
+    )
+    out = capsys.readouterr().out
+    assert "1,234 records tried in 2.5 s" in out
+    assert "its own node's sum  7.12346     1 BROKEN" in out
+    assert "a later sum         not finite  0 BROKEN" in out
+    assert "its own node's sum: ones <labelled 3> (lot of 2)" in out
+    assert "coins" not in out
+    assert "no ε printed for this module holds" in out
+    table = [line for line in out.splitlines() if "BROKEN" in line]
+    assert max(map(len, table)) <= 80
 
 
 def test_a_run_is_audited_as_it_was(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.config.schema import RunConfig
@@ -34,9 +37,20 @@ from gossamer.studies.audit.recovery import RECOVERIES
 from gossamer.studies.audit.release import Releases
 from gossamer.studies.audit.retraining import Retraining
 from gossamer.studies.audit.scores import observer_of
+from gossamer.studies.audit.sensitivity import (
+    QUICK,
+    QUICK_SECONDS,
+    THOROUGH,
+    THOROUGH_SECONDS,
+    Searched,
+    bounds_records,
+    search,
+)
+from gossamer.studies.audit.write_sensitivity import search_writes
 from gossamer.studies.audit.writes import writes_attack
 
-KINDS = ("dirac", "lengths", "release", *canaries.CANARIES)
+SENSITIVITY = "sensitivity"  # no coins and no training: a record is searched for that its clip does not bound
+KINDS = ("dirac", "lengths", "release", *canaries.CANARIES, SENSITIVITY)
 
 
 def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str, Any]:
@@ -47,13 +61,15 @@ def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str
     if out is not None and (out / SCORES).is_file() and not (out / "certificate.json").is_file():
         return audit_into(out, config, **how)
     _check(**how)  # a mistake leaves no folder behind
-    o = outline(config, data_dir=how.get("data_dir"))
-    attack = attack_of(o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"))
-    if isinstance(attack, Retraining):
-        refuse_above_cap([(o, how.get("runs") or attack.runs)], how.get("data_dir"))
+    o = outline(config, data_dir=how.get("data_dir"), module=how.get("module"))
+    if how.get("canary") != SENSITIVITY:
+        attack = attack_of(o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"))
+        if isinstance(attack, Retraining):
+            refuse_above_cap([(o, how.get("runs") or attack.runs)], how.get("data_dir"))
+    searched = search_of(o, **how)
     folder = out or free_path(f"audit-{config.name}")
     make_empty(folder)
-    return audit_into(folder, config, **how)
+    return audit_into(folder, config, searched=searched, **how)
 
 
 def audit_into(
@@ -65,18 +81,24 @@ def audit_into(
     runs: int | None = None,
     confidence: float = 0.999,
     data_dir: Path | None = None,
+    module: nn.Module | None = None,
+    searched: Searched | None = None,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, Any]:
-    """The same into a folder that may hold finished batches of it already."""
+    """The same into a folder that may hold finished batches of it already; `searched` if that was done before."""
     _check(runs=runs, confidence=confidence, canary=canary)
     start = time.perf_counter()
-    o = outline(config, data_dir=data_dir)
+    o = outline(config, data_dir=data_dir, module=module)
+    searched = searched or search_of(o, canary=canary, module=module, runs=runs, data_dir=data_dir)
+    if canary == SENSITIVITY:
+        assert searched is not None
+        return _write(folder, o, observer, _with_search(_without_coins(o, confidence), searched))
     attack = attack_of(o, observer, canary, data_dir)
     figures = o.plan.figures()
     limits = judge.promised(figures, config.mode, o.plan.trade_off())
     folder.mkdir(parents=True, exist_ok=True)
     retrains = isinstance(attack, Retraining)
-    kept = KeptBatches(folder, config, observer, str(canary)) if retrains else None
+    kept = KeptBatches(folder, config, observer, f"{canary}{_mark(o, module)}") if retrains else None
     budget = None
     if kept is not None:  # it trains on the records themselves, again and again: each training counts
         left = (runs or attack.runs) - kept.runs
@@ -89,15 +111,6 @@ def audit_into(
         "epsilon_audited": verdict.epsilon,
         "violation": bool(verdict.violated),
         "violated": list(verdict.violated),
-        "unit": UNIT,
-        "observer": observer_of(observer, o.topology).describe(),
-        "nodes": o.config.nodes,
-        "rounds": o.config.rounds,
-        "mode": config.mode,
-        "method": config.algorithm.kind,
-        "baseline": config.baseline,
-        "noise_source": config.privacy.noise.source,
-        "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
         "budget": budget,
         "audit": {
             "confidence": confidence,
@@ -118,11 +131,97 @@ def audit_into(
         },
         "seconds": time.perf_counter() - start,
     }
+    return _write(folder, o, observer, _with_search(result, searched))
+
+
+def _write(folder: Path, o: Outline, observer: str, found: dict[str, Any]) -> dict[str, Any]:
+    """The folder of an audit; returns what `--json` prints."""
+    config = o.asked
+    result = {
+        **found,
+        "unit": UNIT,
+        "observer": observer_of(observer, o.topology).describe(),
+        "nodes": o.config.nodes,
+        "rounds": o.config.rounds,
+        "mode": config.mode,
+        "method": config.algorithm.kind,
+        "baseline": config.baseline,
+        "noise_source": config.privacy.noise.source,
+        "stamp": SEEDED if config.privacy.noise.source == "seeded" else None,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
     directory = RunDirectory(folder)
     directory.write_config(o.asked.model_dump())
     directory.write_json("certificate.json", result)
     directory.write_text("report.html", page(result, config.name))
     return {**result, "audit_dir": str(folder)}
+
+
+def search_of(
+    o: Outline,
+    *,
+    canary: str | None = None,
+    module: nn.Module | None = None,
+    runs: int | None = None,
+    data_dir: Path | None = None,
+    on_batch: Callable[[int, int], None] = lambda done, of: None,
+    **_: Any,
+) -> Searched | None:
+    """The search for a record that is not bounded: thorough where asked for, quick for a module of the user's own.
+
+    Asked for, `runs` is how many records are tried at most.
+    """
+    if canary != SENSITIVITY and module is None:
+        return None
+    asked = canary == SENSITIVITY
+    tries = (runs or THOROUGH) if asked else QUICK
+    seconds = THOROUGH_SECONDS if asked else QUICK_SECONDS
+    if o.method.keeps_local_models:
+        return search_writes(o, tries=tries, seconds=seconds, on_try=on_batch)
+    parts = assemble(o, data_dir=data_dir)
+    if not asked and not bounds_records(parts):
+        return None  # nothing is promised of a single record, and the figures say so already
+    return search(parts, tries=tries, seconds=seconds, on_try=on_batch)
+
+
+def _with_search(result: dict[str, Any], searched: Searched | None) -> dict[str, Any]:
+    if searched is None:
+        return result
+    broken = [SENSITIVITY] if searched.broken else []
+    return {
+        **result,
+        "violation": bool(result["violation"] or broken),
+        "violated": [*result["violated"], *broken],
+        "audit": {**result["audit"], "sensitivity": searched.figures()},
+    }
+
+
+def _without_coins(o: Outline, confidence: float) -> dict[str, Any]:
+    """An audit by search alone: it has no coins, and so no ε of its own."""
+    return {
+        **o.plan.figures(),
+        "epsilon_audited": None,
+        "violation": False,
+        "violated": [],
+        "audit": {
+            "confidence": confidence,
+            "canaries": "records that might move a figure by more than their clip",
+            "notes": [],
+            "bounds": [],
+            "runs": 0,
+            "coins": 0,
+            "training_seconds": 0.0,
+            "samples_per_second": 0.0,
+        },
+    }
+
+
+def _mark(o: Outline, module: nn.Module | None) -> str:
+    """Batches of another module are not continued."""
+    if module is None:
+        return ""
+    content = repr(module).encode() + o.stack.flatten(o.module).cpu().numpy().tobytes()
+    return f" {hashlib.sha256(content).hexdigest()[:16]}"
 
 
 def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | None) -> Attack:
@@ -175,9 +274,14 @@ def add_to_run(run: Path, result: dict[str, Any]) -> None:
 
     path = run / "certificate.json"
     certificate = json.loads(path.read_text(encoding="utf-8"))
-    taken = ("epsilon_audited", "violation", "violated")
-    certificate |= {key: result[key] for key in taken}
-    certificate["audit"] = {**result["audit"], "observer": result["observer"]}
+    if result["audit"]["bounds"] or not certificate.get("audit"):
+        certificate |= {key: result[key] for key in ("epsilon_audited", "violation", "violated")}
+        certificate["audit"] = {**result["audit"], "observer": result["observer"]}
+    else:  # a search beside coins that were flipped before
+        others = [name for name in certificate["violated"] if name != SENSITIVITY]
+        certificate["violated"] = [*others, *result["violated"]]
+        certificate["violation"] = bool(certificate["violated"])
+        certificate["audit"]["sensitivity"] = result["audit"]["sensitivity"]
     directory = RunDirectory(run)
     directory.write_json("certificate.json", certificate)
     directory.write_text("certificate.html", certificate_page(certificate, run.name))

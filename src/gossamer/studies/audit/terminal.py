@@ -13,7 +13,8 @@ from rich.table import Table
 from gossamer.config import recipes
 from gossamer.config.layers import parse_overrides, read_toml, resolve
 from gossamer.errors import UserError
-from gossamer.results.audit_page import verdict
+from gossamer.models.own import load_module
+from gossamer.results.audit_page import STOPS, allowed, verdict
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.terminal import terminal
 from gossamer.studies.audit.command import add_to_run
@@ -30,9 +31,13 @@ def run_audit(
     confidence: float = 0.999,
     out: Path | None = None,
     data_dir: Path | None = None,
+    module: str | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """`name` is a recipe, a TOML file or a finished run, whose certificate then gets the audited figure."""
+    """`name` is a recipe, a TOML file or a finished run, whose certificate then gets the audited figure.
+
+    `module` is "file.py:name", a network of the user's own in place of the configuration's.
+    """
     run = Path(name) if Path(name).is_dir() else None
     if run is not None and not (run / "certificate.json").is_file():
         raise UserError(f"{run} has no certificate.json; give a finished run, a recipe or a TOML file.")
@@ -40,6 +45,7 @@ def run_audit(
     config = resolve(recipe, parse_overrides(sets))
     if run is not None and sets:
         raise UserError("--set would audit something else than this run; leave it out, or name its recipe.")
+    own = load_module(module, seed=config.seed) if module is not None else None
     console = terminal(to_stderr=quiet)
     console.print(
         f"{config.name}: {config.algorithm.kind}, mode {config.mode}, observer {observer}", soft_wrap=True
@@ -63,6 +69,7 @@ def run_audit(
             confidence=confidence,
             out=out,
             data_dir=data_dir,
+            module=own,
             on_batch=lambda done, of: bars.update(task, completed=done, total=of),
         )
     show(found, console)
@@ -76,6 +83,42 @@ def show(found: dict[str, Any], console: Console) -> None:
     audit = found["audit"]
     if found["stamp"]:
         console.print("SEEDED NOISE: NO PRIVACY. The figures are those of the same run with secret noise.")
+    if audit["bounds"]:
+        show_bounds(found, console)
+    if audit.get("sensitivity"):
+        show_search(audit["sensitivity"], console)
+    for note in audit["notes"]:
+        console.print(f"note: {note}", soft_wrap=True)
+    console.print(
+        f"claimed ε = {epsilon_text(found['epsilon_claimed'])}   proven ε = {epsilon_text(found['epsilon_proven'])}   "
+        f"audited ε ≥ {epsilon_text(found['epsilon_audited'])}   (δ = {found['delta']:g}, {found['adjacency']}, "
+        f"unit: {found['unit']})",
+        soft_wrap=True,
+    )
+    if found["not_proven_because"]:
+        console.print(f"not proven: {found['not_proven_because']}", soft_wrap=True)
+    console.print(verdict(found), soft_wrap=True)
+    console.print(f"in {found['audit_dir']}: certificate.json, report.html", soft_wrap=True)
+
+
+def show_search(searched: dict[str, Any], console: Console) -> None:
+    """What the worst records moved, in bounds; a line each for what they were, which may be long."""
+    cut = "" if searched["in_time"] else ", cut short"
+    console.print(f"{searched['tried']:,} records tried in {searched['seconds']:.1f} s{cut}", soft_wrap=True)
+    table = Table("one record moved", "bounds", "allowed", box=None)
+    for one in searched["movements"]:
+        moved = "not finite" if one["moved"] is None else f"{one['moved']:.6g}"
+        table.add_row(one["place"], moved, f"{allowed(one)}{' BROKEN' * one['broken']}")
+    console.print(table)
+    for one in searched["movements"]:
+        if one["broken"]:
+            console.print(f"{one['place']}: {one['record']} ({one['lot']})", soft_wrap=True)
+    if searched["stopped"]:
+        console.print(f"note: {STOPS} {searched['stopped']}", soft_wrap=True)
+
+
+def show_bounds(found: dict[str, Any], console: Console) -> None:
+    audit = found["audit"]
     console.print(f"observer: {found['observer']}", soft_wrap=True)
     console.print(f"canaries: {audit['canaries']}", soft_wrap=True)
     console.print(
@@ -97,15 +140,3 @@ def show(found: dict[str, Any], console: Console) -> None:
             bound["name"], epsilon_text(bound["epsilon"]), f"{bound['confidence']:.4g}", bound["rests_on"]
         )
     console.print(table)
-    for note in audit["notes"]:
-        console.print(f"note: {note}", soft_wrap=True)
-    console.print(
-        f"claimed ε = {epsilon_text(found['epsilon_claimed'])}   proven ε = {epsilon_text(found['epsilon_proven'])}   "
-        f"audited ε ≥ {epsilon_text(found['epsilon_audited'])}   (δ = {found['delta']:g}, {found['adjacency']}, "
-        f"unit: {found['unit']})",
-        soft_wrap=True,
-    )
-    if found["not_proven_because"]:
-        console.print(f"not proven: {found['not_proven_because']}", soft_wrap=True)
-    console.print(verdict(found), soft_wrap=True)
-    console.print(f"in {found['audit_dir']}: certificate.json, report.html", soft_wrap=True)

@@ -1,0 +1,304 @@
+"""Is a record really bounded by its clip? A search for one that is not, on the very parts of the run.
+
+What is proven rests on one sentence: a record moves its node's sum by at most the clip, and nothing else at all. That
+is a statement about the user's module as much as about the kernels, so here it is attacked: the run's vector, clip,
+module (in the mode it trains in) and records, with and without one record, and three figures compared:
+
+    its own node's sum       may move by one bound
+    another node's sum       may not move: nodes share a batch, never a statistic
+    a later sum              may not move: a module that remembers would release the record twice
+
+First records that are odd in ways known to break things, over lots of every kind; then from the worst of them uphill,
+along the module's own derivatives where it has some, else along finite differences. A search that finds nothing proves
+nothing; one that finds a record has a reproduction, not an estimate.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.errors import UserError
+from gossamer.mechanism.reader import Vector
+from gossamer.run.assemble import Parts
+from gossamer.studies.audit.climb import climb
+from gossamer.studies.audit.odd_records import OddRecord, odd_records
+from gossamer.studies.audit.scenes import Scene, scenes
+
+# Of a bound. Above what float32 makes of a lot of eight records; far below what any noise would show.
+TOLERANCE = 1e-6
+OWN, OTHER, LATER = "its own node's sum", "another node's sum", "a later sum"
+QUICK, THOROUGH = 300, 2500  # records tried
+QUICK_SECONDS, THOROUGH_SECONDS = 40.0, 120.0  # at most: of large models fewer are tried
+_MOST_ROUNDING = 1e-3  # of a bound
+_CLIMBS = 3  # how many of the worst records are improved
+_CLIMB_SHARE = 0.3  # of all that is tried
+
+MakeVector = Callable[[nn.Module], Vector]
+
+
+@dataclass(frozen=True)
+class Movement:
+    """How far a record moved a figure, in bounds, and how far it may."""
+
+    place: str
+    moved: float  # ∞: it made the figure not finite, or no longer so
+    priced: float
+    record: str
+    lot: str
+    rounding: float = 0.0  # how far float32 alone can put two figures of this size apart, in bounds
+
+    @property
+    def broken(self) -> bool:
+        return not self.excess <= TOLERANCE * max(1.0, self.priced)
+
+    @property
+    def excess(self) -> float:
+        return self.moved - self.priced - self.rounding
+
+
+@dataclass
+class Searched:
+    """What a search found: the worst movement of every figure."""
+
+    worst: dict[str, Movement] = field(default_factory=dict)
+    tried: int = 0
+    seconds: float = 0.0
+    in_time: bool = True
+    stopped: str | None = None  # what a record made the run stop with, if one did
+
+    def note(self, found: Movement) -> None:
+        before = self.worst.get(found.place)
+        if before is None or found.excess > before.excess:
+            self.worst[found.place] = found
+
+    @property
+    def broken(self) -> bool:
+        return any(movement.broken for movement in self.worst.values())
+
+    def figures(self) -> dict[str, Any]:
+        """What `--json`, certificate and page have of it."""
+        movements = sorted(self.worst.values(), key=lambda one: one.excess, reverse=True)
+        return {
+            "broken": self.broken,
+            "tolerance": TOLERANCE,
+            "tried": self.tried,
+            "seconds": self.seconds,
+            "in_time": self.in_time,
+            "stopped": self.stopped,
+            # As JSON has it: None is a movement to or from what is not finite.
+            "movements": [
+                {
+                    **asdict(one),
+                    "moved": one.moved if math.isfinite(one.moved) else None,
+                    "broken": one.broken,
+                }
+                for one in movements
+            ],
+        }
+
+
+def search(
+    parts: Parts,
+    *,
+    tries: int = THOROUGH,
+    seconds: float = THOROUGH_SECONDS,
+    seed: int | None = None,
+    make_vector: MakeVector | None = None,
+    on_try: Callable[[int, int], None] = lambda done, of: None,
+) -> Searched:
+    """Try so many records, or for so long. Equal seeds try equal records; tests hand in a broken vector."""
+    o = parts.outline
+    refuse_unbounded(parts)
+    seed = o.config.seed if seed is None else seed
+    start = time.perf_counter()
+    probe = Probe(
+        o.module, make_vector or (lambda module: o.method.vector(o.algorithm, module, o.classes)), Searched()
+    )
+    found = probe.found
+    records = odd_records(parts.records.x, parts.records.y, o.classes, seed)
+    threads = torch.get_num_threads()
+    try:
+        _try_all(probe, scenes(parts, seed), records, o.loss, tries, seed, start + seconds, on_try)
+    finally:
+        torch.set_num_threads(threads)
+    found.seconds = time.perf_counter() - start
+    found.in_time = found.seconds <= seconds
+    return found
+
+
+def _try_all(
+    probe: Probe,
+    made: list[Scene],
+    records: list[OddRecord],
+    loss: Any,
+    tries: int,
+    seed: int,
+    until: float,
+    on_try: Callable[[int, int], None],
+) -> None:
+    """The records as they are, then uphill from the worst."""
+    found = probe.found
+    probe.fits(made[0])  # a module that is refused is refused now
+    best: list[tuple[float, int, Scene, OddRecord]] = []
+    for scene, record in _pairs(made, records):
+        if found.tried >= tries * (1 - _CLIMB_SHARE) or time.perf_counter() > until:
+            break
+        if not probe.fits(scene):
+            continue
+        excess = probe.excess(scene, record)
+        best = sorted([*best, (excess, -found.tried, scene, record)], key=lambda one: one[:2])[-_CLIMBS:]
+        on_try(found.tried, tries)
+    for _, _, scene, record in reversed(best):
+        share = (tries - found.tried) // _CLIMBS
+        climb(probe, scene, record, loss, share, seed, until=until)
+        on_try(found.tried, tries)
+
+
+def bounds_records(parts: Parts) -> bool:
+    return not parts.noise_on_messages and parts.clip().at(0, len(parts.nodes)).enforced
+
+
+def refuse_unbounded(parts: Parts) -> None:
+    clip = parts.outline.config.privacy.clip
+    if not bounds_records(parts):
+        raise UserError(
+            f"privacy.clip.kind = {clip.kind!r} bounds no record here, so there is no bound to break; a search for "
+            'one needs a clip that is enforced, for example mode = "sound".'
+        )
+
+
+def _pairs(made: list[Scene], records: list[OddRecord]) -> Iterator[tuple[Scene, OddRecord]]:
+    """All pairs, every record once before any comes twice, with the scenes in turn."""
+    for turn in range(len(made)):
+        for n, record in enumerate(records):
+            yield made[(n + turn) % len(made)], record
+
+
+class Probe:
+    """Measures what one record does in one scene; every measurement with a vector and a module of its own."""
+
+    def __init__(self, module: nn.Module, make_vector: MakeVector, found: Searched) -> None:
+        self.module, self._make, self.found = module, make_vector, found
+        self._without: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # sums, later ones, rounding
+        self._random: bool | None = None
+
+    @property
+    def tried(self) -> int:
+        return self.found.tried
+
+    def fits(self, scene: Scene) -> bool:
+        """Its sums without the record, once; a scene whose shapes change is none for a module that draws numbers."""
+        if scene.number in self._without:
+            return True
+        try:
+            if self._random is None:
+                self._random = self._draws_numbers(scene)
+            if self._random and scene.how == "grown":
+                return False
+            now, later, _ = self._sums(scene, scene.batch)
+            self._without[scene.number] = now, later, self._rounding(scene, now)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"the module stops on ordinary records: {_told(error)}") from error
+        return True
+
+    def excess(self, scene: Scene, record: OddRecord) -> float:
+        """How far the worst figure is above its price; noted."""
+        movements = self.measure(scene, record)
+        for movement in movements:
+            self.found.note(movement)
+        return max((one.excess for one in movements), default=-math.inf)
+
+    def measure(self, scene: Scene, record: OddRecord) -> list[Movement]:
+        self.found.tried += 1
+        now_without, later_without, rounding = self._without[scene.number]
+        try:
+            now, later, norms = self._sums(scene, scene.with_record(record))
+        except (
+            Exception
+        ) as error:  # that a run stops is seen, and no ε covers it: told, but no bound is broken
+            self.found.stopped = f"{record.kind}: {_told(error)}"
+            return []
+        moved = scene.in_bounds(distances(now, now_without))
+        if self._random and not bool(norms[scene.victim, scene.place]):
+            # It was left out, by a second look at the lots with fresh numbers for all records. Those say nothing of it,
+            # but sums cannot be compared any more, only whether they are finite.
+            moved = torch.where(moved.isinf(), moved, 0.0)
+        after = scene.in_bounds(distances(later, later_without))
+        figures = [
+            (OWN, float(moved[scene.victim]), scene.priced, float(rounding[scene.victim])),
+            (LATER, float(after.max()), 0.0, 0.0),
+        ]
+        others = [i for i in range(len(moved)) if i != scene.victim]
+        if others:
+            worst = max(others, key=lambda i: float(moved[i] - rounding[i]))
+            figures.append((OTHER, float(moved[worst]), 0.0, float(rounding[worst])))
+        return [
+            Movement(place, size, priced, record.kind, scene.description, rounded)
+            for place, size, priced, rounded in figures
+        ]
+
+    def _rounding(self, scene: Scene, now: Tensor) -> Tensor:
+        """(h,) in bounds: how far the sums move when the lots get longer by padding alone.
+
+        A convolution adds in another order for another shape, and a deep network makes that 1e-4 of a gradient. It
+        depends on no record; what is more than rounding is no excuse.
+        """
+        if scene.how != "grown":
+            return torch.zeros(len(now), dtype=torch.float64)
+        longer = self._sums(scene, scene.with_room())[0]
+        return scene.in_bounds(distances(longer, now)).clamp_max(_MOST_ROUNDING)
+
+    def _sums(self, scene: Scene, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Of these lots and of the next ones, by a vector that has seen nothing before."""
+        vector = self._make(_copied(self.module))
+        now, norms = scene.sums(vector, batch)
+        later, _ = scene.sums(vector, scene.next)
+        return now, later, norms
+
+    def _draws_numbers(self, scene: Scene) -> bool:
+        first, again = (self._sums(scene, scene.batch)[0] for _ in range(2))
+        if bool((distances(first, again) > 0).any()):
+            torch.set_num_threads(
+                1
+            )  # side by side, the kernels' threads take the module's numbers in any order
+            first, again = (self._sums(scene, scene.batch)[0] for _ in range(2))
+        other = self._sums(scene.at_seed(scene.seed + 1), scene.batch)[0]
+        if bool((distances(first, again) > 0).any()):
+            raise UserError(
+                "the module's sums over one lot differ from call to call although torch, numpy and Python draw the "
+                "same numbers, so no search can tell what a record does; seed its own generator, or draw with torch."
+            )
+        return bool((distances(first, other) > 0).any())
+
+
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    """(h,) between rows; ∞ where one alone is finite, 0 where neither is: then nothing can be compared."""
+    finite_a, finite_b = a.isfinite().all(1), b.isfinite().all(1)
+    apart = torch.linalg.vector_norm(torch.nan_to_num(a) - torch.nan_to_num(b), dim=1)
+    apart = torch.where(finite_a & finite_b, apart, 0.0)
+    return torch.where(finite_a ^ finite_b, math.inf, apart)
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise UserError(
+            f"the module cannot be copied ({_told(error)}), so nothing tells what it remembers; make it one that "
+            "copy.deepcopy takes."
+        ) from error
+
+
+def _told(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
