@@ -68,6 +68,16 @@ def test_two_lots_by_quadrature(one, two, epsilon):
         assert high - low <= 2e-3 * true
 
 
+def test_both_directions_are_composed():
+    """Below ε = 0 the other direction decides, and in a composition what is below 0 counts."""
+    pair = BallsAndBinsPair(((1.0, 10),), 10)
+    for epsilon in (-0.6, -0.2, 0.2, 0.6):
+        found = Composition([(pair, 1)]).delta(epsilon, 1e-3)
+        ways = profile(pair, epsilon, upper=False)
+        assert (ways[1] > ways[0]) == (epsilon < 0)
+        assert max(ways) <= found <= max(profile(pair, epsilon, upper=True)) + 1e-5
+
+
 CASES = [(2, 1.0, None), (10, 0.5, None), (60, 1.0, None), (60, 1.0, 20), (120, 0.6, None), (40, 4.0, None)]
 
 

@@ -101,6 +101,7 @@ def test_many_different_noises_are_rounded_to_less_noise(ratio, lots, tolerance)
     assert standing[-1] <= true[-1] * (1 + 1e-10)
     step = max(1.02 if tolerance < 0.05 else 1.1, ratio ** (1 / 200))
     assert all(a <= b * step * (1 + 1e-9) for a, b in zip(standing, true, strict=True))
+    assert len(pair.shifts) <= math.log(ratio) / math.log(step) + 2  # few: that is what it is for
 
 
 @given(lots=st.integers(1, 10**6))

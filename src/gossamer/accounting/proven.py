@@ -109,8 +109,7 @@ def proven(
         loads = _loads(counted, adjacency, observer)
         results = [_compose(load, delta, adjacency, tolerance) for load in loads]
     found = max(results, key=lambda result: result.epsilon)
-    # Of vectors that count as what they were before truncation, the secrecy of lots is not priced.
-    if hidden_lots(release for release, _ in counted) and not any(r.by_norm(adjacency) for r, _ in counted):
+    if hidden_lots(release for release, _ in counted):
         found = min(
             found, _in_secret_lots(counted, delta, adjacency, observer, tolerance), key=lambda r: r.epsilon
         )
