@@ -53,6 +53,12 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {**LATTICE, "privacy.clip": {"kind": "normalised"}},
     ),
     (
+        checks.secret_lots_are_priced_for_real_numbers,
+        {**LATTICE, "privacy.sampling": {"kind": "balls-and-bins", "lots": 4}},
+        "privacy.noise.arithmetic = 'lattice' is not made for privacy.sampling.kind = 'balls-and-bins'",
+        {**LATTICE, "privacy.sampling": {"kind": "poisson", "rate": 0.25}},
+    ),
+    (
         checks.lattice_needs_a_plain_gaussian,
         {**LATTICE, **LAPLACE},
         "use 'float' here",

@@ -11,6 +11,7 @@ from scipy import stats
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.samplers import (
+    BallsAndBinsSampler,
     FixedSizeSampler,
     FullSampler,
     OnePassSampler,
@@ -153,3 +154,63 @@ def test_one_record_less_leaves_the_other_lots_as_they_are() -> None:
 def test_more_records_than_declared_have_no_place() -> None:
     with pytest.raises(ValueError, match="places"):
         OnePassSampler([10], [20]).draw(Stream.seeded(0), [0], [21], 0)
+
+
+def bins_of(stream: Stream, turns: int, size: int, number: int, node: int = 0) -> np.ndarray:
+    """The lot of every record in one pass, each lot drawn by a sampler of its own: nothing need be remembered."""
+    bins = np.full(size, -1)
+    for t in range(turns):
+        drawn = BallsAndBinsSampler([turns]).draw(stream, [node], [size], number * turns + t)
+        rows = drawn.rows[drawn.mask].numpy()
+        assert (bins[rows] == -1).all()  # disjoint
+        bins[rows] = t
+    assert (bins >= 0).all()  # and all of them
+    return bins
+
+
+@settings(deadline=None, max_examples=40)
+@given(size=st.integers(1, 60), turns=st.integers(1, 20), seed=st.integers(0, 1000))
+def test_balls_and_bins_lots_are_disjoint_and_cover_the_data(size: int, turns: int, seed: int) -> None:
+    stream = Stream.seeded(seed)
+    for number in range(2):
+        bins_of(stream, turns, size, number)
+    sampler = BallsAndBinsSampler([turns, 2])
+    assert sampler.passes(turns) == [1, turns // 2]
+    assert sampler.lot_numbers(turns) == [0, turns % 2]
+
+
+def test_balls_and_bins_are_uniform_and_independent_of_each_other() -> None:
+    """χ² of lots, of pairs of records, of a record in two passes, of a record on two nodes: each fails one run in 10⁶.
+
+    A permutation dealt into equal lots, as one-pass lots are, fails the test of pairs: it keeps two records apart.
+    """
+    turns, size, passes, stream = 5, 200, 400, Stream.seeded(11)
+    bins = np.stack([bins_of(stream, turns, size, number) for number in range(passes)])
+    other = np.stack([bins_of(stream, turns, size, number, node=1) for number in range(passes)])
+    pairs = {
+        "lots": (bins, np.zeros_like(bins), turns - 1),
+        "neighbours": (bins[:, ::2], bins[:, 1::2], turns**2 - 1),
+        "passes": (bins[::2], bins[1::2], turns**2 - 1),
+        "nodes": (bins, other, turns**2 - 1),
+    }
+    for name, (one, two, freedom) in pairs.items():
+        counts = np.bincount((one * turns + two).ravel(), minlength=turns**2)
+        counts = counts[counts > 0] if name == "lots" else counts
+        expected = one.size / (freedom + 1)
+        assert float(((counts - expected) ** 2 / expected).sum()) < stats.chi2.isf(1e-6, freedom), name
+    sizes = (bins == 0).sum(1)
+    assert sizes.std() == pytest.approx(np.sqrt(size * 0.2 * 0.8), rel=0.2)  # binomial: ragged
+
+
+def test_in_balls_and_bins_a_record_less_leaves_all_others_where_they_are() -> None:
+    stream = Stream.seeded(4)
+    assert (bins_of(stream, 6, 57, 3)[:56] == bins_of(stream, 6, 56, 3)).all()
+
+
+def test_nodes_with_passes_of_their_own_draw_side_by_side_as_alone() -> None:
+    sampler, stream = BallsAndBinsSampler([3, 5]), Stream.seeded(2)
+    together = sampler.draw(stream, [4, 7], [30, 20], 11)
+    for i, (node, turns, size) in enumerate([(4, 3, 30), (7, 5, 20)]):
+        alone = BallsAndBinsSampler([turns]).draw(stream, [node], [size], 11)
+        assert together.rows[i][together.mask[i]].tolist() == alone.rows[alone.mask].tolist()
+    assert list(sampler.repeated(2, [1] * 4).rates) == [1 / 3, 1 / 3, 1 / 5, 1 / 5]

@@ -15,6 +15,7 @@ from gossamer.mechanism.sampling import NodeLot, lots_in_a_pass, samplings
 
 KINDS: dict[str, dict[str, Any]] = {
     "poisson": {"lot": 4.0}, "fixed-size": {"lot": 4}, "one-pass": {"lot": 4}, "single": {}, "full": {},
+    "balls-and-bins": {"lot": 4.0},
 }  # fmt: skip
 SIZES = [20, 16]
 
@@ -48,6 +49,8 @@ def test_the_sampler_draws_what_is_declared_and_priced(name: str) -> None:
         assert abs(float(drawn[i]) - draws * node.lot) <= error
     passes = sampler.passes(7)
     assert (passes or [None, None]) == [kind.pass_of(7, node.rate) for node in nodes]
+    numbers = sampler.lot_numbers(7)
+    assert (numbers or [None, None]) == [kind.lot_number_of(7, node.rate) for node in nodes]
 
 
 @settings(max_examples=60)
@@ -92,6 +95,8 @@ def test_a_rate_of_each_node_is_that_nodes() -> None:
         ({"kind": "poisson", "rate": 0.1, "lot": 3.0}, "needs exactly one of rate and lot"),
         ({"kind": "poisson", "rate": 1.5}, "rate = 1.5"),
         ({"kind": "fixed-size", "lot": 0}, "lot = 0"),
+        ({"kind": "balls-and-bins"}, "needs exactly one of lots and lot"),
+        ({"kind": "balls-and-bins", "lots": 3, "lot": 3.0}, "needs exactly one of lots and lot"),
     ],
 )
 def test_mistakes_are_refused(options: dict[str, Any], says: str) -> None:
@@ -99,7 +104,7 @@ def test_mistakes_are_refused(options: dict[str, Any], says: str) -> None:
         samplings.parse(options)
 
 
-@pytest.mark.parametrize("name", ["poisson", "fixed-size", "one-pass"])
+@pytest.mark.parametrize("name", ["poisson", "fixed-size", "one-pass", "balls-and-bins"])
 def test_a_lot_of_more_records_than_there_are_is_refused_and_one_of_all_is_not(name: str) -> None:
     with pytest.raises(
         UserError, match=r"privacy.sampling.lot = 4 is more than the 3 records of node 1; use at most 3"
@@ -120,3 +125,22 @@ def test_disjoint_lots_need_a_place_for_every_record() -> None:
     with pytest.raises(UserError, match=r"data.records = 16 is less than node 1 holds"):
         kind.make(lots_of(kind, SIZES), [20, 17])
     kind.make(lots_of(kind, SIZES), [20, 15])
+
+
+def test_balls_and_bins_have_whole_lots_and_their_mean_as_divisor() -> None:
+    """100 records in lots of at most 30 are four lots of 25; the rate is one in four, as the sampler draws."""
+    kind = samplings.parse({"kind": "balls-and-bins", "lot": 30.0})
+    assert kind.lot_of(100, 0) == (0.25, 25.0) == kind.pooled(100, 30.0)
+    fixed = samplings.parse({"kind": "balls-and-bins", "lots": 60})
+    assert fixed.lot_of(90, 0) == (1 / 60, 1.5)
+    assert fixed.priced([1.0], 1 / 60) is None  # no other sampling costs the same
+    with pytest.raises(UserError, match=r"privacy.sampling.lots = 60 is more than the 59 records of node 2"):
+        fixed.lot_of(59, 2)
+
+
+@given(lots=st.integers(1, 100_000))
+def test_the_number_of_lots_can_be_read_off_the_rate(lots: int) -> None:
+    kind = samplings.parse({"kind": "balls-and-bins", "lots": lots})
+    rate, _ = kind.lot_of(lots, 0)
+    assert lots_in_a_pass(rate) == lots
+    assert list(kind.make([NodeLot(0, lots, rate, 1.0)], [lots]).rates) == [rate]

@@ -115,7 +115,7 @@ def test_a_tensor_of_another_shape_does_not_fit() -> None:
 
 
 def test_only_passes_are_lost_at_a_stop() -> None:
-    lots = {"poisson": False, "fixed-size": False, "one-pass": True}
+    lots = {"poisson": False, "fixed-size": False, "one-pass": True, "balls-and-bins": True}
     for kind, lost in lots.items():
         method = method_of(configured(privacy__sampling={"kind": kind, "lot": 9}))
         assert method.lost_at_a_stop() == lost

@@ -132,5 +132,6 @@ def _release(kind: str, shape: float, sigma: float, bound: float, dimensions: in
         rate=1.0,
         adjacency=adjacency,
         pass_number=None,
+        lot_number=None,
         **constants,
     )

@@ -4,14 +4,18 @@ Which dominating pair prices which release is said in `pairs`, how they are comp
 cannot be priced is not guessed: the figure is then ∞ and `because` says why.
 
 * Full-batch Gaussians compose in closed form: one Gaussian of μ² = Σ (Δ_k/σ_k)², exact.
-* One-pass lots are disjoint: a record is in one lot of each pass, so a pass costs its worst release, not the
-  sum (parallel composition), each priced as a full batch. Several releases from the same lot have to be
+* Disjoint lots: a record is in one lot of each pass, so a pass costs its worst release, not the sum (parallel
+  composition), each priced as a full batch; `passes` sorts them. Several releases from the same lot have to be
   recorded as one event with their joint sensitivity.
+* Balls and bins: the better of that and of one pair for each pass, which prices that a record's lot is secret. The
+  pair is for add/remove. Replacing a record is removing one and adding another, two such moves: if each is (ε, δ′),
+  both are (2ε, (1 + e^ε) δ′).
 * Noise in several `dimensions` is priced with the whole sensitivity in each coordinate, without amplification
   by sampling: an upper bound whatever direction the change takes. Laplace and truncated vectors are priced
   by the norm of the whole change, as what they were before truncation, wherever that proves something.
 """
 
+import bisect
 import itertools
 import math
 from collections.abc import Iterable, Sequence
@@ -22,6 +26,7 @@ from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.pairs import GaussianPair, NoisePair, Pair
+from gossamer.accounting.passes import Counted, hidden_lots, sort
 from gossamer.accounting.releases import ADJACENCIES, Event, Release
 from gossamer.accounting.vectors import concentrated_delta, concentrated_epsilon
 from gossamer.errors import UserError
@@ -29,8 +34,9 @@ from gossamer.errors import UserError
 CLOSED_FORM = "closed form: composed Gaussians are one Gaussian"
 NUMERICAL = "privacy-loss distributions composed by FFT"
 CONCENTRATED = "concentrated differential privacy of Laplace vectors"
+TWO_MOVES = "one record removed, another added: twice the add/remove figure at a smaller δ"
 NOTHING = "nothing was released"
-Counted = tuple[Release, int]
+SOME = 12  # figures of a curve that are computed one by one
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class _Load:
         math.inf
     )  # probability that noise, moved by one record, lands beyond its bound; ∞: not known
     rho: float = 0.0  # concentrated differential privacy of the Laplace vectors, where they are counted so
+    rounded: bool = False  # pairs stand for cheaper ones, so that their lower bound is none of the releases'
 
     def add(self, priced: "float | Pair", count: int) -> None:
         if isinstance(priced, float):
@@ -101,7 +108,12 @@ def proven(
     if not results or math.isinf(max(result.epsilon for result in results)):
         loads = _loads(counted, adjacency, observer)
         results = [_compose(load, delta, adjacency, tolerance) for load in loads]
-    return max(results, key=lambda result: result.epsilon)
+    found = max(results, key=lambda result: result.epsilon)
+    if hidden_lots(release for release, _ in counted):
+        found = min(
+            found, _in_secret_lots(counted, delta, adjacency, observer, tolerance), key=lambda r: r.epsilon
+        )
+    return found
 
 
 def curve(
@@ -199,7 +211,8 @@ def _compose(load: _Load, delta: float, adjacency: str, tolerance: float) -> Pro
     bounds = load.composition().bounds(delta, tolerance)
     if math.isfinite(bounds.upper):
         method = f"{NUMERICAL}, step {bounds.step:.2g}, {bounds.groups} groups"
-        return Proven(bounds.upper, bounds.lower, delta, adjacency, None, method)
+        lower = None if load.rounded else bounds.lower
+        return Proven(bounds.upper, lower, delta, adjacency, None, method)
     shown = _identifying(load)
     because = (
         f"outcomes that identify a record outright have probability {shown:.3g}, more than δ = {delta:g}"
@@ -236,6 +249,30 @@ def _despite_the_cut(load: _Load, delta: float, adjacency: str, tolerance: float
     return Proven(found, None, delta, adjacency, because if math.isinf(found) else None, method)
 
 
+def _in_secret_lots(
+    counted: Sequence[Counted], delta: float, adjacency: str, observer: Observer, tolerance: float
+) -> Proven:
+    """With balls-and-bins passes as pairs."""
+    loads = list(_loads(counted, "add-remove", observer, amplified=True, tolerance=tolerance))
+
+    def at(left: float) -> Proven:
+        results = [_compose(load, left, adjacency, tolerance) for load in loads]
+        return max(results, key=lambda result: result.epsilon)
+
+    if adjacency == "add-remove":
+        return at(delta)
+    if any(release.sampling == "fixed-size" for release, _ in counted):
+        return Proven(math.inf, None, delta, adjacency, "fixed-size lots have no record less", TWO_MOVES)
+    epsilon = at(delta / 2).epsilon
+    while math.isfinite(epsilon):
+        # (ε, δ / (1 + e^ε)) must hold; a larger ε leaves a smaller δ, so raise it until what it needs is no more.
+        found = at(delta / (1 + math.exp(min(epsilon, 700.0))))
+        if found.epsilon <= epsilon:
+            return Proven(2 * epsilon, None, delta, adjacency, None, TWO_MOVES)
+        epsilon = found.epsilon * (1 + 1e-4)
+    return Proven(math.inf, None, delta, adjacency, f"δ = {delta:g} is too small for two moves", TWO_MOVES)
+
+
 def _identifying(load: _Load) -> float:
     log_hidden = 0.0
     for pair, count in load.pairs.items():
@@ -265,19 +302,24 @@ def _by_norm(counted: Sequence[Counted], adjacency: str, observer: Observer) -> 
         yield load
 
 
-def _loads(counted: Sequence[Counted], adjacency: str, observer: Observer) -> Iterable[_Load]:
-    """One load per way a record can be placed in the one-pass lots; usually there is a single worst way."""
-    passes: dict[int, list[Release]] = {}
-    for release, _ in counted:
-        if release.sampling == "one-pass":
-            passes.setdefault(release.pass_number or 0, []).append(release)
-    for chosen in itertools.product(*(_worst(lots) for lots in passes.values())):
-        load = _Load()
-        for release, count in counted:
-            if release.sampling != "one-pass":
-                load.add(release.pair(adjacency, observer), count * release.pair_count)
+def _loads(
+    counted: Sequence[Counted],
+    adjacency: str,
+    observer: Observer,
+    *,
+    amplified: bool = False,
+    tolerance: float = 0.01,
+) -> Iterable[_Load]:
+    """One load per way a record can be placed in disjoint lots; usually there is a single worst way."""
+    found = sort(counted, amplified=amplified, tolerance=tolerance)
+    for chosen in itertools.product(*(_worst(lots) for lots in found.disjoint)):
+        load = _Load(rounded=found.rounded)
+        for release, count in found.alone:
+            load.add(release.pair(adjacency, observer), count * release.pair_count)
         for release in chosen:
             load.add(release.pair(adjacency, observer), release.pair_count)
+        for pair in found.hidden:
+            load.add(pair, 1)
         yield load
 
 
@@ -300,14 +342,14 @@ def _curve(
     tolerance: float,
 ) -> list[float]:
     priced = {one: one.pair(adjacency, observer) for one in set(releases)}
-    # One-pass lots and vectors have no running total: a later one can change which of several bounds is the best.
+    # Disjoint lots and vectors have no running total: a later one can change which of several bounds is the best.
     if any(
-        one.by_norm(adjacency) or (one.sampling == "one-pass" and not isinstance(price, float))
+        one.by_norm(adjacency)
+        or (one.in_passes and not isinstance(price, float))
+        or one.sampling == "balls-and-bins"
         for one, price in priced.items()
     ):
-        return [
-            proven(releases[:k], delta, adjacency, observer=observer, tolerance=tolerance).epsilon for k in at
-        ]
+        return _one_by_one(releases, at, delta, adjacency, observer, tolerance)
     order: list[Pair | None] = []
     ends = [0]  # of each release in `order`: a release in d dimensions takes d places
     exact = [0.0]  # Σ μ² of the closed-form part so far
@@ -334,6 +376,24 @@ def _curve(
         if pair is not None:
             load.add(pair, 1)
     return load.composition().prefixes(order, [ends[k] for k in at], extra, delta, tolerance)
+
+
+def _one_by_one(
+    releases: Sequence[Release],
+    at: Sequence[int],
+    delta: float,
+    adjacency: str,
+    observer: Observer,
+    tolerance: float,
+) -> list[float]:
+    """Priced anew for each; of balls and bins, which take a while, for some, and the next of them stands for others."""
+    marks = sorted(set(at))
+    if any(one.sampling == "balls-and-bins" for one in releases) and len(marks) > SOME:
+        marks = sorted({marks[math.ceil(len(marks) * k / SOME) - 1] for k in range(1, SOME + 1)})
+    found = [
+        proven(releases[:k], delta, adjacency, observer=observer, tolerance=tolerance).epsilon for k in marks
+    ]
+    return [found[bisect.bisect_left(marks, k)] for k in at]
 
 
 def _check(delta: float, adjacency: str) -> None:

@@ -48,6 +48,15 @@ def lattice_needs_a_plain_gaussian(config: RunConfig) -> None:
         )
 
 
+def secret_lots_are_priced_for_real_numbers(config: RunConfig) -> None:
+    sampling = config.privacy.sampling
+    if config.privacy.noise.arithmetic == "lattice" and sampling.disjoint and sampling.independent:
+        raise UserError(
+            f"privacy.noise.arithmetic = 'lattice' is not made for privacy.sampling.kind = {sampling.kind!r}, whose "
+            "price is proven for Gaussian noise on real numbers; use 'float', or privacy.sampling.kind = 'poisson'."
+        )
+
+
 def other_noises_need_a_plain_clip(config: RunConfig) -> None:
     noise = config.privacy.noise
     shaped = noise.kind.adds and not noise.kind.gaussian and noise.kind.without_proof is None
@@ -154,6 +163,7 @@ CHECKS: tuple[Check, ...] = (
     tuning_shares_a_proven_budget,
     centre_needs_a_clip_that_stays,
     lattice_needs_a_plain_gaussian,
+    secret_lots_are_priced_for_real_numbers,
     other_noises_need_a_plain_clip,
     some_noises_have_no_proof,
     copies_are_not_covered,

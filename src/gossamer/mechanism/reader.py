@@ -165,15 +165,16 @@ class PrivateGradient:
     ) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
         sensitivity = self._noise.sensitivity(bound, dimension).tolist()
-        passes, multipliers, counts = self._sampler.passes(k), multiplier.tolist(), active.tolist()
+        passes, lots = self._sampler.passes(k), self._sampler.lot_numbers(k)
+        multipliers, counts = multiplier.tolist(), active.tolist()
         made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
         for i in self._written:
             if not counts[i]:
                 continue
-            number, rate = passes[i] if passes else None, self._rates[i]
-            alike = (multipliers[i], sensitivity[i], rate, number, self._noise.apart(i))
+            number, lot, rate = passes[i] if passes else None, lots[i] if lots else None, self._rates[i]
+            alike = (multipliers[i], sensitivity[i], rate, number, lot, self._noise.apart(i))
             if alike not in made:
-                part = Participation(self._sampler.kind, rate, self._adjacency, number)
+                part = Participation(self._sampler.kind, rate, self._adjacency, number, lot)
                 release = self._noise.release(
                     i, multipliers[i], sensitivity[i], dimension, part, enforced=enforced
                 )

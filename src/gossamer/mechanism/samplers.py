@@ -45,6 +45,10 @@ class Sampler(Protocol):
         """Which pass over its records each hosted node is in; None where there are no passes."""
         ...
 
+    def lot_numbers(self, step: int) -> list[int] | None:
+        """Which lot of its pass each hosted node is at, where being one of many lots hides a record; else None."""
+        ...
+
     def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
         """For every node `times` over, with these numbers of records: an audit's many runs side by side."""
         ...
@@ -54,6 +58,9 @@ class _WithoutPasses:
     disjoint: ClassVar[bool] = False
 
     def passes(self, step: int) -> list[int] | None:
+        return None
+
+    def lot_numbers(self, step: int) -> list[int] | None:
         return None
 
 
@@ -169,6 +176,9 @@ class OnePassSampler:
     def passes(self, step: int) -> list[int]:
         return [step // turns for turns in self.turns]
 
+    def lot_numbers(self, step: int) -> None:
+        return None
+
     def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
         lots, declared = ([one for one in all_ for _ in range(times)] for all_ in (self.lots, self.declared))
         return OnePassSampler(lots, declared)
@@ -194,6 +204,40 @@ class OnePassSampler:
             dealt[order[:size]] = np.arange(size)
             self._dealt[i] = number, dealt
         return self._dealt[i][1]
+
+
+@dataclass(frozen=True)
+class BallsAndBinsSampler:
+    """Disjoint lots: in every pass each record draws one of T_i lots by itself, uniformly, whatever the others draw.
+
+    Nothing is remembered: the draws of a pass stand in the stream under its number, and every lot reads them again. A
+    64-bit word modulo T_i prefers a lot by at most T_i · 2⁻⁶⁴ of its probability: what the accountant adds to δ for
+    rounding covers that.
+    """
+
+    turns: Sequence[int]  # T_i per hosted node
+    kind: ClassVar[str] = "balls-and-bins"
+    disjoint: ClassVar[bool] = True
+
+    @property
+    def rates(self) -> Sequence[float]:
+        return [1 / turns for turns in self.turns]
+
+    def passes(self, step: int) -> list[int]:
+        return [step // turns for turns in self.turns]
+
+    def lot_numbers(self, step: int) -> list[int]:
+        return [step % turns for turns in self.turns]
+
+    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
+        held, turns = np.asarray(sizes), np.asarray(self.turns, dtype=np.uint64)
+        words = stream.uniform_bits_rows(SAMPLING, nodes, self.passes(step), int(held.max()))
+        chosen = words % turns[:, None] == np.asarray(self.lot_numbers(step), dtype=np.uint64)[:, None]
+        chosen &= np.arange(words.shape[1]) < held[:, None]
+        return _pad(chosen.nonzero(), len(sizes))
+
+    def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
+        return BallsAndBinsSampler([turns for turns in self.turns for _ in range(times)])
 
 
 @dataclass(frozen=True)

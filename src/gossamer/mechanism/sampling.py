@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gossamer.errors import UserError
 from gossamer.mechanism.samplers import (
+    BallsAndBinsSampler,
     FixedSizeSampler,
     FullSampler,
     OnePassSampler,
@@ -37,9 +38,16 @@ class SamplingKind(Protocol):
     drawn_as: ClassVar[str]  # the sampler's kind: what a release says
     needs_true_sizes: ClassVar[bool]  # does the rate depend on the true number of records?
     disjoint: ClassVar[bool]  # are the lots of a pass disjoint?
+    independent: ClassVar[
+        bool
+    ]  # does every record fall into lots by itself, so that they have no fixed size?
 
     def lot_of(self, records: int, node: int) -> tuple[float, float]:
         """(q, L) of a node that declared so many records."""
+        ...
+
+    def pooled(self, records: int, lot: float) -> tuple[float, float]:
+        """(q, L) of so many records in lots of about this size."""
         ...
 
     def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
@@ -58,31 +66,58 @@ class SamplingKind(Protocol):
         """The pass over the records that draw k belongs to; None where there are no passes."""
         ...
 
-    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int]:
-        """(as which sampling, these multipliers, draws that each stands for): what an accountant is asked about."""
+    def lot_number_of(self, k: int, rate: float) -> int | None:
+        """Which lot of its pass draw k is, where being one of many lots hides a record; else None."""
+        ...
+
+    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int] | None:
+        """(as which sampling, these multipliers, draws that each stands for): what an accountant is asked about.
+
+        None: no such sequence costs the same, the releases have to be priced as they are.
+        """
         ...
 
 
 samplings: Registry[SamplingKind] = Registry("privacy.sampling")
 
 
-class _Overlapping:
+class _Lots:
     kind: ClassVar[str]
-    needs_true_sizes: ClassVar[bool] = False
-    disjoint: ClassVar[bool] = False
     drawn_as: ClassVar[str]
+    needs_true_sizes: ClassVar[bool] = False
+    independent: ClassVar[bool] = False
 
-    def visits(self, rate: float, draws: int) -> float:
-        return max(1.0, draws * rate)
+    def pooled(self, records: int, lot: float) -> tuple[float, float]:
+        return lot / records, lot
 
     def make_uneven(self, rates: Sequence[float]) -> Sampler | None:
         return None
 
+    def lot_number_of(self, k: int, rate: float) -> int | None:
+        return None
+
+
+class _Overlapping(_Lots):
+    disjoint: ClassVar[bool] = False
+
+    def visits(self, rate: float, draws: int) -> float:
+        return max(1.0, draws * rate)
+
     def pass_of(self, k: int, rate: float) -> int | None:
         return None
 
-    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int]:
+    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int] | None:
         return self.drawn_as, list(multipliers), 1
+
+
+class _InPasses(_Lots):
+    disjoint: ClassVar[bool] = True
+
+    def visits(self, rate: float, draws: int) -> float:
+        return float(-(-draws // lots_in_a_pass(rate)))
+
+    def pass_of(self, k: int, rate: float) -> int | None:
+        return k // lots_in_a_pass(rate)
 
 
 @samplings.register("poisson")
@@ -95,6 +130,7 @@ class Poisson(_Overlapping):
     ] = None
     lot: Annotated[Positive | None, Field(description="expected lot size: rate = lot / records")] = None
     drawn_as: ClassVar[str] = "poisson"
+    independent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if (self.rate is None) == (self.lot is None):
@@ -130,13 +166,10 @@ class FixedSize(_Overlapping):
 
 @samplings.register("one-pass")
 @dataclass(frozen=True, kw_only=True)
-class OnePass:
+class OnePass(_InPasses):
     """Disjoint lots: every record is in one of them in each pass over the data."""
 
     lot: Annotated[Count, Field(description="records in a lot")]
-    kind: ClassVar[str]
-    needs_true_sizes: ClassVar[bool] = False
-    disjoint: ClassVar[bool] = True
     drawn_as: ClassVar[str] = "one-pass"
 
     def lot_of(self, records: int, node: int) -> tuple[float, float]:
@@ -151,20 +184,52 @@ class OnePass:
                 )
         return OnePassSampler([round(node.lot) for node in nodes], [node.records for node in nodes])
 
-    def make_uneven(self, rates: Sequence[float]) -> Sampler | None:
-        return None
-
-    def visits(self, rate: float, draws: int) -> float:
-        return float(-(-draws // lots_in_a_pass(rate)))
-
-    def pass_of(self, k: int, rate: float) -> int | None:
-        return k // lots_in_a_pass(rate)
-
-    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int]:
+    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int] | None:
         """A pass costs its worst lot, as a full batch would, and passes compose."""
         lots = lots_in_a_pass(rate)
         worst = [min(multipliers[start : start + lots]) for start in range(0, len(multipliers), lots)]
         return "full", worst, lots
+
+
+@samplings.register("balls-and-bins")
+@dataclass(frozen=True, kw_only=True)
+class BallsAndBins(_InPasses):
+    """Disjoint lots: in each pass every record draws one of them by itself; set their number, or the expected lot."""
+
+    lots: Annotated[Count | None, Field(description="lots in a pass")] = None
+    lot: Annotated[
+        Positive | None, Field(description="expected lot size, at most: lots = records / lot, rounded up")
+    ] = None
+    drawn_as: ClassVar[str] = "balls-and-bins"
+    independent: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if (self.lots is None) == (self.lot is None):
+            raise ValueError("needs exactly one of lots and lot (the expected lot size)")
+
+    def lot_of(self, records: int, node: int) -> tuple[float, float]:
+        if self.lots is None:
+            _at_most_one((self.lot or 0.0) / records, self.lot or 0.0, records, node)
+            return self.pooled(records, self.lot or 0.0)
+        if self.lots > records:
+            raise UserError(
+                f"privacy.sampling.lots = {self.lots} is more than the {records} records of node {node}; use at most "
+                f"{records}."
+            )
+        return 1 / self.lots, records / self.lots
+
+    def pooled(self, records: int, lot: float) -> tuple[float, float]:
+        lots = lots_in_a_pass(lot / records)
+        return 1 / lots, records / lots
+
+    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
+        return BallsAndBinsSampler([lots_in_a_pass(node.rate) for node in nodes])
+
+    def lot_number_of(self, k: int, rate: float) -> int | None:
+        return k % lots_in_a_pass(rate)
+
+    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int] | None:
+        return None
 
 
 @samplings.register("single")

@@ -131,7 +131,8 @@ def _proven_factor(
     base: PrivacyPlan, rate: float, epsilon: float, delta: float, end: float, runs: int
 ) -> float:
     """`runs`: so many such runs together are to meet ε."""
-    if not base.noise.gaussian:
+    quick = base.sampling.priced(_multipliers(base, 1.0, rate, end), rate) if base.noise.gaussian else None
+    if quick is None:
         return float(
             calibrate.least_scale(
                 lambda factor: of_several_runs([base.events(factor, rate, base.draws, end)] * runs),
@@ -140,7 +141,7 @@ def _proven_factor(
                 delta=delta,
             )
         )
-    sampling, shapes, _ = base.sampling.priced(_multipliers(base, 1.0, rate, end), rate)
+    sampling, shapes, _ = quick
     return float(
         calibrate.common_factor(
             shapes * runs,
@@ -173,8 +174,11 @@ def _allowance(
     mode: str, base: PrivacyPlan, factor: float, rate: float, epsilon: float, delta: float, end: float
 ) -> int:
     """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
+    quick = None
     if mode == "sound" and base.noise.gaussian:
-        sampling, multipliers, lots = base.sampling.priced(_multipliers(base, factor, rate, end), rate)
+        quick = base.sampling.priced(_multipliers(base, factor, rate, end), rate)
+    if quick is not None:
+        sampling, multipliers, lots = quick
         paid = calibrate.affordable(
             multipliers,
             sampling=sampling,

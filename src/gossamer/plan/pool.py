@@ -29,7 +29,8 @@ def pool(config: RunConfig, records: Sequence[int], pairs: Sequence[tuple[float,
     """
     total, lot, n = sum(records), sum(lot for _, lot in pairs), len(records)
     if config.weighting == "size" or max(records) - min(records) <= 1:
-        return Pool(total, lot, [lot / total] * n)
+        rate, lot = config.privacy.sampling.pooled(total, lot)
+        return Pool(total, lot, [rate] * n)
     if config.privacy.sampling.make_uneven([1.0]) is None:
         raise UserError(
             f"privacy.sampling.kind = {config.privacy.sampling.kind!r} cannot give nodes of different sizes equal "

@@ -159,7 +159,11 @@ class PrivacyPlan:
                     sensitivity,
                     self.run.dimension,
                     Participation(
-                        self.sampling.drawn_as, rate, self.adjacency, self.sampling.pass_of(k, rate)
+                        self.sampling.drawn_as,
+                        rate,
+                        self.adjacency,
+                        self.sampling.pass_of(k, rate),
+                        self.sampling.lot_number_of(k, rate),
                     ),
                     end,
                 ),

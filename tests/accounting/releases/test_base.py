@@ -56,7 +56,8 @@ def test_how_far_a_sum_moves_and_what_sampling_hides(sampling):
 
 def test_a_wrong_word_is_shown_with_the_right_ones():
     with pytest.raises(
-        UserError, match="event sampling = 'some' is not one of poisson, fixed-size, full, one-pass"
+        UserError,
+        match="event sampling = 'some' is not one of poisson, fixed-size, full, one-pass, balls-and-bins",
     ):
         make("gaussian", sampling="some")
     assert not_one_of("key", 3, ["a", "b"]) == "event key = 3 is not one of a, b"

@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.balls import one_pass
 from tests.support.releases import gaussian
 
 from gossamer.accounting.releases import (
@@ -35,6 +36,7 @@ VALUES = {
     "shape": st.floats(0.1, 10.0),
     "dimensions": st.integers(1, 10**9),
     "pass_number": st.none() | st.integers(0, 10**6),
+    "lot_number": st.none() | st.integers(0, 10**6),
 }
 releases = st.one_of(
     [
@@ -136,3 +138,14 @@ def test_passes_of_several_runs_are_numbered_apart():
     found = of_several_runs([run, bare, run])
     assert [event.release.pass_number for event in found] == [0, 0, 1, 1, 2, None, 3, 3, 4, 4]
     assert [event.step for event in found] == [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]
+    drawn = [Event(k, one) for number in (0, 1) for k, one in enumerate(one_pass(3, number=number))]
+    lost = [Event(0, one_pass(3, number=None)[0])]
+    numbers = [event.release.pass_number for event in of_several_runs([drawn, lost, drawn])]
+    assert numbers == [0, 0, 0, 1, 1, 1, None, 3, 3, 3, 4, 4, 4]  # a number that is missing is not made up
+
+
+def test_the_lot_of_a_pass_is_on_the_line_and_only_where_there_is_one():
+    lot = Event(7, one_pass(5, number=1)[2])
+    assert lot.to_json().endswith('"adjacency":"add-remove","pass":1,"lot":2}')
+    assert Event.from_json(lot.to_json()) == lot
+    assert '"lot"' not in Event(0, gaussian(1.0, sampling="one-pass", pass_number=3)).to_json()

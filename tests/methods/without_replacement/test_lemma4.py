@@ -64,6 +64,7 @@ def test_raw_decisions_have_no_proof() -> None:
 Changes = dict[str, Any]
 WITHOUT_NOISE: Changes = {"privacy.noise.schedule": {"kind": "none"}}
 POISSON: Changes = {"privacy.sampling": {"kind": "poisson", "lot": 10}}
+BALLS: Changes = {"privacy.sampling": {"kind": "balls-and-bins", "lots": 6}}
 PROCESSES: Changes = {"runtime.kind": "processes"}
 SEEDED: Changes = {"privacy.noise.source": "seeded"}
 BALL: Changes = {"privacy.clip": {"kind": "record-ball", "radius": 2.0}}
@@ -131,6 +132,12 @@ REFUSALS: list[tuple[Changes, str, Changes]] = [
         {**POISSON, "algorithm.controller": "global", "algorithm.average": True},
         "with algorithm.average = false",
         {**POISSON, "algorithm.controller": "global", "algorithm.average": False},
+    ),
+    (BALLS, "has lots of any size, and Lemma 4 needs local steps", {**BALLS, "algorithm.controller": "global"}),
+    (
+        {**BALLS, "algorithm.controller": "pass-end"},
+        "privacy.sampling.kind = 'balls-and-bins' has lots of any size",
+        {"algorithm.controller": "pass-end"},
     ),
     (
         {"algorithm.observes": "raw"},

@@ -68,6 +68,9 @@ class FiveDraws:
     kind: ClassVar[str] = "poisson"
     disjoint: ClassVar[bool] = False
 
+    def lot_numbers(self, step: int) -> None:
+        return None
+
     def passes(self, step: int) -> None:
         return None
 
@@ -98,6 +101,7 @@ class RealisedSize:
     def __init__(self, parts: Parts, book: Tally, stream: Stream):
         self._sampler, self._lot = parts.sampler, None
         self.kind, self.rates, self.passes = parts.sampler.kind, parts.sampler.rates, parts.sampler.passes
+        self.lot_numbers = parts.sampler.lot_numbers
         self._grad = replace(parts, sampler=self).reader(book, stream, written=[0])
         self._divisors = torch.tensor([node.lot / node.weight for node in parts.outline.plan.nodes])[:, None]
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.balls import one_pass
 
 from gossamer.accounting.claimed import km_laplace, km_truncated_gaussian
 from gossamer.accounting.profiles import gaussian, laplace
+from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Laplace, TruncatedGaussian
 from gossamer.kernels.noise import Stream
 from gossamer.studies.audit import judge
@@ -51,3 +53,23 @@ def test_drawn_noise_has_the_density_it_should(noise: Any) -> None:
     assert np.abs(observed - noise.between(low, grid)).max() < 0.015
     other = replace(noise, scale=noise.scale * 1.3, bound=noise.bound * 1.1)
     assert np.abs(observed - other.between(np.full_like(grid, -other.reach()), grid)).max() > 0.02
+
+
+def test_a_record_that_draws_its_lot_is_in_one_of_a_pass_for_sure() -> None:
+    """With next to no noise every coin shows; coins of their own for each lot would leave it out at times."""
+    attack = Releases(one_pass(4, 0.05), Stream.seeded)
+    found = attack.batch(0, 400)
+    assert ((found.scores > 0) == found.heads).all()
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "released"), [("add-remove", None), ("add-remove", 3), ("replace-one", None)]
+)
+def test_secret_lots_keep_their_word(adjacency: str, released: int | None) -> None:
+    """40,000 coins on a pass of eight lots: below what is proven, above what one lot of known place would be."""
+    lots = one_pass(8, 0.7, adjacency=adjacency, released=released)
+    price = proven(lots, 1e-3, adjacency).epsilon
+    attack = Releases(lots, Stream.seeded)
+    _, verdict = judge.try_until_decided(attack, 1e-3, 0.999, {"proven": price}, attack.runs)
+    assert verdict.violated == ()
+    assert verdict.epsilon > (0.4 if adjacency == "add-remove" else 0.2) * price

@@ -216,6 +216,15 @@ def test_sound_writes_are_not_accused_and_thinner_noise_is_caught(changes: dict[
             None,
             "one-pass",
         ),
+        (
+            {
+                "algorithm__controller": "global",
+                "privacy__sampling": {"kind": "balls-and-bins", "lots": 3},
+            },
+            "all",
+            None,
+            "one-pass",
+        ),
     ],
 )
 def test_what_no_write_can_show_is_refused(

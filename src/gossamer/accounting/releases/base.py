@@ -11,7 +11,8 @@ from gossamer.accounting.pairs import Pair
 from gossamer.accounting.profiles import Noise
 from gossamer.errors import UserError
 
-SAMPLINGS = ("poisson", "fixed-size", "full", "one-pass")
+IN_PASSES = ("one-pass", "balls-and-bins")  # disjoint lots: a record is in one lot of each pass
+SAMPLINGS = ("poisson", "fixed-size", "full", *IN_PASSES)
 ADJACENCIES = ("add-remove", "replace-one")
 WITHOUT_NOISE = "a value was released without noise"
 
@@ -24,7 +25,8 @@ class Release(ABC):
                  and the accountant does that, not the release. `inf` if nothing bounds it
     rate         probability that a given record is in the lot (fixed-size: lot / J; full: 1)
     adjacency    the relation the run declared; the accountants can price either
-    pass_number  which pass over the data a one-pass lot belongs to; None there is the first
+    pass_number  which pass over the data a lot of one belongs to; None is the first of one-pass lots
+    lot_number   which lot of its pass, where every record draws its lot by itself
     """
 
     kind: ClassVar[str]  # its name in the ledger
@@ -34,6 +36,7 @@ class Release(ABC):
     rate: float
     adjacency: str
     pass_number: int | None = None
+    lot_number: int | None = None
 
     def __post_init__(self) -> None:
         if self.sampling not in SAMPLINGS:
@@ -89,7 +92,11 @@ class Release(ABC):
     @property
     def amplifying_rate(self) -> float:
         """The rate as far as sampling hides who took part: a record is in some lot of a pass for sure."""
-        return 1.0 if self.sampling in {"full", "one-pass"} else self.rate
+        return 1.0 if self.sampling == "full" or self.in_passes else self.rate
+
+    @property
+    def in_passes(self) -> bool:
+        return self.sampling in IN_PASSES
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from gossamer.accounting.releases.base import KINDS, Release, not_one_of
 from gossamer.errors import UserError
 
 _FIRST = ("sigma", "sensitivity", "sampling", "rate", "adjacency")  # on a line of the ledger
-_LAST = ("pass_number",)
+_LAST = {"pass_number": "pass", "lot_number": "lot"}  # and their keys
 _READ: dict[object, Callable[[Any], Any]] = {float: float, int: int, str: str, int | None: int}
 
 
@@ -49,6 +49,7 @@ def release(
     rate: float,
     adjacency: str,
     pass_number: int | None = None,
+    lot_number: int | None = None,
     **constants: float,
 ) -> Release:
     """A release by the name of its kind; `sigma` is left out of kinds that have no noise."""
@@ -62,6 +63,7 @@ def release(
         "rate": rate,
         "adjacency": adjacency,
         "pass_number": pass_number,
+        "lot_number": lot_number,
     }
     own = {"sigma": sigma, **constants} if "sigma" in readers else constants
     return _make(kind, {**common, **{name: readers[name](value) for name, value in own.items()}})
@@ -89,7 +91,9 @@ def of_several_runs(runs: Iterable[Sequence[Event]]) -> list[Event]:
     for events in runs:
         for event in events:
             one = event.release
-            apart = first + (one.pass_number or 0) if one.sampling == "one-pass" else one.pass_number
+            apart = one.pass_number
+            if one.sampling == "one-pass" or (one.in_passes and apart is not None):
+                apart = first + (apart or 0)
             together.append(replace(event, release=replace(one, pass_number=apart)))
         first += 1 + max((event.release.pass_number or 0 for event in events), default=0)
     return together
@@ -115,7 +119,7 @@ def _columns(kind: str) -> list[tuple[str, str, Callable[[Any], Any]]]:
     types = {field.name: _READ[field.type] for field in fields(KINDS[kind])}
     middle = [name for name in types if name not in (*_FIRST, *_LAST)]
     order = [name for name in (*_FIRST, *middle, *_LAST) if name in types]
-    return [(name, "pass" if name == "pass_number" else name, types[name]) for name in order]
+    return [(name, _LAST.get(name, name), types[name]) for name in order]
 
 
 def _text(value: float | int | str) -> str:

@@ -32,7 +32,8 @@ class Participation:
     sampling: str
     rate: float
     adjacency: str
-    pass_number: int | None = None  # which pass over the data a one-pass lot belongs to
+    pass_number: int | None = None  # which pass over the data a lot belongs to
+    lot_number: int | None = None  # which lot of the pass, where that is priced
 
     @property
     def common(self) -> dict[str, Any]:
@@ -42,6 +43,7 @@ class Participation:
             "rate": self.rate,
             "adjacency": self.adjacency,
             "pass_number": self.pass_number,
+            "lot_number": self.lot_number,
         }
 
 

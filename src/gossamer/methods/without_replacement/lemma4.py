@@ -186,17 +186,27 @@ def check(config: RunConfig, classes: int | None) -> None:
         raise UserError(
             f"weighting = {config.weighting!r} does not fit algorithm.kind = {kind!r}; use 'uniform'."
         )
-    if not privacy.sampling.disjoint and (asked.controller != "global" or asked.average):
-        raise UserError(
-            f"privacy.sampling.kind = {privacy.sampling.kind!r} may take a record twice between two writes, which "
-            'Lemma 4 does not cover; use "one-pass", or algorithm.controller = "global" with algorithm.average = false.'
-        )
+    _check_lots(config)
     if config.mode == "sound" and decides_on_raw_losses(config) and noisy:
         raise UserError(
             'algorithm.observes = "raw" lets everyone see choices made on raw losses, which no ε covers; '
             'use "released", or mode = "paper" to study it.'
         )
     _check_step(config)
+
+
+def _check_lots(config: RunConfig) -> None:
+    sampling, asked = config.privacy.sampling, config.algorithm
+    if not sampling.disjoint and (asked.controller != "global" or asked.average):
+        raise UserError(
+            f"privacy.sampling.kind = {sampling.kind!r} may take a record twice between two writes, which "
+            'Lemma 4 does not cover; use "one-pass", or algorithm.controller = "global" with algorithm.average = false.'
+        )
+    if sampling.disjoint and sampling.independent and asked.controller != "global":
+        raise UserError(
+            f"privacy.sampling.kind = {sampling.kind!r} has lots of any size, and Lemma 4 needs local steps that are "
+            'non-expansive, on lots no larger than expected; use "one-pass", or algorithm.controller = "global".'
+        )
 
 
 def _check_step(config: RunConfig) -> None:

@@ -316,7 +316,9 @@ class LocalModels:
 
     def _participation(self, i: int) -> Participation:
         number = None if self._passes is None else self._passes[i]
-        return Participation(self._sampler.kind, self._rates[i], self._adjacency, number)
+        lots = self._sampler.lot_numbers(self._turn)
+        lot = None if lots is None else lots[i]
+        return Participation(self._sampler.kind, self._rates[i], self._adjacency, number, lot)
 
 
 def raw_decision(sensitivity: float, part: Participation) -> Release:

@@ -46,7 +46,7 @@ class KeptBatches:
     @property
     def runs(self) -> int:
         """Trainings that are done."""
-        return sum(line["runs"] for line in self._found)
+        return sum(runs for _, runs in self._found)
 
     def get(self, number: int, runs: int) -> Found | None:
         """That batch, if it was done at that size."""

@@ -56,11 +56,12 @@ class Releases:
 
     def __init__(self, releases: Sequence[Release], stream: Callable[[int], Stream]):
         self._releases, self._stream = _entered(releases), stream
+        self._passes = _drawn_passes(releases)
         self._replace_one = bool(releases) and releases[0].adjacency == "replace-one"
         self.notes: tuple[str, ...] = ("The mechanism alone, in one dimension: no training and no messages.",)
-        for release in self._releases:
+        for release in releases:
             density_of(release)
-        if any(math.isinf(release.sensitivity) for release in self._releases):
+        if any(math.isinf(release.sensitivity) for release in releases):
             self.notes += (
                 "Nothing enforces a bound here; the record moves sums by exactly what the noise is scaled to.",
             )
@@ -71,17 +72,49 @@ class Releases:
         heads = flip(stream, 1, runs)[0]
         scores = np.zeros(runs)
         for k, release in enumerate(self._releases):
-            noise = density_of(release)
-            shift = (
-                release.sensitivity if math.isfinite(release.sensitivity) else 1.0
-            )  # the unit of planned events
-            away = -shift if self._replace_one else 0.0
+            noise, shift, away = self._moves(release)
             taken = uniform(stream, _PARTICIPATION, k, runs) < release.rate
-            centre = np.where(taken, np.where(heads, shift, away), 0.0)
-            seen = centre + draw(noise, uniform(stream, _SIZE, k, runs), uniform(stream, _SIGN, k, runs))
+            seen = self._seen(stream, k, noise, np.where(taken, np.where(heads, shift, away), 0.0))
             scores += self._evidence(noise, seen, shift, away, release.rate)
+        made = len(self._releases)
+        for choice, lots in enumerate(self._passes, start=made):
+            scores += self._pass(stream, choice, made, lots, heads)
+            made += len(lots)
         seconds = time.perf_counter() - start
-        return Found(scores, heads, np.arange(runs), runs, seconds, runs * len(self._releases))
+        return Found(scores, heads, np.arange(runs), runs, seconds, runs * made)
+
+    def _moves(self, release: Release) -> tuple[Noise, float, float]:
+        """(noise, how far heads moves a sum, how far tails does)."""
+        shift = (
+            release.sensitivity if math.isfinite(release.sensitivity) else 1.0
+        )  # the unit of planned events
+        return density_of(release), shift, -shift if self._replace_one else 0.0
+
+    @staticmethod
+    def _seen(stream: Stream, k: int, noise: Noise, centre: Floats) -> Floats:
+        runs = len(centre)
+        return centre + draw(noise, uniform(stream, _SIZE, k, runs), uniform(stream, _SIGN, k, runs))
+
+    def _pass(
+        self, stream: Stream, choice: int, first: int, lots: Sequence[Release], heads: NDArray[np.bool_]
+    ) -> Floats:
+        """A pass of balls and bins: the record is in one lot, and nobody sees in which.
+
+        log of 1/T Σ_t p_t(seen moved) / p_t(seen): of either side, and their difference.
+        """
+        runs, total = len(heads), round(1 / lots[0].rate)
+        chosen = np.floor(uniform(stream, _PARTICIPATION, choice, runs) * total)
+        hidden = math.log(total - len(lots)) if len(lots) < total else -math.inf
+        one, other = np.full(runs, hidden), np.full(runs, hidden)
+        for k, release in enumerate(lots, start=first):
+            noise, shift, away = self._moves(release)
+            inside = chosen == release.lot_number
+            seen = self._seen(stream, k, noise, np.where(inside, np.where(heads, shift, away), 0.0))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                still = noise.log_weight(seen)
+                one = np.logaddexp(one, _finite(noise.log_weight(seen - shift) - still))
+                other = np.logaddexp(other, _finite(noise.log_weight(seen - away) - still))
+        return _finite(one - other).round(9)
 
     @staticmethod
     def _evidence(noise: Noise, seen: Floats, shift: float, away: float, rate: float) -> Floats:
@@ -92,20 +125,32 @@ class Releases:
                 for move in (shift, away)
             )
             ratio = one - other
-        clipped: Floats = np.clip(np.nan_to_num(ratio, nan=0.0, posinf=_SURE, neginf=-_SURE), -_SURE, _SURE)
         # In the last digits a double remembers how it was made, which is an attack on floating point, not on the noise.
-        return clipped.round(9)
+        return _finite(ratio).round(9)
+
+
+def _finite(ratio: Floats) -> Floats:
+    clipped: Floats = np.clip(np.nan_to_num(ratio, nan=0.0, posinf=_SURE, neginf=-_SURE), -_SURE, _SURE)
+    return clipped
+
+
+def _drawn_passes(releases: Sequence[Release]) -> list[list[Release]]:
+    passes: dict[int | None, list[Release]] = {}
+    for release in releases:
+        if release.sampling == "balls-and-bins":
+            passes.setdefault(release.pass_number, []).append(release)
+    return list(passes.values())
 
 
 def _entered(releases: Sequence[Release]) -> list[Release]:
-    """Of the disjoint lots of a pass a record is in one for sure: here the one with the least noise."""
+    """Of the one-pass lots of a pass a record is in one for sure: here the one with the least noise."""
     passes: dict[int, Release] = {}
     for release in releases:
         if release.sampling == "one-pass":
             number = release.pass_number or 0
             if number not in passes or density_of(release).scale < density_of(passes[number]).scale:
                 passes[number] = replace(release, rate=1.0)
-    return [*(r for r in releases if r.sampling != "one-pass"), *passes.values()]
+    return [*(r for r in releases if not r.in_passes), *passes.values()]
 
 
 def uniform(stream: Stream, purpose: int, step: int, count: int) -> Floats:

@@ -111,7 +111,8 @@ def on_mirrored_records(config: RunConfig, plan: PrivacyPlan, classes: int) -> R
     A pass costs the same whatever its lots are, and the noise of a write is scaled to its step and lot: what is claimed
     and proven stays.
     """
-    if not plan.sampling.disjoint:
+    # A pass costs the same whatever its lots are only where the secrecy of lots is not priced.
+    if not plan.sampling.disjoint or plan.sampling.independent:
         raise UserError(
             f"privacy.sampling.kind = {config.privacy.sampling.kind!r} has no writes that this audit reads backwards; "
             'use "one-pass", or --canary release.'
