@@ -31,7 +31,6 @@ from gossamer.accounting.convex_order import POINTS, ROUNDING, Law, add, log_nor
 from gossamer.accounting.pairs import TAIL, Cells
 
 PIECES = 64  # for moments; points between two of them are taken together
-NARROWEST = 1e-9  # width of a piece that is a single point
 LARGEST_SHIFT = 6.0  # of a lot: beyond it, one record outweighs all that the others could hide
 
 
@@ -71,7 +70,7 @@ class BallsAndBinsPair:
         starts = np.unique(np.linspace(0, max(len(loss) - 1, 0), PIECES + 1)[:-1].astype(int))
         return Cells(
             loss[starts],
-            np.maximum.reduceat(loss, starts) + NARROWEST,
+            np.maximum.reduceat(loss, starts),
             np.add.reduceat(p, starts),
             np.add.reduceat(q_some, starts),
             p_only=law.excess,

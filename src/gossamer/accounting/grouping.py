@@ -63,8 +63,14 @@ class Grouping:
         if total == 0:
             return
         for family, root in roots.items():
+            members = self._families[family]
+            if len(members) <= COARSE_GROUPS:  # few enough to be told apart
+                self._scale[family] = np.arange(len(members), dtype=float)
+                continue
             positions = np.concatenate([[0.0], np.cumsum(root)[:-1]])
-            self._scale[family] = positions * (total / error)
+            # No group is wider than a factor of e: slopes at a few knots say nothing of what lies so far apart.
+            widths = np.log([mu for mu, _ in members]) - math.log(members[0][0])
+            self._scale[family] = positions * (total / error) + widths
 
     def finer(self, times: float) -> "Grouping":
         """So many times as many groups."""

@@ -70,6 +70,6 @@ def test_secret_lots_keep_their_word(adjacency: str, released: int | None) -> No
     lots = one_pass(8, 0.7, adjacency=adjacency, released=released)
     price = proven(lots, 1e-3, adjacency).epsilon
     attack = Releases(lots, Stream.seeded)
-    _, verdict = judge.try_until_decided(attack, 1e-3, 0.999, {"proven": price}, attack.runs)
+    _, verdict = judge.try_until_decided(attack, 1e-3, 0.999, judge.Promised({"proven": price}), attack.runs)
     assert verdict.violated == ()
     assert verdict.epsilon > (0.4 if adjacency == "add-remove" else 0.2) * price

@@ -98,6 +98,9 @@ class DealtLots:
     def passes(self, step: int) -> list[int] | None:
         return None  # a window is within one
 
+    def lot_numbers(self, step: int) -> list[int] | None:
+        return None
+
     def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
         raise NotImplementedError
 
