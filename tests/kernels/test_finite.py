@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from tests.support import mixing
+from tests.support.per_sample import WEIGHS, cross_entropy
 from torch import nn
 
 from gossamer.kernels.clipped_sum import clipped_sum
@@ -48,3 +50,41 @@ def test_finite_norms_and_mere_shapes_pass() -> None:
     refuse_infinite(torch.tensor([[0.0, 3e38]]))
     refuse_infinite(torch.empty(0, 3))
     refuse_infinite(torch.empty(2, 3, device="meta"))
+
+
+@pytest.mark.parametrize("method", ["book-keeping", "vmap"])
+@pytest.mark.parametrize("max_bytes", [1, 1 << 30])
+@pytest.mark.parametrize("own_units", [False, True])
+def test_the_others_of_a_lot_keep_their_sum(method: str, max_bytes: int, own_units: bool) -> None:
+    """In any slice, with every node's own bound: a record that is not finite is as if it were not there."""
+    torch.manual_seed(0)
+    module = mixing.Standardised()
+    points = torch.randn(3, sum(p.numel() for p in module.parameters()))
+    x, y = torch.randn(3, 5, mixing.FEATURES), torch.randint(0, mixing.CLASSES, (3, 5))
+    mask = torch.ones(3, 5, dtype=torch.bool)
+    unit = torch.tensor([0.5, 2.0, 7.0]) if own_units else None
+    kernel = clipped_sum(module, cross_entropy, method=method, max_bytes=max_bytes)
+    weigh = WEIGHS["constant"]
+    x[0, 4], x[1, 0], x[1, 3] = 3.0, torch.nan, torch.inf  # the first is constant: 0 / 0
+    total, norms = kernel(points, x, y, mask, weigh, unit=unit)
+    gone = torch.zeros_like(mask)
+    gone[0, 4] = gone[1, 0] = gone[1, 3] = True
+    assert (norms[gone] == 0).all()
+    assert (norms[~gone] > 0).all()
+    x[gone] = torch.randn(mixing.FEATURES)
+    without, _ = kernel(points, x, y, mask & ~gone, weigh, unit=unit)
+    torch.testing.assert_close(total, without, rtol=1e-6, atol=1e-7)
+
+
+def test_a_lot_of_nothing_else_sums_to_zero() -> None:
+    module = mixing.Standardised()
+    points = torch.randn(2, sum(p.numel() for p in module.parameters()))
+    x, y = torch.zeros(2, 3, mixing.FEATURES), torch.zeros(2, 3, dtype=torch.long)
+    x[1] = torch.randn(3, mixing.FEATURES)
+    total, norms = clipped_sum(module, cross_entropy)(
+        points, x, y, torch.ones(2, 3, dtype=torch.bool), WEIGHS["constant"]
+    )
+    assert (total[0] == 0).all()
+    assert (norms[0] == 0).all()
+    assert total[1].isfinite().all()
+    assert (norms[1] > 0).all()

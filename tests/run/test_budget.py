@@ -270,6 +270,7 @@ def test_each_account_has_its_owners_cap(tmp_path: Path) -> None:
     assert spent[0] == spent[1]  # what nodes 0 and 1 had reserved meanwhile was given back
 
 
+@pytest.mark.slow
 def test_ranks_keep_the_accounts_of_their_nodes_and_share_the_totals_only(
     two_ranks: Pool, tmp_path: Path
 ) -> None:

@@ -138,10 +138,10 @@ class _Tracer(fx.Tracer):
 
 
 class _Follower:
-    """What every node of a graph gives, on shapes alone."""
+    """What every node of a graph gives for blank records; only the shapes are looked at."""
 
     def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
-        self._root, self._graph = copy.deepcopy(root).to("meta"), graph
+        self._root, self._graph = root, graph
         self._known: dict[fx.Node, Value] = {}
         self._called: set[str] = set()
 
@@ -152,9 +152,7 @@ class _Follower:
                 self._end(self._in(node.args[0]))
             elif node.op == "placeholder":
                 like = next(inputs)
-                self._known[node] = Records(
-                    tuple(torch.empty(lot, *like.shape[1:], dtype=like.dtype, device="meta") for lot in LOTS)
-                )
+                self._known[node] = Records(tuple(like.new_zeros(lot, *like.shape[1:]) for lot in LOTS))
             elif node.op == "get_attr":
                 self._known[node] = self._constant(str(node.target))
             else:
@@ -172,7 +170,7 @@ class _Follower:
         value = _attribute(self._root, path)
         if isinstance(value, nn.Parameter):
             raise MixingError(f"it uses the parameter {path.removeprefix('module.')} outside of a layer")
-        return Constant(value.to("meta") if isinstance(value, Tensor) else value)
+        return Constant(value)
 
     def _result(self, node: fx.Node, call: Call) -> Value:
         name = _name(node)

@@ -28,6 +28,7 @@ def test_it_stands_beside_run_and_plan_and_takes_a_module(tmp_path: Path) -> Non
     assert certificate["audit"]["sensitivity"]["movements"]
 
 
+@pytest.mark.slow
 def test_a_module_is_searched_beside_the_coins(tmp_path: Path) -> None:
     found = gossamer.audit("quickstart", SHORT, module=Head(), runs=1, out=tmp_path / "a")
     assert found["audit"]["coins"] > 0

@@ -15,6 +15,7 @@ from gossamer.studies.audit.command import audit_into
 from gossamer.studies.audit.procedures import Found
 
 
+@pytest.mark.slow
 def test_retraining_continues_where_it_stopped(tmp_path: Path) -> None:
     config = resolve(
         recipes.read("quickstart"),

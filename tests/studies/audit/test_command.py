@@ -52,6 +52,7 @@ def test_a_finished_run_gets_its_audited_figure(command, tmp_path: Path) -> None
     assert command("plan", "--ledger", "r")[0] == 0
 
 
+@pytest.mark.slow
 def test_seeded_audits_repeat_and_system_ones_do_not(command) -> None:  # type: ignore[no-untyped-def]
     def figure(*words: str) -> float:
         _, out, _ = command("audit", "quickstart", "--json", *SHORT, *words)

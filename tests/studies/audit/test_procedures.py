@@ -88,6 +88,7 @@ def accumulating(parts: Parts, book: Tally, stream: Stream) -> Any:
     return replace(parts, sampler=FiveDraws(parts.sampler)).reader(book, stream, written=[0])
 
 
+@pytest.mark.slow
 def test_five_accumulated_draws_under_the_noise_of_one_are_caught() -> None:
     o = outlined(privacy__sampling={"kind": "poisson", "rate": 0.25})
     parts = on_axes(o)

@@ -190,6 +190,7 @@ class Dropped(Head):
         return out
 
 
+@pytest.mark.slow
 def test_our_own_parts_keep_their_word() -> None:
     found = search(parts(model={"kind": "mlp", "hidden": [8]}), tries=TRIES)
     assert not found.broken
@@ -224,6 +225,7 @@ def test_offline_recipes_keep_their_word(recipe: str) -> None:
     assert not found.broken
 
 
+@pytest.mark.slow
 def test_a_module_that_draws_numbers_is_not_taken_for_one_that_mixes() -> None:
     dropping = parts(Dropped())
     assert not search(dropping, tries=TRIES).broken
@@ -231,6 +233,7 @@ def test_a_module_that_draws_numbers_is_not_taken_for_one_that_mixes() -> None:
     assert search(mixing, tries=TRIES, make_vector=fooled(mixing)).broken
 
 
+@pytest.mark.slow
 def test_equal_seeds_find_the_same() -> None:
     plain = parts(Head())
 
