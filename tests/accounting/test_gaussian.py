@@ -35,3 +35,10 @@ def test_nonsense_is_refused():
         gdp_mu(1.0, 0.0)
     with pytest.raises(UserError, match="must"):
         gdp_mu(-1.0, 1e-5)
+
+
+@pytest.mark.parametrize("mu", [1e5, 1e7, 1e30, 1e200])
+def test_huge_shifts_have_an_upper_bound_or_none(mu: float) -> None:
+    found = gdp_epsilon(mu, 1e-5)
+    assert found >= mu * mu / 2
+    assert found <= mu * mu / 2 * (1 + 1e-3)

@@ -7,6 +7,8 @@ from scipy.special import log_ndtr
 
 from gossamer.accounting.checks import check_delta, check_epsilon
 
+LARGEST_MU = 1e6  # beyond it an upper bound within a hundred-thousandth is as good
+
 
 def gdp_delta(mu: float, epsilon: float) -> float:
     """δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2): the exact profile of one Gaussian release."""
@@ -27,6 +29,8 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     if gdp_delta(mu, 0.0) <= delta:
         return 0.0
     top = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9
+    if mu > LARGEST_MU:  # the square alone decides, and the profile would be a difference of huge numbers
+        return top
     return float(brentq(lambda e: gdp_delta(mu, e) - delta, 0.0, top, xtol=1e-12, rtol=1e-13))
 
 

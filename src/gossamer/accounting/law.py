@@ -45,6 +45,8 @@ from gossamer.accounting.grid import (
 from gossamer.accounting.pairs import Pair
 from gossamer.accounting.profiles import FloatArray
 
+LARGEST_EXPONENT = 700.0  # e to more than that is no number any more
+
 Factor = tuple[FloatArray, int, float, float, float, float, float]
 
 
@@ -123,6 +125,8 @@ class UpperLaw:
         if left <= 0:
             return math.inf
         h, t = self.window.h, self.window.tilt
+        if t * h > LARGEST_EXPONENT:  # what rounding may do over one step is more than any mass
+            return math.inf
         losses, mass = self.window.losses, self._masses()
         # Suffix sums in units of exp(Λ − tℓ_j), by recursion and without cancellation, however far the weights fall:
         # D_j = Σ_{i≥j} m_i e^{−(1+t)(ℓ_i − ℓ_j)} and G_j = Σ_{i≥j} m_i e^{−t(ℓ_i − ℓ_j)} (1 − e^{−(ℓ_i − ℓ_j)}).
