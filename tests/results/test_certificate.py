@@ -19,6 +19,7 @@ from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, account, epsil
         (1.23456, "1.23"),
         (99.94, "99.9"),
         (123.4, "123"),
+        (4.3e150, "4.3e+150"),
         (1e-4, "0.0001"),
     ],
 )

@@ -27,7 +27,9 @@ SEEDED = "seeded noise: no privacy"
 def epsilon_text(value: float | None) -> str:
     if value is None:
         return "—"
-    return "∞" if math.isinf(value) else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.0f}" if 100 <= value < 1e6 else f"{value:.3g}"
 
 
 def account(budget: dict[str, Any] | None) -> list[str]:
