@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from gossamer.kernels.probe import disagreement
 from gossamer.kernels.stack import ParameterStack
 
 logger = logging.getLogger("gossamer")
+_noticed: WeakSet[nn.Module] = WeakSet()  # that they take the slow way is said once
 
 Weigh = Callable[[Tensor], Tensor]
 """Per-sample gradient norms (m, B) -> weights (m, B), elementwise."""

@@ -119,9 +119,8 @@ def search(
     refuse_unbounded(parts)
     seed = o.config.seed if seed is None else seed
     start = time.perf_counter()
-    probe = Probe(
-        o.module, make_vector or (lambda module: o.method.vector(o.algorithm, module, o.classes)), Searched()
-    )
+    make = make_vector or (lambda module: o.method.vector(o.algorithm, module, o.classes))
+    probe = Probe(o.module, make, Searched(), anew=make_vector is not None)
     found = probe.found
     records = odd_records(parts.records.x, parts.records.y, o.classes, seed)
     threads = torch.get_num_threads()
@@ -183,10 +182,17 @@ def _pairs(made: list[Scene], records: list[OddRecord]) -> Iterator[tuple[Scene,
 
 
 class Probe:
-    """Measures what one record does in one scene; every measurement with a vector and a module of its own."""
+    """Measures what one record does in one scene.
 
-    def __init__(self, module: nn.Module, make_vector: MakeVector, found: Searched) -> None:
-        self.module, self._make, self.found = module, make_vector, found
+    By one vector from beginning to end, as a run has one: what it remembers of a record shows in a later sum. With
+    `anew`, by a vector and a module of its own for every measurement: then it also shows of which.
+    """
+
+    def __init__(
+        self, module: nn.Module, make_vector: MakeVector, found: Searched, *, anew: bool = False
+    ) -> None:
+        self.module, self._make, self.found, self._anew = module, make_vector, found, anew
+        self._vector: Any = None
         self._without: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # sums, later ones, rounding
         self._random: bool | None = None
 
@@ -259,10 +265,11 @@ class Probe:
         return scene.in_bounds(distances(longer, now)).clamp_max(_MOST_ROUNDING)
 
     def _sums(self, scene: Scene, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Of these lots and of the next ones, by a vector that has seen nothing before."""
-        vector = self._make(_copied(self.module))
-        now, norms = scene.sums(vector, batch)
-        later, _ = scene.sums(vector, scene.next)
+        """Of these lots and of the next ones."""
+        if self._vector is None or self._anew:
+            self._vector = self._make(_copied(self.module))
+        now, norms = scene.sums(self._vector, batch)
+        later, _ = scene.sums(self._vector, scene.next)
         return now, later, norms
 
     def _draws_numbers(self, scene: Scene) -> bool:
