@@ -90,9 +90,10 @@ def test_random_modules_and_records() -> None:
 
 
 @pytest.mark.slow
-def test_two_thousand_random_modules_and_records() -> None:
-    ways = run_cases(range(1000, 3100))
-    assert min(ways.values()) > 200  # every way is met often
+@pytest.mark.parametrize("part", range(6))
+def test_two_thousand_random_modules_and_records(part: int) -> None:
+    ways = run_cases(range(1000 + 350 * part, 1350 + 350 * part))
+    assert min(ways.values()) > 30  # every way is met often
 
 
 def test_the_grammar_has_everything() -> None:
