@@ -39,6 +39,8 @@ from gossamer.kernels.operations import (
     mapped,
 )
 
+PLAIN = (Tensor, nn.Parameter, nn.Buffer)  # kinds of tensors on which operations are torch's
+
 
 class WithLoss(nn.Module):
     """(records, targets) → one loss each."""
@@ -141,7 +143,7 @@ class _Follower:
     """What every node of a graph gives, on shapes alone."""
 
     def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
-        self._root, self._graph = copy.deepcopy(root).to("meta"), graph
+        self._given, self._root, self._graph = root, copy.deepcopy(root).to("meta"), graph
         self._known: dict[fx.Node, Value] = {}
         self._called: set[str] = set()
 
@@ -172,6 +174,9 @@ class _Follower:
         value = _attribute(self._root, path)
         if isinstance(value, nn.Parameter):
             raise MixingError(f"it uses the parameter {path.removeprefix('module.')} outside of a layer")
+        original = _attribute(self._given, path)
+        if isinstance(original, Tensor) and type(original) not in PLAIN:  # its own Python would see records
+            raise MixingError(f"{path.removeprefix('module.')} is a tensor of a kind of its own")
         return Constant(value.to("meta") if isinstance(value, Tensor) else value)
 
     def _result(self, node: fx.Node, call: Call) -> Value:
@@ -282,7 +287,8 @@ def _attribute_of(of: Records, name: Any) -> Value | None:
 def _size(of: Records, place: Any) -> Value | None:
     if isinstance(place, int):
         return LotSize() if place % of.ndim == 0 else Constant(of.at[0].shape[place])
-    if isinstance(place, slice) and isinstance(place.start, int) and place.start > 0:
+    forwards = isinstance(place, slice) and place.step in (None, 1)  # backwards it would reach the lot's size
+    if forwards and isinstance(place.start, int) and place.start > 0:
         return Constant(tuple(of.at[0].shape[place]))
     return None
 
