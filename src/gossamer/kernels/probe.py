@@ -108,7 +108,10 @@ def _gradient(method: Method, point: Tensor, x: Tensor, y: Tensor) -> Tensor:
     views = ParameterStack(method.original).views(point)
     own = {name: view[0].clone().requires_grad_() for name, view in views.items()}
     with torch.enable_grad():
-        value = method.loss(functional_call(copy.deepcopy(method.original), own, (x.clone(),)), y)
+        try:
+            value = method.loss(functional_call(copy.deepcopy(method.original), own, (x.clone(),)), y)
+        except (IndexError, RuntimeError):  # it takes numbers for places, and these are in no table
+            return torch.full_like(point[0], torch.nan)
         parts = torch.autograd.grad(
             value.sum(), list(own.values()), materialize_grads=True, allow_unused=True
         )
