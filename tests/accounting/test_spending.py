@@ -13,7 +13,7 @@ from gossamer.accounting import spending as module
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Unnoised
-from gossamer.accounting.spending import History, Spending, same_records, total
+from gossamer.accounting.spending import History, Releases, Spending, same_records, total
 
 
 def test_full_batches_of_several_runs_compose_in_closed_form() -> None:
@@ -41,6 +41,18 @@ def test_passes_of_different_runs_are_different_passes() -> None:
         [spent("a", histories=history), spent("b", histories=history), spent("c", histories=history, times=2)]
     )
     assert found.epsilon == pytest.approx(gdp_epsilon(math.sqrt(4 / 100), DELTA), rel=1e-9)
+
+
+def test_secret_lots_of_different_runs_are_not_one_pass() -> None:
+    """Lot 0 of one run and lot 1 of another: a record may be in both, though in no two lots of one run."""
+
+    def lot(number: int) -> Releases:
+        return ((full(1.0, sampling="balls-and-bins", rate=0.5, pass_number=0, lot_number=number), 1),)
+
+    runs = [spent(str(k), histories=(History((0,), lot(k)),)) for k in (0, 1)]
+    apart = [(replace(one, pass_number=k), 1) for k in (0, 1) for one, _ in lot(k)]
+    assert total(runs).epsilon == proven(apart, DELTA, "add-remove").epsilon
+    assert total(runs).epsilon > proven([*lot(0), *lot(1)], DELTA, "add-remove").epsilon
 
 
 def test_the_strictest_delta_and_adjacency_of_all_runs_count() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -160,3 +161,40 @@ def test_nothing_of_the_module_is_written() -> None:
     graph_of(module, cross_entropy, x, Y)(x, Y)
     assert torch.equal(x, X)
     assert module[0].inplace
+
+
+class _Sees(Tensor):
+    """A tensor whose own Python would run on every lot."""
+
+    def __deepcopy__(self, memo: object) -> Tensor:
+        return torch.zeros(6).as_subclass(_Sees)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda m, x: m.head(x * (1 + x[:, 5 : x.shape[0]].sum(1, keepdim=True))),
+        lambda m, x: m.head(x * F.adaptive_avg_pool1d(x[:, None], x.shape[1::-1][1:]).amax(2)),
+        lambda m, x: m.head(
+            x * F.adaptive_avg_pool2d(x[:, :, None], x[:, :1].shape[1::-1]).amax((1, 2))[:, None]
+        ),
+        lambda m, x: m.head(x + m.seen),
+    ],
+)
+def test_neither_the_lots_size_nor_a_tensors_own_python_gets_into_the_graph(forward: Any) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(6, 3)
+            self.register_buffer("seen", torch.zeros(6).as_subclass(_Sees))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return forward(self, x)
+
+    with pytest.raises(MixingError):
+        graph_of(Net(), cross_entropy, torch.zeros(1, 6), torch.zeros(1, dtype=torch.long))

@@ -14,10 +14,12 @@ from tests.support.per_sample import (
     problem,
 )
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from gossamer.errors import UserError
 from gossamer.kernels import clipped_sum as engine
 from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.stack import ParameterStack
 
 
 @pytest.mark.parametrize("method", ["book-keeping", "vmap"])
@@ -145,3 +147,53 @@ def test_other_losses() -> None:
 def test_unknown_method() -> None:
     with pytest.raises(UserError, match="ghost"):
         clipped_sum(nn.Linear(2, 2), cross_entropy, method="ghost")
+
+
+class Reads(nn.Module):
+    """Records are places in a table."""
+
+    def __init__(self, twice: bool) -> None:
+        super().__init__()
+        self.table, self.head, self.twice = nn.Embedding(10, 4), nn.Linear(4, 3), twice
+
+    def forward(self, x: Tensor) -> Tensor:
+        read = self.table(x).mean(1)
+        return self.head(read + self.table(x).amax(1) if self.twice else read)
+
+
+@pytest.mark.parametrize("method", ["book-keeping", "vmap"])
+@pytest.mark.parametrize(("place", "node"), [(12, 0), (-3, 1), (12, 1), (10**6, 0), (-(10**6), 1)])
+def test_a_place_outside_of_the_table_moves_nothing(method: str, place: int, node: int) -> None:
+    """All nodes' tables lie below each other: place 12 of node 0 was place 2 of node 1."""
+    torch.manual_seed(0)
+    module = Reads(twice=method == "vmap")
+    kernel = clipped_sum(module, lambda out, y: F.cross_entropy(out, y, reduction="none"), method=method)
+    points = torch.randn(2, ParameterStack(module).dim)
+    x, y = torch.randint(0, 10, (2, 3, 5)), torch.randint(0, 3, (2, 3))
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    mask[node, 0] = False
+    without, _ = kernel(points, x, y, mask, lambda n: (1 / n).clamp_max(1))
+    x[node, 0, 2] = place
+    with_it, norms = kernel(points, x, y, torch.ones_like(mask), lambda n: (1 / n).clamp_max(1))
+    assert norms[node, 0] == 0
+    torch.testing.assert_close(with_it, without, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["book-keeping", "vmap"])
+def test_numbers_may_be_places_and_those_in_no_table_move_nothing(method: str) -> None:
+    """The made-up records of the second look are in no table: the module is not refused for that."""
+    torch.manual_seed(0)
+
+    class OfNumbers(Reads):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.long())
+
+    kernel = clipped_sum(
+        OfNumbers(twice=False), lambda out, y: F.cross_entropy(out, y, reduction="none"), method=method
+    )
+    x, y = torch.randint(0, 10, (2, 3, 5)).float(), torch.randint(0, 3, (2, 3))
+    x[0, 1, 0], x[1, 2, 3] = 12.0, torch.nan
+    points = torch.randn(2, ParameterStack(OfNumbers(twice=False)).dim)
+    total, norms = kernel(points, x, y, torch.ones(2, 3, dtype=torch.bool), torch.ones_like)
+    assert bool(total.isfinite().all())
+    assert (norms == 0).tolist() == [[False, True, False], [False, False, True]]

@@ -83,3 +83,17 @@ def test_weighted_rows_by_hand() -> None:
     layers.put(target, torch.tensor([1.0, 2.0]), True)
     layers.put(target, target.clone(), False)
     assert target.tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1e-6])
+def test_gram_norms_see_what_underflows_in_one_factor_and_is_large_in_the_other(clip: float) -> None:
+    """g g' = 1e-46 is 0 in float32, a a' = 1e36 is not: together they are a gradient of 2.6e-3."""
+    kernel = clipped_sum(nn.Linear(64, 64, bias=False), lambda out, y: 1e-23 * out.sum((1, 2)))
+    total, _ = kernel(
+        torch.zeros(1, 64 * 64),
+        torch.full((1, 1, 4, 64), 1e18),
+        torch.zeros(1, 1),
+        torch.ones(1, 1, dtype=torch.bool),
+        lambda norms: (clip / norms.clamp_min(1e-30)).clamp_max(1),
+    )
+    assert float(total.double().norm()) <= clip * (1 + 1e-6)

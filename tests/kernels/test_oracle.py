@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from tests.support import mixing
 from tests.support.per_sample import WEIGHS, cross_entropy, problem
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from gossamer.errors import UserError
+from gossamer.kernels import oracle
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.oracle import Vmap
 from gossamer.kernels.stack import ParameterStack
@@ -152,3 +156,46 @@ def test_a_module_that_copies_as_itself_is_refused() -> None:
     x, y = torch.randn(1, 2, mixing.FEATURES), torch.zeros(1, 2, dtype=torch.long)
     with pytest.raises(UserError, match="cannot be copied"):
         Vmap(Single(), cross_entropy, x, y)
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        torch.empty_like,
+        lambda x: torch.empty(6),
+        lambda x: x.new_empty(6),
+        lambda x: torch.empty_strided((6,), (1,)),
+    ],
+)
+def test_memory_to_which_nothing_was_written_is_not_read(empty: Callable[[Tensor], Tensor]) -> None:
+    class Reads(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x + empty(x))
+
+    graph = oracle.one_record(
+        Reads(6, 3), cross_entropy, torch.Size([6]), torch.float32, torch.Size([]), torch.int64
+    )
+    record, target = torch.randn(6), torch.tensor(1)
+    parameters = {"weight": torch.randn(3, 6), "bias": torch.zeros(3)}
+    for _ in range(3):
+        _ = torch.full((6,), 1e9)  # what is freed here lies ready for whoever asks for six numbers
+        torch.testing.assert_close(
+            graph(parameters, record, target), _plain_gradient(parameters, record, target)
+        )
+
+
+def _plain_gradient(parameters: dict[str, Tensor], record: Tensor, target: Tensor) -> dict[str, Tensor]:
+    own = {name: value.clone().requires_grad_() for name, value in parameters.items()}
+    loss = cross_entropy(F.linear(record[None], own["weight"], own["bias"]), target[None]).sum()
+    return dict(zip(own, torch.autograd.grad(loss, list(own.values())), strict=True))
+
+
+def test_index_fill_is_refused_for_it_reaches_into_the_next_record() -> None:
+    class Fills(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.index_fill(1, x[0, :1].long(), 2.0))
+
+    with pytest.raises(UserError, match="index_fill"):
+        oracle.one_record(
+            Fills(6, 3), cross_entropy, torch.Size([6]), torch.float32, torch.Size([]), torch.int64
+        )

@@ -180,14 +180,19 @@ def _priced(way: frozenset[tuple[Releases, int]], delta: float, adjacency: str) 
     together: dict[Release, int] = {}
     passes = 0  # a pass of one run is no pass of another: they are numbered apart
     for releases, times in way:
-        once = [(one, count) for one, count in releases if one.sampling == ONE_PASS]
+        once = [(one, count) for one, count in releases if _numbered(one)]
         for one, count in releases:
-            if one.sampling != ONE_PASS:
+            if not _numbered(one):
                 together[one] = together.get(one, 0) + count * times
         for _ in range(times if once else 0):
             together |= {replace(one, pass_number=passes + (one.pass_number or 0)): n for one, n in once}
             passes += 1 + max(one.pass_number or 0 for one, _ in once)
     return proven(together.items(), delta, adjacency).epsilon
+
+
+def _numbered(one: Release) -> bool:
+    """Is it of a pass? Balls-and-bins lots without a number are not, and count each."""
+    return one.in_passes and (one.sampling == ONE_PASS or one.pass_number is not None)
 
 
 def _written(release: Release, count: int) -> dict[str, Any]:

@@ -39,6 +39,8 @@ from gossamer.kernels.operations import (
     mapped,
 )
 
+PLAIN = (Tensor, nn.Parameter, nn.Buffer)  # kinds of tensors on which operations are torch's
+
 
 class WithLoss(nn.Module):
     """(records, targets) → one loss each."""
@@ -170,6 +172,8 @@ class _Follower:
         value = _attribute(self._root, path)
         if isinstance(value, nn.Parameter):
             raise MixingError(f"it uses the parameter {path.removeprefix('module.')} outside of a layer")
+        if isinstance(value, Tensor) and type(value) not in PLAIN:  # its own Python would see records
+            raise MixingError(f"{path.removeprefix('module.')} is a tensor of a kind of its own")
         return Constant(value)
 
     def _result(self, node: fx.Node, call: Call) -> Value:
@@ -280,7 +284,8 @@ def _attribute_of(of: Records, name: Any) -> Value | None:
 def _size(of: Records, place: Any) -> Value | None:
     if isinstance(place, int):
         return LotSize() if place % of.ndim == 0 else Constant(of.at[0].shape[place])
-    if isinstance(place, slice) and isinstance(place.start, int) and place.start > 0:
+    forwards = isinstance(place, slice) and place.step in (None, 1)  # backwards it would reach the lot's size
+    if forwards and isinstance(place.start, int) and place.start > 0:
         return Constant(tuple(of.at[0].shape[place]))
     return None
 

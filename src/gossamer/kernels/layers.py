@@ -85,16 +85,24 @@ def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, lot: int) -> Tensor:
     sum is off by at most γ_(lengths + T + 4) S². Where the terms cancel, that is more than the sum itself, and left
     alone it would be a record that is not clipped. It is added, twice, which pays for the rounding of the sizes.
 
+    What underflows in G_st, at most e = lengths · tiny, is not small once it meets an A_st of 10³⁶: it hides up to
+    e Σ_st |A_st| ≤ e (Σ_t ‖a_t‖)², and likewise in A_st. Both are added, twice; where both underflow, e² is nothing.
+
     Cancelling terms also make the *weighted* sum inexact: n = lot · T terms are off by γ_n S w for a record of weight
     w. With c S² added here, w ≤ C / √(‖Σ‖² + c S²), and by Cauchy and Schwarz its part in the sum stays within
     C √(1 + γ_n² / c): a millionth above C for c = 5 · 10⁵ γ_n², and no more than 2⁻¹² is taken.
     """
     positions, u = outputs.shape[-1], torch.finfo(outputs.dtype).eps / 2
-    sizes = (outputs.diagonal(dim1=-2, dim2=-1) * inputs.diagonal(dim1=-2, dim2=-1)).clamp_min(0).sqrt()
+    of_outputs, of_inputs = (
+        gram.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt() for gram in (outputs, inputs)
+    )
+    sizes = of_outputs * of_inputs
+    small = (2 * lengths * torch.finfo(sizes.dtype).tiny) ** 0.5
+    hidden = of_outputs.sum(-1).mul_(small).square_() + of_inputs.sum(-1).mul_(small).square_()
     added = 2 * (lengths + positions + 4) * u + min(MOST_CANCELLED, 5e5 * (lot * positions * u) ** 2)
     whole = outputs.mul_(inputs).sum(-1).double().sum(-1).to(sizes.dtype)
     return (
-        whole.add_(added * sizes.sum(-1).square_()).clamp_min_(0)
+        whole.add_(added * sizes.sum(-1).square_()).clamp_min_(0).add_(hidden)
         + 4 * positions**2 * torch.finfo(sizes.dtype).tiny
     )
 
@@ -369,7 +377,11 @@ class ConvolutionRule:
 
 
 class EmbeddingRule:
-    """Rows of a table; a row that one record reads several times gets the sum of its output gradients."""
+    """Rows of a table; a row that one record reads several times gets the sum of its output gradients.
+
+    All nodes' tables lie below each other, so a place outside of a table would be in another node's. A record with such
+    a place has no gradient: its norm is not a number, and it is left out as one that overflows is.
+    """
 
     def __init__(self, layer: nn.Embedding) -> None:
         self.padding = layer.padding_idx
@@ -383,7 +395,7 @@ class EmbeddingRule:
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, Tensor]:
         nodes, rows, width = parameters["weight"].shape
         shift = torch.arange(nodes, device=a.device) * rows
-        places = by_node(a, nodes).flatten(1) + shift.unsqueeze(1)
+        places = by_node(a, nodes).flatten(1).clamp(0, rows - 1) + shift.unsqueeze(1)
         table = parameters["weight"].reshape(nodes * rows, width)
         return F.embedding(places.view(a.shape), table), places.flatten()
 
@@ -398,6 +410,8 @@ class EmbeddingRule:
         same = read.unsqueeze(1) == read.unsqueeze(2)
         lot = len(a) // len(parameters["weight"])
         square = gram_sum(torch.bmm(g, g.mT), same.to(g), g.shape[-1], lot)
+        outside = (read < 0) | (read >= parameters["weight"].shape[1])
+        square = square.masked_fill_(outside.any(1), torch.nan)
 
         def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
             weighted = (g * weights.reshape(-1, 1, 1)).flatten(0, 1)

@@ -105,11 +105,56 @@ def one_record(
     _only_torchs_own(graph, type(module).__name__)
     if not _same(graph, again):
         raise refusal("", type(module).__name__, FORGETFUL)
-    for node in graph.graph.nodes:  # records side by side may lie in memory as no view allows
-        if node.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default):
-            node.target = torch.ops.aten.reshape.default
+    for node in graph.graph.nodes:
+        node.target = _INSTEAD.get(node.target, node.target)
     graph.recompile()
     return graph
+
+
+def _rows(table: Tensor, places: Tensor, *how: Any, **more: Any) -> Tensor:
+    """Rows of a table; NaN for places outside of it, which torch would read in the next of tables that lie together."""
+    found: Tensor = torch.ops.aten.embedding.default(table, places.clamp(0, len(table) - 1), *how, **more)
+    return torch.where(_outside(places, len(table)), torch.nan, found)
+
+
+def _rows_backward(gradient: Tensor, places: Tensor, rows: int, *how: Any, **more: Any) -> Tensor:
+    """So that a record that read outside of the table has no finite norm and is left out."""
+    gradient = torch.where(_outside(places, rows), torch.nan, gradient)
+    found: Tensor = torch.ops.aten.embedding_dense_backward.default(
+        gradient, places.clamp(0, rows - 1), rows, *how, **more
+    )
+    return found
+
+
+def _outside(places: Tensor, rows: int) -> Tensor:
+    return ((places < 0) | (places >= rows)).unsqueeze(-1)
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _written(op: Any) -> Callable[..., Tensor]:
+    """Memory to which nothing was written holds what was there before, such as other records: zeros in its place."""
+
+    def zeros(*how: Any, **more: Any) -> Tensor:
+        return torch.zeros_like(op(*how, **more))
+
+    return zeros
+
+
+_UNWRITTEN = "empty.memory_format empty_like empty_strided empty_permuted new_empty new_empty_strided"
+_INSTEAD: dict[Any, Callable[..., Tensor]] = {
+    # Records side by side may lie in memory as no view allows.
+    torch.ops.aten.view.default: torch.ops.aten.reshape.default,
+    torch.ops.aten._unsafe_view.default: torch.ops.aten.reshape.default,
+    torch.ops.aten.embedding.default: _rows,
+    torch.ops.aten.embedding_dense_backward.default: _rows_backward,
+    **{op: _written(op) for name in _UNWRITTEN.split() for op in (_overload(name),)},
+}
+# A place outside of a record is one in the next for the first; the others give memory to which nothing was written.
+_REFUSED = ["index_fill", "resize", "resize_as", "empty", "empty_quantized"]
 
 
 def _only_torchs_own(graph: fx.GraphModule, module: str) -> None:
@@ -122,6 +167,8 @@ def _only_torchs_own(graph: fx.GraphModule, module: str) -> None:
             raise refusal("", module, f"the operation {node.target} is not one of torch's own")
         if node.target._schema.is_mutable:
             raise refusal("", module, f"the operation {node.target} writes in place")
+        if node.target not in _INSTEAD and node.target._schema.name.removeprefix("aten::") in _REFUSED:
+            raise refusal("", module, f"the operation {node.target} may read what is another record's")
 
 
 @contextmanager
