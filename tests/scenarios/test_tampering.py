@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.old_runs import copy_of_old_run
 from tests.support.tampering import WAYS, files_of, finished, noticed, same_content, stopped
 
 from gossamer.config import recipes
@@ -122,3 +123,40 @@ def test_two_thousand_tampered_directories(runs: Runs) -> None:
             problems.append(f"{kind}: {name}, {way.__name__}, seed {number}: {error!r:.300}")
     assert not problems, "\n".join(problems)
     assert said > 1500
+
+
+READ_BY = {
+    "plan": ("manifest.json", "certificate.json", "ledger/node-001.jsonl"),
+    "report": ("config.toml", "manifest.json", "topology.json", "metrics.jsonl", "certificate.json"),
+    "audit": ("config.toml", "certificate.json"),
+    "run": ("config.toml", "manifest.json"),
+}
+
+
+def opened_by(command: Any, name: str, run: Path) -> tuple[int, str]:
+    words = {
+        "plan": ["plan", "--ledger", str(run)],
+        "report": ["report", str(run)],
+        "audit": ["audit", str(run), "--runs", "1"],
+        "run": ["run", "--resume", str(run), "--json"],
+    }[name]
+    code, _, err = command(*words)
+    return code, err
+
+
+@pytest.mark.parametrize("name", READ_BY)
+def test_the_commands_say_one_sentence_about_a_damaged_file(command: Any, tmp_path: Path, name: str) -> None:
+    for number, file in enumerate(READ_BY[name]):
+        for damage in (b"", b"[1]\n", b"\xff\n", None):
+            run = copy_of_old_run(tmp_path / f"{number}-{damage!r:.5}".replace("\\", ""))
+            if name == "run":
+                (run / "certificate.json").unlink()
+            (run / file).unlink()
+            if damage is None:
+                os.mkfifo(run / file)
+            else:
+                (run / file).write_bytes(damage)
+            code, err = opened_by(command, name, run)
+            assert code == 2, (file, damage, err)
+            assert err.startswith("gossamer: "), (file, damage, err)
+            assert len(err.strip().splitlines()) == 1, (file, damage, err)

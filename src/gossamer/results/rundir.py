@@ -41,7 +41,8 @@ class RunDirectory:
             )
         if os.path.lexists(path / "certificate.json"):
             raise UserError(f"--resume {path} is a finished run; nothing is left to do.")
-        read_text(path / "config.toml")
+        read_text(path / "config.toml")  # damage shows before anything is planned
+        read_manifest(path)
         for part in ("ledger", "checkpoints"):
             try:
                 (path / part).mkdir(exist_ok=True)
