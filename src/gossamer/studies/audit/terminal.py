@@ -45,12 +45,14 @@ def run_audit(
     if run is not None:
         if not os.path.lexists(run / "certificate.json"):
             raise UserError(f"{run} has no certificate.json; give a finished run, a recipe or a TOML file.")
+        if sets:
+            raise UserError(
+                "--set would audit something else than this run; leave it out, or name its recipe."
+            )
         read_certificate(run)  # damage shows before the attack, which takes long
         read_text(run / "config.toml")
     recipe = read_toml(run / "config.toml") if run is not None else recipes.read(name)
     config = resolve(recipe, parse_overrides(sets))
-    if run is not None and sets:
-        raise UserError("--set would audit something else than this run; leave it out, or name its recipe.")
     own = load_module(module, seed=config.seed) if module is not None else None
     console = terminal(to_stderr=quiet)
     console.print(
