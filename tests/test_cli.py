@@ -258,3 +258,18 @@ def test_help_is_quick_because_torch_stays_out() -> None:
     assert done.stdout.strip().endswith("False")
     assert "run" in done.stdout
     assert time.perf_counter() - start < 60  # a hang, not a benchmark
+
+
+def test_an_anchor_is_one_line_that_a_run_is_held_against(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    fixed = ["--set", "nodes=2", "--set", "rounds=1", "--set", "topology.kind=complete"]
+    assert command("run", "--out", "r", *fixed, "--set", "privacy.claim=none", "--json")[0] == 0
+    code, line, _ = command("certificate", "anchor", "r")
+    assert code == 0
+    assert len(line.splitlines()) == 1
+    code, out, _ = command("plan", "--ledger", "r", "--anchor", line.strip(), "--json")
+    found = json.loads(out.splitlines()[-1])
+    assert (code, found["matches_certificate"], found["signed"], found["anchored"]) == (0, True, True, True)
+    code, _, err = command("plan", "--ledger", "r", "--anchor", line.strip()[:-1] + "x")
+    assert code == 2
+    assert "no longer holds" in err
+    assert command("plan", "--anchor", line.strip())[0] == 2

@@ -22,6 +22,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="The data sets: which there are, and how to get one.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+certificate_app = typer.Typer(help="What a run has signed, for others to check.", no_args_is_help=True)
+app.add_typer(certificate_app, name="certificate")
 
 Set = Annotated[
     list[str] | None,
@@ -77,6 +79,10 @@ def plan(
     ledger: Annotated[
         Path | None, typer.Option(help="Recompute ε from the ledgers of a run instead.")
     ] = None,
+    anchor: Annotated[
+        str | None,
+        typer.Option(metavar="LINE", help="With --ledger: it must be the run of this published line."),
+    ] = None,
     noises: Annotated[
         bool,
         typer.Option("--noises", help="Compare DP-dKM's noises at this budget, claimed and proven, instead."),
@@ -86,8 +92,10 @@ def plan(
 ) -> None:
     """What a run would cost: σ, claimed and proven ε per node, the graph, bytes per round. Trains nothing."""
     if ledger is not None:
-        _plan_from_ledger(ledger, as_json)
+        _plan_from_ledger(ledger, anchor, as_json)
         return
+    if anchor is not None:
+        raise UserError("--anchor is compared with a run; name it with --ledger.")
     from gossamer.config.layers import parse_overrides
     from gossamer.results.console import show_plan, summary
     from gossamer.run.api import plan as outline
@@ -264,21 +272,28 @@ def _finish(found: dict[str, Any], as_json: bool) -> None:
         raise typer.Exit(2)
 
 
-def _plan_from_ledger(directory: Path, as_json: bool) -> None:
-    from gossamer.accounting.recompute import check_certificate, recompute
+def _plan_from_ledger(directory: Path, anchor: str | None, as_json: bool) -> None:
+    from gossamer.accounting.recompute import recompute
     from gossamer.results.console import ledger_summary, show_ledger
+    from gossamer.results.verify import verify_run
 
     ledgers = directory / "ledger" if (directory / "ledger").is_dir() else directory
     proofs = recompute(ledgers)
-    manifest = ledgers.parent / "manifest.json"
-    here = (
-        json.loads(manifest.read_text(encoding="utf-8")).get("ledgers_here") if manifest.is_file() else None
-    )
-    certified = check_certificate(ledgers, ledgers.parent / "certificate.json", here)
+    verdict = verify_run(ledgers, proofs, anchor)
     if as_json:
-        _print_json(ledger_summary(proofs, certified))
+        _print_json(ledger_summary(proofs, verdict))
     else:
-        show_ledger(proofs, certified)
+        show_ledger(proofs, verdict)
+
+
+@certificate_app.command("anchor")
+def certificate_anchor(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+) -> None:
+    """One line to publish: it pins the run's key and what it has signed; see `plan --ledger RUN --anchor LINE`."""
+    from gossamer.results.verify import anchor_of
+
+    typer.echo(anchor_of(run))
 
 
 @app.command()

@@ -61,8 +61,8 @@ def test_a_ledger_of_version_1_is_read_verified_and_resumed(tmp_path):
 
 
 def test_a_ledger_of_a_version_to_come_is_refused(written):
-    written.write_bytes(written.read_bytes().replace(b'"version": 2', b'"version": 3', 1))
-    with pytest.raises(LedgerError, match="version 3, this program reads 1 and 2"):
+    written.write_bytes(written.read_bytes().replace(b'"version": 3', b'"version": 4', 1))
+    with pytest.raises(LedgerError, match="version 4, this program reads 1 and 2 and 3"):
         ledger.read(written)
 
 

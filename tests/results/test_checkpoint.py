@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def facts(nodes: range) -> dict[str, Any]:
 
 def save(folder: Path, done: int, nodes: range, run: str = "mine", **more: torch.Tensor) -> Path:
     tensors = {"x": X[nodes.start : nodes.stop] + done, "t": torch.tensor(done), **more}
-    return checkpoint.save(folder, done, nodes, N, run=run, tensors=tensors, facts=facts(nodes))
+    return checkpoint.save(folder, done, nodes, N, run=run, tensors=tensors, facts=facts(nodes))[0]
 
 
 def blocks(cuts: list[int]) -> list[range]:
@@ -77,6 +78,48 @@ def test_another_runs_file_and_a_damaged_one_are_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(UserError, match="is damaged; remove it to go on from an earlier checkpoint"):
         checkpoint.rounds_with(tmp_path, range(N), run="theirs")
+
+
+def look(folder: Path) -> None:
+    checkpoint.rounds_with(folder, range(N), run="mine")
+    checkpoint.load(folder, 2, range(N))
+
+
+def test_a_flipped_byte_anywhere_is_named_or_nothing_changed(tmp_path: Path) -> None:
+    path = save(tmp_path, 2, range(N))
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(UserError, match=r"round-000002\.safetensors (is damaged|was renamed|belongs)"):
+            look(tmp_path)
+    path.write_bytes(whole)
+    assert checkpoint.load(tmp_path, 2, range(N)).round == 2
+
+
+def test_a_renamed_one_is_named(tmp_path: Path) -> None:
+    path = save(tmp_path, 2, range(3))
+    for name in ("round-000004.nodes-000-002.safetensors", "round-000002.nodes-003-005.safetensors"):
+        path = path.rename(tmp_path / name)
+        with pytest.raises(UserError, match="was renamed: it is the checkpoint of nodes 0–2 after round 2"):
+            checkpoint.rounds_with(tmp_path, range(3), run="mine")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_values_that_are_no_numbers_are_not_gone_on_from(tmp_path: Path, value: float) -> None:
+    save(tmp_path, 2, range(N), momentum=torch.full((N, 2), value))
+    with pytest.raises(UserError, match=r"holds NaN or infinite values \(momentum\)"):
+        checkpoint.load(tmp_path, 2, range(N))
+
+
+def test_one_written_before_there_were_digests_is_read(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    header = {"run": "mine", "nodes": [0, N], **facts(range(N))}
+    save_file({"x": X}, tmp_path / "round-000002.safetensors", metadata={"gossamer": json.dumps(header)})
+    assert checkpoint.rounds_with(tmp_path, range(N), run="mine") == [2]
+    assert torch.equal(checkpoint.load(tmp_path, 2, range(N)).tensors["x"], X)
 
 
 def test_padding_of_different_lengths_is_left_out(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gossamer.results.console import (
     size_text,
     summary,
 )
+from gossamer.results.verify import Verdict
 
 ROW: dict[str, Any] = {
     "round": 5, "accuracy_min": 0.5, "accuracy_mean": 0.625, "accuracy_max": 0.75, "consensus_distance": 0.01234,
@@ -119,12 +120,19 @@ def proof(node: int, epsilon: float, because: str | None = None) -> Any:
 
 def test_ledgers_are_summed_up_by_the_worst_node(capsys: pytest.CaptureFixture[str]) -> None:
     proofs = [proof(0, 0.5), proof(1, 1.5)]
-    found = ledger_summary(proofs, certified=False)
+    found = ledger_summary(proofs, Verdict(certified=False))
     assert (found["epsilon_proven"], found["nodes"], found["matches_certificate"]) == (1.5, 2, None)
-    assert ledger_summary(proofs, certified=True)["matches_certificate"] is True
-    show_ledger([*proofs, proof(2, float("inf"), "no noise")], certified=False)
+    assert ledger_summary(proofs, Verdict(certified=True))["matches_certificate"] is True
+    show_ledger(
+        [*proofs, proof(2, float("inf"), "no noise")],
+        Verdict(certified=False, unsigned_because="it is made up"),
+    )
     out = capsys.readouterr().out
     assert "a cut tail would not show" in out
+    assert "not signed: it is made up" in out
+    elsewhere = Verdict(certified=True, elsewhere=(2, 3))
+    assert ledger_summary(proofs, elsewhere)["matches_certificate"] is None
+    assert ledger_summary(proofs, elsewhere)["as_stated_only"] == [2, 3]
     assert "not proven: no noise" in out
     assert "∞" in out
 

@@ -34,8 +34,8 @@ def test_only_a_run_that_has_begun_and_not_finished_goes_on(tmp_path: Path) -> N
     run.write_config({"nodes": 2})
     with pytest.raises(UserError, match=r"has no manifest\.json"):
         RunDirectory.resume(run.path)
-    run.write_json("manifest.json", {"name": "x"})
-    assert RunDirectory.resume(run.path).read_manifest() == {"name": "x"}
+    run.write_json("manifest.json", {"name": "x", "run": "y"})
+    assert RunDirectory.resume(run.path).read_manifest() == {"name": "x", "run": "y"}
     run.write_json("certificate.json", {})
     with pytest.raises(UserError, match="is a finished run; nothing is left to do"):
         RunDirectory.resume(run.path)
@@ -83,7 +83,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
 def test_a_damaged_manifest_is_one_sentence(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "r")
     run.write_text("manifest.json", "{")
-    with pytest.raises(UserError, match=r"manifest\.json cannot be read"):
+    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         run.read_manifest()
 
 

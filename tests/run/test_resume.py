@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.support.ledgers import lines_of
 from tests.support.methods import METHODS
 
 from gossamer.accounting import chain, ledger
@@ -22,6 +24,7 @@ from gossamer.config.layers import resolve, stored
 from gossamer.config.methods import PRESETS
 from gossamer.errors import UserError
 from gossamer.methods import rules
+from gossamer.results.verify import verify_run
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
 from gossamer.run.train import execute
@@ -90,7 +93,7 @@ def goes_on_bit_for_bit(parts: Any, tmp_path: Path) -> None:
     assert evaluations(whole) == evaluations(cut)
     for node in range(5):
         name = f"node-{node:03d}.jsonl"
-        assert (whole / "ledger" / name).read_bytes() == (cut / "ledger" / name).read_bytes()
+        assert lines_of(whole / "ledger" / name) == lines_of(cut / "ledger" / name)
     assert check_certificate(cut / "ledger", cut / "certificate.json")
     assert outcome.result["bytes_sent"] == evaluations(whole)[-1]["bytes_sent"]
 
@@ -255,12 +258,62 @@ def test_a_run_is_not_continued_twice_at_once(tmp_path: Path) -> None:
 
     def intrude(done: int) -> None:
         if done == 9:
-            with pytest.raises(UserError, match="written by another run"):
+            with pytest.raises(UserError, match="written by another run, process"):
                 execute(again(run), resume=run)
 
     execute(again(run), resume=run, on_round=intrude)
     with pytest.raises(UserError, match="finished run"):
         execute(again(run), resume=run)
+
+
+def test_a_run_is_not_continued_twice_at_once_below_a_file_limit(tmp_path: Path) -> None:
+    """Too few descriptors to keep every ledger open: the lock is the directory's and needs two."""
+    run = stopped(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    refused = []
+
+    def intrude(done: int) -> None:
+        if done == 9:
+            with pytest.raises(UserError, match="is being written by another run, process"):
+                execute(again(run), resume=run)
+            refused.append(done)
+
+    used = max(map(int, os.listdir("/proc/self/fd"))) + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, hard))
+    before, ledger._room_for = ledger._room_for, lambda files: False  # as if the hard limit were no higher
+    try:
+        execute(again(run), resume=run, on_round=intrude)
+    finally:
+        ledger._room_for = before
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert refused == [9]
+    assert all(len(taken) == len(set(taken)) for taken in steps(run))
+
+
+def test_a_tail_that_was_signed_when_the_run_was_stopped_cannot_be_cut(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    with pytest.raises(KeyboardInterrupt):
+        execute(parts_of({}), out=run, on_round=stopping(6, KeyboardInterrupt))
+    for path in (run / "ledger").iterdir():  # back to what the last checkpoint saw, after round 5
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:6]))
+    with pytest.raises(UserError, match="no longer holds the 6 events that were signed"):
+        execute(again(run), resume=run)
+
+
+def test_a_run_goes_on_only_with_its_own_key_and_seals(tmp_path: Path) -> None:
+    run = stopped(tmp_path)
+    key, seals = (run / "run.key").read_bytes(), (run / "seals.jsonl").read_bytes()
+    (run / "run.key").unlink()
+    with pytest.raises(UserError, match=r"run\.key is missing or damaged"):
+        execute(again(run), resume=run)
+    (run / "run.key").write_bytes(key)
+    (run / "seals.jsonl").write_bytes(b"".join(seals.splitlines(keepends=True)[:1]))
+    with pytest.raises(UserError, match="no longer holds the 1 seals"):
+        execute(again(run), resume=run)
+    (run / "seals.jsonl").write_bytes(seals)
+    execute(again(run), resume=run)
+    assert not (run / "run.key").exists()
+    assert verify_run(run / "ledger", recompute(run / "ledger")).signed
 
 
 def run_limited(size: int, *words: str) -> subprocess.CompletedProcess[str]:

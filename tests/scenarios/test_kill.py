@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,11 +39,21 @@ class Server:
             env=environment,
         )
 
-    def run(self, folder: Path, *words: str, kill: tuple[int, float] | None = None) -> int:
-        """The exit code, −9 if it was killed first: `kill` = (draws, seconds) after which that is done."""
+    def run(
+        self,
+        folder: Path,
+        *words: str,
+        kill: tuple[int, float] | None = None,
+        limits: dict[str, int] | None = None,
+        twice: bool = False,
+    ) -> int:
+        """The exit code, −9 if it was killed first: `kill` = (draws, seconds) after which that is done.
+
+        `limits`: open files, bytes of a file (a full disk); `twice`: the same command a second time beside it.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        job = {"folder": str(folder), "words": words, "kill": kill}
+        job = {"folder": str(folder), "words": words, "kill": kill, "limits": limits or {}, "twice": twice}
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
@@ -81,7 +92,17 @@ def check(run: Path, folder: Path) -> None:
         assert released <= spent, "a value left that is not in the ledger"
 
 
-def torture(server: Server, folder: Path, kills: int, seed: int) -> None:
+def trouble(rng: random.Random, resumed: bool) -> dict[str, Any]:
+    """A low limit of open files, a disk that is soon full, and the same run continued twice at once."""
+    limits = {}
+    if rng.random() < 0.5:
+        limits["files"] = rng.randrange(64, 128)  # too few to keep ledgers open and have 128 left
+    if rng.random() < 0.3:
+        limits["bytes"] = rng.randrange(100, 25_000)
+    return {"limits": limits, "twice": resumed and rng.random() < 0.5}
+
+
+def torture(server: Server, folder: Path, kills: int, seed: int, *, hard: bool = False) -> None:
     rng, done, runs = random.Random(seed), 0, 0
     run, out = folder / "r", folder / "log"
     while done < kills or run.exists():
@@ -94,11 +115,12 @@ def torture(server: Server, folder: Path, kills: int, seed: int) -> None:
             words = ["run", "--resume", str(run)]
         early = rng.random() < 0.2  # before, while or after the run directory is made or read
         kill = (0, rng.uniform(0, 0.5)) if early else (rng.randrange(1, NODES * 40), rng.uniform(0, 0.02))
-        code = server.run(out, *words, kill=kill if done < kills else None)
-        assert code in (0, -9)
+        more = trouble(rng, words[1] == "--resume") if hard and done < kills else {}
+        code = server.run(out, *words, kill=kill if done < kills else None, **more)
+        assert code in (0, -9, 2 if more.get("limits") or more.get("twice") else 0)
         check(run, out)
         done += code == -9
-        if code == 0:
+        if (run / "certificate.json").exists():  # also where the kill came as it was about to say so
             runs += 1
             finished(run, out)
             shutil.rmtree(run)
@@ -121,6 +143,14 @@ def finished(run: Path, folder: Path) -> None:
 
 def test_three_kills(server: Server, tmp_path: Path) -> None:
     torture(server, tmp_path, kills=3, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_fifty_kills_with_low_limits_full_disks_and_two_at_once(
+    server: Server, tmp_path: Path, seed: int
+) -> None:
+    torture(server, tmp_path, kills=50, seed=10 + seed, hard=True)
 
 
 @pytest.mark.slow

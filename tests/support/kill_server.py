@@ -6,8 +6,10 @@ mechanism: `drawn` gets a line "node step" per row of noise, `released` a line "
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -31,6 +33,14 @@ def call(words: list[str]) -> int:
     return 0
 
 
+def put(fd: int, lines: bytes) -> None:
+    """All of it or nothing, also where a limit comes in between: half a number would be another."""
+    size = os.fstat(fd).st_size
+    if os.write(fd, lines) != len(lines):
+        os.ftruncate(fd, size)
+        raise OSError(errno.EFBIG, "the disk is full for the witness")
+
+
 def witness(folder: Path) -> None:
     """Write to `folder` what happens; each line is one system call, so nothing that happened can be missing."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -41,14 +51,14 @@ def witness(folder: Path) -> None:
         self: Stream, purpose: int, nodes: Any, step: int, out: Any, *args: Any, **kwargs: Any
     ) -> None:
         if purpose == NOISE and not isinstance(out, np.ndarray):  # for a tensor it calls itself with an array
-            os.write(drawn, "".join(f"{node} {step}\n" for node in nodes).encode())
+            put(drawn, "".join(f"{node} {step}\n" for node in nodes).encode())
         draw(self, purpose, nodes, step, out, *args, **kwargs)
 
     def private(self: PrivateGradient, points: Any) -> Any:
         step = self.draws
         value = release(self, points)
         if bool((self._allowance > step).any()):
-            os.write(released, f"{step}\n".encode())
+            put(released, f"{step}\n".encode())
         return value
 
     Stream.normal_rows, PrivateGradient.__call__ = normal_rows, private  # type: ignore[method-assign]
@@ -64,18 +74,32 @@ def wait_for(child: int, file: Path, lines: int, seconds: float) -> None:
     time.sleep(seconds)
 
 
+def start(job: dict[str, Any]) -> int:
+    """A child that does the job, under its limits."""
+    child = os.fork()
+    if child == 0:
+        witness(Path(job["folder"]))
+        names = {"files": resource.RLIMIT_NOFILE, "bytes": resource.RLIMIT_FSIZE}
+        for name, limit in job["limits"].items():
+            resource.setrlimit(names[name], (limit, limit))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        os._exit(call(job["words"]))
+    return child
+
+
 def serve() -> None:
     answers, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: SIM115
     call(["run", *sys.argv[1:]])  # compiles and loads everything before the first fork
     for line in sys.stdin:
         job = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            witness(Path(job["folder"]))
-            os._exit(call(job["words"]))
+        children = [start(job) for _ in range(2 if job["twice"] else 1)]
+        child = children[0]
         if job["kill"] is not None:
             wait_for(child, Path(job["folder"]) / "drawn", *job["kill"])
-            os.kill(child, signal.SIGKILL)  # not waited for yet: the number cannot be anybody else's
+            for one in children:
+                os.kill(one, signal.SIGKILL)  # not waited for yet: the number cannot be anybody else's
+        for one in children[1:]:
+            os.waitpid(one, 0)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
 

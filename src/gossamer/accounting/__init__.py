@@ -4,6 +4,7 @@
 __all__ = [
     "budget",
     "calibrate",
+    "chain",
     "claimed",
     "composer",
     "gaussian",

@@ -5,25 +5,27 @@ later line is one entry (of a ledger: one event). `prev` is the SHA-256 of the p
 so a changed, missing or reordered line breaks the chain at a known place. The chain alone cannot show that its tail was
 cut off: the certificate keeps the head hash and the number of events of a ledger, and `ledger.verify` compares them.
 
-In version 1 of a ledger an event's kind was called `mechanism`; such a ledger is read and resumed as it is, and what is
-appended to it is written as today.
+In version 1 of a ledger an event's kind was called `mechanism`; until version 2 the header did not say which run it
+belongs to (`run`, `nonce`) and by which key that run signs (`key`). Such ledgers are read and resumed as they are, and
+what is appended to them is written as today.
 """
 
 import fcntl
 import hashlib
 import json
 import os
+import stat
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from gossamer.accounting.releases import Event
 from gossamer.errors import UserError
 
-VERSION = 2
-READABLE = (1, 2)
+VERSION = 3
+READABLE = (1, 2, 3)
 
 
 Entry = TypeVar("Entry")
@@ -57,7 +59,9 @@ def parse_chain(
         torn = bool(last) and number == len(lines)
         try:
             if number == 1:
-                header = dict(json.loads(line))
+                header = json.loads(line)
+                if not isinstance(header, dict):
+                    raise ValueError("it is not a JSON object")
                 if header.get("version") not in readable:
                     known = " and ".join(map(str, readable))
                     raise ValueError(f"version {header.get('version')!r}, this program reads {known}")
@@ -66,7 +70,7 @@ def parse_chain(
                 if not mark or len(rest) != 66 or not rest.endswith(b'"}'):
                     raise ValueError("it names no line before it")
                 prev, entry = rest[:64].decode(), read(payload)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             if torn and lenient and number > 1:
                 return header, entries, head, line
             cut = "is incomplete: the run stopped while writing it; resume the run" if torn else None
@@ -90,29 +94,37 @@ def _event(payload: bytes) -> Event:
     return Event.from_json(json.loads(payload + b"}"))
 
 
-def content(path: Path) -> bytes:
+def content(path: Path, at_most: int = -1) -> bytes:
+    """All of a regular file, or its beginning. A pipe or a device in its place is refused: it might never end."""
     try:
-        return path.read_bytes()
+        with open_to_read(path) as file:
+            return file.read(at_most)
     except OSError as error:
         raise LedgerError(f"{path} cannot be read: {error.strerror}") from None
 
 
+def open_to_read(path: Path) -> BinaryIO:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return open(fd, "rb")
+    os.close(fd)
+    raise LedgerError(f"{path} cannot be read: it is not a regular file")
+
+
 def open_to_append(path: Path) -> int:
+    """A link is not followed: what is written must lie where it is read."""
     try:
-        return os.open(path, os.O_WRONLY | os.O_APPEND)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise LedgerError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def lock(fd: int, path: Path) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise LedgerError(f"{path} is being written by another run; wait until it has ended") from None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise LedgerError(f"{path} cannot be written: it is not a regular file")
 
 
 def lock_in_turn(fd: int, path: Path, seconds: float) -> None:
-    """As `lock`, of a file that runs write for a moment only: wait for one's turn."""
+    """Of a file that runs write for a moment only: wait for one's turn."""
     until = time.monotonic() + seconds
     while True:
         try:

@@ -5,7 +5,8 @@ is there counts as spent whether or not the value was sent. If a crash tears the
 is the whole event without its newline it counts as spent; otherwise the write had not returned, nothing was
 released, and `Ledger.resume` moves the fragment to a `.torn` file beside the ledger and reports it in `torn`.
 
-A ledger has one writer at a time: the open file is locked, so a run cannot be continued twice at once.
+A ledger has one writer at a time. The run directory's lock sees to that (`results.runlock`), whoever opens ledgers to
+write them takes it first.
 """
 
 import json
@@ -21,7 +22,6 @@ from gossamer.accounting.chain import (
     check_header,
     content,
     digest,
-    lock,
     open_to_append,
     parse,
     unwritten,
@@ -51,7 +51,7 @@ class Ledger:
         self.found = events  # what was there when it was opened
         self.torn = torn
         self._sync = sync
-        self._fd = fd  # kept open and locked; None where there are too many ledgers for that
+        self._fd = fd  # kept open; None where there are too many ledgers for that
 
     @classmethod
     def create(
@@ -66,7 +66,6 @@ class Ledger:
         except FileExistsError:
             raise LedgerError(f"{path} already exists; resume it or choose another directory") from None
         try:
-            lock(fd, path)
             write_line(fd, line, sync)
         except BaseException:
             os.close(fd)
@@ -93,7 +92,6 @@ class Ledger:
         path = Path(path)
         fd = open_to_append(path)
         try:
-            lock(fd, path)
             data = content(path)
             found, events, head, rest = parse(path, data, lenient=True)
             if header is not None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.accounting.chain import LedgerError, content
 from gossamer.accounting.ledger import node_path, read, read_all, verify
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import Proven, proven
-from gossamer.accounting.releases import Event, Release, collate, of_several_runs
+from gossamer.accounting.releases import ADJACENCIES, Event, Release, collate, of_several_runs
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ def recompute(
     proofs = []
     found = read_all(directory) if nodes is None else {i: read(node_path(directory, i)) for i in nodes}
     before: tuple[list[Event], tuple[tuple[Release, int], ...]] = ([], ())
-    for node, (header, events) in sorted(found.items()):
+    for node, (first_line, events) in sorted(found.items()):
+        header = _checked(node_path(directory, node), first_line)
         # Most nodes do what the one before did, and its events are the very same objects: quick to compare.
         history = before[1] if events and events == before[0] else tuple(collate(events))
         before = events, history
@@ -48,7 +50,7 @@ def worst_epsilon(
     for directory in directories:
         for node, (header, own) in read_all(directory).items():
             runs.setdefault(node, []).append(own)
-            headers[node] = header
+            headers[node] = _checked(node_path(directory, node), header)
     priced: dict[tuple[Any, ...], float] = {}
     for node, own_runs in runs.items():
         releases = of_several_runs(own_runs)
@@ -63,11 +65,36 @@ def check_certificate(directory: Path, certificate: Path, nodes: Iterable[int] |
     """Compare heads and counts with the certificate beside the ledgers; False where there is none.
 
     The chain shows a changed, missing or reordered line; only the certificate shows a cut tail. `nodes` are those whose
-    ledgers must be here: all of them, unless the run was spread over machines.
+    ledgers must be here: all of them, unless the run was spread over machines. What else a certificate states is
+    compared by `results.verify`.
     """
-    if not certificate.is_file():
+    if not certificate.exists():
         return False
-    stated = json.loads(certificate.read_text(encoding="utf-8"))
-    for node in range(len(stated["draws"])) if nodes is None else nodes:
-        verify(node_path(directory, node), head=stated["ledger_heads"][node], count=stated["draws"][node])
+    try:
+        stated = json.loads(content(certificate))
+        expected = {
+            node: (stated["ledger_heads"][node], stated["draws"][node])
+            for node in (range(len(stated["draws"])) if nodes is None else nodes)
+        }
+    except LedgerError:
+        raise
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise LedgerError(
+            f"{certificate} is damaged: it does not name every ledger's head ({error!r})"
+        ) from None
+    for node, (head, count) in expected.items():
+        verify(node_path(directory, node), head=head, count=count)
     return True
+
+
+def _checked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+    """A ledger's first line with all that its events are priced by."""
+    delta = header.get("delta")
+    if not isinstance(delta, float) or not 0 < delta < 1:
+        raise LedgerError(f"{path} line 1 is damaged: its 'delta' is no number between 0 and 1")
+    if header.get("adjacency") not in ADJACENCIES:
+        raise LedgerError(f"{path} line 1 is damaged: its 'adjacency' is none of {', '.join(ADJACENCIES)}")
+    for key in ("unit", "noise"):
+        if not isinstance(header.get(key), str):
+            raise LedgerError(f"{path} line 1 is damaged: its {key!r} is missing or no text")
+    return header

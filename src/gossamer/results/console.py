@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
     from gossamer.accounting.recompute import NodeProof
     from gossamer.plan.outline import Outline
     from gossamer.plan.privacy import NodePlan
+    from gossamer.results.verify import Verdict
 
 
 class RunDisplay:
@@ -185,7 +186,7 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
         console.print(line, soft_wrap=True)
 
 
-def ledger_summary(proofs: list[NodeProof], certified: bool) -> dict[str, Any]:
+def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
     """The JSON object of `plan --ledger`."""
     worst = max(proofs, key=lambda p: p.proven.epsilon)
     return {
@@ -202,11 +203,14 @@ def ledger_summary(proofs: list[NodeProof], certified: bool) -> dict[str, Any]:
         "observer": OBSERVER,
         "nodes": len(proofs),
         "noise": worst.header["noise"],
-        "matches_certificate": certified or None,
+        "matches_certificate": (verdict.certified and not verdict.elsewhere) or None,
+        "as_stated_only": list(verdict.elsewhere),
+        "signed": verdict.signed,
+        "anchored": verdict.anchored,
     }
 
 
-def show_ledger(proofs: list[NodeProof], certified: bool) -> None:
+def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
     console = terminal()
     table = Table("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise", box=None)
     for p in proofs:
@@ -218,12 +222,8 @@ def show_ledger(proofs: list[NodeProof], certified: bool) -> None:
     console.print(f"unit: {proofs[0].header['unit']}; observer: {OBSERVER}", soft_wrap=True)
     for reason in sorted({p.proven.because for p in proofs if p.proven.because}):
         console.print(f"not proven: {reason}", soft_wrap=True)
-    state = (
-        "and agree with the certificate"
-        if certified
-        else "(no certificate beside them: a cut tail would not show)"
-    )
-    console.print(f"all chains verify {state}", soft_wrap=True)
+    for sentence in verdict.sentences():
+        console.print(sentence, soft_wrap=True)
 
 
 def _groups(nodes: Sequence[NodePlan]) -> list[tuple[str, NodePlan]]:

@@ -12,10 +12,11 @@ from typing import Any
 import tomli_w
 
 from gossamer.errors import UserError
+from gossamer.results.files import read_metrics, read_object, read_text
 
 
 class RunDirectory:
-    """config.toml, manifest.json, topology.json, metrics.jsonl, ledger/, checkpoints/, certificate.json and .html."""
+    """config.toml, manifest.json, topology.json, metrics.jsonl, seals.jsonl, ledger/, checkpoints/, certificate.json"""
 
     def __init__(self, path: Path):
         self.path = path
@@ -32,16 +33,21 @@ class RunDirectory:
     def resume(cls, path: Path) -> RunDirectory:
         """The directory of a run that was stopped."""
         missing = next(
-            (name for name in ("config.toml", "manifest.json") if not (path / name).is_file()), None
+            (name for name in ("config.toml", "manifest.json") if not os.path.lexists(path / name)), None
         )
         if missing is not None:
             raise UserError(
                 f"--resume {path} has no {missing}: no run had begun there; start one with `gossamer run --out`."
             )
-        if (path / "certificate.json").is_file():
+        if os.path.lexists(path / "certificate.json"):
             raise UserError(f"--resume {path} is a finished run; nothing is left to do.")
-        (path / "ledger").mkdir(exist_ok=True)
-        (path / "checkpoints").mkdir(exist_ok=True)
+        read_text(path / "config.toml")  # damage shows before anything is planned
+        read_manifest(path)
+        for part in ("ledger", "checkpoints"):
+            try:
+                (path / part).mkdir(exist_ok=True)
+            except OSError as error:
+                raise UserError(f"{path / part} cannot be used: {error.strerror}.") from None
         return cls(path)
 
     @property
@@ -53,11 +59,7 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     def read_manifest(self) -> dict[str, Any]:
-        try:
-            manifest: dict[str, Any] = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.path / 'manifest.json'} cannot be read: {error}.") from None
-        return manifest
+        return read_manifest(self.path)
 
     def write_config(self, config: dict[str, Any]) -> None:
         write_atomically(self.path / "config.toml", tomli_w.dumps(_without_none(config)).encode())
@@ -71,22 +73,46 @@ class RunDirectory:
         write_atomically(self.path / name, content.encode())
 
     def append_metrics(self, row: dict[str, Any]) -> None:
-        with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(self.path / "metrics.jsonl", flags, 0o644)
+        with open(fd, "a", encoding="utf-8") as file:
             file.write(json.dumps(finite(row)) + "\n")
 
     def trim_metrics(self, rounds: int) -> None:
         """Forget evaluations after so many rounds, and a line that was cut off: those rounds are done again."""
         path = self.path / "metrics.jsonl"
-        if path.is_file():
-            whole = path.read_text(encoding="utf-8").split("\n")[:-1]
-            kept = [line + "\n" for line in whole if json.loads(line)["round"] <= rounds]
+        if path.exists():
+            kept = [json.dumps(row) + "\n" for row in read_metrics(path) if row["round"] <= rounds]
             write_atomically(path, "".join(kept).encode())
 
     def last_metrics(self) -> dict[str, Any]:
         """The last evaluation; empty where there is none yet."""
-        path = self.path / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        return dict(json.loads(lines[-1])) if lines else {}
+        rows = read_metrics(self.path / "metrics.jsonl")
+        return rows[-1] if rows else {}
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Of the run in this directory, with what every command asks of it."""
+    file = path / "manifest.json"
+    manifest = read_object(file, "run", "name")
+    shapes: dict[str, type] = {
+        "run": str,
+        "name": str,
+        "nonce": str,
+        "key": str,
+        "ledgers_here": list,
+        "resumed": list,
+    }
+    for key, kind in shapes.items():
+        if key in manifest and type(manifest[key]) is not kind:
+            raise UserError(f"{file} is damaged: its {key!r} is not a {kind.__name__}.")
+    if any(type(node) is not int or node < 0 for node in manifest.get("ledgers_here", [])):
+        raise UserError(f"{file} is damaged: its 'ledgers_here' is not a list of nodes.")
+    if any(
+        not isinstance(s, dict) or type(s.get("lost_draws")) is not int for s in manifest.get("resumed", [])
+    ):
+        raise UserError(f"{file} is damaged: its 'resumed' is not a list of stops.")
+    return manifest
 
 
 def make_empty(path: Path) -> None:

@@ -17,7 +17,10 @@ from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
 from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.epsilon_plot import epsilon_plot
+from gossamer.results.files import digest_of, digest_of_object
 from gossamer.results.rundir import RunDirectory, free_path
+from gossamer.results.runlock import RunLock
+from gossamer.results.seals import BEGIN, Sealer
 from gossamer.run.assemble import Parts
 from gossamer.run.budget import Accounts, accounts_of, now
 from gossamer.runtime.group import Group, agreed
@@ -35,10 +38,17 @@ class Run:
     reader: Any  # the private part
     state: Any
     accounts: Accounts  # of the user's own records
+    lock: RunLock
+    sealer: Sealer | None  # the first process of a machine signs
+    signed: bool = True  # False in runs begun before there were keys
     done: int = 0  # rounds
     bytes_sent: int = 0
     seconds: float = 0.0
     lost_draws: int = 0  # spent before a stop and not used
+
+    def close(self) -> None:
+        self.book.close()
+        self.lock.close()
 
 
 def begin(parts: Parts, group: Group, out: Path | None) -> Run:
@@ -57,20 +67,57 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
 
 
 def _begin(parts: Parts, group: Group, path: Path, identity: str, accounts: Accounts) -> Run:
-    o = parts.outline
     agreed(group, lambda: RunDirectory.create(path), here=group.first_here)
-    directory = RunDirectory(path)
+    lock = RunLock(path, group.nodes, whole=group.first_here)
+    try:
+        agreed(group, lock.take)
+        return _written(parts, group, RunDirectory(path), identity, accounts, lock)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _written(
+    parts: Parts, group: Group, directory: RunDirectory, identity: str, accounts: Accounts, lock: RunLock
+) -> Run:
+    o = parts.outline
+    nonce = group.join([secrets.token_hex(16)])[0]
     blocks = group.join([(group.machine, group.nodes.start, group.nodes.stop)])
     here = [i for machine, start, stop in blocks if machine == group.machine for i in range(start, stop)]
-    if group.first_here:
+    sealer: Sealer | None = agreed(
+        group, lambda: _first_files(parts, directory, identity, nonce, here), here=group.first_here
+    )
+    keys = {machine: key for machine, key in group.join([(group.machine, sealer and sealer.public)]) if key}
+    name = {"run": identity, "nonce": nonce, "key": keys[group.machine]}
+    book = agreed(
+        group, lambda: LedgerBook.create(directory.ledger, ledger_headers(parts, name), sync=group.spread)
+    )
+    state = o.algorithm.init(parts.x0)
+    return Run(directory, identity, book, parts.reader(book), state, accounts, lock, sealer)
+
+
+def _first_files(parts: Parts, directory: RunDirectory, identity: str, nonce: str, here: list[int]) -> Sealer:
+    """What the processes of a machine share. The manifest comes last: with it a run has begun."""
+    o = parts.outline
+    try:
         directory.write_config(o.asked.model_dump())
         directory.write_json("topology.json", o.topology.to_json())
-        directory.write_json("manifest.json", _manifest(parts, identity, here))
         directory.write_text("epsilon.svg", epsilon_plot(o.plan, o.config.rounds))
-    book = agreed(
-        group, lambda: LedgerBook.create(directory.ledger, ledger_headers(parts), sync=group.spread)
-    )
-    return Run(directory, identity, book, parts.reader(book), o.algorithm.init(parts.x0), accounts)
+        sealer = Sealer.create(directory.path, identity)
+        manifest = _manifest(parts, identity, here) | {"nonce": nonce, "key": sealer.public}
+        files = {
+            name: digest_of(directory.path / name) for name in ("config.toml", "topology.json", "epsilon.svg")
+        }
+        said = json.loads(json.dumps(manifest))
+        sealer.seal(BEGIN, 0, {}, files, manifest=digest_of_object(said, without=("resumed",)))
+        directory.write_json("manifest.json", manifest)
+    except OSError as error:
+        raise unwritable(directory.path, error) from None
+    return sealer
+
+
+def unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path} cannot be written: {error.strerror or error}; mend that and start again.")
 
 
 def require_same_everywhere(o: Outline, group: Group) -> None:
@@ -90,10 +137,12 @@ def digest(config: RunConfig, *, without: set[str]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def ledger_headers(parts: Parts) -> dict[int, dict[str, Any]]:
+def ledger_headers(parts: Parts, name: dict[str, str]) -> dict[int, dict[str, Any]]:
+    """`name`: the run's, its nonce, and the key that it signs by."""
     o = parts.outline
     return {
         i: {
+            **name,
             "delta": o.plan.nodes[i].delta,
             "epsilon_asked": o.plan.nodes[i].epsilon,
             "adjacency": o.plan.adjacency,

@@ -36,6 +36,7 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
     ]
     worst = max(proofs, key=lambda p: p.epsilon)
     return {
+        "run": run.identity,
         **figures,
         "epsilon_proven": finite(worst.epsilon),
         "epsilon_proven_lower": worst.lower,

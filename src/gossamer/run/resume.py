@@ -16,9 +16,13 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
 from gossamer.results import checkpoint
+from gossamer.results.files import digest_of
 from gossamer.results.rundir import RunDirectory
+from gossamer.results.runlock import RunLock
+from gossamer.results.seals import CHECKPOINT, RESUMED, SEALS, Heads, Sealer, read_seals
+from gossamer.results.verify import check_sealed
 from gossamer.run.assemble import Parts
-from gossamer.run.begin import FORMAT, Run, digest, ledger_headers, require_same_everywhere
+from gossamer.run.begin import FORMAT, Run, digest, ledger_headers, require_same_everywhere, unwritable
 from gossamer.run.budget import Accounts, accounts_of, now
 from gossamer.runtime.group import Group, agreed
 
@@ -29,43 +33,107 @@ def resume(parts: Parts, group: Group, path: Path) -> Run:
     require_same_everywhere(o, group)
     _refuse_lost_secrets(o, path)
     directory: RunDirectory = agreed(group, lambda: RunDirectory.resume(path))
+    agreed(
+        group, lambda: _own_manifest(directory, o.asked)
+    )  # a mistake leaves nothing behind, not even a lock's file
+    lock = RunLock(path, group.nodes, whole=group.first_here)
+    try:
+        agreed(group, lock.take)
+        return _resume(parts, group, directory, lock)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _resume(parts: Parts, group: Group, directory: RunDirectory, lock: RunLock) -> Run:
+    o, path = parts.outline, directory.path
     manifest: dict[str, Any] = agreed(group, lambda: _own_manifest(directory, o.asked))
     identity = manifest["run"]
     if len(set(group.join([identity]))) > 1:
         raise UserError(f"--resume {path} holds different runs on different machines; name the same one.")
+    name = {key: manifest[key] for key in ("run", "nonce", "key")} if "key" in manifest else {}
     held = agreed(group, lambda: checkpoint.rounds_with(directory.checkpoints, parts.nodes, run=identity))
     common = set.intersection(*(set(rounds) for rounds in group.join([held])))
     at = max(common, default=0)
-    saved = checkpoint.load(directory.checkpoints, at, parts.nodes) if at else None
+    saved = agreed(group, lambda: checkpoint.load(directory.checkpoints, at, parts.nodes) if at else None)
     book: LedgerBook = agreed(
         group,
         lambda: LedgerBook.resume(
             directory.ledger,
-            ledger_headers(parts),
+            ledger_headers(parts, name),
             sync=group.spread,
             known=saved.ledgers if saved else None,
             repeats=o.seeded,
         ),
     )
-    accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
     try:
+        sealer: Sealer | None = agreed(group, lambda: _sealer(path, manifest, saved), here=group.first_here)
+        accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
         agreed(group, lambda: accounts.reserve(now()))
+        run = Run(
+            directory, identity, book, parts.reader(book), o.algorithm.init(parts.x0), accounts, lock, sealer,
+            signed=bool(name), done=at,
+        )  # fmt: skip
+        _take_up(parts, group, run, saved, manifest)
     except BaseException:
         book.close()
         raise
-    run = Run(directory, identity, book, parts.reader(book), o.algorithm.init(parts.x0), accounts, done=at)
+    return run
+
+
+def _take_up(
+    parts: Parts, group: Group, run: Run, saved: checkpoint.Checkpoint | None, manifest: dict[str, Any]
+) -> None:
+    """The state, and the draws behind the last one on file."""
+    o, directory, at = parts.outline, run.directory, run.done
     if saved is not None:
         run.bytes_sent, run.seconds = saved.bytes_sent, saved.seconds
-        run.state = o.method.restore(run.state, run.reader, saved.tensors)
+        run.state = agreed(group, lambda: _restored(o, run, saved))
     if not o.seeded:
-        on_file, drawn = max(group.join([book.next_step])), run.reader.draws
+        on_file, drawn = max(group.join([run.book.next_step])), run.reader.draws
         run.lost_draws, run.reader.draws = max(on_file - drawn, 0), max(on_file, drawn)
-    if group.first_here:
-        directory.trim_metrics(at)
-        stops = [*manifest.get("resumed", []), {"round": at, "at": now(), "lost_draws": run.lost_draws}]
-        directory.write_json("manifest.json", {**manifest, "resumed": stops})
+    stops = [*manifest.get("resumed", []), {"round": at, "at": now(), "lost_draws": run.lost_draws}]
+
+    def note() -> None:
+        try:
+            directory.trim_metrics(at)
+            directory.write_json("manifest.json", {**manifest, "resumed": stops})
+        except OSError as error:
+            raise unwritable(directory.path, error) from None
+
+    agreed(group, note, here=group.first_here)
+    seal(
+        run,
+        group,
+        RESUMED,
+        at,
+        {f.name: digest_of(f) for f in checkpoint.files_of(directory.checkpoints, at)},
+    )
     run.lost_draws += sum(stop["lost_draws"] for stop in manifest.get("resumed", []))
-    return run
+
+
+def _restored(o: Outline, run: Run, saved: checkpoint.Checkpoint) -> Any:
+    try:
+        return o.method.restore(run.state, run.reader, saved.tensors)
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise UserError(
+            f"{run.directory.checkpoints} holds another kind of run's state after round {saved.round} ({error}); "
+            "put the files back."
+        ) from None
+
+
+def _sealer(path: Path, manifest: dict[str, Any], saved: checkpoint.Checkpoint | None) -> Sealer | None:
+    """None where the run was begun before there were keys."""
+    if "key" not in manifest:
+        return None
+    identity, public = manifest["run"], manifest["key"]
+    seals, _, _ = read_seals(path, identity, public, lenient=True)
+    if saved is not None and len(seals) < saved.seals:
+        raise UserError(
+            f"{path / SEALS} no longer holds the {saved.seals} seals that a checkpoint saw there."
+        )
+    check_sealed(path, manifest, seals)
+    return Sealer.resume(path, identity, public)
 
 
 def _refuse_lost_secrets(o: Outline, path: Path) -> None:
@@ -102,7 +170,7 @@ def keep(
 ) -> None:
     """Write a checkpoint after `done` rounds; the one before goes once every process has its part of this one."""
     heads, counts = run.book.heads(), run.book.counts()
-    checkpoint.save(
+    path, found = checkpoint.save(
         run.directory.checkpoints,
         done,
         group.nodes,
@@ -113,9 +181,31 @@ def keep(
             "bytes_sent": bytes_sent,
             "seconds": seconds,
             "ledgers": {node: [counts[node], heads[node]] for node in group.nodes},
+            "seals": run.sealer.made if run.sealer is not None else 0,
         },
     )
+    seal(run, group, CHECKPOINT, done, {path.name: found})
     if not all_kept:
         group.join([done])
         if group.first_here:
             checkpoint.drop_older(run.directory.checkpoints, done)
+
+
+def seal(
+    run: Run, group: Group, kind: str, done: int, checkpoints: dict[str, str], **more: str | None
+) -> None:
+    """Sign what the processes of this machine have on file; `checkpoints`: of this process, name → digest."""
+    if not run.signed:
+        return
+    heads, counts = run.book.heads(), run.book.counts()
+    everywhere = group.join([(group.machine, node, counts[node], heads[node]) for node in group.nodes])
+    files = {
+        f"checkpoints/{name}": found
+        for machine, name, found in group.join([(group.machine, *item) for item in checkpoints.items()])
+        if machine == group.machine
+    }
+    here: Heads = {
+        node: (count, head) for machine, node, count, head in everywhere if machine == group.machine
+    }
+    if run.sealer is not None:
+        run.sealer.seal(kind, done, here, files, **more)

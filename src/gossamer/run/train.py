@@ -16,12 +16,14 @@ from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
 from gossamer.results.certificate import SEEDED
 from gossamer.results.certificate_page import page
+from gossamer.results.seals import END, STOPPED
 from gossamer.results.track import OpenTracker, Tracker, public
+from gossamer.results.verify import end_digests
 from gossamer.run.assemble import Parts
-from gossamer.run.begin import Run, begin
+from gossamer.run.begin import Run, begin, unwritable
 from gossamer.run.certify import SHARED, certify
 from gossamer.run.evaluate import evaluation_of, evaluation_rounds
-from gossamer.run.resume import keep
+from gossamer.run.resume import keep, seal
 from gossamer.run.resume import resume as resume_run
 from gossamer.runtime.group import Alone, Group
 from gossamer.runtime.loop import run as run_loop
@@ -52,7 +54,10 @@ def execute(
 ) -> Outcome:
     """Train, or go on in the directory `resume`; on the simulator, unless a `group` of processes carries it."""
     group = group or Alone(parts.outline.config.nodes)
-    run = resume_run(parts, group, resume) if resume is not None else begin(parts, group, out)
+    try:
+        run = resume_run(parts, group, resume) if resume is not None else begin(parts, group, out)
+    except OSError as error:
+        raise unwritable(resume or out or Path("runs"), error) from None
     tracker = None
     try:
         if track is not None and group.first:
@@ -60,7 +65,7 @@ def execute(
             on_metrics = _also(on_metrics, tracker)
         return _train(parts, run, group, on_metrics, on_round)
     finally:
-        run.book.close()
+        run.close()
         if tracker is not None:
             tracker.close()
 
@@ -94,6 +99,7 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
     )
     evaluate = evaluation_of(parts, run, group)
     start, row = time.perf_counter() - run.seconds, directory.last_metrics()
+    reached = run.done
     last: tuple[int, dict[str, Any], int] | None = None  # a complete round and what a checkpoint of it holds
 
     def save(done: int, tensors: dict[str, Any], sent: int) -> None:
@@ -101,8 +107,8 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
         keep(run, group, done, tensors, sent, seconds, all_kept=all_kept)
 
     def after_round(t: int, state: Any) -> None:
-        nonlocal row, last
-        done = t + 1
+        nonlocal row, last, reached
+        done = reached = t + 1
         on_round(done)
         if (figures := evaluate(done, state)) is not None:
             sent = sum(group.join([exchange.bytes_sent]))
@@ -129,19 +135,32 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
         o.method.finish(exchange, o.stack.dim)
         run.book.close()
         certificate = certify(parts, run, group)
-        if group.first_here:
-            directory.write_text("certificate.html", page(certificate, config.name))
-            directory.write_json("certificate.json", certificate)  # last: it says that the run is finished
+        _finish(run, group, certificate, config)
     except (KeyboardInterrupt, OSError) as stop:
         # Alone, the last complete round is worth keeping; several processes hardly stop after the same one.
         with suppress(OSError):
             if last is not None and group.size == 1:
                 save(*last)
+        with suppress(OSError):
+            if group.size == 1:
+                seal(run, group, STOPPED, reached, {})  # what is on file since the checkpoint
         raise _explained(stop, directory.path, group) from stop
     seconds = time.perf_counter() - start
     result = _result(config, certificate, row, seconds=seconds, run_dir=str(directory.path))
     models = o.method.released(o.algorithm, state, len(group.nodes))
     return Outcome(result, certificate, directory.path, models)
+
+
+def _finish(run: Run, group: Group, certificate: dict[str, Any], config: RunConfig) -> None:
+    """Pages, the last seal, the certificate, which says that the run is finished; then its key is nobody's."""
+    directory = run.directory
+    if group.first_here:
+        directory.write_text("certificate.html", page(certificate, config.name))
+    seal(run, group, END, config.rounds, {}, **end_digests(directory.path, certificate))
+    if group.first_here:
+        directory.write_json("certificate.json", certificate)
+        if run.sealer is not None:
+            run.sealer.destroy()
 
 
 def checkpoint_rounds(rounds: int, every: int | None) -> set[int]:

@@ -68,7 +68,13 @@ def write_report(paths: Sequence[Path], out: Path | None) -> Path:
     target = out or (paths[0] / "report.html" if len(paths) == 1 else Path("report.html"))
     _refuse_foreign(target)
     try:
-        write_atomically(target, page(runs, get_plotlyjs()).encode())
+        drawn = page(runs, get_plotlyjs()).encode()
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        # The files were read, but a figure in them is none: nothing that `gossamer run` wrote.
+        where = ", ".join(str(path) for path in paths)
+        raise UserError(f"{where} is damaged and cannot be reported on: {error!r:.200}.") from error
+    try:
+        write_atomically(target, drawn)
     except OSError as error:
         raise UserError(f"--out {target} cannot be written: {error.strerror}.") from None
     return target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.results.files import read_metrics, read_object, read_text
 from gossamer.results.headline import judged, no_epsilon_covers
+from gossamer.results.rundir import read_manifest
+from gossamer.results.verify import read_certificate
 
 
 @dataclass(frozen=True)
@@ -73,32 +76,19 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 def _read(path: Path) -> Run:
     needed = ("config.toml", "manifest.json", "topology.json")
-    missing = next((name for name in needed if not (path / name).is_file()), None)
+    missing = next((name for name in needed if not os.path.lexists(path / name)), None)
     if missing is not None:
         raise UserError(
             f"{path} is not a run directory: it has no {missing}; give one that `gossamer run` made."
         )
-    text = (path / "config.toml").read_text(encoding="utf-8")
+    text = read_text(path / "config.toml")
     try:
         config = tomllib.loads(text)
-        manifest, topology = _json(path / "manifest.json"), _json(path / "topology.json")
-        metrics = _metrics(path / "metrics.jsonl")
-        certificate = _json(path / "certificate.json") if (path / "certificate.json").is_file() else None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged and cannot be reported on: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path / 'config.toml'} is damaged and cannot be reported on: {error}.") from None
+    manifest, topology = read_manifest(path), read_object(path / "topology.json")
+    metrics = [judged(row) for row in read_metrics(path / "metrics.jsonl")]
+    certificate = read_certificate(path) if os.path.lexists(path / "certificate.json") else None
     if not metrics:
         raise UserError(f"{path} has no metrics yet; try again after its first evaluation.")
-    return Run(str(manifest["name"]), path, config, text, manifest, topology, metrics, certificate)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
-
-
-def _metrics(path: Path) -> list[dict[str, Any]]:
-    """The complete lines: a run that goes on may be in the middle of one."""
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [judged(json.loads(line)) for line in lines if line]
+    return Run(manifest["name"], path, config, text, manifest, topology, metrics, certificate)

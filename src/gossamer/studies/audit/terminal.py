@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from gossamer.errors import UserError
 from gossamer.models.own import load_module
 from gossamer.results.audit_page import STOPS, allowed, verdict
 from gossamer.results.certificate import epsilon_text
+from gossamer.results.files import read_text
 from gossamer.results.terminal import terminal
+from gossamer.results.verify import read_certificate
 from gossamer.studies.audit.command import add_to_run
 from gossamer.studies.audit.command import audit as run_attack
 
@@ -39,12 +42,17 @@ def run_audit(
     `module` is "file.py:name", a network of the user's own in place of the configuration's.
     """
     run = Path(name) if Path(name).is_dir() else None
-    if run is not None and not (run / "certificate.json").is_file():
-        raise UserError(f"{run} has no certificate.json; give a finished run, a recipe or a TOML file.")
+    if run is not None:
+        if not os.path.lexists(run / "certificate.json"):
+            raise UserError(f"{run} has no certificate.json; give a finished run, a recipe or a TOML file.")
+        if sets:
+            raise UserError(
+                "--set would audit something else than this run; leave it out, or name its recipe."
+            )
+        read_certificate(run)  # damage shows before the attack, which takes long
+        read_text(run / "config.toml")
     recipe = read_toml(run / "config.toml") if run is not None else recipes.read(name)
     config = resolve(recipe, parse_overrides(sets))
-    if run is not None and sets:
-        raise UserError("--set would audit something else than this run; leave it out, or name its recipe.")
     own = load_module(module, seed=config.seed) if module is not None else None
     console = terminal(to_stderr=quiet)
     console.print(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from gossamer.config import stored
 from gossamer.errors import UserError
+from gossamer.results.files import read_metrics, read_object, read_text
 from gossamer.results.headline import judged
 from gossamer.studies.compare.grid import Cell
 
@@ -22,6 +22,7 @@ def finished(out: Path, cell: Cell) -> bool:
     if not (place / "certificate.json").is_file():
         return False
     try:
+        read_text(place / "config.toml")  # a pipe in its place is refused, not waited for
         return stored(place / "config.toml") == cell.config
     except UserError:
         return False
@@ -42,18 +43,19 @@ def set_aside(out: Path, cell: Cell) -> Path | None:
 def result(out: Path, cell: Cell) -> dict[str, Any]:
     """The last evaluation, all evaluations as `history`, and the certificate's figures, which win."""
     place = folder(out, cell)
-    history = [
-        judged(json.loads(line))
-        for line in (place / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    certificate = json.loads((place / "certificate.json").read_text(encoding="utf-8"))
+    history = [judged(row) for row in read_metrics(place / "metrics.jsonl")]
+    if not history:
+        raise UserError(
+            f"{place / 'metrics.jsonl'} is missing or empty; remove {place} to run this cell again."
+        )
+    certificate = read_object(place / "certificate.json")
     return {**history[-1], **certificate, "history": history, "cell": cell.name}
 
 
 def rounds_done(out: Path, cell: Cell) -> int:
     """How far a running cell is, by its last evaluation."""
     try:
-        lines = (folder(out, cell) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return int(json.loads(lines[-1])["round"]) if lines else 0
-    except (OSError, ValueError):  # not there yet, or a line half-written
+        rows = read_metrics(folder(out, cell) / "metrics.jsonl")
+    except UserError:  # it is another's to say what is wrong with it
         return 0
+    return int(rows[-1]["round"]) if rows else 0

@@ -1,0 +1,89 @@
+"""One writer per run directory, whatever the limits and whoever removes what."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import UserError
+from gossamer.results.runlock import NAME, RunLock
+
+
+def lock(folder: Path, nodes: range = range(8), *, whole: bool = True) -> RunLock:
+    made = RunLock(folder, nodes, whole=whole)
+    made.take()
+    return made
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """Hardly more descriptors than are open already."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 24, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("few_files")
+def test_a_second_one_is_refused_with_the_number_of_the_first_for_any_number_of_nodes(tmp_path: Path) -> None:
+    first = lock(tmp_path, range(100_000))
+    for _ in range(50):  # and leaves no descriptor behind
+        with pytest.raises(UserError, match=f"written by another run, process {os.getpid()}; wait"):
+            lock(tmp_path, range(100_000))
+    first.close()
+    lock(tmp_path, range(100_000)).close()
+
+
+def test_processes_of_one_run_do_not_stand_in_each_others_way_and_any_of_them_keeps_others_out(
+    tmp_path: Path,
+) -> None:
+    first, second = lock(tmp_path, range(3)), lock(tmp_path, range(3, 8), whole=False)
+    first.close()  # it died; its sister is still ending
+    with pytest.raises(UserError, match="written by another run"):
+        lock(tmp_path)
+    second.close()
+    lock(tmp_path).close()
+
+
+def test_removing_the_file_sets_nothing_free(tmp_path: Path) -> None:
+    first = lock(tmp_path)
+    (tmp_path / NAME).unlink()
+    with pytest.raises(UserError, match="written by another run"):
+        lock(tmp_path)
+    first.close()
+
+
+def test_a_process_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from gossamer.results.runlock import RunLock; "
+        "RunLock(Path(sys.argv[1]), range(8), whole=True).take(); print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match=f"process {other.pid};"):
+            lock(tmp_path)
+        other.kill()
+    lock(tmp_path).close()
+
+
+@pytest.mark.parametrize("what", ["link", "pipe", "folder"])
+def test_what_is_no_file_is_refused(tmp_path: Path, what: str) -> None:
+    place = tmp_path / NAME
+    if what == "link":
+        place.symlink_to(tmp_path / "elsewhere")
+    elif what == "pipe":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+    with pytest.raises(UserError, match=r"run\.lock"):
+        lock(tmp_path)
+    assert not (tmp_path / "elsewhere").exists()
