@@ -14,12 +14,12 @@ import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.plan.outline import Outline
 from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.rundir import RunDirectory, free_path
 from gossamer.run.assemble import Parts
 from gossamer.run.budget import Accounts, accounts_of, now
+from gossamer.runtime.forms import count, hexadecimal, maybe, row, sentence
 from gossamer.runtime.group import Group, agreed
 
 FORMAT = 2  # of the configuration whose digest is in the manifest: since 2 it names every value
@@ -44,12 +44,14 @@ class Run:
 def begin(parts: Parts, group: Group, out: Path | None) -> Run:
     """A new run directory. The parts stand before anything is written."""
     o = parts.outline
-    require_same_everywhere(o, group)
-    path = Path(group.join([str(out or free_path(o.config.name))])[0])
-    identity = group.join([secrets.token_hex(8)])[0]
+    require_same_everywhere(parts, group)
+    # Where a host keeps its files is its own affair: of a run without --out only the last word of its name is shared.
+    name = group.join([free_path(o.config.name).name], sentence)[0]
+    path = out or free_path(o.config.name).with_name(Path(name).name)
+    identity = group.join([secrets.token_hex(8)], hexadecimal(16))[0]
     accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
     try:
-        agreed(group, lambda: accounts.reserve(now()))
+        agreed(group, lambda: accounts.reserve(now()), what="spend more on its records")
         return _begin(parts, group, path, identity, accounts)
     except BaseException:
         accounts.settle(now(), ledgers=None)  # nothing was released
@@ -58,10 +60,14 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
 
 def _begin(parts: Parts, group: Group, path: Path, identity: str, accounts: Accounts) -> Run:
     o = parts.outline
-    agreed(group, lambda: RunDirectory.create(path), here=group.first_here)
+    agreed(
+        group,
+        lambda: RunDirectory.create(path),
+        here=group.first_here,
+        what="make its run directory",
+    )
     directory = RunDirectory(path)
-    blocks = group.join([(group.machine, group.nodes.start, group.nodes.stop)])
-    here = [i for machine, start, stop in blocks if machine == group.machine for i in range(start, stop)]
+    here = nodes_here(group)
     if group.first_here:
         directory.write_config(o.asked.model_dump())
         directory.write_json("topology.json", o.topology.to_json())
@@ -73,13 +79,27 @@ def _begin(parts: Parts, group: Group, path: Path, identity: str, accounts: Acco
     return Run(directory, identity, book, parts.reader(book), o.algorithm.init(parts.x0), accounts)
 
 
-def require_same_everywhere(o: Outline, group: Group) -> None:
+def nodes_here(group: Group) -> list[int]:
+    """Those whose ledgers lie on this machine."""
+    blocks = group.join([(group.machine, group.nodes.start, group.nodes.stop)], row(sentence, count, count))
+    return [i for machine, start, stop in blocks if machine == group.machine for i in range(start, stop)]
+
+
+def require_same_everywhere(parts: Parts, group: Group) -> None:
     """Processes with different settings would wait for each other's messages, or misread them."""
-    here = (digest(o.asked, without={"runtime", "data"}), o.stack.dim, gossamer.__version__)
-    everywhere = group.join([here])
+    o = parts.outline
+    own = o.config.data.own
+    here = (
+        digest(o.asked, without={"runtime", "data"} if own else {"runtime"}),
+        o.stack.dim,
+        gossamer.__version__,
+        # Of records that are public; a digest of private ones would let everyone test guesses of them.
+        None if own else parts.dataset.provenance.get("sha256"),
+    )
+    everywhere = group.join([here], row(hexadecimal(64), count, sentence, maybe(hexadecimal(64))))
     for rank, other in enumerate(everywhere):
         for name, first, found in zip(
-            ("configuration", "model", "version"), everywhere[0], other, strict=True
+            ("configuration", "model", "version", "data set"), everywhere[0], other, strict=True
         ):
             if first != found:
                 raise UserError(f"rank {rank} has another {name} than rank 0; give all ranks the same.")

@@ -20,21 +20,22 @@ from gossamer.results.rundir import RunDirectory
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import FORMAT, Run, digest, ledger_headers, require_same_everywhere
 from gossamer.run.budget import Accounts, accounts_of, now
+from gossamer.runtime.forms import count, hexadecimal, list_of
 from gossamer.runtime.group import Group, agreed
 
 
 def resume(parts: Parts, group: Group, path: Path) -> Run:
     """The run of this directory, behind its last checkpoint that all its processes hold."""
     o = parts.outline
-    require_same_everywhere(o, group)
+    require_same_everywhere(parts, group)
     _refuse_lost_secrets(o, path)
     directory: RunDirectory = agreed(group, lambda: RunDirectory.resume(path))
     manifest: dict[str, Any] = agreed(group, lambda: _own_manifest(directory, o.asked))
     identity = manifest["run"]
-    if len(set(group.join([identity]))) > 1:
+    if len(set(group.join([identity], hexadecimal(16)))) > 1:
         raise UserError(f"--resume {path} holds different runs on different machines; name the same one.")
     held = agreed(group, lambda: checkpoint.rounds_with(directory.checkpoints, parts.nodes, run=identity))
-    common = set.intersection(*(set(rounds) for rounds in group.join([held])))
+    common = set.intersection(*(set(rounds) for rounds in group.join([held], list_of(count))))
     at = max(common, default=0)
     saved = checkpoint.load(directory.checkpoints, at, parts.nodes) if at else None
     book: LedgerBook = agreed(
@@ -58,7 +59,7 @@ def resume(parts: Parts, group: Group, path: Path) -> Run:
         run.bytes_sent, run.seconds = saved.bytes_sent, saved.seconds
         run.state = o.method.restore(run.state, run.reader, saved.tensors)
     if not o.seeded:
-        on_file, drawn = max(group.join([book.next_step])), run.reader.draws
+        on_file, drawn = max(group.join([book.next_step], count)), run.reader.draws
         run.lost_draws, run.reader.draws = max(on_file - drawn, 0), max(on_file, drawn)
     if group.first_here:
         directory.trim_metrics(at)
@@ -106,7 +107,7 @@ def keep(
         run.directory.checkpoints,
         done,
         group.nodes,
-        sum(group.join([len(group.nodes)])),
+        sum(group.join([len(group.nodes)], count)),
         run=run.identity,
         tensors=tensors,
         facts={
@@ -116,6 +117,6 @@ def keep(
         },
     )
     if not all_kept:
-        group.join([done])
+        group.join([done], count)
         if group.first_here:
             checkpoint.drop_older(run.directory.checkpoints, done)
