@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,21 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.namespaces import SCRIPT, SPREAD, no_namespaces, rank_in
 
 from gossamer.accounting import ledger
 from gossamer.accounting.recompute import check_certificate
-
-SCRIPT = Path(__file__).parents[2] / "examples" / "cluster" / "namespaces.sh"
-
-
-def no_namespaces() -> str | None:
-    if shutil.which("ip") is None:
-        return "there is no ip command"
-    done = subprocess.run(["ip", "netns", "add", "gossamer-try"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return f"network namespaces are not allowed here: {done.stderr.strip()}"
-    subprocess.run(["ip", "netns", "del", "gossamer-try"], check=True)
-    return None
 
 
 @pytest.fixture
@@ -45,9 +33,6 @@ def two_hosts(tmp_path: Path) -> Any:
         )  # fmt: skip
 
     return start
-
-
-SPREAD = ["--set", "runtime.blocks=[5,3]", "--set", "privacy.claim=none", "--set", "runtime.timeout=20"]
 
 
 @pytest.mark.slow
@@ -100,16 +85,3 @@ def test_a_host_that_dies_is_named_by_the_other_and_both_go_on_later(two_hosts: 
         for _, events in ledger.read_all(tmp_path / f"host-{host}" / "r" / "ledger").values():
             steps = [event.step for event in events]
             assert steps == sorted(set(steps))
-
-
-def rank_in(folder: Path) -> int:
-    """The process of a rank that works in that folder."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                if (entry / "cwd").readlink() == folder and b"--runtime" in words and b"run" in words:
-                    return int(entry.name)
-            except OSError:
-                continue
-    raise AssertionError(f"no rank works in {folder}")

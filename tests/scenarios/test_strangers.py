@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.scenarios.test_cluster import SCRIPT, SPREAD, no_namespaces, rank_in
+from tests.support.namespaces import SCRIPT, SPREAD, no_namespaces, rank_in
 
 ROOT = Path(__file__).parents[2]
 GOSSAMER = Path(sys.executable).with_name("gossamer")
