@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.runtime import forms
@@ -25,6 +25,7 @@ FORMS = [
 ]  # fmt: skip
 
 
+@settings(deadline=None)
 @given(ANY, st.sampled_from(FORMS))
 def test_anything_is_taken_as_it_is_or_refused(value: Any, form: Any) -> None:
     try:
@@ -65,6 +66,7 @@ def test_a_refusal_repeats_nothing_of_what_came() -> None:
         assert "Müller" not in str(caught.value)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_bytes_are_a_list_or_refused(text: bytes) -> None:
     with suppress(FormError):

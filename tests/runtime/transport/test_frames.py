@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.runtime.transport import frames
@@ -19,6 +19,7 @@ def ends(direction: bytes = b"up") -> tuple[Line, Line]:
     return tuple(Line(SECRET, b"greeting", b"said", direction) for _ in range(2))  # type: ignore[return-value]
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.binary(max_size=40), max_size=4), max_size=4))
 def test_fields_come_out_as_they_went_in(all_fields: list[list[bytes]]) -> None:
     here, there = ends()
@@ -27,6 +28,7 @@ def test_fields_come_out_as_they_went_in(all_fields: list[list[bytes]]) -> None:
         assert there.open(frame[: frames.HEAD], frame[frames.HEAD :]) == fields
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_what_nobody_sealed_is_refused(garbage: bytes) -> None:
     _, there = ends()
@@ -35,6 +37,7 @@ def test_what_nobody_sealed_is_refused(garbage: bytes) -> None:
         there.open(head, content)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 60), st.integers(1, 255))
 def test_a_flipped_byte_is_refused(at: int, flip: int) -> None:
     here, there = ends()

@@ -133,3 +133,17 @@ def test_whoever_serves_waits_until_the_others_have_read(meeting: Meeting) -> No
 def test_a_port_that_is_taken_is_said(meeting: Meeting) -> None:
     with pytest.raises(LostError, match="in use"):
         MeetingServer(Secret.fresh(), "127.0.0.1", meeting.server.port)
+
+
+def test_it_can_be_opened_where_a_loop_runs_already() -> None:
+    """As in a notebook."""
+    import asyncio
+
+    async def inside() -> str | None:
+        made = Meeting()
+        made.notes.write("k", "v")
+        found = made.notes.read("k")
+        made.close()
+        return found
+
+    assert asyncio.run(inside()) == "v"

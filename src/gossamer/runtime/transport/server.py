@@ -31,17 +31,16 @@ class MeetingServer:
         self._connections: set[asyncio.StreamWriter] = set()
         self.joined = 0  # connections that have proven the secret and are still there
         self._loop = asyncio.new_event_loop()
-        starting = self._loop.create_task(
-            asyncio.start_server(self._serve, host, port, limit=frames.MOST + frames.HEAD)
-        )
-        try:
-            self._server = self._loop.run_until_complete(starting)
-        except OSError as error:
-            self._loop.close()
-            raise LostError(error.strerror or str(error)) from None
-        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+        # In a thread of its own from the start: the caller's may have a loop already, as in a notebook.
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="gossamer-meeting")
         self._thread.start()
+        starting = asyncio.start_server(self._serve, host, port, limit=frames.MOST + frames.HEAD)
+        try:
+            self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
+        except OSError as error:
+            self._stop()
+            raise LostError(error.strerror or str(error)) from None
+        self.host, self.port = self._server.sockets[0].getsockname()[:2]
 
     def linger(self, seconds: float, besides: int = 0) -> None:
         """Until nobody else is connected: after a failure the others still have to read why."""
@@ -60,6 +59,9 @@ class MeetingServer:
         if self._loop.is_closed():
             return
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(5.0)
+        self._stop()
+
+    def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
         self._loop.close()
