@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.support.certificates import audit, certificate
+from collections.abc import Iterator
+from typing import Any
+
+from tests.support.certificates import audit, certificate, search
 
 from gossamer.results.certificate_page import boxes, page
 
@@ -52,3 +55,59 @@ def test_a_stamp_a_baseline_and_an_audit_show() -> None:
     assert "replacing the record" in text
     assert "What the attack shows" in text
     assert "an empirical lower bound" in boxes(made)
+
+
+BAD = "<img src=x onerror=alert(1)>"
+
+
+def test_whatever_a_certificate_holds_becomes_text() -> None:
+    """Every text of it, wherever it is: none comes out as mark-up."""
+    base = {**certificate(audit=audit(sensitivity=search()), epsilon_audited=0.7), "violated": ["proven"]}
+    places = list(texts(base))
+    assert len(places) > 30
+    for place in places:
+        made = put(base, place, BAD)
+        try:
+            shown = page(made, BAD)
+        except (ValueError, TypeError, KeyError):
+            continue  # not what a run writes: the report says so in a sentence
+        assert "<img" not in shown, place
+
+
+def test_draws_and_heads_that_are_texts_are_escaped() -> None:
+    """Numbers too may have been replaced."""
+    made = certificate(draws=[BAD, 9], ledger_heads=[BAD, BAD], notes=[BAD], versions={BAD: BAD})
+    made["public_constants"][0]["node"] = BAD
+    assert "<img" not in page(made, "a run")
+
+
+def test_the_browser_is_told_to_run_nothing() -> None:
+    text = page(certificate(), "a run")
+    assert text.index("Content-Security-Policy") < text.index("<title>")
+    assert "default-src 'none'" in text
+    assert "script-src" not in text
+
+
+def test_a_remote_nodes_figure_says_whose_word_it_is() -> None:
+    made = certificate()
+    made["epsilon_by_node"][1]["stated_by"] = "rank 1 (nodes 1–1)"
+    text = page(made, "a run")
+    assert "0.125 <small>as stated by rank 1 (nodes 1–1)</small>" in text
+    assert text.count("as stated by") == 1
+
+
+def texts(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where there are texts and numbers."""
+    if isinstance(value, dict | list | tuple):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from texts(value[key], (*place, key))
+    else:
+        yield place
+
+
+def put(value: Any, place: tuple[Any, ...], what: str) -> Any:
+    if not place:
+        return what
+    made = dict(value) if isinstance(value, dict) else list(value)
+    made[place[0]] = put(value[place[0]], place[1:], what)
+    return made

@@ -18,7 +18,7 @@ from gossamer.results.metrics import Evaluator
 class Alone:
     first = True
 
-    def join(self, items: Sequence[Any]) -> list[Any]:
+    def join(self, items: Sequence[Any], form: Any = None, *, per_node: bool = False) -> list[Any]:
         return list(items)
 
     def mean(self, points: Tensor) -> Tensor:

@@ -71,20 +71,22 @@ class Others(Alone):
         super().__init__(8)
         self.change = change
 
-    def join(self, items: Any) -> Any:
+    def join(self, items: Any, form: Any = None, *, per_node: bool = False) -> Any:
         return [items[0], self.change(items[0])]
 
 
-@pytest.mark.parametrize(("place", "name"), [(0, "configuration"), (1, "model"), (2, "version")])
+@pytest.mark.parametrize(
+    ("place", "name"), [(0, "configuration"), (1, "model"), (2, "version"), (3, "data set")]
+)
 def test_ranks_that_differ_are_refused_by_what_differs(place: int, name: str) -> None:
-    o = outlined(**FIXED)
+    parts = assemble(outlined(**FIXED))
 
     def change(here: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple("other" if k == place else value for k, value in enumerate(here))
 
     with pytest.raises(UserError, match=f"rank 1 has another {name} than rank 0; give all ranks the same"):
-        require_same_everywhere(o, Others(change))
-    require_same_everywhere(o, Others(lambda here: here))
+        require_same_everywhere(parts, Others(change))
+    require_same_everywhere(parts, Others(lambda here: here))
 
 
 def test_a_digest_follows_every_setting_but_those_left_out() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,11 @@ from gossamer.accounting.ledger import LedgerBook
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.run.assemble import assemble
+from gossamer.run.certify import _STATED, STATED
 from gossamer.run.outline import outline
 from gossamer.run.train import execute
+from gossamer.runtime.forms import FormError
+from gossamer.runtime.group import Alone
 
 
 def test_the_ledgers_heads_are_collected_once_and_not_once_for_each_node(
@@ -35,3 +39,54 @@ def test_the_ledgers_heads_are_collected_once_and_not_once_for_each_node(
         found.append(len(calls))
         calls.clear()
     assert found[0] == found[1]
+
+
+class Patched(Alone):
+    """Nodes 2 and 3 are another machine's, whose rank says of them what it likes."""
+
+    def join(self, items: Any, form: Any = None, *, per_node: bool = False) -> Any:
+        said = list(items)
+        if len(said) == 1 and isinstance(said[0], tuple) and said[0][1:] == (0, 4):
+            return [["0", 0, 2], ["1", 2, 4]]
+        if said and isinstance(said[0], dict) and "epsilon" in said[0]:
+            said[2] = {**said[2], "epsilon": 0.001}
+            said[3] = {**said[3], "epsilon": 1e3}
+        return said
+
+    def whose(self, node: int) -> str:
+        return "rank 1 (nodes 2–3)"
+
+
+def test_what_a_rank_elsewhere_states_is_marked_and_never_less_than_planned(tmp_path: Path) -> None:
+    changes = {"nodes": 4, "rounds": 2, "privacy.claim": "none", "privacy.noise.multiplier": 3.0}
+    o = outline(resolve(recipes.read("quickstart"), changes))
+    found = execute(assemble(o), out=tmp_path / "r", group=Patched(4)).certificate
+    by_node, planned = found["epsilon_by_node"], [node.proven.epsilon for node in o.plan.nodes]
+    assert [entry.get("stated_by") for entry in by_node] == [None, None, *["rank 1 (nodes 2–3)"] * 2]
+    assert by_node[2]["proven"] == planned[2] > 0.1
+    assert by_node[3]["proven"] == found["epsilon_proven"] == 1e3
+    assert STATED in found["notes"]
+    alone = execute(assemble(o), out=tmp_path / "alone").certificate
+    assert all("stated_by" not in entry for entry in alone["epsilon_by_node"])
+    assert STATED not in alone["notes"]
+    assert alone["epsilon_by_node"][0]["proven"] == by_node[0]["proven"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": "0.001"},
+        {"epsilon": -1.0},
+        {"epsilon": float("nan")},
+        {"because": "<img src=x onerror=alert(1)>"},
+        {"adjacency": "none"},
+        {"more": 1},
+    ],
+)
+def test_a_proof_that_is_none_is_refused(change: dict[str, Any]) -> None:
+    proof = {
+        "epsilon": 1.0, "lower": None, "delta": 1e-5, "adjacency": "add-remove", "because": None, "method": "closed form"
+    }  # fmt: skip
+    assert _STATED(proof) == proof
+    with pytest.raises(FormError):
+        _STATED({**proof, **change})

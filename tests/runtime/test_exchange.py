@@ -82,7 +82,7 @@ def test_more_ranks_do_what_the_simulator_does(more: Any, case: str) -> None:
     [
         ("run", "its run is not"), ("round", "its round is not"), ("sender", "its sender is not"),
         ("place", "its place in the round is not"), ("shape", "its shape is not"), ("dtype", "its dtype is not"),
-        ("checksum", "its checksum does not fit"), ("nan", "node 2 (rank 0) sent NaN"), ("inf", "node 2 (rank 0)"),
+        ("checksum", "does not fit its content"), ("nan", "node 2 (rank 0) sent NaN"), ("inf", "node 2 (rank 0)"),
     ],
 )  # fmt: skip
 def test_a_wrong_message_is_refused_and_named(two: Any, spoil: str, words: str) -> None:

@@ -85,3 +85,61 @@ def test_the_others_say_why_one_has_failed(error: BaseException, sentence: str) 
     answers = together(work, timeout=0.5)
     assert answers[1] is error
     assert [str(answer) for answer in (answers[0], answers[2])] == [sentence] * 2
+
+
+class Far(MemoryTransport):
+    """As if every rank had a machine of its own."""
+
+    spread = True
+
+    @property
+    def machine(self) -> str:  # type: ignore[override]
+        return str(self.rank)
+
+
+def apart(work: Callable[[Ranks], Any]) -> list[Any]:
+    memory, blocks = Memory(3), split(6, 3, SIZES)
+
+    def rank(r: int) -> Any:
+        try:
+            with Ranks(blocks, Far(memory, r, 20.0)) as ranks:
+                return work(ranks)
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(3) as threads:
+        answers = list(threads.map(rank, range(3)))
+    return [*answers, memory.texts]
+
+
+ROW = "clinic-1.csv line 7: 'Anna Schmidt', 41, HIV+ is not a number."
+
+
+def test_between_machines_a_mistake_is_told_without_its_words() -> None:
+    def action(rank: int) -> None:
+        if rank == 1:
+            raise UserError(ROW)
+
+    first, second, third, notes = apart(
+        lambda ranks: agreed(ranks, lambda: action(ranks.rank), what="read its data")
+    )
+    assert str(second) == ROW  # at home
+    for other in (first, third):
+        assert isinstance(other, UserError)
+        assert str(other) == "rank 1 (nodes 1–3) cannot read its data: its own terminal says why."
+    assert "Schmidt" not in repr(notes)
+
+
+@pytest.mark.parametrize("kind", [UserError, ValueError, OSError])
+def test_between_machines_no_error_of_any_kind_is_told_in_its_words(kind: type[Exception]) -> None:
+    def work(ranks: Ranks) -> Any:
+        if ranks.rank == 1:
+            raise kind(ROW)
+        return ranks.join([0])
+
+    first, second, third, notes = apart(work)
+    assert str(second) == ROW
+    for other in (first, third):
+        assert "Schmidt" not in str(other)
+    assert "Schmidt" not in repr(notes)
+    assert notes["gossamer/failure"].startswith("rank 1 (nodes 1–3) failed in round 0: its own terminal")

@@ -55,5 +55,29 @@ answer(work)
 def test_a_job_goes_to_every_rank_and_the_first_ones_result_comes_back() -> None:
     command = [sys.executable, "-c", RANK]
     assert launch(command, 2, timeout=5.0, job={"refuse": False, "text": "ε"}) == ["ε", "2"]
+    long = "x" * 300_000  # more than a pipe holds
+    assert launch(command, 1, timeout=5.0, job={"refuse": False, "text": long}) == [long, "1"]
     with pytest.raises(UserError, match=r"^rank \d refuses\.$"):
         launch(command, 2, timeout=5.0, job={"refuse": True})
+
+
+FORGER = """
+import os
+from gossamer.runtime.launch import answer
+from gossamer.runtime.transport.meeting import PLACE, MeetingNotes
+from gossamer.runtime.transport.secret import Secret
+
+def work(job, still_needed):
+    host, port = os.environ[PLACE].rsplit(":", 1)
+    assert host == "127.0.0.1"
+    notes = MeetingNotes(Secret.of_environment(), host, int(port), 0)
+    for key in ("gossamer/result", "result"):
+        notes.write(key, '{"epsilon_proven": 0.001}')
+    return {"epsilon_proven": 7.99} if os.environ["RANK"] == "0" else None
+
+answer(work)
+"""
+
+
+def test_what_is_found_does_not_come_by_the_meeting_point() -> None:
+    assert launch([sys.executable, "-c", FORGER], 2, timeout=5.0, job={}) == {"epsilon_proven": 7.99}

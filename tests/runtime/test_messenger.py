@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 import torch
 
 from gossamer.errors import UserError
+from gossamer.runtime.forms import count
 from gossamer.runtime.messenger import Messenger
 from gossamer.runtime.transport.memory import Memory, MemoryTransport
+from gossamer.runtime.transport.secret import Secret
 from gossamer.runtime.wire import Label, Layout
 
 BLOCKS = [range(0, 2), range(2, 5)]
@@ -78,3 +81,57 @@ def test_one_that_was_not_is_refused_with_its_senders_name() -> None:
 def test_values_that_must_not_be_averaged_are_refused_with_their_node(bad: float) -> None:
     _, found = together(exchanged(bad, Label(RUN, 4, 0, 0)))
     assert "node 1 (rank 0) sent NaN or infinite values in round 4: refused" in found
+
+
+def sealed(work: Callable[[Messenger], Any], keys: list[str]) -> list[Any]:
+    """Each rank with a key of its own; the same, if all is well."""
+
+    def keyed(m: Messenger) -> Any:
+        m.seal = Secret(keys[m.rank])
+        return work(m)
+
+    return together(keyed)
+
+
+def test_what_is_stated_without_the_key_is_refused_with_its_ranks_name() -> None:
+    assert sealed(lambda m: m.gather([m.rank]), ["k" * 32] * 2) == [[0, 1]] * 2
+    found = sealed(lambda m: m.gather([m.rank]), ["k" * 32, "x" * 32])
+    for said in found:  # whoever says so first: each finds the other without the key
+        assert re.fullmatch(
+            r"what rank \d \(.*\) stated was refused: its seal does not fit its content", said
+        )
+
+
+def test_what_was_stated_before_does_not_count_again() -> None:
+    """The seal is of the place among all that was gathered, so an old statement cannot be put in place of a new one."""
+
+    def work(m: Messenger) -> Any:
+        gather, kept = m._transport.gather, []
+
+        def replayed(own: bytes) -> list[bytes]:
+            kept.append(own)
+            return gather(kept[0])
+
+        if m.rank == 1:
+            m._transport.gather = replayed  # type: ignore[method-assign]
+        return [m.gather([m.rank]), m.gather([m.rank + 2])]
+
+    assert "rank 1 (nodes 2–4) stated was refused" in str(sealed(work, ["k" * 32] * 2)[0])
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (["<img src=x onerror=alert(1)>"], "a count was due"),
+        ([True], "a count was due"),
+        ([-1], "a count was due"),
+        ([1, 2, 3, 4], "4 items where 3 are due"),
+    ],
+)
+def test_what_a_rank_states_must_have_the_form_that_is_due(said: list[Any], words: str) -> None:
+    def work(m: Messenger) -> Any:
+        own = [7, 8] if m.rank == 0 else (said * 3 if len(said) == 1 else said)
+        return m.gather(own, count, each=[2, 3])
+
+    for found in together(work):
+        assert found == f"what rank 1 (nodes 2–4) stated was refused: {words}"

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from gossamer.runtime.transport.secret import Secret
 from gossamer.runtime.wire import HEADER, Label, Layout, RefusedError, first_not_finite
 
 LABEL = Label("00112233aabbccdd", 7, 1, 3)
@@ -52,7 +53,7 @@ def test_any_tensors_go_through_and_back(shapes: list[Any], rows: int, seed: int
     ("changes", "named"),
     [
         ({"run": "00112233aabbccde"}, "run"), ({"round": 8}, "round"), ({"call": 0}, "place in the round"),
-        ({"sender": 2}, "sender"),
+        ({"sender": 2}, "sender"), ({"receiver": 1}, "receiver"),
     ],
 )  # fmt: skip
 def test_another_label_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
@@ -94,3 +95,16 @@ def test_the_first_row_that_is_not_finite_is_found_and_an_overflow_is_none() -> 
         spoiled = rows.clone()
         spoiled[2, 1] = spoiled[3, 0] = bad
         assert first_not_finite(spoiled) == 2
+
+
+def test_a_sealed_message_cannot_be_made_or_changed_without_the_key() -> None:
+    sealed = replace(LABEL, seal=Secret("k" * 32))
+    buffer, layout = message(TENSORS, sealed)
+    sealed.check(buffer, layout, 2)
+    forged, _ = message(TENSORS, replace(LABEL, seal=Secret("x" * 32)))
+    plain, _ = message(TENSORS)  # its checksum is right, which anybody can compute
+    changed = buffer.clone()
+    changed[-1] ^= 1
+    for wrong in (forged, plain, changed):
+        with pytest.raises(RefusedError, match="its seal does not fit its content"):
+            sealed.check(wrong, layout, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,21 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.namespaces import SCRIPT, SPREAD, no_namespaces, rank_in
 
 from gossamer.accounting import ledger
 from gossamer.accounting.recompute import check_certificate
-
-SCRIPT = Path(__file__).parents[2] / "examples" / "cluster" / "namespaces.sh"
-
-
-def no_namespaces() -> str | None:
-    if shutil.which("ip") is None:
-        return "there is no ip command"
-    done = subprocess.run(["ip", "netns", "add", "gossamer-try"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return f"network namespaces are not allowed here: {done.stderr.strip()}"
-    subprocess.run(["ip", "netns", "del", "gossamer-try"], check=True)
-    return None
 
 
 @pytest.fixture
@@ -37,17 +25,14 @@ def two_hosts(tmp_path: Path) -> Any:
         pytest.skip(reason)
 
     def start(*words: str, recipe: str = "quickstart") -> subprocess.Popen[str]:
-        torchrun = Path(sys.executable).with_name("torchrun")
-        environment = {**os.environ, "WORK": str(tmp_path), "TORCHRUN": str(torchrun), "RECIPE": recipe}
+        program = Path(sys.executable).with_name("gossamer")
+        environment = {**os.environ, "WORK": str(tmp_path), "GOSSAMER": str(program), "RECIPE": recipe}
         return subprocess.Popen(
             [str(SCRIPT), *words],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 
     return start
-
-
-SPREAD = ["--set", "runtime.blocks=[5,3]", "--set", "privacy.claim=none", "--set", "runtime.timeout=20"]
 
 
 @pytest.mark.slow
@@ -68,9 +53,13 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
         command = [sys.executable, "-P", "-m", "gossamer", "plan", "--ledger", str(run)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "agree with the certificate" in done.stdout
-    assert (tmp_path / "host-0" / "r" / "certificate.json").read_text() == (
-        tmp_path / "host-1" / "r" / "certificate.json"
-    ).read_text()
+    first, second = (
+        json.loads((tmp_path / f"host-{host}" / "r" / "certificate.json").read_text()) for host in (0, 1)
+    )
+    # Each says whose word it has for the nodes whose ledgers it does not hold; the figures are the same.
+    says = [[entry.pop("stated_by", None) for entry in found["epsilon_by_node"]] for found in (first, second)]
+    assert says == [[None] * 5 + ["rank 1 (nodes 5–7)"] * 3, ["rank 0 (nodes 0–4)"] * 5 + [None] * 3]
+    assert first == second
 
 
 @pytest.mark.slow
@@ -96,20 +85,3 @@ def test_a_host_that_dies_is_named_by_the_other_and_both_go_on_later(two_hosts: 
         for _, events in ledger.read_all(tmp_path / f"host-{host}" / "r" / "ledger").values():
             steps = [event.step for event in events]
             assert steps == sorted(set(steps))
-
-
-def rank_in(folder: Path) -> int:
-    """The process of a rank that works in that folder."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                if (
-                    (entry / "cwd").readlink() == folder
-                    and b"gossamer" in words
-                    and b"--node-rank" not in words
-                ):
-                    return int(entry.name)
-            except OSError:
-                continue
-    raise AssertionError(f"no rank works in {folder}")

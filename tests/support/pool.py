@@ -9,17 +9,16 @@ import sys
 from typing import Any
 
 from gossamer.runtime.launch import start_rank
-from gossamer.runtime.transport.meeting import open_meeting_point
+from gossamer.runtime.transport.meeting import Meeting
 
 
 class Pool:
     def __init__(self, ranks: int, timeout: float = 60.0):
         self.ranks = ranks
-        self._notes = open_meeting_point()
+        self._meeting = Meeting()
         command = [sys.executable, "-m", "tests.support.pool_worker", str(timeout)]
         self.processes = [
-            start_rank(command, rank, ranks, self._notes.store.port, stdout=subprocess.PIPE)
-            for rank in range(ranks)
+            start_rank(command, rank, ranks, self._meeting, stdout=subprocess.PIPE) for rank in range(ranks)
         ]
 
     def call(self, name: str, **arguments: Any) -> list[Any]:
@@ -42,6 +41,7 @@ class Pool:
         for process in self.processes:
             with process:
                 process.kill()
+        self._meeting.close()
 
 
 def uneven(ranks: int) -> list[int]:

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from tests.support import quadratics
 from tests.support.pool_contract import JOBS
-from torch.distributed import PrefixStore
 
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
@@ -26,7 +25,7 @@ from gossamer.runtime import wire as messages
 from gossamer.runtime.blocks import split
 from gossamer.runtime.group import Ranks
 from gossamer.runtime.loop import run
-from gossamer.runtime.transport.meeting import StoreNotes
+from gossamer.runtime.transport.meeting import MeetingNotes
 from gossamer.runtime.transport.torch import TorchTransport
 from gossamer.topology.kinds import build as build_topology
 
@@ -207,13 +206,13 @@ def main() -> None:
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
     timeout = float(sys.argv[1])
     everyone = TorchTransport.meet(timeout=timeout)
-    assert isinstance(everyone.notes, StoreNotes)
+    assert isinstance(everyone.notes, MeetingNotes)
     count = 0
     while size := sys.stdin.buffer.read(8):
         name, arguments = pickle.loads(sys.stdin.buffer.read(struct.unpack("<Q", size)[0]))
         count += 1
-        notes = StoreNotes(PrefixStore(f"job/{count}", everyone.notes.store))
-        transport = TorchTransport(everyone.rank, everyone.size, notes, timeout)
+        notes = everyone.notes.under(f"job/{count}")
+        transport = TorchTransport(everyone.rank, everyone.size, notes, timeout, seal=everyone.seal)
         ranks = Ranks(split(sum(arguments["sizes"]), everyone.size, arguments["sizes"]), transport)
         answer = answer_of(ranks, name, arguments)
         content = pickle.dumps(answer)

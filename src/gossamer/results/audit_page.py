@@ -11,7 +11,7 @@ import numpy as np
 
 from gossamer.accounting.tradeoff import TradeOff
 from gossamer.results.certificate import epsilon_text
-from gossamer.results.certificate_page import STYLE, boxes
+from gossamer.results.certificate_page import POLICY, STYLE, boxes
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 460, 330, 58, 44
 _LEAST = 1e-4  # where the logarithmic axes begin
@@ -25,7 +25,7 @@ def page(result: dict[str, Any], name: str) -> str:
     e = html.escape
     stamp = f'<p class="stamp">{e(result["stamp"])}</p>' if result["stamp"] else ""
     return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<!doctype html><html lang="en"><meta charset="utf-8">{POLICY}<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>Audit: {e(name)}</title><style>{STYLE}</style><h1>Audit</h1><p>{e(name)}: {e(result['method'])}, "
         f"{e(result['mode'])} mode</p>{stamp}{boxes(result)}{section(result)}</html>\n"
     )
@@ -67,7 +67,7 @@ def section(c: dict[str, Any]) -> str:
         f"<h2>What the attack shows</h2><p><b>{e(verdict(c))}</b></p>{tests}"
         f'<div class="scroll"><table><tr><th>bound<th>ε ≥<th>confidence<th>rests on</tr>{rows}</table></div>'
         "<p>The first line is the declared one; the others stand beside it.</p>"
-        f"<table>{''.join(f'<tr><th>{e(k)}<td>{e(v)}' for k, v in facts)}</table>{notes}{search_section(a)}"
+        f"<table>{''.join(f'<tr><th>{e(k)}<td>{e(str(v))}' for k, v in facts)}</table>{notes}{search_section(a)}"
         f"<h2>ROC curve, and what is promised</h2>{roc_picture(c)}<h2>Scores</h2>{score_picture(a['histogram'])}"
     )
 
@@ -224,11 +224,11 @@ def _log_axis(low: float, high: float) -> Callable[[float], float]:
 def _axes(across: list[tuple[float, str]], up: list[tuple[float, str]]) -> str:
     base = _HEIGHT - _BOTTOM
     lines = "".join(
-        f'<line x1="{x:.1f}" y1="12" x2="{x:.1f}" y2="{base}" stroke="#eceef1"/><text x="{x:.1f}" y="{base + 16}" text-anchor="middle">{label}</text>'
+        f'<line x1="{x:.1f}" y1="12" x2="{x:.1f}" y2="{base}" stroke="#eceef1"/><text x="{x:.1f}" y="{base + 16}" text-anchor="middle">{html.escape(label)}</text>'
         for x, label in across
     )
     return lines + "".join(
-        f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - 12}" y2="{y:.1f}" stroke="#eceef1"/><text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
+        f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - 12}" y2="{y:.1f}" stroke="#eceef1"/><text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{html.escape(label)}</text>'
         for y, label in up
     )
 

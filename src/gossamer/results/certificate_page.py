@@ -16,12 +16,17 @@ h1{font-size:1.5rem;margin-bottom:.2rem} h2{font-size:1.1rem;margin-top:2rem}
 table{border-collapse:collapse;width:100%;font-size:.9rem} td,th{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #eee}
 code{font-size:.8rem;white-space:nowrap} .scroll{overflow-x:auto}
 """
+# A page without a script: whatever a file that was tampered with might bring, the browser runs none of it and asks nobody.
+POLICY = (
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'\">"
+)
 
 
 def page(certificate: dict[str, Any], name: str) -> str:
     e = html.escape
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<!doctype html><html lang="en"><meta charset="utf-8">{POLICY}<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>Privacy certificate: {e(name)}</title><style>{STYLE}</style><h1>Privacy certificate</h1><p>{e(name)}</p>"
         f"{fragment(certificate)}</html>\n"
     )
@@ -62,8 +67,9 @@ def fragment(certificate: dict[str, Any]) -> str:
 
         audited = section(c)
     nodes = "".join(
-        f"<tr><td>{p['node']}</td><td>{p['records']:,}</td><td>{p['rate']:.4g}</td><td>{p['lot']:.4g}</td><td>{draws}</td>"
-        f"<td>{epsilon_text(eps['claimed'])}</td><td>{epsilon_text(eps['proven'])}</td><td><code>{head[:12]}…</code></td></tr>"
+        f"<tr><td>{e(str(p['node']))}</td><td>{p['records']:,}</td><td>{p['rate']:.4g}</td><td>{p['lot']:.4g}</td>"
+        f"<td>{e(str(draws))}</td><td>{epsilon_text(eps['claimed'])}</td><td>{epsilon_text(eps['proven'])}{_stated(eps)}</td>"
+        f"<td><code>{e(str(head)[:12])}…</code></td></tr>"
         for p, draws, eps, head in zip(
             c["public_constants"], c["draws"], c["epsilon_by_node"], c["ledger_heads"], strict=True
         )
@@ -74,6 +80,13 @@ def fragment(certificate: dict[str, Any]) -> str:
         f'<h2>Per node</h2><div class="scroll"><table><tr><th>node<th>records (declared)<th>rate<th>lot<th>draws<th>claimed ε<th>proven ε<th>ledger head</tr>{nodes}</table></div>'
         f"<p>Check it: <code>gossamer plan --ledger RUN_DIRECTORY</code></p>"
         f"<h2>Versions</h2>{_table(list(c['versions'].items()))}"
+    )
+
+
+def _stated(entry: dict[str, Any]) -> str:
+    """Of a node whose ledger is not on this machine."""
+    return (
+        f" <small>as stated by {html.escape(str(entry['stated_by']))}</small>" if "stated_by" in entry else ""
     )
 
 
@@ -110,7 +123,7 @@ def _table(rows: list[tuple[str, str]]) -> str:
 
 def _list(title: str, items: list[str]) -> str:
     return (
-        f"<h2>{title}</h2><ul>{''.join(f'<li>{html.escape(item)}</li>' for item in items)}</ul>"
+        f"<h2>{html.escape(title)}</h2><ul>{''.join(f'<li>{html.escape(item)}</li>' for item in items)}</ul>"
         if items
         else ""
     )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gossamer.kernels.stack import ParameterStack
+from gossamer.runtime.forms import Form, any_number, row
 
 _BATCH = 2000
 
@@ -19,7 +20,9 @@ class Together(Protocol):
 
     first: bool
 
-    def join(self, items: Sequence[Any]) -> list[Any]: ...
+    def join(
+        self, items: Sequence[Any], form: Form | None = None, *, per_node: bool = False
+    ) -> list[Any]: ...
 
     def mean(self, points: Tensor) -> Tensor: ...
 
@@ -51,14 +54,17 @@ class Evaluator:
     def __call__(self, points: Tensor, rows: int | None = None) -> dict[str, Any]:
         """`rows`: use only so many rows of the hold-out."""
         mean = self._together.mean(points)
-        squares = self._together.join((points - mean).norm(dim=1).square().tolist())
+        squares = self._together.join(
+            (points - mean).norm(dim=1).square().tolist(), any_number, per_node=True
+        )
         distance = (sum(squares) / len(squares)) ** 0.5
         result: dict[str, Any] = {"consensus_distance": distance, **self._error(points, mean)}
         if len(self._x) == 0:
             return result
         x, y = self._x[:rows], self._y[:rows]
-        scores = self._together.join([self._score(point, x, y) for point in points])
-        average = self._together.join([self._score(mean, x, y)] if self._together.first else [])[0]
+        two = row(any_number, any_number)
+        scores = self._together.join([self._score(point, x, y) for point in points], two, per_node=True)
+        average = self._together.join([self._score(mean, x, y)] if self._together.first else [], two)[0]
         losses = [loss for _, loss in scores]
         quality = [value for value, _ in scores]
         name = "accuracy" if self._classes else "rmse"
@@ -81,7 +87,9 @@ class Evaluator:
         if self._truth is None:
             return {}
         truth = self._truth.to(points)
-        errors = self._together.join((points - truth).square().mean(1).sqrt().tolist())
+        errors = self._together.join(
+            (points - truth).square().mean(1).sqrt().tolist(), any_number, per_node=True
+        )
         return {
             "truth_rmse_mean": sum(errors) / len(errors),
             "truth_rmse_min": min(errors),

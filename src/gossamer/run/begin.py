@@ -14,7 +14,6 @@ import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.plan.outline import Outline
 from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.files import digest_of, digest_of_object
@@ -23,6 +22,7 @@ from gossamer.results.runlock import RunLock
 from gossamer.results.seals import BEGIN, Sealer
 from gossamer.run.assemble import Parts
 from gossamer.run.budget import Accounts, accounts_of, now
+from gossamer.runtime.forms import count, hexadecimal, maybe, row, sentence
 from gossamer.runtime.group import Group, agreed
 
 FORMAT = 2  # of the configuration whose digest is in the manifest: since 2 it names every value
@@ -54,12 +54,14 @@ class Run:
 def begin(parts: Parts, group: Group, out: Path | None) -> Run:
     """A new run directory. The parts stand before anything is written."""
     o = parts.outline
-    require_same_everywhere(o, group)
-    path = Path(group.join([str(out or free_path(o.config.name))])[0])
-    identity = group.join([secrets.token_hex(8)])[0]
+    require_same_everywhere(parts, group)
+    # Where a host keeps its files is its own affair: of a run without --out only the last word of its name is shared.
+    name = group.join([free_path(o.config.name).name], sentence)[0]
+    path = out or free_path(o.config.name).with_name(Path(name).name)
+    identity = group.join([secrets.token_hex(8)], hexadecimal(16))[0]
     accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
     try:
-        agreed(group, lambda: accounts.reserve(now()))
+        agreed(group, lambda: accounts.reserve(now()), what="spend more on its records")
         return _begin(parts, group, path, identity, accounts)
     except BaseException:
         accounts.settle(now(), ledgers=None)  # nothing was released
@@ -67,7 +69,7 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
 
 
 def _begin(parts: Parts, group: Group, path: Path, identity: str, accounts: Accounts) -> Run:
-    agreed(group, lambda: RunDirectory.create(path), here=group.first_here)
+    agreed(group, lambda: RunDirectory.create(path), here=group.first_here, what="make its run directory")
     lock = RunLock(path, group.nodes, whole=group.first_here)
     try:
         agreed(group, lock.take)
@@ -81,13 +83,13 @@ def _written(
     parts: Parts, group: Group, directory: RunDirectory, identity: str, accounts: Accounts, lock: RunLock
 ) -> Run:
     o = parts.outline
-    nonce = group.join([secrets.token_hex(16)])[0]
-    blocks = group.join([(group.machine, group.nodes.start, group.nodes.stop)])
-    here = [i for machine, start, stop in blocks if machine == group.machine for i in range(start, stop)]
+    nonce = group.join([secrets.token_hex(16)], hexadecimal(32))[0]
+    here = nodes_here(group)
     sealer: Sealer | None = agreed(
         group, lambda: _first_files(parts, directory, identity, nonce, here), here=group.first_here
     )
-    keys = {machine: key for machine, key in group.join([(group.machine, sealer and sealer.public)]) if key}
+    stated = group.join([(group.machine, sealer and sealer.public)], row(sentence, maybe(hexadecimal(64))))
+    keys = {machine: key for machine, key in stated if key}
     name = {"run": identity, "nonce": nonce, "key": keys[group.machine]}
     book = agreed(
         group, lambda: LedgerBook.create(directory.ledger, ledger_headers(parts, name), sync=group.spread)
@@ -120,13 +122,27 @@ def unwritable(path: Path, error: OSError) -> UserError:
     return UserError(f"{path} cannot be written: {error.strerror or error}; mend that and start again.")
 
 
-def require_same_everywhere(o: Outline, group: Group) -> None:
+def nodes_here(group: Group) -> list[int]:
+    """Those whose ledgers lie on this machine."""
+    blocks = group.join([(group.machine, group.nodes.start, group.nodes.stop)], row(sentence, count, count))
+    return [i for machine, start, stop in blocks if machine == group.machine for i in range(start, stop)]
+
+
+def require_same_everywhere(parts: Parts, group: Group) -> None:
     """Processes with different settings would wait for each other's messages, or misread them."""
-    here = (digest(o.asked, without={"runtime", "data"}), o.stack.dim, gossamer.__version__)
-    everywhere = group.join([here])
+    o = parts.outline
+    own = o.config.data.own
+    here = (
+        digest(o.asked, without={"runtime", "data"} if own else {"runtime"}),
+        o.stack.dim,
+        gossamer.__version__,
+        # Of records that are public; a digest of private ones would let everyone test guesses of them.
+        None if own else parts.dataset.provenance.get("sha256"),
+    )
+    everywhere = group.join([here], row(hexadecimal(64), count, sentence, maybe(hexadecimal(64))))
     for rank, other in enumerate(everywhere):
         for name, first, found in zip(
-            ("configuration", "model", "version"), everywhere[0], other, strict=True
+            ("configuration", "model", "version", "data set"), everywhere[0], other, strict=True
         ):
             if first != found:
                 raise UserError(f"rank {rank} has another {name} than rank 0; give all ranks the same.")

@@ -20,16 +20,23 @@ from typing import Any
 from gossamer.accounting import budget
 from gossamer.accounting.ledger import node_path
 from gossamer.accounting.ledger import read as read_ledger
-from gossamer.accounting.releases import Event, collate
+from gossamer.accounting.releases import ADJACENCIES, Event, collate
 from gossamer.accounting.spending import History, Spending, Total, total
 from gossamer.config.schema import RunConfig
 from gossamer.data.own import OwnFile
 from gossamer.data.partition import Even, Owner
 from gossamer.plan.outline import Outline
 from gossamer.results.certificate import SEEDED
+from gossamer.runtime.forms import bound, count, maybe, number, one_of, record, sentence
 from gossamer.runtime.group import Group
 
 UNNAMED = "a run on one of the nodes' records is one without a proof"
+_STATED = record(
+    {
+        "epsilon": bound, "runs": count, "delta": maybe(number), "adjacency": maybe(one_of(*ADJACENCIES)),
+        "because": maybe(sentence), "provable": maybe(bound),
+    }
+)  # fmt: skip
 Keep = Callable[[int, Event], bool]  # node, planned event → does it count?
 
 
@@ -174,7 +181,7 @@ def everyones(totals: Sequence[Total], group: Group) -> list[Total]:
     """All processes' totals. Which runs a host had before is its own affair: of them only figures travel."""
     if group.size > 1:
         totals = [replace(t, because=t.because and UNNAMED, provable=None) for t in totals]
-    return [Total(**found) for found in group.join([asdict(t) for t in totals])]
+    return [Total(**found) for found in group.join([asdict(t) for t in totals], _STATED)]
 
 
 def worst(totals: Sequence[Total], cap: float | None = None) -> dict[str, Any] | None:
@@ -199,12 +206,12 @@ def prospects(
 ) -> list[Prospect]:
     """Of every file of records: what was spent, and with these runs, each so many times. Writes nothing."""
     files: dict[Path, tuple[Place, list[Spending]]] = {}
-    for number, (o, times) in enumerate(wanted):
+    for k, (o, times) in enumerate(wanted):
         hosted = range(o.asked.nodes) if nodes is None else nodes
         for place in places(o.asked, data_dir, hosted):
             _, planned = files.setdefault(place.file, (place, []))
             if times:
-                planned.append(spending(o, place, f"planned {number}", "now", times=times))
+                planned.append(spending(o, place, f"planned {k}", "now", times=times))
     cap = min((o.asked.privacy.cap for o, _ in wanted if o.asked.privacy.cap is not None), default=None)
     found = []
     for place, planned in files.values():

@@ -7,12 +7,14 @@ from typing import Any
 
 from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import recompute
+from gossamer.accounting.releases import ADJACENCIES
 from gossamer.plan.privacy import finite
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED, UNIT
 from gossamer.run.assemble import Parts
-from gossamer.run.begin import Run, versions
+from gossamer.run.begin import Run, nodes_here, versions
 from gossamer.run.budget import everyones, now
 from gossamer.run.budget import worst as worst_account
+from gossamer.runtime.forms import bound, count, hexadecimal, maybe, number, one_of, record, sentence
 from gossamer.runtime.group import Group, agreed
 
 # What `--json` of a run repeats of its certificate.
@@ -21,18 +23,35 @@ SHARED = (
     "claim_flags", "delta", "adjacency", "unit", "observer", "stamp", "budget",
 )  # fmt: skip
 
+# What a rank may say of its nodes' proofs.
+_STATED = record(
+    {
+        "epsilon": bound, "lower": maybe(bound), "delta": number, "adjacency": one_of(*ADJACENCIES),
+        "because": maybe(sentence), "method": sentence,
+    }
+)  # fmt: skip
+STATED = (
+    "The ledgers of some nodes lie on other machines. Their proven ε is the larger of what their ranks state and what "
+    "was planned here; `gossamer plan --ledger` on their machine checks it."
+)
+
 
 def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
     """From the ledgers alone, each priced where it lies."""
     o, config = parts.outline, parts.outline.config
     totals = agreed(group, lambda: run.accounts.settle(now(), run.directory.ledger))
     own = recompute(run.directory.ledger, group.nodes, observer=o.plan.observer)
-    proofs = [Proven(**proof) for proof in group.join([asdict(node.proven) for node in own])]
-    draws, heads = group.join([node.draws for node in own]), run.book.heads()
+    stated = group.join([asdict(node.proven) for node in own], _STATED, per_node=True)
+    draws, heads = group.join([node.draws for node in own], count, per_node=True), run.book.heads()
     figures = o.plan.figures()
+    here = set(nodes_here(group))
+    proofs = [
+        Proven(**proof) if i in here else _believed(proof, o.plan.nodes[i].proven)
+        for i, proof in enumerate(stated)
+    ]
     by_node = [
-        {**entry, "proven": finite(p.epsilon)}
-        for entry, p in zip(figures["epsilon_by_node"], proofs, strict=True)
+        {**entry, "proven": finite(p.epsilon), **({} if i in here else {"stated_by": group.whose(i)})}
+        for i, (entry, p) in enumerate(zip(figures["epsilon_by_node"], proofs, strict=True))
     ]
     worst = max(proofs, key=lambda p: p.epsilon)
     return {
@@ -52,16 +71,25 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
         "stamp": SEEDED if o.seeded else None,
         # Over all runs on the same records of the user's own; None for public ones.
         "budget": worst_account(everyones(totals, group), config.privacy.cap),
-        "notes": [*o.plan.notes, *_notes(parts, run)],
+        "notes": [*o.plan.notes, *_notes(parts, run), *([STATED] if len(here) < len(by_node) else [])],
         "not_covered": [*NOT_COVERED, ARITHMETIC[config.privacy.noise.arithmetic]],
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
             for i, node in enumerate(o.plan.nodes)
         ],
         "draws": draws,
-        "ledger_heads": group.join([heads[i] for i in group.nodes]),
+        "ledger_heads": group.join([heads[i] for i in group.nodes], hexadecimal(64), per_node=True),
         "versions": versions(),
     }
+
+
+def _believed(stated: dict[str, Any], planned: Proven) -> Proven:
+    """Of a node whose ledger lies on another machine: the larger of what its rank states and what was planned.
+
+    The plan is public and computed here: a rank cannot make its ε smaller by saying so. If it released less than was
+    planned the figure is too large, never too small; if more, it is its own ledger that shows it.
+    """
+    return max(Proven(**stated), planned, key=lambda proven: proven.epsilon)
 
 
 def _notes(parts: Parts, run: Run) -> list[str]:

@@ -98,7 +98,7 @@ def parts_of(config: RunConfig, group: Group, *, data_dir: Path | None = None, m
         parts = assemble(o, data_dir=data_dir, nodes=group.nodes)
         return parts if group.size == 1 else without_private_hold_out(parts)
 
-    parts: Parts = agreed(group, assembled)
+    parts: Parts = agreed(group, assembled, what="read its data or its settings")
     return parts
 
 

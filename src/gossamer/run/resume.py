@@ -24,13 +24,14 @@ from gossamer.results.verify import check_sealed
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import FORMAT, Run, digest, ledger_headers, require_same_everywhere, unwritable
 from gossamer.run.budget import Accounts, accounts_of, now
+from gossamer.runtime.forms import count, hexadecimal, list_of, row, sentence
 from gossamer.runtime.group import Group, agreed
 
 
 def resume(parts: Parts, group: Group, path: Path) -> Run:
     """The run of this directory, behind its last checkpoint that all its processes hold."""
     o = parts.outline
-    require_same_everywhere(o, group)
+    require_same_everywhere(parts, group)
     _refuse_lost_secrets(o, path)
     directory: RunDirectory = agreed(group, lambda: RunDirectory.resume(path))
     agreed(
@@ -49,11 +50,11 @@ def _resume(parts: Parts, group: Group, directory: RunDirectory, lock: RunLock) 
     o, path = parts.outline, directory.path
     manifest: dict[str, Any] = agreed(group, lambda: _own_manifest(directory, o.asked))
     identity = manifest["run"]
-    if len(set(group.join([identity]))) > 1:
+    if len(set(group.join([identity], hexadecimal(16)))) > 1:
         raise UserError(f"--resume {path} holds different runs on different machines; name the same one.")
     name = {key: manifest[key] for key in ("run", "nonce", "key")} if "key" in manifest else {}
     held = agreed(group, lambda: checkpoint.rounds_with(directory.checkpoints, parts.nodes, run=identity))
-    common = set.intersection(*(set(rounds) for rounds in group.join([held])))
+    common = set.intersection(*(set(rounds) for rounds in group.join([held], list_of(count))))
     at = max(common, default=0)
     saved = agreed(group, lambda: checkpoint.load(directory.checkpoints, at, parts.nodes) if at else None)
     book: LedgerBook = agreed(
@@ -90,7 +91,7 @@ def _take_up(
         run.bytes_sent, run.seconds = saved.bytes_sent, saved.seconds
         run.state = agreed(group, lambda: _restored(o, run, saved))
     if not o.seeded:
-        on_file, drawn = max(group.join([run.book.next_step])), run.reader.draws
+        on_file, drawn = max(group.join([run.book.next_step], count)), run.reader.draws
         run.lost_draws, run.reader.draws = max(on_file - drawn, 0), max(on_file, drawn)
     stops = [*manifest.get("resumed", []), {"round": at, "at": now(), "lost_draws": run.lost_draws}]
 
@@ -174,7 +175,7 @@ def keep(
         run.directory.checkpoints,
         done,
         group.nodes,
-        sum(group.join([len(group.nodes)])),
+        sum(group.join([len(group.nodes)], count)),
         run=run.identity,
         tensors=tensors,
         facts={
@@ -186,7 +187,7 @@ def keep(
     )
     seal(run, group, CHECKPOINT, done, {path.name: found})
     if not all_kept:
-        group.join([done])
+        group.join([done], count)
         if group.first_here:
             checkpoint.drop_older(run.directory.checkpoints, done)
 
@@ -198,14 +199,15 @@ def seal(
     if not run.signed:
         return
     heads, counts = run.book.heads(), run.book.counts()
-    everywhere = group.join([(group.machine, node, counts[node], heads[node]) for node in group.nodes])
-    files = {
-        f"checkpoints/{name}": found
-        for machine, name, found in group.join([(group.machine, *item) for item in checkpoints.items()])
-        if machine == group.machine
-    }
-    here: Heads = {
-        node: (count, head) for machine, node, count, head in everywhere if machine == group.machine
-    }
+    digest_form = hexadecimal(64)
+    everywhere = group.join(
+        [(group.machine, node, counts[node], heads[node]) for node in group.nodes],
+        row(sentence, count, count, digest_form),
+    )
+    written = group.join(
+        [(group.machine, *item) for item in checkpoints.items()], row(sentence, sentence, digest_form)
+    )
+    files = {f"checkpoints/{name}": found for machine, name, found in written if machine == group.machine}
+    here: Heads = {node: (made, head) for machine, node, made, head in everywhere if machine == group.machine}
     if run.sealer is not None:
         run.sealer.seal(kind, done, here, files, **more)

@@ -1,4 +1,15 @@
 """Who carries a run: the loop of rounds, groups of processes, exchanges, the wire format, transports."""
 
 # The modules that others may import; the rest is private to this folder.
-__all__ = ["blocks", "children", "exchange", "group", "launch", "loop", "simulator", "transport", "wire"]
+__all__ = [
+    "blocks",
+    "children",
+    "exchange",
+    "forms",
+    "group",
+    "launch",
+    "loop",
+    "simulator",
+    "transport",
+    "wire",
+]

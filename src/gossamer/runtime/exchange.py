@@ -83,7 +83,7 @@ class MessageExchange:
             into[way.places[messenger.rank]] = tensor
         for r, pending in arriving.items():
             messenger.wait(pending, r, t, deadline)
-            messenger.check(self._label(r), incoming[r], layout, way.receive[r])
+            messenger.check(self._label(r, messenger.rank), incoming[r], layout, way.receive[r])
             views = layout.views(incoming[r], len(way.receive[r]))
             for into, rows in zip(mixed, views, strict=True):
                 into[way.places[r]] = rows
@@ -98,11 +98,11 @@ class MessageExchange:
         buffer = self._buffer("out", rank, layout, len(rows))
         for view, tensor in zip(layout.views(buffer, len(rows)), tensors, strict=True):
             torch.index_select(tensor.detach(), 0, rows.to(tensor.device), out=view)
-        self._label(self._messenger.rank).write(buffer, layout, len(rows))
+        self._label(self._messenger.rank, rank).write(buffer, layout, len(rows))
         return buffer
 
-    def _label(self, sender: int) -> Label:
-        return Label(self._run, self._round, self._call, sender)
+    def _label(self, sender: int, receiver: int) -> Label:
+        return Label(self._run, self._round, self._call, sender, receiver, self._messenger.seal)
 
     def _buffer(self, way: str, rank: int, layout: Layout, rows: int) -> Tensor:
         """Kept from round to round; every message has been delivered before its exchange ends."""

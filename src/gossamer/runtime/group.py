@@ -10,14 +10,16 @@ from torch import Tensor
 
 from gossamer.errors import UserError
 from gossamer.runtime.exchange import MessageExchange
+from gossamer.runtime.forms import Form, maybe, sentence, words
 from gossamer.runtime.loop import Exchange
 from gossamer.runtime.messenger import Messenger
 from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.runtime.transport.base import Transport, first_line
-from gossamer.runtime.watch import name_of
+from gossamer.runtime.watch import RankError, name_of
 from gossamer.topology.schedule import Topology
 
 T = TypeVar("T")
+ELSEWHERE = "its own terminal says why"
 
 
 class CountingExchange(Exchange, Protocol):
@@ -43,8 +45,15 @@ class Group(Protocol):
         """Hosted here."""
         ...
 
-    def join(self, items: Sequence[T]) -> list[T]:
-        """All processes' items, in the order of their nodes, to everyone."""
+    def whose(self, node: int) -> str:
+        """The name of the process that hosts it."""
+        ...
+
+    def join(self, items: Sequence[T], form: Form | None = None, *, per_node: bool = False) -> list[T]:
+        """All processes' items, in the order of their nodes, to everyone; `per_node`: one item of each node is due.
+
+        The others' are what they state: each is held against `form`.
+        """
         ...
 
     def mean(self, points: Tensor) -> Tensor:
@@ -66,8 +75,11 @@ class Alone:
     def __init__(self, nodes: int):
         self.nodes = range(nodes)
 
-    def join(self, items: Sequence[T]) -> list[T]:
+    def join(self, items: Sequence[T], form: Form | None = None, *, per_node: bool = False) -> list[T]:
         return list(items)
+
+    def whose(self, node: int) -> str:
+        return self.name
 
     def mean(self, points: Tensor) -> Tensor:
         return points.mean(0)
@@ -99,20 +111,27 @@ class Ranks:
         # Say why before the connections break, so that nobody takes the breaking for the cause.
         if isinstance(error, KeyboardInterrupt):
             watch.tell(f"{self.name} was stopped in round {watch.round}")
-        elif isinstance(error, UserError):
+        elif isinstance(error, RankError) or (isinstance(error, UserError) and not self.spread):
             watch.tell(str(error))
         elif error is not None:
-            watch.tell(f"{self.name} failed in round {watch.round}: {first_line(error)}")
+            # The words of an error may hold a row, a label or a path of this host: they stay on its terminal.
+            why = ELSEWHERE if self.spread else first_line(error)
+            watch.tell(f"{self.name} failed in round {watch.round}: {why}")
         watch.close()
         if error is None:
             self.transport.close()
+        else:
+            self.transport.abandon()
 
     @property
     def name(self) -> str:
         return name_of(self.rank, self.blocks)
 
-    def join(self, items: Sequence[T]) -> list[T]:
-        return self.messenger.gather(items)
+    def join(self, items: Sequence[T], form: Form | None = None, *, per_node: bool = False) -> list[T]:
+        return self.messenger.gather(items, form, each=[len(b) for b in self.blocks] if per_node else ())
+
+    def whose(self, node: int) -> str:
+        return next(name_of(r, self.blocks) for r, block in enumerate(self.blocks) if node in block)
 
     def mean(self, points: Tensor) -> Tensor:
         return self.messenger.sum(points.sum(0)) / self.blocks[-1].stop
@@ -123,14 +142,20 @@ class Ranks:
         return MessageExchange(self.messenger, topology, run, meanwhile or (lambda: None))
 
 
-def agreed(group: Group, action: Callable[[], Any], *, here: bool = True) -> Any:
-    """Do `action` in every process where `here` holds; one process' mistake is the same mistake for all."""
+def agreed(group: Group, action: Callable[[], Any], *, here: bool = True, what: str = "do its part") -> Any:
+    """Do `action` in every process where `here` holds; one process' mistake is the same mistake for all.
+
+    Between machines only that there is one, and in `what`: its words may hold what must not leave its host.
+    """
     result, problem = None, None
     try:
         result = action() if here else None
     except UserError as error:
-        problem = str(error)
-    problems = [found for found in group.join([problem]) if found]
+        problem = error
+    said = problem and (f"{group.name} cannot {what}: {ELSEWHERE}." if group.spread else str(problem))
+    problems = [found for found in group.join([said], maybe(sentence if group.spread else words)) if found]
+    if problem is not None and group.spread:
+        raise problem  # in full, at home
     if problems:
-        raise UserError(problems[0])
+        raise RankError(problems[0]) if group.spread else UserError(problems[0])
     return result

@@ -10,16 +10,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.runtime.children import environment
 from gossamer.runtime.transport.base import Notes
-from gossamer.runtime.transport.meeting import open_meeting_point, reach_meeting_point
-from gossamer.runtime.watch import FAILURE, KILLED, RESULT
+from gossamer.runtime.transport.meeting import PLACE, Meeting, MeetingNotes
+from gossamer.runtime.transport.secret import Secret
+from gossamer.runtime.watch import FAILURE, KILLED
 
+_ANSWERS = "GOSSAMER_ANSWERS"  # the number of the pipe's end, in the first rank's environment
 _GRACE = 10.0  # seconds beyond the time-out that the others have to end by themselves
 
 
@@ -28,14 +32,31 @@ def launch(command: list[str], ranks: int, *, timeout: float, job: dict[str, Any
 
     What the first rank found, or one sentence about what went wrong. An interrupt is passed on once to every rank.
     """
-    notes = open_meeting_point()
-    processes = [start_rank(command, rank, ranks, notes.store.port) for rank in range(ranks)]
+    meeting = Meeting()
+    try:
+        return _launch(command, ranks, timeout, job, meeting)
+    finally:
+        meeting.close()
+
+
+def _launch(command: list[str], ranks: int, timeout: float, job: dict[str, Any], meeting: Meeting) -> Any:
+    # What was found comes by a pipe that nobody else can reach, and is read while the ranks work: it may be long.
+    reading, writing = os.pipe()
+    processes = [
+        start_rank(command, rank, ranks, meeting, answers=writing if rank == 0 else None)
+        for rank in range(ranks)
+    ]
+    os.close(writing)
+    found: list[bytes] = []
+    reader = threading.Thread(target=_read_all, args=(reading, found), daemon=True)
+    reader.start()
     try:
         for process in processes:
             assert process.stdin is not None
-            process.stdin.write(json.dumps(job).encode())
-            process.stdin.close()
-        codes = wait(processes, timeout, notes)
+            with suppress(BrokenPipeError):  # it has ended already: its exit code tells
+                process.stdin.write(json.dumps(job).encode())
+                process.stdin.close()
+        codes = wait(processes, timeout, meeting.notes)
     except KeyboardInterrupt:
         # The terminal does not reach them: one interrupt each, and time to put their files in order.
         end(processes, signal.SIGINT)
@@ -43,12 +64,18 @@ def launch(command: list[str], ranks: int, *, timeout: float, job: dict[str, Any
     finally:
         end(processes, signal.SIGTERM)
     if any(codes):
-        raise UserError(reason(notes, codes))
-    return json.loads(notes.read(RESULT) or "null")
+        raise UserError(reason(meeting.notes, codes))
+    reader.join()
+    return json.loads(found[0] or b"null")
+
+
+def _read_all(reading: int, found: list[bytes]) -> None:
+    with os.fdopen(reading, "rb") as pipe:
+        found.append(pipe.read())
 
 
 def answer(work: Callable[[dict[str, Any], Callable[[], None]], Any]) -> None:
-    """One rank: work(job, still_needed), the job from stdin; its result or failure goes to the meeting point.
+    """One rank: work(job, still_needed), the job from stdin; its result goes back by a pipe, a failure by the notes.
 
     `still_needed` is to be called now and then: it ends a rank whose parent is gone.
     """
@@ -63,32 +90,44 @@ def answer(work: Callable[[dict[str, Any], Callable[[], None]], Any]) -> None:
     try:
         result = work(job, still_needed)
     except UserError as error:
-        _tell(FAILURE, str(error))
+        _tell(str(error))
         os._exit(2)  # without closing the process group: its sockets are gone
     except KeyboardInterrupt:
         os._exit(130)
     if result is not None:
-        _tell(RESULT, json.dumps(result))
+        with os.fdopen(int(os.environ[_ANSWERS]), "wb") as pipe:
+            pipe.write(json.dumps(result).encode())
 
 
 def start_rank(
-    command: list[str], rank: int, ranks: int, port: int, **settings: Any
+    command: list[str],
+    rank: int,
+    ranks: int,
+    meeting: Meeting,
+    *,
+    answers: int | None = None,
+    **settings: Any,
 ) -> subprocess.Popen[bytes]:
-    """A process that finds the others by torchrun's variables; `settings` are subprocess' own."""
-    meeting = {
+    """A process that finds the others by torchrun's variables and ours; `settings` are subprocess' own.
+
+    `answers` is the end of a pipe for what it finds.
+    """
+    known = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's name for: the meeting point exists, do not open one
         "GLOO_SOCKET_IFNAME": "lo",  # nothing leaves the machine
         "TORCH_CPP_LOG_LEVEL": "ERROR",
+        **meeting.environment(),
+        **({} if answers is None else {_ANSWERS: str(answers)}),
     }
-    own = {**environment(threads=max(1, (os.cpu_count() or 1) // ranks)), **meeting}
+    own = {**environment(threads=max(1, (os.cpu_count() or 1) // ranks)), **known}
     shown = {"stdout": None if rank == 0 else subprocess.DEVNULL, **settings}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=own, start_new_session=True, **shown)
+    kept = () if answers is None else (answers,)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, env=own, start_new_session=True, pass_fds=kept, **shown
+    )
 
 
 def wait(processes: Sequence[subprocess.Popen[bytes]], timeout: float, notes: Notes) -> list[int]:
@@ -141,5 +180,8 @@ def reason(notes: Notes, codes: Sequence[int]) -> str:
     return said if said.endswith(".") else f"{said}."
 
 
-def _tell(key: str, text: str) -> None:
-    reach_meeting_point(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])).claim(key, text)
+def _tell(text: str) -> None:
+    host, port = os.environ[PLACE].rsplit(":", 1)
+    secret = Secret.of_environment()
+    assert secret is not None  # `start_rank` gave it
+    MeetingNotes(secret, host, int(port), int(os.environ["RANK"])).claim(FAILURE, text)

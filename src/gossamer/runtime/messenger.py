@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,7 +11,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from gossamer.runtime.forms import Form, FormError, parsed
 from gossamer.runtime.transport.base import LostError, Pending, Transport
+from gossamer.runtime.transport.secret import TAG
 from gossamer.runtime.watch import Watch, name_of
 from gossamer.runtime.wire import Label, Layout, RefusedError, first_not_finite
 
@@ -22,7 +25,8 @@ class Messenger:
 
     def __init__(self, transport: Transport, blocks: Sequence[range]):
         self._transport, self.blocks = transport, list(blocks)
-        self.rank, self.timeout = transport.rank, transport.timeout
+        self.rank, self.timeout, self.seal = transport.rank, transport.timeout, transport.seal
+        self._gathers = 0
         self.watch = Watch(transport.notes, transport.rank, blocks, transport.timeout)
 
     def empty(self, size: int) -> Tensor:
@@ -62,11 +66,40 @@ class Messenger:
                 who = f"node {nodes[bad]} (rank {label.sender})"
                 raise self.watch.tell(f"{who} sent NaN or infinite values in round {label.round}: refused")
 
-    def gather(self, items: Sequence[T]) -> list[T]:
-        """All ranks' items in the order of the ranks. As JSON: nothing that arrives is ever run as code."""
+    def gather(self, items: Sequence[T], form: Form | None = None, *, each: Sequence[int] = ()) -> list[T]:
+        """All ranks' items in the order of the ranks. As JSON: nothing that arrives is ever run as code.
+
+        What a rank says is its own statement: it is held against `form`, and against how many items are due from `each`
+        rank, before anything else sees it.
+        """
         own = json.dumps(list(items)).encode()
-        texts = self._collective(lambda: self._transport.gather(own))
-        return [item for text in texts for item in json.loads(text)]
+        place = struct.pack("<Q", self._gathers)
+        self._gathers += 1
+        texts = self._collective(lambda: self._transport.gather(self._sealed(place, own)))
+        found: list[T] = []
+        for rank, text in enumerate(texts):
+            try:
+                said = parsed(self._opened(place, rank, text))
+                if each and len(said) != each[rank]:
+                    raise FormError(f"{len(said)} items where {each[rank]} are due")
+                found += [form(item) for item in said] if form is not None else said
+            except FormError as error:
+                name = name_of(rank, self.blocks)
+                raise self.watch.tell(f"what {name} stated was refused: {error}") from None
+        return found
+
+    def _sealed(self, place: bytes, own: bytes) -> bytes:
+        if self.seal is None:
+            return own
+        return self.seal.tag(b"stated", place, struct.pack("<Q", self.rank), own) + own
+
+    def _opened(self, place: bytes, rank: int, text: bytes) -> bytes:
+        if self.seal is None:
+            return text
+        tag, content = text[:TAG], text[TAG:]
+        if not self.seal.fits(tag, b"stated", place, struct.pack("<Q", rank), content):
+            raise FormError("its seal does not fit its content")
+        return content
 
     def sum(self, own: Tensor) -> Tensor:
         total: Tensor = self._collective(lambda: self._transport.sum(own))

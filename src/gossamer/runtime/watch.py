@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from gossamer.errors import UserError
 from gossamer.runtime.transport.base import LostError, Notes, SilentError
 
-FAILURE, KILLED, RESULT = "gossamer/failure", "gossamer/killed", "gossamer/result"
+FAILURE, KILLED = "gossamer/failure", "gossamer/killed"
 _COMPUTING = -1
 
 

@@ -1,7 +1,8 @@
 """What travels between two ranks in an exchange: one contiguous buffer, a header and the rows of some nodes.
 
 The receiver knows what it must get (both sides compute the round's graph themselves), so every field of the header is
-compared, and a message that differs is refused, never averaged in.
+compared, and a message that differs is refused, never averaged in. Where others than the ranks could reach the carrier
+the message is sealed with a key of the run's meeting: header and rows, for this receiver.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hmac import compare_digest
 from math import prod
 
 import torch
 from torch import Tensor
 
 from gossamer.kernels.checksum import checksum
+from gossamer.runtime.transport.secret import TAG, Seal
 
-_HEADER = struct.Struct("<4s8sQIIII8s8QQ")
-HEADER = 128  # bytes: so that the rows behind it are aligned
+_HEADER = struct.Struct("<4s8sQIIIII8s8Q32s")
+HEADER = 160  # bytes: so that the rows behind it are aligned
 MOST_TENSORS = 8
+EVERYONE = 0xFFFFFFFF  # the receiver of what is sent to several ranks alike
 _DTYPES = {torch.float32: 1, torch.float64: 2}
-_MAGIC = b"GOS1"
+_MAGIC = b"GOS2"
 
 
 class RefusedError(Exception):
@@ -63,16 +67,19 @@ class Layout:
 
 @dataclass(frozen=True)
 class Label:
-    """Which message: of which run, round, call within the round, sender."""
+    """Which message: of which run, round, call within the round, sender; to whom, and sealed by what."""
 
     run: str
     round: int
     call: int
     sender: int
+    receiver: int = EVERYONE
+    seal: Seal | None = None
 
     def write(self, buffer: Tensor, layout: Layout, rows: int) -> None:
         """Put the header before the rows, which must be in place."""
-        header = _HEADER.pack(*self._fields(layout, rows), _sum(buffer))
+        fields = self._fields(layout, rows)
+        header = _HEADER.pack(*fields, self._tag(_HEADER.pack(*fields, bytes(TAG)), buffer))
         buffer[: len(header)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
 
     def check(self, buffer: Tensor, layout: Layout, rows: int) -> None:
@@ -82,8 +89,15 @@ class Label:
         for name, was, must in zip(_NAMES, _grouped(found[:-1]), _grouped(due), strict=True):
             if was != must:
                 raise RefusedError(f"its {name} is not the one that was due")
-        if found[-1] != _sum(buffer):
-            raise RefusedError("its checksum does not fit its content")
+        if not compare_digest(found[-1], self._tag(_HEADER.pack(*due, bytes(TAG)), buffer)):
+            what = "checksum" if self.seal is None else "seal"
+            raise RefusedError(f"its {what} does not fit its content")
+
+    def _tag(self, header: bytes, buffer: Tensor) -> bytes:
+        content = buffer[HEADER:].cpu().numpy()
+        if self.seal is None:
+            return checksum(content).to_bytes(TAG, "little")
+        return self.seal.tag(b"message", header, content.data)
 
     def _fields(self, layout: Layout, rows: int) -> tuple[bytes | int, ...]:
         codes = bytes(_DTYPES[dtype] for _, dtype in layout.rows)
@@ -96,6 +110,7 @@ class Label:
             self.round,
             self.call,
             self.sender,
+            self.receiver,
             rows,
             len(codes),
             codes.ljust(8, b"\0"),
@@ -103,17 +118,13 @@ class Label:
         )
 
 
-_NAMES = ("format", "run", "round", "place in the round", "sender", "shape", "dtype")
+_NAMES = ("format", "run", "round", "place in the round", "sender", "receiver", "shape", "dtype")
 
 
 def _grouped(fields: Sequence[bytes | int]) -> list[object]:
     """In the order of `_NAMES`: the shape is rows, tensors and widths together."""
-    magic, run, at, call, sender, rows, count, codes, *widths = fields
-    return [magic, run, at, call, sender, (rows, count, *widths), codes]
-
-
-def _sum(buffer: Tensor) -> int:
-    return checksum(buffer[HEADER:].cpu().numpy())
+    magic, run, at, call, sender, receiver, rows, count, codes, *widths = fields
+    return [magic, run, at, call, sender, receiver, (rows, count, *widths), codes]
 
 
 def first_not_finite(tensor: Tensor) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from gossamer.errors import UserError
+from gossamer.results.certificate_page import page as certificate_page
 from gossamer.results.report.figures import curves, topologies
 from gossamer.results.report.page import write_report
 from gossamer.results.report.runs import read_runs
@@ -124,3 +126,47 @@ def test_a_phone_shows_one_column_and_a_laptop_two(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.close()
     assert columns == {1280: 2, 390: 1}
+
+
+BAD = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"
+
+
+def test_a_tampered_certificate_runs_nothing_in_a_browser(browser: Any, copy: Path) -> None:
+    """Escaped first; and where an escape were missing, the page's own policy stops it."""
+    found = json.loads((copy / "certificate.json").read_text())
+    found["draws"][0] = found["ledger_heads"][0] = found["unit"] = found["observer"] = BAD
+    found["notes"] = found["claim_flags"] = [BAD]
+    found["not_proven_because"], found["claim_reference"] = BAD, BAD
+    found["versions"] = {BAD: BAD}
+    (copy / "certificate.json").write_text(json.dumps(found))
+    (copy / "certificate.html").write_text(certificate_page(found, BAD))
+    report = write_report([copy], None)
+    unescaped = copy / "unescaped.html"
+    unescaped.write_text(report.read_text().replace("</main>", BAD + "</main>"))
+    bare = copy / "bare.html"
+    bare.write_text((copy / "certificate.html").read_text().replace("</html>", BAD + "</html>"))
+    for file, clean in ((report, True), (copy / "certificate.html", True), (unescaped, False), (bare, False)):
+        page = browser.new_page()
+        page.goto(file.as_uri())
+        page.wait_for_timeout(100)
+        assert page.title() != "run", file
+        assert page.locator("img").count() == (0 if clean else 1), file
+        page.close()
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [
+        ("certificate.json", "delta", BAD),
+        ("certificate.json", "epsilon_proven", BAD),
+        ("certificate.json", "adjacency", BAD),
+        ("certificate.json", "public_constants", 3),
+        ("topology.json", "nodes", BAD),
+    ],
+)
+def test_what_no_run_writes_is_one_sentence(copy: Path, file: str, key: str, value: Any) -> None:
+    found = json.loads((copy / file).read_text())
+    (copy / file).write_text(json.dumps({**found, key: value}))
+    with pytest.raises(UserError, match="does not hold what `gossamer run` writes"):
+        write_report([copy], None)
+    assert not (copy / "report.html").exists()

@@ -118,7 +118,8 @@ class RankTokenExchange:
         messenger, layout, rank = self._messenger, self._layout, self._messenger.rank
         if rank != sender and rank not in receivers:
             return
-        label, tag = Label(self._run, t, place, sender), t * (self._nodes + 1) + place
+        label = Label(self._run, t, place, sender, seal=messenger.seal)
+        tag = t * (self._nodes + 1) + place
         buffer = messenger.empty(layout.size(1))
         model, losses = layout.views(buffer, 1)
         if rank == sender:

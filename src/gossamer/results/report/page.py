@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import json
+from base64 import b64encode
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from gossamer.errors import UserError
@@ -17,8 +19,6 @@ from gossamer.results.report.runs import Run, read_runs
 from gossamer.results.rundir import write_atomically
 
 _MARK = "<!-- gossamer report -->"
-# The browser itself refuses whatever would leave the page.
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _STYLE = """
 :root{color-scheme:light}*{box-sizing:border-box}
 body{font:16px/1.5 system-ui,sans-serif;margin:0;padding:0;max-width:none;color:#1f2328;background:#f6f7f9}
@@ -68,16 +68,28 @@ def write_report(paths: Sequence[Path], out: Path | None) -> Path:
     target = out or (paths[0] / "report.html" if len(paths) == 1 else Path("report.html"))
     _refuse_foreign(target)
     try:
-        drawn = page(runs, get_plotlyjs()).encode()
+        text = page(runs, get_plotlyjs())
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        # The files were read, but a figure in them is none: nothing that `gossamer run` wrote.
-        where = ", ".join(str(path) for path in paths)
-        raise UserError(f"{where} is damaged and cannot be reported on: {error!r:.200}.") from error
+        # The files' texts have been read; what is in them is not what `gossamer run` writes.
+        which = ", ".join(str(path) for path in paths)
+        raise UserError(
+            f"{which}: a file does not hold what `gossamer run` writes and cannot be reported on "
+            f"({type(error).__name__})."
+        ) from error
     try:
-        write_atomically(target, drawn)
+        write_atomically(target, text.encode())
     except OSError as error:
         raise UserError(f"--out {target} cannot be written: {error.strerror}.") from None
     return target
+
+
+def _policy(*scripts: str) -> str:
+    """The browser itself refuses whatever would leave the page, and every script but these, word for word."""
+    known = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {known}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def page(runs: Sequence[Run], plotly_js: str) -> str:
@@ -96,7 +108,7 @@ def page(runs: Sequence[Run], plotly_js: str) -> str:
     return (
         f'<!doctype html>{_MARK}<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(plotly_js, _SCRIPT)}">'
         f"<title>Report: {e(title)}</title><style>{CERTIFICATE_STYLE}{_STYLE}</style>"
         f"<script>{plotly_js}</script></head><body><main>"
         f"<h1>{e(title)}</h1>{top}"

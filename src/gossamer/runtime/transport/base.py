@@ -11,6 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gossamer.runtime.transport.secret import Seal
+
 
 class LostError(Exception):
     """A connection to another rank broke, or could not be used. The text is the carrier's own."""
@@ -73,6 +75,7 @@ class Transport(Protocol):
     first_here: bool  # the first rank on its machine
     spread: bool  # are there ranks on other machines?
     machine: str  # which one this is, among those of the run
+    seal: Seal | None  # of this meeting, for whatever is sent; None where nobody else can reach the carrier
 
     def start(
         self, receive: Mapping[int, Tensor], send: Mapping[int, Tensor], tag: int
@@ -93,6 +96,10 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Leave, after all messages have arrived. Not called after an error: the connections may be gone."""
+        ...
+
+    def abandon(self) -> None:
+        """Leave after an error, once the others could read the notes."""
         ...
 
 

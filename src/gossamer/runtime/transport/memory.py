@@ -70,7 +70,7 @@ class MemoryNotes:
 class MemoryTransport:
     """One rank's end; the thread of that rank alone uses it."""
 
-    spread, machine = False, "0"
+    spread, machine, seal = False, "0", None
 
     def __init__(self, memory: Memory, rank: int, timeout: float = 60.0):
         self._memory, self.rank, self.size = memory, rank, memory.size
@@ -107,6 +107,9 @@ class MemoryTransport:
 
     def close(self) -> None:
         self._memory.end(self.rank)
+
+    def abandon(self) -> None:
+        return
 
     def _collect(self, own: bytes | Tensor) -> list[bytes | Tensor]:
         memory = self._memory
