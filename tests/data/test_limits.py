@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.data.limits import at_most, one_of
+from gossamer.data.limits import at_most, listed, one_of
 from gossamer.errors import UserError
 
 
@@ -21,3 +21,10 @@ def test_beyond_them_the_sentence_names_key_value_and_range(value, least):
 def test_a_wrong_word_is_shown_with_the_choices():
     with pytest.raises(UserError, match=r"^k = 'd' must be one of a, b$"):
         one_of("k", "d", iter("ab"))
+
+
+def test_many_or_long_names_are_cut() -> None:
+    assert listed(["a", "b"]) == "a, b"
+    said = listed([str(i) * 50 for i in range(10)] * 2)
+    assert said.endswith(" and 12 more")
+    assert len(said) < 500

@@ -11,6 +11,7 @@ import numpy as np
 
 from gossamer.data import decode
 from gossamer.data.dataset import Array
+from gossamer.data.limits import listed
 from gossamer.data.scaling import Floats
 from gossamer.errors import UserError
 
@@ -41,13 +42,13 @@ def read_table(
     columns = _columns(file_kind, path)
     for key, name in [("label", label), ("owner", owner), *(("features", name) for name in features or ())]:
         if name is not None and name not in columns:
-            raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {', '.join(columns)}")
+            raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {listed([*columns])}")
     chosen = (
         list(features) if features is not None else [name for name in columns if name not in (label, owner)]
     )
     if not chosen:
         raise UserError(
-            f"data.features leaves no column of {path.name} to learn from: it has {', '.join(columns)}"
+            f"data.features leaves no column of {path.name} to learn from: it has {listed([*columns])}"
         )
     if label in chosen:
         raise UserError(f"data.features must not contain the label {label!r}")
@@ -75,6 +76,29 @@ def read_table(
     return Records(x, y, _numpy(columns[owner]) if owner else None, chosen)
 
 
+def column_names(file_kind: str, path: Path) -> list[str]:
+    """All names, in the order of the file, without reading its records."""
+    import pyarrow as pa
+
+    try:
+        if file_kind == "csv":
+            from pyarrow import csv
+
+            with csv.open_csv(path) as reader:
+                return list(reader.schema.names)
+        from pyarrow import parquet
+
+        with path.open("rb") as file:
+            return list(parquet.read_schema(file).names)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(file_kind, path, error) from error
+
+
+def _unreadable(file_kind: str, path: Path, error: Exception) -> UserError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
+    return UserError(f"{path.name} is not readable as {file_kind}: {reason}")
+
+
 def _columns(file_kind: str, path: Path) -> dict[str, Any]:
     """The columns of a file by name, as Arrow arrays."""
     import pyarrow as pa
@@ -95,8 +119,7 @@ def _columns(file_kind: str, path: Path) -> dict[str, Any]:
             with path.open("rb") as file:  # one file, whatever folder it lies in
                 found = parquet.read_table(file)
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0][:160]
-        raise UserError(f"{path.name} is not readable as {file_kind}: {reason}") from error
+        raise _unreadable(file_kind, path, error) from error
     twice = sorted({name for name in found.column_names if found.column_names.count(name) > 1})
     if twice:
         raise UserError(f"{path.name} has two columns named {twice[0]!r}: give each a name of its own")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gossamer.errors import UserError
 
@@ -18,3 +18,9 @@ def one_of(key: str, value: str, choices: Iterable[str]) -> str:
     if value not in choices:
         raise UserError(f"{key} = {value!r} must be one of {', '.join(choices)}")
     return value
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a sentence: some of them where there are many, each cut where it is long."""
+    shown = ", ".join(name if len(name) <= 40 else f"{name[:39]}…" for name in names[:8])
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

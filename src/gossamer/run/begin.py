@@ -75,12 +75,20 @@ def _begin(parts: Parts, group: Group, path: Path, identity: str, accounts: Acco
 
 def require_same_everywhere(o: Outline, group: Group) -> None:
     """Processes with different settings would wait for each other's messages, or misread them."""
-    here = (digest(o.asked, without={"runtime", "data"}), o.stack.dim, gossamer.__version__)
+    # Names and order of the columns: weights that mean other columns elsewhere learn nothing, and nobody is told.
+    names = json.dumps(o.dataset.columns if o.dataset else ())
+    columns = hashlib.sha256(names.encode()).hexdigest()
+    here = (digest(o.asked, without={"runtime", "data"}), o.stack.dim, gossamer.__version__, columns)
     everywhere = group.join([here])
     for rank, other in enumerate(everywhere):
         for name, first, found in zip(
-            ("configuration", "model", "version"), everywhere[0], other, strict=True
+            ("configuration", "model", "version", "columns"), everywhere[0], other, strict=True
         ):
+            if first != found and name == "columns":
+                raise UserError(
+                    f"rank {rank} has other names or another order of columns than rank 0; name them in data.features, "
+                    "the same on all ranks."
+                )
             if first != found:
                 raise UserError(f"rank {rank} has another {name} than rank 0; give all ranks the same.")
 
