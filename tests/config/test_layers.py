@@ -150,3 +150,24 @@ def test_a_mistake_is_one_sentence(changes: dict[str, Any], words: list[str]) ->
     assert message.endswith(".")
     for word in words:
         assert word in message
+
+
+def test_a_setting_beside_a_new_kind_counts_whatever_the_order() -> None:
+    for texts in (["data.kind=mnist", "data.train_rows=500"], ["data.train_rows=500", "data.kind=mnist"]):
+        assert resolve(BASE, parse_overrides(texts)).data.train_rows == 500
+    with pytest.raises(UserError, match="at least 1"):
+        resolve(BASE, parse_overrides(["data.train_rows=-5", "data.kind=mnist"]))
+
+
+@pytest.mark.parametrize(
+    "text", ["mode=[1]", "algorithm.kind=[1]", "nodes=" + "9" * 5000, "nodes=0x" + "f" * 5000, "a=" + "[" * 3000,
+             ".".join("a" * 1500) + "=1", "x" * 5000 + "=1", "x" * 5000, "mode={a=" + "{a=" * 500]
+)  # fmt: skip
+def test_monsters_end_in_one_short_sentence(text: str) -> None:
+    with pytest.raises(UserError) as refused:
+        resolve(BASE, parse_overrides([text]))
+    assert len(str(refused.value)) < 500
+
+
+def test_a_line_break_in_a_value_sets_no_other_key() -> None:
+    assert parse_overrides(["nodes=1\nrounds = 3"]) == {"nodes": "1\nrounds = 3"}

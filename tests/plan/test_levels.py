@@ -105,7 +105,7 @@ def test_a_multiplier_that_pays_for_no_round_is_refused_not_trained_with(mode: s
         UserError, match=r"privacy\.noise\.multiplier = 0\.01 is too small for privacy\.epsilon = 8"
     ):
         outlined(mode=mode, privacy__noise__multiplier=0.01)
-    with pytest.raises(UserError, match="the first round alone"):  # two draws a round, and it pays for one
+    with pytest.raises(UserError, match="the first round alone"):  # pays for some of its draws
         outlined(
             mode=mode, algorithm__kind="dp-dinno", algorithm__steps=50, topology__kind="ring",
             privacy__noise__multiplier=1.0, privacy__sampling={"kind": "full"},

@@ -123,6 +123,8 @@ class UpperLaw:
         if left <= 0:
             return math.inf
         h, t = self.window.h, self.window.tilt
+        if t * h > 700:  # the error of one step would leave the range of doubles: nothing can be said
+            return math.inf
         losses, mass = self.window.losses, self._masses()
         # Suffix sums in units of exp(Λ − tℓ_j), by recursion and without cancellation, however far the weights fall:
         # D_j = Σ_{i≥j} m_i e^{−(1+t)(ℓ_i − ℓ_j)} and G_j = Σ_{i≥j} m_i e^{−t(ℓ_i − ℓ_j)} (1 − e^{−(ℓ_i − ℓ_j)}).

@@ -131,8 +131,10 @@ class RunConfig(Strict):
     mode: Literal["sound", "paper"] = Field(
         default="sound", description="prove the ε asked for, or do as the method's paper does"
     )
-    nodes: Count = Field(description="how many nodes train together")
-    rounds: Count = Field(description="how often they compute and exchange; or auto: see docs/frontier.md")
+    nodes: Annotated[Count, Field(le=1_000_000)] = Field(description="how many nodes train together")
+    rounds: Annotated[Count, Field(le=10_000_000)] = Field(
+        description="how often they compute and exchange; or auto: see docs/frontier.md"
+    )
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(
         default=0, description="of initialisation, partition and graph; not of noise that protects anyone"
     )

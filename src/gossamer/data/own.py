@@ -42,7 +42,7 @@ class OwnFile(Source):
         ),
     ] = None
     classes: Annotated[
-        Annotated[int, Field(ge=2)] | list[str | int | float | bool] | None,
+        Annotated[int, Field(ge=2, le=10**6)] | list[str | int | float | bool] | None,
         Field(description="their number, labels being 0, 1, …, or the list of all labels; public"),
     ] = None
     ranges: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 Positive = Annotated[float, Field(gt=0, lt=1e12)]
 # Far from where float32 ends: a bound that rounds to 0 or ∞ would not be what the ledger says.
 LEAST_BOUND, MOST_BOUND = 1e-12, 1e12
