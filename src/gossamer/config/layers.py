@@ -153,8 +153,10 @@ MOST_DEPTH, MOST_KEY, MOST_DIGITS = 16, 200, 400  # far more than any configurat
 def _refuse_monsters(key: str, value: Any, depth: int = 0) -> None:
     """What no option means and no sentence could show: nested without end, names without end, numbers beyond all."""
     depth = max(depth, str(key).count("."))
-    if depth > MOST_DEPTH or len(str(key)) > MOST_KEY:
-        raise UserError(f"{short(key)} is no key of a configuration: it is nested too deeply, or too long.")
+    if depth > MOST_DEPTH or len(str(key)) > MOST_KEY or not str(key).isprintable():
+        raise UserError(
+            f"{short(key)} is no key of a configuration: too long, nested too deeply, or with a line break."
+        )
     if isinstance(value, int) and value.bit_length() > 3.4 * MOST_DIGITS:
         raise UserError(f"{key} is a number of more than {MOST_DIGITS} digits; no option takes one.")
     inside = (
