@@ -3,10 +3,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+TOOLS  := .venv-tools/bin
 READY  := $(VENV)/.ready
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-slow test-data lint reproduce-small clean
+.PHONY: demo test test-slow test-data lint reproduce-small verify-deps sbom audit-deps clean
 
 # Installed again only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt
@@ -36,5 +37,18 @@ reproduce-small: $(READY)
 	$(BIN)/gossamer reproduce dp-consensus/table1 --scale small
 	$(BIN)/gossamer reproduce dyn-d2p/table2 --scale small
 
+# Is what is installed what was recorded? Other wheels are named; nothing but this asks.
+verify-deps: $(READY)
+	$(BIN)/python .ci/verify_deps.py
+
+# Both by their tools, where those can be installed: a list of all parts (CycloneDX), and known flaws in them.
+sbom: $(READY)
+	test -x $(TOOLS)/cyclonedx-py || { $(PYTHON) -m venv .venv-tools && $(TOOLS)/python -m pip install -q cyclonedx-bom; }
+	$(TOOLS)/cyclonedx-py environment --of JSON -o sbom.json $(BIN)/python
+
+audit-deps: $(READY)
+	test -x $(TOOLS)/pip-audit || { $(PYTHON) -m venv .venv-tools && $(TOOLS)/python -m pip install -q pip-audit; }
+	$(TOOLS)/pip-audit --path $(VENV)/lib/python3*/site-packages
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-tools .pytest_cache .mypy_cache .ruff_cache

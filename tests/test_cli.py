@@ -139,7 +139,7 @@ OWN = [
     [
         (["run", "--set", "rouds=3"], ["rouds", "rounds"]),
         (["run", "--set", "privacy.epsilon=0"], ["privacy.epsilon", "greater than 0"]),
-        (["run", "--set", "privacy.delta=1"], ["privacy.delta", "less than 1"]),
+        (["run", "--set", "privacy.delta=1"], ["privacy.delta", "at most 0.1"]),
         (["run", "--set", "model.kind=transformer"], ["model.kind", "transformer", "softmax"]),
         (["run", "--set", "model.hiden=[3]"], ["hiden"]),
         (["run", "--set", "data.kind=imagenet"], ["data.kind", "imagenet", "digits"]),

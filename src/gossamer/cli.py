@@ -36,6 +36,9 @@ DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder with data sets as npz files (or set GOSSAMER_DATA).")
 ]
 
+Force = Annotated[
+    bool, typer.Option("--force", help="Try a run that this machine seems too small or too slow for.")
+]
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time (default: one per core).")]
 
 
@@ -58,12 +61,13 @@ def run(
     track: Annotated[
         str | None, typer.Option(help="Also send the public figures to a tracker: tensorboard.")
     ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Train, and print accuracy and the privacy statement."""
     from gossamer.run.request import RunRequest, start
 
-    request = RunRequest(recipe, overrides or [], out, resume, runtime, data_dir, track, quiet=as_json)
+    request = RunRequest(recipe, overrides or [], out, resume, runtime, data_dir, track, force, quiet=as_json)
     try:
         outcome = start(request)
     except KeyboardInterrupt as stop:
@@ -88,6 +92,7 @@ def plan(
         typer.Option("--noises", help="Compare DP-dKM's noises at this budget, claimed and proven, instead."),
     ] = False,
     data_dir: DataDir = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """What a run would cost: σ, claimed and proven ε per node, the graph, bytes per round. Trains nothing."""
@@ -101,7 +106,7 @@ def plan(
     from gossamer.run.api import plan as outline
     from gossamer.run.budget import preview
 
-    o = outline(recipe, parse_overrides(overrides or []), data_dir=data_dir)
+    o = outline(recipe, parse_overrides(overrides or []), data_dir=data_dir, force=force)
     if noises:
         from gossamer.results.noise_table import noise_summary, show_noises
 

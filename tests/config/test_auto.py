@@ -58,7 +58,7 @@ def test_rounds_grow_only_where_there_is_little_noise() -> None:
 
     assert [rounds(epsilon) for epsilon in (0.1, 1.0)] == [ROUNDS, ROUNDS]
     assert ROUNDS < rounds(3.0) < rounds(10.0) < rounds(30.0)
-    assert rounds(1e5) == MOST_ROUNDS
+    assert rounds(1000.0) == MOST_ROUNDS
 
 
 def test_the_strictest_node_decides() -> None:

@@ -119,8 +119,17 @@ def test_override_values_are_toml_or_plain_strings() -> None:
         ({"rouds": 5}, ["rouds", "rounds"]),
         ({"privacy.epsilon": -1}, ["privacy.epsilon = -1", "greater than 0"]),
         ({"privacy.epsilon": 0}, ["privacy.epsilon = 0", "greater than 0"]),
-        ({"privacy.delta": 1.5}, ["privacy.delta = 1.5", "less than 1"]),
-        ({"privacy.delta": 1}, ["privacy.delta = 1", "less than 1"]),
+        ({"privacy.delta": 1.5}, ["privacy.delta = 1.5", "at most 0.1"]),
+        ({"privacy.delta": 0.49}, ["privacy.delta = 0.49", "at most 0.1"]),
+        ({"privacy.epsilon": 9e11}, ["privacy.epsilon = 900000000000.0", "at most 1000"]),
+        ({"privacy.epsilon": True}, ["privacy.epsilon = true", "a number"]),
+        ({"privacy.delta": "1e-3"}, ["privacy.delta = '1e-3'", "a number"]),
+        ({"privacy.noise.multiplier": "3"}, ["privacy.noise.multiplier = '3'", "a number"]),
+        ({"privacy.runs": "3"}, ["privacy.runs = '3'", "a whole number"]),
+        ({"runtime.timeout": True}, ["runtime.timeout = true", "a number"]),
+        ({"nodes": True}, ["nodes = true", "a whole number"]),
+        ({"rounds": "20"}, ["rounds = '20'", "a whole number"]),
+        ({"rounds": 20.0}, ["rounds = 20.0", "a whole number"]),
         ({"privacy.epsilon": [1.0, 2.0]}, ["privacy.epsilon", "nodes = 4"]),
         ({"privacy.clip.kind": "soft"}, ["privacy.clip.kind = 'soft'", "constant"]),
         ({"privacy.clip.start": -1}, ["privacy.clip.start = -1"]),
@@ -141,3 +150,24 @@ def test_a_mistake_is_one_sentence(changes: dict[str, Any], words: list[str]) ->
     assert message.endswith(".")
     for word in words:
         assert word in message
+
+
+def test_a_setting_beside_a_new_kind_counts_whatever_the_order() -> None:
+    for texts in (["data.kind=mnist", "data.train_rows=500"], ["data.train_rows=500", "data.kind=mnist"]):
+        assert resolve(BASE, parse_overrides(texts)).data.train_rows == 500
+    with pytest.raises(UserError, match="at least 1"):
+        resolve(BASE, parse_overrides(["data.train_rows=-5", "data.kind=mnist"]))
+
+
+@pytest.mark.parametrize(
+    "text", ["mode=[1]", "algorithm.kind=[1]", "nodes=" + "9" * 5000, "nodes=0x" + "f" * 5000, "a=" + "[" * 3000,
+             ".".join("a" * 1500) + "=1", "x" * 5000 + "=1", "x" * 5000, "mode={a=" + "{a=" * 500]
+)  # fmt: skip
+def test_monsters_end_in_one_short_sentence(text: str) -> None:
+    with pytest.raises(UserError) as refused:
+        resolve(BASE, parse_overrides([text]))
+    assert len(str(refused.value)) < 500
+
+
+def test_a_line_break_in_a_value_sets_no_other_key() -> None:
+    assert parse_overrides(["nodes=1\nrounds = 3"]) == {"nodes": "1\nrounds = 3"}

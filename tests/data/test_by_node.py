@@ -83,3 +83,26 @@ def test_records_come_in_the_order_of_the_nodes_and_know_their_node(tmp_path: Pa
     assert found.owner.tolist() == [5] * 5 + [2] * 2
     np.testing.assert_allclose(found.x_train[:, 0], [5.0, 5.1, 5.2, 5.3, 5.4, 2.0, 2.1], rtol=1e-6)
     assert found.y_train.tolist() == [0, 1, 0, 1, 0, 0, 1]
+
+
+def in_files(tmp_path: Path, *texts: str, **options: Any) -> Any:
+    for node, text in enumerate(texts):
+        (tmp_path / f"site-{node}.csv").write_text(text)
+    table = {"kind": "csv", "path": str(tmp_path / "site-{node}.csv"), "label": "y", "classes": 2, **options}
+    return load_nodes(datasets.parse(table), range(len(texts)))
+
+
+def test_columns_are_matched_by_name_not_by_place(tmp_path: Path) -> None:
+    found = in_files(tmp_path, "a,b,y\n1,2,0\n3,4,1\n", "y,b,a\n1,20,10\n", ranges={"b": [0, 10]})
+    assert found.columns == ("a", "b")
+    np.testing.assert_allclose(found.x_train, [[1, 0.2], [3, 0.4], [10, 2.0]])
+    assert found.y_train.tolist() == [0, 1, 1]
+
+
+def test_names_that_differ_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"site-1\.csv' has other columns than .*lacks b and has c besides"):
+        in_files(tmp_path, "a,b,y\n1,2,0\n", "a,c,y\n1,2,1\n")
+    with pytest.raises(UserError, match=r"it has c besides; give all files the same names"):
+        in_files(tmp_path, "a,b,y\n1,2,0\n", "a,c,y,b\n1,2,1,3\n")
+    found = in_files(tmp_path, "a,b,y\n1,2,0\n", "a,c,y,b\n1,2,1,3\n", features=["b", "a"])
+    assert found.x_train.tolist() == [[2, 1], [3, 1]]

@@ -24,6 +24,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def site(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(fetch, "SCHEME", "http://127.0.0.1:")  # no certificate to show here
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -45,10 +46,16 @@ def test_a_failed_download_leaves_nothing(site, tmp_path, page, reason):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_https_only(tmp_path):
+    for address in ("http://127.0.0.1:9/file", "ftp://127.0.0.1/file", "file:///etc/hostname"):
+        with pytest.raises(fetch.FetchError, match="the address is not https"):
+            fetch.download(address, tmp_path / "file")
+
+
 def test_nobody_listens(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     with pytest.raises(fetch.FetchError, match="refused"):
-        fetch.download("http://127.0.0.1:9/file", tmp_path / "file")
+        fetch.download("https://127.0.0.1:9/file", tmp_path / "file")
 
 
 def test_atomic_keeps_the_old_file_on_error(tmp_path):

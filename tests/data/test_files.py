@@ -1,12 +1,16 @@
 """Columns and arrays of a file become numbers, or a sentence says which does not."""
 
+import os
 import re
+import zipfile
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from gossamer.data.files import existing, from_arrays, load_npz, read_table
+from gossamer.data.limits import MOST_COLUMNS
 from gossamer.data.load import load
 from gossamer.errors import UserError
 
@@ -88,3 +92,41 @@ def test_npz_mistakes(tmp_path, arrays, message):
     np.savez(tmp_path / "own.npz", **arrays)
     with pytest.raises(UserError, match=re.escape(message)):
         load("npz", path=str(tmp_path / "own.npz"))
+
+
+def test_many_columns_are_refused_before_they_are_read(tmp_path):
+    path = tmp_path / "wide.csv"
+    path.write_text(",".join(f"c{i}" for i in range(MOST_COLUMNS)) + ",y\n" + "1," * MOST_COLUMNS + "1\n")
+    with pytest.raises(UserError, match=r"wide\.csv has 20001 columns, and at most 20000 are read"):
+        read_table("csv", path, "y", None, None)
+
+
+def test_columns_that_hold_lists_are_refused_by_name(tmp_path):
+    path = tmp_path / "own.parquet"
+    parquet.write_table(pa.table({"a": [1.0, 2.0], "y": [[1, 2], [3]]}), path)
+    with pytest.raises(UserError, match=r"own\.parquet: column 'y' holds values of type list"):
+        read_table("parquet", path, "y", None, None)
+
+
+def test_an_npz_that_promises_more_than_it_holds_allocates_nothing(tmp_path):
+    path = tmp_path / "own.npz"
+    header = "{'descr': '<f8', 'fortran_order': False, 'shape': (400000000, 100), }".ljust(117) + "\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.encode())
+    with pytest.raises(
+        UserError, match=r"own\.npz is not readable as npz: x\.npy promises \(400000000, 100\)"
+    ):
+        load_npz(path)
+    np.savez(path, x=np.zeros((3, 0)), y=np.zeros(3))
+    with pytest.raises(UserError, match="give at least one number per record"):
+        from_arrays(path, load_npz(path), ("x",), ("y",), None)
+
+
+def test_names_that_are_no_utf8_and_pipes_are_one_sentence(tmp_path):
+    path = tmp_path / "latin.csv"
+    path.write_bytes("größe,y\n1,0\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"latin\.csv"):
+        read_table("csv", path, "y", None, None)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="is no file"):
+        existing("data.path", str(tmp_path / "pipe"), None)

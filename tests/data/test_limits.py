@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.data.limits import at_most, one_of
+from gossamer.data.limits import at_most, free_memory, in_words, listed, one_of, room_for
 from gossamer.errors import UserError
 
 
@@ -21,3 +21,20 @@ def test_beyond_them_the_sentence_names_key_value_and_range(value, least):
 def test_a_wrong_word_is_shown_with_the_choices():
     with pytest.raises(UserError, match=r"^k = 'd' must be one of a, b$"):
         one_of("k", "d", iter("ab"))
+
+
+def test_many_or_long_names_are_cut() -> None:
+    assert listed(["a", "b"]) == "a, b"
+    said = listed([str(i) * 50 for i in range(10)] * 2)
+    assert said.endswith(" and 12 more")
+    assert len(said) < 500
+
+
+def test_memory_is_known_and_what_exceeds_it_refused() -> None:
+    assert 1e6 < free_memory() < 1e15
+    assert [in_words(size) for size in (2.5e12, 22e9, 1e6, 500)] == ["2.5 TB", "22 GB", "1 MB", "0.5 kB"]
+    room_for("x", 1.0)
+    with pytest.raises(
+        UserError, match=r"x would take about 1e\+06 TB of memory, and this machine has .* free"
+    ):
+        room_for("x", 1e18)

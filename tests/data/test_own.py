@@ -93,7 +93,7 @@ def test_hold_out_with_an_unknown_label(csv):
 def test_hold_out_without_a_column(csv):
     test = csv("age,outcome\n50,ill\n", "test.csv")
     with pytest.raises(
-        UserError, match=r"data\.features = 'weight' is no column of test\.csv: it has age, outcome"
+        UserError, match=r"data\.test = .* has no column weight, smoker, which training has.*age, outcome"
     ):
         load("csv", path=csv(), label="outcome", owner="hospital", test=test)
 
@@ -212,3 +212,26 @@ def test_npz_hold_out_inside_is_not_public_and_a_separate_one_is(tmp_path):
     np.savez(tmp_path / "test.npz", x=x[:2, :1], y=y[:2])
     with pytest.raises(UserError, match=re.escape("data.test holds records of shape (1,): it must be (2,)")):
         load("npz", path=str(tmp_path / "own.npz"), test=str(tmp_path / "test.npz"))
+
+
+def test_declared_classes_make_classes_of_whole_numbers_written_as_fractions(csv):
+    table = csv("a,y\n1,0.0\n2,1.0\n3,1.0\n")
+    data = load("csv", path=table, label="y", classes=2)
+    assert (data.classes, data.y_train.dtype, data.y_train.tolist()) == (2, np.int64, [0, 1, 1])
+    assert load("csv", path=table, label="y", classes=[1, 0]).y_train.tolist() == [1, 0, 0]
+    assert load("csv", path=table, label="y").classes is None  # nothing declared: numbers are targets
+    with pytest.raises(UserError, match=r"data\.classes is set and data\.task = 'regression' has none"):
+        load("csv", path=table, label="y", classes=2, task="regression")
+    with pytest.raises(UserError, match="the column has fractions"):
+        load("csv", path=csv("a,y\n1,0.5\n2,1\n"), label="y", classes=2)
+
+
+def test_a_hold_out_is_matched_by_name_and_says_which_names_it_lacks(csv):
+    test = csv("y,b,a\n1,2,3\n", "test.csv")
+    data = load("csv", path=csv("a,b,y\n1,2,0\n3,4,1\n"), label="y", classes=2, test=test)
+    assert (data.x_test.tolist(), data.columns) == ([[3, 2]], ("a", "b"))
+    test = csv("y,c,a\n1,2,3\n", "test.csv")
+    with pytest.raises(
+        UserError, match=r"data\.test = .* has no column b, which training has.*it has y, c, a"
+    ):
+        load("csv", path=csv("a,b,y\n1,2,0\n3,4,1\n"), label="y", classes=2, test=test)

@@ -15,7 +15,8 @@ TAKES: dict[str, tuple[list[Any], list[Any]]] = {
     "Positive": ([1e-300, 1e11], [0.0, -1.0, 1e12, math.inf, math.nan]),
     "Size": ([1e-11, 1e11], [0.0, 1e-12, 1e12, math.inf, math.nan]),
     "Ratio": ([1.0, 1e6], [0.999, 1.1e6, math.nan]),
-    "Probability": ([1e-300, 0.999], [0.0, 1.0, math.nan]),
+    "Epsilon": ([1e-300, 1.0, 1000.0], [0.0, 1000.1, 9e11, math.inf, math.nan]),
+    "Delta": ([1e-300, 0.1], [0.0, 0.11, 0.49, 1.0, math.nan]),
     "NonNegative": ([0.0, 1e300], [-1e-300, math.inf, math.nan]),
     "Fraction": ([0.0, 1.0], [-1e-9, 1.001, math.nan]),
     "Share": ([1e-300, 1.0], [0.0, 1.001, math.nan]),
@@ -35,5 +36,13 @@ def test_what_is_taken_and_what_is_not(name: str) -> None:
 
 
 def test_every_type_is_covered() -> None:
-    imported = {"Annotated", "Field", "annotations", "LEAST_BOUND", "MOST_BOUND"}
+    imported = {
+        "Annotated",
+        "Field",
+        "annotations",
+        "LEAST_BOUND",
+        "MOST_BOUND",
+        "MOST_EPSILON",
+        "MOST_DELTA",
+    }
     assert {name for name in vars(types) if not name.startswith("_")} - imported == set(TAKES)

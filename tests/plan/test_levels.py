@@ -97,3 +97,16 @@ def test_the_mean_is_one_more_draw_with_its_share_of_the_budget(share: float) ->
     assert p.draws == 31
     assert math.fsum(spent) == pytest.approx(gdp_mu(8.0, 1e-4) ** 2, rel=1e-6)
     assert spent[0] / math.fsum(spent) == pytest.approx(share, rel=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["sound", "paper"])
+def test_a_multiplier_that_pays_for_no_round_is_refused_not_trained_with(mode: str) -> None:
+    with pytest.raises(
+        UserError, match=r"privacy\.noise\.multiplier = 0\.01 is too small for privacy\.epsilon = 8"
+    ):
+        outlined(mode=mode, privacy__noise__multiplier=0.01)
+    with pytest.raises(UserError, match="the first round alone"):  # pays for some of its draws
+        outlined(
+            mode=mode, algorithm__kind="dp-dinno", algorithm__steps=50, topology__kind="ring",
+            privacy__noise__multiplier=1.0, privacy__sampling={"kind": "full"},
+        )  # fmt: skip

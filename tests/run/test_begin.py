@@ -89,6 +89,23 @@ def test_ranks_that_differ_are_refused_by_what_differs(place: int, name: str) ->
     require_same_everywhere(parts, Others(lambda here: here))
 
 
+def test_ranks_that_read_their_columns_in_another_order_are_refused(tmp_path: Path) -> None:
+    def joined(header: str) -> tuple[Any, ...]:
+        (tmp_path / "own.csv").write_text(f"{header}\n" + "1,2,0\n3,4,1\n" * 8)
+        table = {"kind": "csv", "path": str(tmp_path / "own.csv"), "label": "y", "classes": 2, "records": 2}
+        said: list[Any] = []
+        parts = assemble(outlined(**FIXED, data=table))
+        require_same_everywhere(parts, Others(lambda here: said.append(here) or here))
+        return tuple(said[0])
+
+    one, other = joined("a,b,y"), joined("b,a,y")
+    with pytest.raises(
+        UserError, match=r"rank 1 has other names or another order of columns.*data\.features"
+    ):
+        require_same_everywhere(assemble(outlined(**FIXED)), Others(lambda here: (*here[:4], other[4])))
+    assert one[:4] == other[:4]
+
+
 def test_a_digest_follows_every_setting_but_those_left_out() -> None:
     same = digest(configured(), without={"runtime"})
     assert digest(configured(runtime__timeout=7.0), without={"runtime"}) == same

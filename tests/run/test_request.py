@@ -17,7 +17,7 @@ from gossamer.runtime.group import Alone
 def begun(folder: Path) -> Path:
     run = RunDirectory.create(folder)
     run.write_config(configured(rounds=7).model_dump())
-    run.write_json("manifest.json", {})
+    run.write_json("manifest.json", {"run": "0" * 16, "name": "r"})
     return folder
 
 

@@ -130,6 +130,7 @@ def test_between_machines_a_mistake_is_told_without_its_words() -> None:
     assert "Schmidt" not in repr(notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [UserError, ValueError, OSError])
 def test_between_machines_no_error_of_any_kind_is_told_in_its_words(kind: type[Exception]) -> None:
     def work(ranks: Ranks) -> Any:

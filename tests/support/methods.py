@@ -20,7 +20,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "km": {"algorithm.lr": 0.5, **KM},
     "km, noise on messages": {
         "mode": "paper",
-        "privacy.noise.multiplier": 2.0, "algorithm.lr": 0.5, "privacy.clip": {"kind": "assumed", "bound": 0.1}, **KM
+        "privacy.noise.multiplier": 2.0, "privacy.epsilon": None, "algorithm.lr": 0.5, "privacy.clip": {"kind": "assumed", "bound": 0.1}, **KM
     },
     "km, a resolvent that starts where its last ended": {
         "algorithm.lr": 0.5, "algorithm.operator": "backward", "algorithm.resolvent": "node", "mode": "paper",

@@ -17,25 +17,30 @@ from gossamer.config.auto import any_auto, replace_auto
 from gossamer.config.methods import expand_preset, method_names
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.options.sentences import one_sentence
+from gossamer.options.sentences import one_sentence, short
 
 
 def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
     """Layers → one checked configuration. `changes` are dotted keys, {"privacy.epsilon": 1.0}; they win."""
     changes = changes or {}
+    for key, value in (*recipe.items(), *changes.items()):
+        _refuse_monsters(key, value)
     layered = {key: value for key, value in recipe.items() if key != "paper"}
     mode = changes.get("mode", layered.get("mode", "sound"))
+    if not isinstance(mode, str):
+        raise UserError(f"mode = {short(mode)} must be 'sound' or 'paper'.")
     if mode == "paper":
         layered = merge(layered, _table("paper", recipe.get("paper", {})))
     written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
     kind = changes.get("algorithm.kind", written_for)
     if kind not in method_names():
         known = ", ".join(sorted(method_names()))
-        raise UserError(f"algorithm.kind = {kind!r} is not a method I know; the methods are {known}.")
+        raise UserError(f"algorithm.kind = {short(kind)} is not a method I know; the methods are {known}.")
     preset = expand_preset(kind, mode)
     if kind != written_for:
         layered = adopt_method(layered, preset)
-    for key, value in changes.items():
+    # Kinds first: a new kind takes the old one's keys away, and must not take away what was set beside it.
+    for key, value in sorted(changes.items(), key=_names_no_kind):
         layered = merge(layered, _nest(key.split("."), value))
     layered = merge(preset, layered)
     if any_auto(layered):
@@ -100,11 +105,19 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
-            raise UserError(f"--set {text!r} must have the form key=value, for example privacy.epsilon=1.")
+            raise UserError(
+                f"--set {short(text)} must have the form key=value, for example privacy.epsilon=1."
+            )
         try:
-            changes[key.strip()] = tomllib.loads(f"v = {value}")["v"]
+            read = tomllib.loads(f"v = {value}")
+            # A line break in it would make further keys, which nobody asked for: such a value is a string.
+            changes[key.strip()] = read["v"] if len(read) == 1 else value.strip()
         except tomllib.TOMLDecodeError:
             changes[key.strip()] = value.strip()
+        except (RecursionError, ValueError):
+            raise UserError(
+                f"--set {short(text)} is nested too deeply or has too many digits; give a value that a run can have."
+            ) from None
     return changes
 
 
@@ -115,17 +128,51 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML: {error}.") from None
+    except (RecursionError, ValueError):
+        raise UserError(
+            f"{path} is no configuration: it is nested too deeply or has too many digits."
+        ) from None
 
 
 def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
     """The configuration a run directory holds: complete, so no preset is laid under it."""
     layered = read_toml(path)
+    for key, value in (*layered.items(), *(changes or {}).items()):
+        _refuse_monsters(key, value)
     for key, value in (changes or {}).items():
         layered = merge(layered, _nest(key.split("."), value))
     try:
         return RunConfig.model_validate(layered)
     except ValidationError as error:
         raise UserError(f"{path}: {one_sentence(error, layered, model=RunConfig)}") from None
+
+
+MOST_DEPTH, MOST_KEY, MOST_DIGITS = 16, 200, 400  # far more than any configuration has
+
+
+def _refuse_monsters(key: str, value: Any, depth: int = 0) -> None:
+    """What no option means and no sentence could show: nested without end, names without end, numbers beyond all."""
+    depth = max(depth, str(key).count("."))
+    if depth > MOST_DEPTH or len(str(key)) > MOST_KEY or not str(key).isprintable():
+        raise UserError(
+            f"{short(key)} is no key of a configuration: too long, nested too deeply, or with a line break."
+        )
+    if isinstance(value, int) and value.bit_length() > 3.4 * MOST_DIGITS:
+        raise UserError(f"{key} is a number of more than {MOST_DIGITS} digits; no option takes one.")
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else ((key, v) for v in value)
+        if isinstance(value, list)
+        else ()
+    )
+    for name, its in inside:
+        _refuse_monsters(name, its, depth + 1)
+
+
+def _names_no_kind(change: tuple[str, Any]) -> bool:
+    key, value = change
+    return not (key.rpartition(".")[2] == "kind" or (isinstance(value, dict) and "kind" in value))
 
 
 def _nest(path: list[str], value: Any) -> dict[str, Any]:
@@ -136,5 +183,5 @@ def _nest(path: list[str], value: Any) -> dict[str, Any]:
 
 def _table(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UserError(f'{key} = {value!r} must be a table, for example {key}.kind = "…".')
+        raise UserError(f'{key} = {short(value)} must be a table, for example {key}.kind = "…".')
     return value

@@ -16,12 +16,12 @@ from gossamer.mechanism.noise.schedules import ConstantNoise, NoNoise
 from gossamer.mechanism.sampling import Full, SamplingKind, samplings
 from gossamer.models.kinds import Model, models
 from gossamer.models.losses import losses
-from gossamer.options.types import Count, Positive, Probability
+from gossamer.options.types import Count, Delta, Epsilon, Positive
 from gossamer.topology.kinds import TopologyKind, topologies
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Noise(Strict):
@@ -52,10 +52,10 @@ def _not_empty(value: list[float]) -> list[float]:
 
 
 class Privacy(Strict):
-    epsilon: Positive | Annotated[list[Positive], AfterValidator(_not_empty)] | None = Field(
+    epsilon: Epsilon | Annotated[list[Epsilon], AfterValidator(_not_empty)] | None = Field(
         default=None, description="the target and a hard stop: proven in sound mode, claimed in paper mode"
     )
-    delta: Probability | Annotated[list[Probability], AfterValidator(_not_empty)] = Field(
+    delta: Delta | Annotated[list[Delta], AfterValidator(_not_empty)] = Field(
         default=1e-5, description="of (ε, δ): one for all, or one per node as with epsilon"
     )
     adjacency: Literal["add-remove", "replace-one"] = Field(
@@ -71,7 +71,7 @@ class Privacy(Strict):
     runs: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, description="how many such runs share the budget, where settings are chosen among them"
     )
-    cap: Positive | None = Field(
+    cap: Epsilon | None = Field(
         default=None,
         description="most proven ε of all runs on the same own records together, this one included",
     )
@@ -131,8 +131,10 @@ class RunConfig(Strict):
     mode: Literal["sound", "paper"] = Field(
         default="sound", description="prove the ε asked for, or do as the method's paper does"
     )
-    nodes: Count = Field(description="how many nodes train together")
-    rounds: Count = Field(description="how often they compute and exchange; or auto: see docs/frontier.md")
+    nodes: Annotated[Count, Field(le=1_000_000)] = Field(description="how many nodes train together")
+    rounds: Annotated[Count, Field(le=10_000_000)] = Field(
+        description="how often they compute and exchange; or auto: see docs/frontier.md"
+    )
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(
         default=0, description="of initialisation, partition and graph; not of noise that protects anyone"
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from gossamer.data.dataset import Dataset
+from gossamer.data.limits import listed
 from gossamer.data.own import PLACE, OwnFile
 from gossamer.errors import UserError
 
@@ -20,7 +21,8 @@ def load_nodes(
     if source.owner is not None:
         raise UserError(f"data.owner = {source.owner!r} does not go with a file per node: leave it out.")
     files = {i: source.path.replace(PLACE, str(i)) for i in nodes}
-    found = {i: replace(source, path=path).load(data_dir, seed) for i, path in files.items()}
+    sources = _same_columns({i: replace(source, path=path) for i, path in files.items()}, data_dir)
+    found = {i: its.load(data_dir, seed) for i, its in sources.items()}
     first = found[nodes[0]]
     for i, dataset in found.items():
         if dataset.x_train.shape[1:] != first.x_train.shape[1:] or dataset.classes != first.classes:
@@ -35,3 +37,24 @@ def load_nodes(
         test_shares_rows=any(dataset.test_shares_rows for dataset in found.values()),
         owner=np.concatenate([np.full(len(d.y_train), i, dtype=np.int64) for i, d in found.items()]),
     )
+
+
+def _same_columns(sources: Mapping[int, OwnFile], data_dir: Path | None) -> dict[int, OwnFile]:
+    """The files as they are to be read: every one in the order of the first, columns matched by name."""
+    first = next(iter(sources.values()))
+    names = first.names(data_dir)
+    for its in sources.values():
+        there = its.names(data_dir)
+        lacking, more = _apart(names, there), _apart(there, names)
+        if lacking or more:
+            said = [f"lacks {listed(lacking)}"] * bool(lacking) + [f"has {listed(more)} besides"] * bool(more)
+            raise UserError(
+                f"data.path = {its.path!r} has other columns than {first.path!r}: it {' and '.join(said)}; "
+                "give all files the same names, or name those to use in data.features."
+            )
+    return {i: its.reading(names) for i, its in sources.items()}
+
+
+def _apart(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    known = set(others)
+    return [name for name in names if name not in known]

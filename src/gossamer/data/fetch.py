@@ -18,6 +18,7 @@ from typing import IO, Any
 CONNECT_SECONDS = 5
 CLIENT_SECONDS = 900  # a registry client downloads up to 170 MB
 CHUNK = 1 << 18
+SCHEME = "https://"  # nothing is fetched by another
 UNREACHABLE = ("connection broken", "ECONNREFUSED", "ECONNRESET", "ENOTFOUND", "ETIMEDOUT", "EAI_AGAIN")
 
 
@@ -51,9 +52,11 @@ def atomic(target: Path) -> Iterator[IO[bytes]]:
 
 
 def download(address: str, target: Path) -> Path:
-    """Fetch one web address into `target`, with a progress bar on a terminal."""
+    """Fetch one https address into `target`, with a progress bar on a terminal."""
+    _https_only(address)
     try:
         with urllib.request.urlopen(address, timeout=CONNECT_SECONDS) as answer:
+            _https_only(answer.geturl())  # also where it was sent on to
             length = int(answer.headers.get("Content-Length") or 0) or None
             with atomic(target) as file, progress(target.name, length) as advance:
                 received = 0
@@ -70,6 +73,11 @@ def download(address: str, target: Path) -> Path:
     except (OSError, http.client.HTTPException) as error:
         raise FetchError(_why(error)) from error
     return target
+
+
+def _https_only(address: str) -> None:
+    if not address.startswith(SCHEME):
+        raise FetchError("the address is not https")
 
 
 def wheel(requirement: str, folder: Path) -> Path:

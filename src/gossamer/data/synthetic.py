@@ -25,10 +25,15 @@ class _Linear(Source):
 
     n: Annotated[Count, Field(description="training rows")] = 1000
     features: Annotated[Count, Field(description="numbers of a record")] = 20
-    test: Annotated[int, Field(ge=0, description="rows of the hold-out")] = 200
+    test: Annotated[int, Field(ge=0, le=10**9, description="rows of the hold-out")] = 200
     sparsity: Annotated[Fraction, Field(description="share of the coefficients that are zero")] = 0.0
 
     shuffled: ClassVar[bool] = True
+
+    @property
+    def bytes_read(self) -> float:
+        rows, outputs = self.n + self.test, getattr(self, "classes", 1)
+        return 12.0 * rows * self.features + 32.0 * rows * outputs + 12.0 * self.features * outputs
 
     def _coefficients(self, rng: np.random.Generator, rows: int) -> Floats:
         """One row of coefficients per output; all rows share the same zero columns."""
@@ -63,7 +68,7 @@ class Classification(_Linear):
     """label = argmax_c ⟨x, θ_c⟩ + noise·Gumbel: softmax regression at temperature `noise`, separable at 0."""
 
     noise: Annotated[NonNegative, Field(description="scale of the noise on the labels' scores")] = 0.1
-    classes: Annotated[int, Field(ge=2, description="number of classes")] = 2
+    classes: Annotated[int, Field(ge=2, le=10**6, description="number of classes")] = 2
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         rng = np.random.default_rng(seed)
@@ -115,6 +120,11 @@ class Dirac(Source):
     per_holder: Annotated[Count, Field(description="records of each of them")] = 2500
     size: Annotated[Positive, Field(description="length of a record's gradient before any clip")] = 1e4
     dense: Annotated[bool, Field(description="as rows e_j, for model.kind = linear")] = False
+
+    @property
+    def bytes_read(self) -> float:
+        width = self.per_holder if self.dense else 2
+        return 12.0 * self.holders * self.per_holder * width
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         if self.per_holder < 2 and not self.dense:

@@ -266,7 +266,15 @@ def lots_in_a_pass(rate: float) -> int:
     return math.ceil(1 / rate - 1e-9)
 
 
+LEAST_LOT = 0.01  # a record in a hundred draws: below, a run adds noise and looks at nobody
+
+
 def _at_most_one(rate: float, lot: float, records: int, node: int) -> tuple[float, float]:
+    if lot < LEAST_LOT:
+        raise UserError(
+            f"privacy.sampling draws {lot:.3g} of the {records} records of node {node} on average; use a rate "
+            f"or lot that gives at least {LEAST_LOT:g}."
+        )
     if rate > 1:
         raise UserError(
             f"privacy.sampling.lot = {lot:g} is more than the {records} records of node {node}; use at most {records}."

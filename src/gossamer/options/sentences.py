@@ -63,7 +63,12 @@ def one_sentence(
 
 
 def short(value: Any) -> str:
-    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    if isinstance(value, str) and len(value) > 60:
+        value = value[:60]
+    try:
+        text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or lists without end
+        return "a value too long to show"
     return text if len(text) <= 60 else text[:57] + "…"
 
 

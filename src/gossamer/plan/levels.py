@@ -53,6 +53,16 @@ def plan_node(
             factor, end = _noise(config, base, rate, epsilon, delta)
         if epsilon is not None and given is not None:
             allowance = _allowance(config.mode, base, factor, rate, epsilon, delta, end)
+            if config.mode == "paper" and base.claimed(factor, rate, delta, 1).epsilon is None:
+                raise UserError(
+                    f"privacy.epsilon = {epsilon:g} has no formula to be held to: "
+                    f"{base.claimed(factor, rate, delta, 1).reference}; leave it out, or use mode = 'sound'."
+                )
+            if allowance < base.draws_before + base.draws_per_round:
+                raise UserError(
+                    f"privacy.noise.multiplier = {given:g} is too small for privacy.epsilon = {epsilon:g}: the first "
+                    "round alone would cost more, and nothing would be trained; leave it out, or use a larger one."
+                )
         _refuse_what_float32_cannot_say(config, base, factor)
     return NodePlan(
         records=J,

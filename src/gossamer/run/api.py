@@ -31,9 +31,10 @@ def plan(
     *,
     module: nn.Module | None = None,
     data_dir: Path | None = None,
+    force: bool = False,
 ) -> Outline:
-    """What the run would cost, without training: see `.plan.figures()`."""
-    return outline(configure(recipe, changes), data_dir=data_dir, module=module)
+    """What the run would cost, without training: see `.plan.figures()`; `force`: also beyond this machine's means."""
+    return outline(configure(recipe, changes), data_dir=data_dir, module=module, force=force)
 
 
 def run(
@@ -43,15 +44,17 @@ def run(
     module: nn.Module | None = None,
     out: Path | None = None,
     data_dir: Path | None = None,
+    force: bool = False,
 ) -> Outcome:
-    """Train. `module` replaces the configuration's model by your own.
+    """Train. `module` replaces the configuration's model by your own; `force` tries what this machine is too small for.
 
     With `runtime.kind = "processes"` this is one rank of those that torchrun started; its outcome has the models of its
     own nodes.
     """
     config = configure(recipe, changes)
     with carrier(config) as group:
-        return execute(parts_of(config, group, data_dir=data_dir, module=module), out=out, group=group)
+        parts = parts_of(config, group, data_dir=data_dir, module=module, force=force)
+        return execute(parts, out=out, group=group)
 
 
 def resume(

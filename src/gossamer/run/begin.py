@@ -132,18 +132,29 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
     """Processes with different settings would wait for each other's messages, or misread them."""
     o = parts.outline
     own = o.config.data.own
+    # Names and order of the columns: weights that mean other columns elsewhere learn nothing, and nobody is told.
+    names = json.dumps(parts.dataset.columns)
+    columns = hashlib.sha256(names.encode()).hexdigest()
     here = (
         digest(o.asked, without={"runtime", "data"} if own else {"runtime"}),
         o.stack.dim,
         gossamer.__version__,
         # Of records that are public; a digest of private ones would let everyone test guesses of them.
         None if own else parts.dataset.provenance.get("sha256"),
+        columns,
     )
-    everywhere = group.join([here], row(hexadecimal(64), count, sentence, maybe(hexadecimal(64))))
+    everywhere = group.join(
+        [here], row(hexadecimal(64), count, sentence, maybe(hexadecimal(64)), hexadecimal(64))
+    )
     for rank, other in enumerate(everywhere):
         for name, first, found in zip(
-            ("configuration", "model", "version", "data set"), everywhere[0], other, strict=True
+            ("configuration", "model", "version", "data set", "columns"), everywhere[0], other, strict=True
         ):
+            if first != found and name == "columns":
+                raise UserError(
+                    f"rank {rank} has other names or another order of columns than rank 0; name them in data.features, "
+                    "the same on all ranks."
+                )
             if first != found:
                 raise UserError(f"rank {rank} has another {name} than rank 0; give all ranks the same.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from gossamer.plan.outline import Outline
 from gossamer.plan.pool import pool
 from gossamer.plan.privacy import plan_privacy, rates_of
 from gossamer.run.data import DataCache, DataFacts, facts_of
+from gossamer.run.estimate import estimate, refuse_beyond_machine, size_of
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
 
@@ -35,16 +37,28 @@ def outline(
     module: nn.Module | None = None,
     cache: DataCache | None = None,
     nodes: range | None = None,
+    force: bool = False,
 ) -> Outline:
-    """`module`: the user's own in place of the configuration's; `nodes`: those hosted here; all, if None."""
+    """`module`: the user's own in place of the configuration's; `nodes`: those hosted here; all, if None.
+
+    `force`: also what would not fit into this machine's memory, or a month.
+    """
     asked, config = config, effective(config)
     check(config)
     method = method_of(config)
     algorithm = method.algorithm()
+    hosted = config.nodes if nodes is None else len(nodes)
+    known = partial(estimate, config, draws=algorithm.draws, hosted=hosted)
+    if not force:
+        refuse_beyond_machine(known())
     topology = _topology(config, algorithm)
     facts = facts_of(asked, data_dir, cache, nodes)
     method.check(facts.classes)
     own = module is not None
+    if not force:
+        lot = max(lot for _, lot in rates_of(config, facts.records))
+        weights = 0 if own else size_of(config, facts.shape, facts.classes or 1)
+        refuse_beyond_machine(known(parameters=weights, lot=lot, numbers=math.prod(facts.shape)))
     module, algorithm = _centred(config, facts, module or _model(config, facts), algorithm)
     check_no_mixing(module)
     rates, pooled, records = rates_of(config, facts.records), None, facts.records

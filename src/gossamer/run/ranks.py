@@ -28,6 +28,7 @@ def run_on_ranks(config: RunConfig, request: RunRequest) -> dict[str, Any]:
         "data_dir": _text(request.data_dir),
         "track": request.track,
         "quiet": request.quiet,
+        "force": request.force,
     }
     command = [sys.executable, "-P", "-m", "gossamer.run.ranks"]
     try:
@@ -54,6 +55,7 @@ def run_rank(job: dict[str, Any], still_needed: Callable[[], None]) -> dict[str,
         data_dir=_path(job["data_dir"]),
         track=job["track"],
         quiet=job["quiet"],
+        force=job["force"],
     )
     return run_here(RunConfig.model_validate(job["config"]), request, lambda done: still_needed())
 

@@ -36,6 +36,7 @@ class RunRequest:
     runtime: str | None = None
     data_dir: Path | None = None
     track: str | None = None
+    force: bool = False  # try what would not fit into this machine
     quiet: bool = False  # nothing but one JSON object on stdout
 
 
@@ -90,11 +91,13 @@ def carrier(config: RunConfig) -> AbstractContextManager[Group]:
     return Ranks(blocks, TorchTransport.meet(timeout=asked.timeout, device=config.device))
 
 
-def parts_of(config: RunConfig, group: Group, *, data_dir: Path | None = None, module: Any = None) -> Parts:
+def parts_of(
+    config: RunConfig, group: Group, *, data_dir: Path | None = None, module: Any = None, force: bool = False
+) -> Parts:
     """What this process needs for its nodes; one process' mistake is everybody's."""
 
     def assembled() -> Parts:
-        o = outline(config, data_dir=data_dir, module=module, nodes=group.nodes)
+        o = outline(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force)
         parts = assemble(o, data_dir=data_dir, nodes=group.nodes)
         return parts if group.size == 1 else without_private_hold_out(parts)
 
@@ -119,7 +122,7 @@ def run_in(
     tracker: OpenTracker | None = None,
     on_round: Callable[[int], None] = lambda t: None,
 ) -> dict[str, Any]:
-    parts = parts_of(config, group, data_dir=request.data_dir)
+    parts = parts_of(config, group, data_dir=request.data_dir, force=request.force)
     with RunDisplay(config.name, config.rounds, quiet=request.quiet, hidden=not group.first) as display:
         planned = [
             (parts.outline, 1 if request.resume is None else 0)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.support.ledgers import lines_of
 from tests.support.pool import Pool
 
 from gossamer.config.layers import resolve, stored
@@ -81,7 +82,7 @@ def agree(pool: Pool, sizes: list[int], folder: Path, **changes: Any) -> None:
         torch.testing.assert_close(load_file(path)["public"], one["public"], rtol=1e-4, atol=1e-5)
     for node in range(7):
         name = f"ledger/node-{node:03d}.jsonl"
-        assert (folder / "alone" / name).read_bytes() == (folder / "ranks" / name).read_bytes()
+        assert lines_of(folder / "alone" / name) == lines_of(folder / "ranks" / name)
     for key in ("epsilon_proven", "epsilon_claimed", "epsilon_by_node", "not_proven_because", "bytes_sent"):
         assert together[key] == outcome.result[key]
     ours, theirs = judged(outcome.result), judged(together)
@@ -133,7 +134,7 @@ def test_stopped_ranks_go_on_and_so_do_other_blocks_and_the_simulator(
         torch.testing.assert_close(two_[key], one[key], rtol=1e-4, atol=1e-5)
     for node in range(7):
         name = f"ledger/node-{node:03d}.jsonl"
-        assert (whole / name).read_bytes() == (cut / name).read_bytes()
+        assert lines_of(whole / name) == lines_of(cut / name)
 
 
 def test_secret_noise_on_two_ranks_keeps_its_promise_and_its_local_models(

@@ -21,10 +21,9 @@ from gossamer.accounting.releases import Release
 from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, NoiseKind, Participation
 from gossamer.mechanism.noise.families import families
 from gossamer.mechanism.noise.independent import KindDefaults, Place, ScaledNoise
-from gossamer.options.types import Size
 
 End = Annotated[
-    Size | None,
+    Annotated[float, Field(ge=0.01, lt=1e12)] | None,
     Field(description="where it ends, in units of its scale; if not set, where the paper or the budget say"),
 ]
 

@@ -17,8 +17,8 @@ from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
 from gossamer.results.audit_page import page
 from gossamer.results.certificate import SEEDED, UNIT
+from gossamer.results.files import read_object
 from gossamer.results.rundir import RunDirectory, free_path, make_empty
-from gossamer.results.verify import read_certificate
 from gossamer.run.assemble import assemble
 from gossamer.run.budget import charge, refuse_above_cap
 from gossamer.run.outline import outline
@@ -272,7 +272,7 @@ def add_to_run(run: Path, result: dict[str, Any]) -> None:
     """Put the audited figure beside the others in a finished run's own certificate."""
     from gossamer.results.certificate_page import page as certificate_page
 
-    certificate = read_certificate(run)
+    certificate = read_object(run / "certificate.json")
     if result["audit"]["bounds"] or not certificate.get("audit"):
         certificate |= {key: result[key] for key in ("epsilon_audited", "violation", "violated")}
         certificate["audit"] = {**result["audit"], "observer": result["observer"]}
