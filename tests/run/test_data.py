@@ -61,6 +61,7 @@ def test_undeclared_classes_are_refused_at_every_door(command: Any, tmp_path: Pa
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_file_per_node_works_in_comparisons_as_in_runs(command: Any, tmp_path: Path) -> None:
     for node in range(2):
         write(tmp_path / f"clinic-{node}.csv", 20, seed=node)

@@ -32,6 +32,7 @@ def recipe(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_the_candidates_together_cost_what_was_asked(recipe: str, tmp_path: Path) -> None:
     found = tune(
         recipe,

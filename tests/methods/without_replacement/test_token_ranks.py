@@ -99,10 +99,12 @@ def test_two_ranks_do_what_the_simulator_does(
     agree(two_ranks, [2, 5], tmp_path, mode=mode, algorithm__controller=controller)
 
 
+@pytest.mark.slow
 def test_the_scores_of_local_models_are_the_simulators_too(two_ranks: Pool, tmp_path: Path) -> None:
     agree(two_ranks, [5, 2], tmp_path, algorithm__controller="probability", algorithm__scored="local")
 
 
+@pytest.mark.slow
 def test_learning_with_replacement_on_two_ranks_is_the_simulators(two_ranks: Pool, tmp_path: Path) -> None:
     changes = {"algorithm__kind": "with-replacement", "privacy__sampling": {"kind": "poisson", "lot": 20}}
     agree(two_ranks, [3, 4], tmp_path, **changes, privacy__adjacency="add-remove")

@@ -111,6 +111,7 @@ def test_in_a_browser(browser: Any, runs: dict[str, Path], tmp_path: Path, width
     context.close()
 
 
+@pytest.mark.slow
 def test_a_phone_shows_one_column_and_a_laptop_two(
     browser: Any, runs: dict[str, Path], tmp_path: Path
 ) -> None:
