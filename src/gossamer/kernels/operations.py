@@ -150,7 +150,7 @@ def along(place: int, name: str = "dim", default: Any = None) -> Allowed:
     def allowed(call: Call) -> bool:
         axes = call.argument(place, name, default)
         axes = axes if isinstance(axes, tuple | list) else (axes,)
-        if not axes or not all(isinstance(axis, int) and not isinstance(axis, bool) for axis in axes):
+        if not axes or not all(type(axis) is int for axis in axes):
             return False
         return of_one(call) and all(axis % call.args[0].ndim != 0 for axis in axes)
 
@@ -313,11 +313,7 @@ def _layer_norm(layer: Any, call: Call) -> bool:
 
 def _along_its_axis(layer: Any, call: Call) -> bool:
     """Without an axis, softmax takes the first of some tensors."""
-    return (
-        isinstance(layer.dim, int)
-        and isinstance(call.args[0], Records)
-        and layer.dim % call.args[0].ndim != 0
-    )
+    return type(layer.dim) is int and isinstance(call.args[0], Records) and layer.dim % call.args[0].ndim != 0
 
 
 _WITHOUT_AXES = (
