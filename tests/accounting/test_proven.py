@@ -250,11 +250,10 @@ class _Masked(Gaussian):
 
     __slots__ = ()
 
-    def unpriceable(self, adjacency, observer=EVERYONE):
-        return f"{observer.name} can take the noise off" if observer.members else None
-
-    def pair(self, adjacency, observer=EVERYONE):
-        return 1 / self.sigma if observer.sees_all else 0.5 / self.sigma
+    def seen_by(self, observer=EVERYONE):
+        if observer.members:
+            return replace(self, sigma=0.0)
+        return self if observer.sees_all else replace(self, sigma=2 * self.sigma)
 
 
 def test_the_price_may_depend_on_who_looks():
@@ -265,7 +264,7 @@ def test_the_price_may_depend_on_who_looks():
         assert curve([one] * 4, [4], 1e-5, "add-remove", observer=observer) == pytest.approx([expected])
     found = proven([one], 1e-5, "add-remove", observer=Coalition((1, 2), target=0))
     assert math.isinf(found.epsilon)
-    assert found.because == "coalition:1,2 can take the noise off"
+    assert found.because == "a value was released without noise"
 
 
 def test_a_truncated_gaussian_vector_costs_the_gaussian_and_what_was_cut() -> None:

@@ -16,6 +16,7 @@ OWN: Changes = {"data": {"kind": "csv", "path": "records.csv", "label": "y"}}
 KM: Changes = {"recipe": "dp-dkm/lasso"}
 QUANTILE: Changes = {"privacy.clip": {"kind": "quantile"}}
 LAPLACE: Changes = {"privacy.noise.family": {"kind": "laplace"}}
+PAIRWISE: Changes = {"privacy.noise.family": {"kind": "pairwise"}}
 LATTICE: Changes = {"privacy.noise.arithmetic": "lattice"}
 SILENT: Changes = {"privacy.noise.schedule": {"kind": "none"}}
 DIRAC: Changes = {"data": {"kind": "dirac", "per_holder": 8}}
@@ -51,6 +52,24 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {**LATTICE, **QUANTILE},
         "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and a clip that is enforced",
         {**LATTICE, "privacy.clip": {"kind": "normalised"}},
+    ),
+    (
+        checks.cancelling_noise_needs_a_plain_clip,
+        {**PAIRWISE, **QUANTILE},
+        "privacy.clip.kind = 'quantile' does not go with privacy.noise.family.kind = 'pairwise'",
+        {**PAIRWISE, "privacy.clip": {"kind": "constant", "bound": 1.0}},
+    ),
+    (
+        checks.cancelling_noise_is_on_gradients_in_floats,
+        {**PAIRWISE, **LATTICE},
+        "privacy.noise.arithmetic = 'lattice' is not made for privacy.noise.family.kind = 'pairwise'",
+        PAIRWISE,
+    ),
+    (
+        checks.cancelling_noise_is_on_gradients_in_floats,
+        {**PAIRWISE, "privacy.noise.on": "iterate"},
+        "privacy.noise.on = 'iterate' does not go with privacy.noise.family.kind = 'pairwise'",
+        PAIRWISE,
     ),
     (
         checks.secret_lots_are_priced_for_real_numbers,

@@ -17,6 +17,7 @@ __all__ = [
     "proven",
     "recompute",
     "releases",
+    "secrets",
     "spending",
     "tradeoff",
 ]

@@ -37,6 +37,11 @@ class Observer(Protocol):
         ...
 
     @property
+    def colluders(self) -> int | None:
+        """Of how many nodes, whichever, it holds the secrets; None if that is not said: as many as was planned for."""
+        ...
+
+    @property
     def target(self) -> int | None:
         """The node whose records it is after; None if it looks at all of them."""
         ...
@@ -52,10 +57,33 @@ class Everyone:
     sees_all: ClassVar[bool] = True
     sees_models: ClassVar[bool] = True
     members: ClassVar[tuple[int, ...]] = ()
+    colluders: ClassVar[int | None] = None
     target: ClassVar[int | None] = None
 
     def describe(self) -> str:
         return "everyone: all messages of all nodes in every round, and the final models"
+
+
+@dataclass(frozen=True)
+class Colluders:
+    """Everyone, and all that some of the nodes know, whichever these are: noise that nodes share asks how many."""
+
+    colluders: int
+
+    sees_all: ClassVar[bool] = True
+    sees_models: ClassVar[bool] = True
+    members: ClassVar[tuple[int, ...]] = ()
+    target: ClassVar[int | None] = None
+
+    @property
+    def name(self) -> str:
+        return f"all+{self.colluders}"
+
+    def describe(self) -> str:
+        if self.colluders == 0:
+            return "everyone but the nodes themselves: all messages of all nodes in every round, and the final models"
+        whose = "any one node" if self.colluders == 1 else f"any {self.colluders} of the nodes together"
+        return f"{whose}, with all they know (secrets, noise, records): all messages of all nodes, and the final models"
 
 
 @dataclass(frozen=True)
@@ -64,6 +92,7 @@ class Messages:
     sees_all: ClassVar[bool] = True
     sees_models: ClassVar[bool] = False
     members: ClassVar[tuple[int, ...]] = ()
+    colluders: ClassVar[int | None] = None
     target: ClassVar[int | None] = None
 
     def describe(self) -> str:
@@ -78,6 +107,7 @@ class Neighbour:
     name: ClassVar[str] = "neighbour"
     sees_all: ClassVar[bool] = False
     sees_models: ClassVar[bool] = False
+    colluders: ClassVar[int | None] = None
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -94,6 +124,7 @@ class Coalition:
 
     sees_all: ClassVar[bool] = False
     sees_models: ClassVar[bool] = False
+    colluders: ClassVar[int | None] = None
 
     @property
     def name(self) -> str:
@@ -111,6 +142,7 @@ class FinalModels:
     sees_all: ClassVar[bool] = False
     sees_models: ClassVar[bool] = True
     members: ClassVar[tuple[int, ...]] = ()
+    colluders: ClassVar[int | None] = None
 
     def describe(self) -> str:
         return "the final models of all nodes, and nothing else"

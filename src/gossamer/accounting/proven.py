@@ -92,29 +92,27 @@ def proven(
 ) -> Proven:
     """Price a node's releases: events, releases, or releases with counts as `collate` gives them.
 
-    `tolerance`: how close upper and lower bound should come, as a share of ε. An `observer` weaker than everyone may be
-    given the price of everyone, which is an upper bound.
+    `tolerance`: how close upper and lower bound should come, as a share of ε. What each release is
+    to the `observer`, it says itself (`seen_by`); whoever sees less than all messages is given the price of those.
     """
     _check(delta, adjacency)
-    counted = [(release, count) for release, count in map(_counted, releases) if count > 0]
-    reason = next((r for one, _ in counted if (r := one.unpriceable(adjacency, observer))), None)
+    counted = [(release.seen_by(observer), count) for release, count in map(_counted, releases) if count > 0]
+    reason = next((r for one, _ in counted if (r := one.unpriceable(adjacency))), None)
     if reason is not None:
         return Proven(math.inf, None, delta, adjacency, reason, "not proven")
     if not counted:
         return Proven(0.0, 0.0, delta, adjacency, None, NOTHING)
     results = []
     if any(release.by_norm(adjacency) for release, _ in counted):
-        loads = _by_norm(counted, adjacency, observer)
+        loads = _by_norm(counted, adjacency)
         results = [_despite_the_cut(load, delta, adjacency, tolerance) for load in loads]
     # Coordinate by coordinate only where the norm proves nothing: there it is never the better of the two by much.
     if not results or math.isinf(max(result.epsilon for result in results)):
-        loads = _loads(counted, adjacency, observer)
+        loads = _loads(counted, adjacency)
         results = [_compose(load, delta, adjacency, tolerance) for load in loads]
     found = max(results, key=lambda result: result.epsilon)
     if hidden_lots(release for release, _ in counted):
-        found = min(
-            found, _in_secret_lots(counted, delta, adjacency, observer, tolerance), key=lambda r: r.epsilon
-        )
+        found = min(found, _in_secret_lots(counted, delta, adjacency, tolerance), key=lambda r: r.epsilon)
     return found
 
 
@@ -129,13 +127,13 @@ def curve(
 ) -> list[float]:
     """Proven ε after the first `at` releases (in order), sharing the work between them."""
     _check(delta, adjacency)
-    plain = [_counted(release)[0] for release in releases]
-    broken = next((k for k, one in enumerate(plain) if one.unpriceable(adjacency, observer)), len(plain))
+    plain = [_counted(release)[0].seen_by(observer) for release in releases]
+    broken = next((k for k, one in enumerate(plain) if one.unpriceable(adjacency)), len(plain))
     marks = [min(k, len(plain)) for k in at]
     usable = [k for k in marks if 0 < k <= broken]
     found: dict[int, float] = {0: 0.0}
     if usable:
-        figures = _curve(plain[: max(usable)], usable, delta, adjacency, observer, tolerance)
+        figures = _curve(plain[: max(usable)], usable, delta, adjacency, tolerance)
         found.update(zip(usable, figures, strict=True))
     return [found.get(k, math.inf) for k in marks]
 
@@ -154,16 +152,16 @@ def profile(
     cannot be priced every δ is 1; `delta` says around which δ a numerical composition is sharp.
     """
     _check(delta, adjacency)
-    counted = [(release, count) for release, count in map(_counted, releases) if count > 0]
-    if any(release.unpriceable(adjacency, observer) for release, _ in counted):
+    counted = [(release.seen_by(observer), count) for release, count in map(_counted, releases) if count > 0]
+    if any(release.unpriceable(adjacency) for release, _ in counted):
         return [1.0] * len(epsilons)
     if not counted:
         return [0.0] * len(epsilons)
     found = None
     if any(release.by_norm(adjacency) for release, _ in counted):
-        found = _largest(_by_norm(counted, adjacency, observer), epsilons, delta)
+        found = _largest(_by_norm(counted, adjacency), epsilons, delta)
     if found is None or min(found) > delta:  # the norm proves nothing there
-        found = _largest(_loads(counted, adjacency, observer), epsilons, delta)
+        found = _largest(_loads(counted, adjacency), epsilons, delta)
     return found
 
 
@@ -251,11 +249,9 @@ def _despite_the_cut(load: _Load, delta: float, adjacency: str, tolerance: float
     return Proven(found, None, delta, adjacency, because if math.isinf(found) else None, method)
 
 
-def _in_secret_lots(
-    counted: Sequence[Counted], delta: float, adjacency: str, observer: Observer, tolerance: float
-) -> Proven:
+def _in_secret_lots(counted: Sequence[Counted], delta: float, adjacency: str, tolerance: float) -> Proven:
     """With balls-and-bins passes as pairs."""
-    loads = list(_loads(counted, "add-remove", observer, amplified=True, tolerance=tolerance))
+    loads = list(_loads(counted, "add-remove", amplified=True, tolerance=tolerance))
 
     def at(left: float) -> Proven:
         results = [_compose(load, left, adjacency, tolerance) for load in loads]
@@ -284,7 +280,7 @@ def _identifying(load: _Load) -> float:
     return -math.expm1(log_hidden)
 
 
-def _by_norm(counted: Sequence[Counted], adjacency: str, observer: Observer) -> Iterable[_Load]:
+def _by_norm(counted: Sequence[Counted], adjacency: str) -> Iterable[_Load]:
     """Vectors by the norm of the whole change, as what they were before truncation, with what was cut off beside."""
     tail = rho = crossing = 0.0
     plain: list[Counted] = []
@@ -299,7 +295,7 @@ def _by_norm(counted: Sequence[Counted], adjacency: str, observer: Observer) -> 
         rho += count * norm.rho
         if norm.gaussian is not None:
             gaussians.append((norm.gaussian, count))
-    for load in _loads([*plain, *gaussians], adjacency, observer):
+    for load in _loads([*plain, *gaussians], adjacency):
         load.cut, load.crossing, load.rho = min(tail, 1.0), crossing, rho
         yield load
 
@@ -307,7 +303,6 @@ def _by_norm(counted: Sequence[Counted], adjacency: str, observer: Observer) -> 
 def _loads(
     counted: Sequence[Counted],
     adjacency: str,
-    observer: Observer,
     *,
     amplified: bool = False,
     tolerance: float = 0.01,
@@ -317,9 +312,9 @@ def _loads(
     for chosen in itertools.product(*(_worst(lots) for lots in found.disjoint)):
         load = _Load(rounded=found.rounded)
         for release, count in found.alone:
-            load.add(release.pair(adjacency, observer), count * release.pair_count)
+            load.add(release.pair(adjacency), count * release.pair_count)
         for release in chosen:
-            load.add(release.pair(adjacency, observer), release.pair_count)
+            load.add(release.pair(adjacency), release.pair_count)
         for pair in found.hidden:
             load.add(pair, 1)
         yield load
@@ -340,10 +335,9 @@ def _curve(
     at: Sequence[int],
     delta: float,
     adjacency: str,
-    observer: Observer,
     tolerance: float,
 ) -> list[float]:
-    priced = {one: one.pair(adjacency, observer) for one in set(releases)}
+    priced = {one: one.pair(adjacency) for one in set(releases)}
     # Disjoint lots and vectors have no running total: a later one can change which of several bounds is the best.
     if any(
         one.by_norm(adjacency)
@@ -351,7 +345,7 @@ def _curve(
         or one.sampling == "balls-and-bins"
         for one, price in priced.items()
     ):
-        return _one_by_one(releases, at, delta, adjacency, observer, tolerance)
+        return _one_by_one(releases, at, delta, adjacency, tolerance)
     order: list[Pair | None] = []
     ends = [0]  # of each release in `order`: a release in d dimensions takes d places
     exact = [0.0]  # Σ μ² of the closed-form part so far
@@ -385,16 +379,13 @@ def _one_by_one(
     at: Sequence[int],
     delta: float,
     adjacency: str,
-    observer: Observer,
     tolerance: float,
 ) -> list[float]:
     """Priced anew for each; of balls and bins, which take a while, for some, and the next of them stands for others."""
     marks = sorted(set(at))
     if any(one.sampling == "balls-and-bins" for one in releases) and len(marks) > SOME:
         marks = sorted({marks[math.ceil(len(marks) * k / SOME) - 1] for k in range(1, SOME + 1)})
-    found = [
-        proven(releases[:k], delta, adjacency, observer=observer, tolerance=tolerance).epsilon for k in marks
-    ]
+    found = [proven(releases[:k], delta, adjacency, tolerance=tolerance).epsilon for k in marks]
     return [found[bisect.bisect_left(marks, k)] for k in at]
 
 

@@ -11,6 +11,7 @@ from gossamer.accounting.ledger import node_path, read, read_all, verify
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import Proven, proven
 from gossamer.accounting.releases import ADJACENCIES, Event, Release, collate, of_several_runs
+from gossamer.accounting.secrets import Secrets, checked_edges, remember
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ def recompute(
     before: tuple[list[Event], tuple[tuple[Release, int], ...]] = ([], ())
     for node, (first_line, events) in sorted(found.items()):
         header = _checked(node_path(directory, node), first_line)
+        _remember_secrets(node_path(directory, node), header, events)
         # Most nodes do what the one before did, and its events are the very same objects: quick to compare.
         history = before[1] if events and events == before[0] else tuple(collate(events))
         before = events, history
@@ -51,6 +53,7 @@ def worst_epsilon(
         for node, (header, own) in read_all(directory).items():
             runs.setdefault(node, []).append(own)
             headers[node] = _checked(node_path(directory, node), header)
+            _remember_secrets(node_path(directory, node), header, own)
     priced: dict[tuple[Any, ...], float] = {}
     for node, own_runs in runs.items():
         releases = of_several_runs(own_runs)
@@ -85,6 +88,18 @@ def check_certificate(directory: Path, certificate: Path, nodes: Iterable[int] |
     for node, (head, count) in expected.items():
         verify(node_path(directory, node), head=head, count=count)
     return True
+
+
+def _remember_secrets(path: Path, header: dict[str, Any], events: Sequence[Event]) -> None:
+    """Events name the graph of secrets by its digest; where it is one of the user's own, the first line has it."""
+    listed = header.get("secrets")
+    if listed is None or not events:
+        return
+    nodes = getattr(events[0].release, "nodes", 0)
+    try:
+        remember(Secrets.of(nodes, checked_edges(listed, nodes)))
+    except ValueError as error:
+        raise LedgerError(f"{path} line 1 is damaged: its 'secrets' {error}") from None
 
 
 def _checked(path: Path, header: dict[str, Any]) -> dict[str, Any]:

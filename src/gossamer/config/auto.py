@@ -4,7 +4,9 @@ Full lots and a small clip leave one quantity that matters. Over a run of K roun
 noise of deviation C √K σ / (J √n), and Σ 1/σ² = μ(ε, δ)² makes √K σ = K / μ. So a run that moves the model by
 T = lr · K · C / (1 − momentum) per unit of gradient adds noise T ν to every parameter, with
 
-    ν = 1 / (μ J √n)    what one record's share of the clip is to the noise of a whole run.
+    ν = 1 / (μ J √n)    what one record's share of the clip is to the noise of a whole run,
+
+divided by σ_eff / s where noise cancels between nodes: each then adds less than what hides its records.
 
 A record of unit norm gets noise T ν on each of its outputs. The best amount of it hardly depends on the data or on ε,
 so T = A / ν: twice the budget, twice the way. Where there is little noise it pays to go that way in smaller steps:
@@ -75,7 +77,16 @@ def noise_of_a_run(layered: Mapping[str, Any]) -> float:
             f"privacy.epsilon = {epsilon!r} must be positive and privacy.delta = {delta!r} in (0, 1)."
         )
     apart = 2 if privacy.get("adjacency") == "replace-one" else 1  # how far a record can move a sum, in clips
-    return apart / (gdp_mu(epsilon, delta) * _records(layered, nodes) * math.sqrt(nodes))
+    needed = apart / (gdp_mu(epsilon, delta) * _records(layered, nodes) * math.sqrt(nodes))
+    return needed / _kept(privacy, nodes)
+
+
+def _kept(privacy: Mapping[str, Any], nodes: int) -> float:
+    """What hides a record over what its node adds: the mean carries so much less noise where that cancels."""
+    from gossamer.mechanism.noise import families
+
+    family = _table(privacy, "noise").get("family")
+    return families.parse(family).among(nodes).kept if family is not None else 1.0
 
 
 def _records(layered: Mapping[str, Any], nodes: int) -> float:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from gossamer.config.methods import preset_of
-from gossamer.config.schema import RunConfig
+from gossamer.config.schema import Noise, RunConfig
 from gossamer.mechanism.clipping import NoClip
+from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.noise.schedules import NoNoise
 from gossamer.topology.makers import Complete
 
@@ -27,13 +28,16 @@ def effective(asked: RunConfig) -> RunConfig:
         changes = {"privacy": privacy.model_copy(update=change)}
     elif asked.baseline == "no-communication":
         changes = {
-            "weighting": "uniform"
-        }  # a node alone has no sum to weight, only its own step size to spoil
+            "weighting": "uniform",  # a node alone has no sum to weight, only its own step size to spoil
+            "privacy": privacy.model_copy(update={"noise": _own_noise(privacy.noise)}),
+        }
         if alone := preset_of(asked.algorithm.kind).get("alone"):  # what the method does without the others
             changes["algorithm"] = replace(asked.algorithm, **alone)
     elif asked.baseline == "central":
         # One node, so one budget: the strictest of those asked for.
-        change = {"epsilon": _least(privacy.epsilon), "delta": _least(privacy.delta)}
+        change = {
+            "epsilon": _least(privacy.epsilon), "delta": _least(privacy.delta), "noise": _own_noise(privacy.noise)
+        }  # fmt: skip
         changes = {
             "nodes": 1,
             "topology": Complete(),
@@ -42,6 +46,11 @@ def effective(asked: RunConfig) -> RunConfig:
     else:
         return asked
     return asked.model_copy(update={**changes, "name": f"{asked.name}+{asked.baseline}"})
+
+
+def _own_noise(noise: Noise) -> Noise:
+    """Masks cancel between nodes; a node alone has its own noise."""
+    return noise.model_copy(update={"family": Gaussian()}) if noise.family.cancels else noise
 
 
 def _least(value: float | list[float] | None) -> float | None:

@@ -67,6 +67,29 @@ def other_noises_need_a_plain_clip(config: RunConfig) -> None:
         )
 
 
+def cancelling_noise_needs_a_plain_clip(config: RunConfig) -> None:
+    noise, clip = config.privacy.noise, config.privacy.clip
+    if noise.kind.cancels and (clip.follows_records or not clip.enforced):
+        raise UserError(
+            f"privacy.clip.kind = {clip.kind!r} does not go with privacy.noise.family.kind = {noise.family.kind!r}: "
+            "masks cancel only where all nodes have the same bound; use 'constant', 'decaying' or 'sequence'."
+        )
+
+
+def cancelling_noise_is_on_gradients_in_floats(config: RunConfig) -> None:
+    noise = config.privacy.noise
+    if noise.kind.cancels and noise.on != "gradient":
+        raise UserError(
+            f"privacy.noise.on = {noise.on!r} does not go with privacy.noise.family.kind = {noise.family.kind!r}: it "
+            "is about sums over records; use 'gradient'."
+        )
+    if noise.kind.cancels and noise.arithmetic != "float":
+        raise UserError(
+            f"privacy.noise.arithmetic = {noise.arithmetic!r} is not made for privacy.noise.family.kind = "
+            f"{noise.family.kind!r}, whose masks are no whole steps of a lattice; use 'float'."
+        )
+
+
 def _sound(config: RunConfig) -> bool:
     """Must there be a proof?"""
     return config.mode == "sound" and config.privacy.noise.kind.adds
@@ -170,4 +193,6 @@ CHECKS: tuple[Check, ...] = (
     components_of_private_records_are_not_paid_for,
     a_proof_needs_a_bound,
     a_cap_is_on_own_records,
+    cancelling_noise_needs_a_plain_clip,
+    cancelling_noise_is_on_gradients_in_floats,
 )

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gossamer.config.auto import any_auto, replace_auto
 from gossamer.config.methods import expand_preset, method_names
-from gossamer.config.schema import RunConfig
+from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError
 from gossamer.options.sentences import one_sentence, short
 
@@ -42,13 +42,25 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     # Kinds first: a new kind takes the old one's keys away, and must not take away what was set beside it.
     for key, value in sorted(changes.items(), key=_names_no_kind):
         layered = merge(layered, _nest(key.split("."), value))
-    layered = merge(preset, layered)
+    layered = _noise_by_its_kind(merge(preset, layered))
     if any_auto(layered):
         layered = replace_auto(layered)
     try:
         return RunConfig.model_validate(layered)
     except ValidationError as error:
         raise UserError(one_sentence(error, layered, model=RunConfig)) from None
+
+
+def _noise_by_its_kind(layered: dict[str, Any]) -> dict[str, Any]:
+    """`privacy.noise.kind = "pairwise"` is short for a family of that kind; its options may stand beside it."""
+    privacy = _table("privacy", layered.get("privacy", {}))
+    noise = _table("privacy.noise", privacy.get("noise", {}))
+    if "kind" not in noise:
+        return layered
+    own = {key: value for key, value in noise.items() if key in Noise.model_fields}
+    family = {key: value for key, value in noise.items() if key not in Noise.model_fields}
+    own["family"] = merge(_table("privacy.noise.family", noise.get("family", {})), family)
+    return {**layered, "privacy": {**privacy, "noise": own}}
 
 
 def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class ClaimRule(Protocol):
 
 class _OfGaussians:
     def covers(self, noise: NoiseKind) -> bool:
-        return noise.exponent == 2.0 and not noise.truncated
+        return noise.exponent == 2.0 and not (noise.truncated or noise.cancels)
 
 
 @dataclass(frozen=True)

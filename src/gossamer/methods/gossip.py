@@ -85,7 +85,12 @@ class Gossip:
             raise UserError(
                 f"privacy.noise.on = 'iterate' is for dp-dkm; algorithm.kind = {kind!r} puts noise on the gradient."
             )
-        if self.config.mode == "paper" and not noise.family.gaussian:
+        if noise.kind.cancels and self.keeps_local_models:
+            raise UserError(
+                f"privacy.noise.family.kind = {noise.family.kind!r} needs nodes that release all that their records "
+                f"move, and algorithm.kind = {kind!r} keeps local models; use 'gaussian', or another method."
+            )
+        if self.config.mode == "paper" and (noise.family.cancels or not noise.family.gaussian):
             raise UserError(
                 f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use "
                 "'gaussian', or mode = \"sound\"."

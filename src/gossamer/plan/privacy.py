@@ -19,6 +19,7 @@ from gossamer.accounting.proven import Proven, curve, profile, proven
 from gossamer.accounting.releases import Event
 from gossamer.accounting.tradeoff import TradeOff
 from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.sampling import NodeLot, SamplingKind
 from gossamer.mechanism.schedules import Schedule
@@ -40,6 +41,11 @@ class NodePlan:
     proven: Proven
     weight: float = 1.0  # the node's share in the objective, 1 on average
     end: float = math.inf  # where truncated noise ends, in units of its scale
+
+    @property
+    def divisor(self) -> float:
+        """What its sums are divided by."""
+        return self.lot / self.weight
 
     def named(self, node: int) -> NodeLot:
         return NodeLot(node, self.records, self.rate, self.lot)
@@ -207,6 +213,7 @@ def plan_privacy(
         claim=claim,
         draws_before=0 if privacy.centre is None else 1,
         on=privacy.noise.on,
+        observer=noise.observer,
     )
     epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
     same = config.model_dump_json(exclude=_NOT_PRICED)
@@ -219,7 +226,29 @@ def plan_privacy(
             _solved[key] = plan_node(config, base, J, rate, lot, epsilon, delta)
         weight = J * len(records) / sum(records) if config.weighting == "size" else 1.0
         nodes.append(replace(_solved[key], records=J, lot=lot, weight=weight))
-    return replace(base, nodes=tuple(nodes))
+    return replace(base, nodes=tuple(_levelled(base, nodes) if noise.cancels else nodes))
+
+
+def _levelled(base: PrivacyPlan, nodes: Sequence[NodePlan]) -> list[NodePlan]:
+    """Masks cancel if all nodes add the same noise to their means: as much as the node that needs most.
+
+    With strong masks this costs nothing: what hides a record is then the noise of all means together, whoever adds it.
+    """
+    if len({node.allowance for node in nodes}) > 1:
+        fewest, most = min(node.allowance for node in nodes), max(node.allowance for node in nodes)
+        raise UserError(
+            f"privacy.epsilon pays for {fewest} draws of one node and {most} of another, and noise that cancels needs "
+            "all nodes in every draw; give all the same privacy.epsilon, or leave privacy.noise.multiplier out."
+        )
+    most_needed = max(node.factor / node.divisor for node in nodes)
+    levelled, priced = [], {}
+    for node in nodes:
+        factor = most_needed * node.divisor
+        key = (factor, node.rate, node.delta, node.end)
+        if factor > node.factor * (1 + 1e-12) and key not in priced:
+            priced[key] = base.proven(factor, node.rate, node.delta, node.allowance, node.end)
+        levelled.append(replace(node, factor=factor, proven=priced[key]) if key in priced else node)
+    return levelled
 
 
 def rates_of(config: RunConfig, records: Sequence[int]) -> list[tuple[float, float]]:

@@ -24,6 +24,7 @@ from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import NodePlan
 from gossamer.run.data import DataCache, load, split
+from gossamer.runtime.forms import hexadecimal
 from gossamer.runtime.group import CountingExchange, Group
 
 
@@ -76,7 +77,7 @@ class Parts:
             clip=self.clip(),
             noise=self.noise,
             lots=[node.lot for node in self.plans],
-            divisors=[node.lot / node.weight for node in self.plans],
+            divisors=[node.divisor for node in self.plans],
             allowance=[node.allowance for node in self.plans],
             adjacency=o.plan.adjacency,
             classes=o.classes,
@@ -112,6 +113,15 @@ class Parts:
             group, o.topology, run, reader, book, self.stream, o.stack.dim, state, known_at, bytes_sent
         )
         return o.method.exchange(self.hosted(), how)
+
+    def agreed(self, group: Group, run: str, start: int) -> Parts:
+        """With the secrets that the noise of several processes needs; `start`: how often the run was begun before."""
+
+        def join(keys: list[str]) -> list[str]:
+            return group.join(keys, hexadecimal(64), per_node=True)
+
+        noise = self.noise.agree(self.nodes, join, f"{run} {start}", seeded=self.outline.seeded)
+        return replace(self, noise=noise)
 
     def stream(self) -> Stream:
         """A new one from the system, or the seed's."""

@@ -95,7 +95,8 @@ def _written(
         group, lambda: LedgerBook.create(directory.ledger, ledger_headers(parts, name), sync=group.spread)
     )
     state = o.algorithm.init(parts.x0)
-    return Run(directory, identity, book, parts.reader(book), state, accounts, lock, sealer)
+    reader = parts.agreed(group, identity, 0).reader(book)
+    return Run(directory, identity, book, reader, state, accounts, lock, sealer)
 
 
 def _first_files(parts: Parts, directory: RunDirectory, identity: str, nonce: str, here: list[int]) -> Sealer:
@@ -175,6 +176,7 @@ def ledger_headers(parts: Parts, name: dict[str, str]) -> dict[int, dict[str, An
             "adjacency": o.plan.adjacency,
             "unit": UNIT,
             "noise": SEEDED if o.seeded else "system",
+            **o.plan.noise.header,
             "public": {
                 "records": o.plan.nodes[i].records,
                 "rate": o.plan.nodes[i].rate,

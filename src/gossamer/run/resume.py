@@ -71,8 +71,9 @@ def _resume(parts: Parts, group: Group, directory: RunDirectory, lock: RunLock) 
         sealer: Sealer | None = agreed(group, lambda: _sealer(path, manifest, saved), here=group.first_here)
         accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
         agreed(group, lambda: accounts.reserve(now()))
+        reader = parts.agreed(group, identity, 1 + len(manifest.get("resumed", []))).reader(book)
         run = Run(
-            directory, identity, book, parts.reader(book), o.algorithm.init(parts.x0), accounts, lock, sealer,
+            directory, identity, book, reader, o.algorithm.init(parts.x0), accounts, lock, sealer,
             signed=bool(name), done=at,
         )  # fmt: skip
         _take_up(parts, group, run, saved, manifest)

@@ -5,12 +5,15 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from gossamer.accounting.observers import EVERYONE
 from gossamer.accounting.releases import ADJACENCIES, KINDS, SAMPLINGS, Noised, constants_of, release
 from gossamer.accounting.releases.base import not_one_of
+from gossamer.accounting.secrets import Secrets
 from gossamer.errors import UserError
 
-CONSTANTS = {"bound": 50.0, "shape": 2.0, "dimensions": 1}
+CONSTANTS = {
+    "bound": 50.0, "shape": 2.0, "dimensions": 1, "nodes": 5, "colluders": 1, "ratio": 10.0,
+    "secrets": Secrets.complete(5).digest,
+}  # fmt: skip
 
 
 def make(kind, **changes):
@@ -26,7 +29,7 @@ def test_a_kind_is_frozen_named_and_priced_or_says_why_not(kind):
     with pytest.raises((FrozenInstanceError, AttributeError, TypeError)):
         one.rate = 0.5
     for adjacency in ADJACENCIES:
-        reason = one.unpriceable(adjacency, EVERYONE)
+        reason = one.unpriceable(adjacency)
         if reason is None:
             assert one.pair(adjacency) is not None
         else:
@@ -38,9 +41,9 @@ def test_a_kind_is_frozen_named_and_priced_or_says_why_not(kind):
 @pytest.mark.parametrize("kind", [kind for kind, cls in KINDS.items() if issubclass(cls, Noised)])
 def test_noise_is_scaled_and_measured_in_units_of_the_sensitivity(kind):
     one = make(kind)
-    assert one.noise_multiplier == 8.0
+    assert one.noise_multiplier == 8.0 or kind == "pairwise"  # whose noise the others' add to
     twice = one.scaled(2.0)
-    assert (twice.sigma, twice.noise_multiplier) == (8.0, 16.0)
+    assert (twice.sigma, twice.noise_multiplier) == (8.0, 2 * one.noise_multiplier)
     assert make(kind, sigma=0.0).unpriceable("add-remove") is not None
     assert make(kind, sensitivity=math.inf).unpriceable("add-remove") is not None
 

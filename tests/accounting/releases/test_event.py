@@ -35,6 +35,10 @@ VALUES = {
     "bound": st.floats(1e-300, math.inf),
     "shape": st.floats(0.1, 10.0),
     "dimensions": st.integers(1, 10**9),
+    "nodes": st.just(1000),
+    "colluders": st.integers(0, 999),
+    "ratio": st.floats(0.0, 1e11),
+    "secrets": st.text("0123456789abcdef", min_size=32, max_size=32),
     "pass_number": st.none() | st.integers(0, 10**6),
     "lot_number": st.none() | st.integers(0, 10**6),
 }

@@ -25,7 +25,7 @@ from gossamer.accounting.profiles import Noise
 )
 def test_the_pair_by_sampling_and_relation(sampling, rate, adjacency, expected):
     for observer in (EVERYONE, FinalModels(), Coalition((1, 2), target=0)):
-        assert gaussian(4.0, sampling=sampling, rate=rate).pair(adjacency, observer) == expected
+        assert gaussian(4.0, sampling=sampling, rate=rate).seen_by(observer).pair(adjacency) == expected
 
 
 def test_what_it_says_of_itself():

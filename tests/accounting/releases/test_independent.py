@@ -71,8 +71,8 @@ def test_pairs_by_sampling_and_relation():
 @pytest.mark.parametrize("observer", [EVERYONE, FinalModels(), Coalition((1, 2), target=0)])
 def test_independent_noise_costs_the_same_whoever_looks(observer):
     one = Laplace(sigma=4.0, **COMMON)
-    assert one.pair("add-remove", observer) == one.pair("add-remove")
-    assert one.unpriceable("add-remove", observer) is None
+    assert one.seen_by(observer) == one
+    assert one.unpriceable("add-remove") is None
 
 
 def test_scaling_scales_the_whole_noise():

@@ -17,11 +17,11 @@ REASONS = [
 @pytest.mark.parametrize("observer", [EVERYONE, FinalModels(), Coalition((1, 2), target=0)])
 def test_no_observer_gets_a_price(release, word, observer):
     for adjacency in ("add-remove", "replace-one"):
-        assert word in release.unpriceable(adjacency, observer)
+        assert word in release.seen_by(observer).unpriceable(adjacency)
     assert release.by_norm("add-remove") is None
     assert release.density is None
     with pytest.raises(ValueError, match=f"kind '{release.kind}' has no dominating pair"):
-        release.pair("add-remove", observer)
+        release.pair("add-remove")
 
 
 def test_only_what_has_noise_has_a_multiplier():

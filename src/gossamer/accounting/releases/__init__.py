@@ -1,8 +1,8 @@
 """What one release was: a class for each kind, with exactly what it needs.
 
 A release answers what accountants ask: why nothing can be proven about it (`unpriceable`), its dominating `pair` and
-how many of them it counts as, how it is priced `by_norm` if it is a vector. A new kind is one class. The noise of all
-present kinds is drawn by each node for itself, so every observer is given the price of everyone: an upper bound.
+how many of them it counts as, how it is priced `by_norm` if it is a vector. A new kind is one class. `seen_by` says
+what it is to an observer: noise that each node draws for itself is the same to all, noise that nodes share is not.
 """
 
 from gossamer.accounting.releases.base import ADJACENCIES, KINDS, SAMPLINGS, ByNorm, Noised, Release
@@ -14,6 +14,7 @@ from gossamer.accounting.releases.independent import (
     TruncatedGaussian,
     TruncatedLaplace,
 )
+from gossamer.accounting.releases.pairwise import Pairwise
 from gossamer.accounting.releases.unprotected import OwnNormGaussian, RawDecision, Unnoised
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Laplace",
     "Noised",
     "OwnNormGaussian",
+    "Pairwise",
     "RawDecision",
     "Release",
     "TruncatedGaussian",

@@ -48,11 +48,15 @@ class Release(ABC):
         if not self.sensitivity > 0.0:
             raise UserError(f"event sensitivity = {self.sensitivity!r} must be positive (inf if unbounded)")
 
+    def seen_by(self, observer: Observer = EVERYONE) -> "Release":
+        """What this release is to an observer. Noise that each node draws for itself is the same to all of them."""
+        return self
+
     @abstractmethod
-    def unpriceable(self, adjacency: str, observer: Observer = EVERYONE) -> str | None:
+    def unpriceable(self, adjacency: str) -> str | None:
         """Why nothing can be proven about this release, or None if something can."""
 
-    def pair(self, adjacency: str, observer: Observer = EVERYONE) -> float | Pair:
+    def pair(self, adjacency: str) -> float | Pair:
         """The dominating pair, or for a Gaussian at rate 1 just its μ; only of what is not `unpriceable`."""
         raise ValueError(f"a release of kind {self.kind!r} has no dominating pair")
 
@@ -130,7 +134,7 @@ class Noised(Release):
         if not 0.0 <= self.sigma < math.inf:
             raise UserError(f"event sigma = {self.sigma!r} must be a finite number, at least 0")
 
-    def unpriceable(self, adjacency: str, observer: Observer = EVERYONE) -> str | None:
+    def unpriceable(self, adjacency: str) -> str | None:
         if self.sigma == 0:
             return WITHOUT_NOISE
         if math.isinf(self.sensitivity):

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.pairs import GaussianPair, Pair
 from gossamer.accounting.profiles import Noise, gaussian
 from gossamer.accounting.releases.base import Noised, registered
@@ -14,7 +13,7 @@ from gossamer.accounting.releases.base import Noised, registered
 class Gaussian(Noised):
     kind: ClassVar[str] = "gaussian"
 
-    def pair(self, adjacency: str, observer: Observer = EVERYONE) -> float | Pair:
+    def pair(self, adjacency: str) -> float | Pair:
         replace_one, rate = adjacency == "replace-one", self.amplifying_rate
         if rate < 1 and self.sampling == "poisson" and replace_one:
             return GaussianPair(self.sensitivity / self.sigma, rate, "two-sided")

@@ -7,7 +7,6 @@ from typing import ClassVar, Self
 
 from scipy.special import ndtr
 
-from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.pairs import NoisePair, Pair
 from gossamer.accounting.profiles import Noise, gaussian, laplace
 from gossamer.accounting.releases.base import ByNorm, Noised, registered
@@ -21,8 +20,8 @@ class Independent(Noised):
 
     dimensions: int = 1
 
-    def unpriceable(self, adjacency: str, observer: Observer = EVERYONE) -> str | None:
-        if reason := Noised.unpriceable(self, adjacency, observer):
+    def unpriceable(self, adjacency: str) -> str | None:
+        if reason := Noised.unpriceable(self, adjacency):
             return reason
         if self.density.shape < 1:
             return "noise of shape below 1 is not log-concave: the largest change need not be the worst one"
@@ -30,7 +29,7 @@ class Independent(Noised):
             return "the noise is narrower than the change it should hide: each release identifies a record"
         return None
 
-    def pair(self, adjacency: str, observer: Observer = EVERYONE) -> float | Pair:
+    def pair(self, adjacency: str) -> float | Pair:
         # Without amplification in several dimensions: an upper bound whatever direction the change takes.
         rate = self.amplifying_rate if self.dimensions == 1 else 1.0
         kind = "symmetrised" if adjacency == "replace-one" and rate < 1 else "one-sided"

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.releases.base import WITHOUT_NOISE, Noised, Release, registered
 
 
@@ -14,7 +13,7 @@ class OwnNormGaussian(Noised):
 
     kind: ClassVar[str] = "own-norm-gaussian"
 
-    def unpriceable(self, adjacency: str, observer: Observer = EVERYONE) -> str | None:
+    def unpriceable(self, adjacency: str) -> str | None:
         return "the noise is scaled by the record's own gradient norm, so its size reveals the record"
 
 
@@ -25,7 +24,7 @@ class RawDecision(Release):
 
     kind: ClassVar[str] = "raw-decision"
 
-    def unpriceable(self, adjacency: str, observer: Observer = EVERYONE) -> str | None:
+    def unpriceable(self, adjacency: str) -> str | None:
         return "who writes the shared model when is decided on raw losses, and everyone sees it"
 
 
@@ -36,5 +35,5 @@ class Unnoised(Release):
 
     kind: ClassVar[str] = "none"
 
-    def unpriceable(self, adjacency: str, observer: Observer = EVERYONE) -> str | None:
+    def unpriceable(self, adjacency: str) -> str | None:
         return WITHOUT_NOISE

@@ -7,19 +7,21 @@ not. `release` says what one node's sum is worth to whoever sees it. Nobody else
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.accounting.observers import Observer
 from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.schedules import Schedule
 
 # Purpose fields of the stream: no two uses ever share a counter.
-NOISE, SAMPLING, COUNT, LATTICE, COINS = range(5)
+NOISE, SAMPLING, COUNT, LATTICE, COINS, MASK = range(6)
 ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
 
 Floats = NDArray[np.float64]
@@ -99,6 +101,15 @@ class Mechanism(Protocol):
         """What else node i's releases depend on: nodes that are alike in all share one line of the ledger."""
         ...
 
+    def agree(
+        self, nodes: Sequence[int], join: Callable[[list[str]], list[str]], context: str, *, seeded: bool
+    ) -> Self:
+        """With what it must agree upon with the other processes before the first draw; most noises: nothing.
+
+        `join` gives everyone one public text of each node, `context` names the run and which start of it this is.
+        """
+        ...
+
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
         """What can be drawn of a draw's noise before its scale is known; None if nothing."""
         ...
@@ -152,6 +163,26 @@ class NoiseKind(Protocol):
     @property
     def scale(self) -> float:
         """s/σ: releases state a Gaussian's standard deviation, and the scale of every other density."""
+        ...
+
+    @property
+    def cancels(self) -> bool:
+        """Does some of it cancel in the mean over nodes? Then all must add the same to what they divide."""
+        ...
+
+    @property
+    def observer(self) -> Observer:
+        """Whom its releases are planned to hold against."""
+        ...
+
+    @property
+    def kept(self) -> float:
+        """What a release hides a record behind, over the noise that its node adds: more than 1 if others help."""
+        ...
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What the first line of a ledger must say for its releases to be priced by it alone."""
         ...
 
     @property

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import Levels, NoiseKind, Participation
@@ -31,6 +33,19 @@ class KindDefaults:
     truncated: ClassVar[bool] = False
     scale: ClassVar[float] = 1.0
     without_proof: ClassVar[str | None] = None
+    cancels: ClassVar[bool] = False
+
+    @property
+    def observer(self) -> Observer:
+        return EVERYONE
+
+    @property
+    def kept(self) -> float:
+        return 1.0
+
+    @property
+    def header(self) -> dict[str, Any]:
+        return {}
 
     @property
     def exponent(self) -> float:
@@ -93,6 +108,11 @@ class ScaledNoise(ABC):
 
     def apart(self, i: int) -> float | None:
         return None
+
+    def agree(
+        self, nodes: Sequence[int], join: Callable[[list[str]], list[str]], context: str, *, seeded: bool
+    ) -> Self:
+        return self
 
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
         return None

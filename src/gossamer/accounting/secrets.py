@@ -1,0 +1,176 @@
+"""Which nodes share a secret, and how much of their cancelling noise an observer who knows some secrets is left with.
+
+Nodes i and j that share a secret add the same mask to their sums with opposite signs, of variance r s² where each
+node's own noise has s². Who sees all sums, and knows everything of q nodes, sees those of the others through noise of
+covariance s² (I + r L), L the Laplacian of the secrets among these others. One record moves the sum of its node u only,
+so it hides behind σ_eff = s / √((I + r L)⁻¹_uu); the worst u and the worst q nodes count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Edge = tuple[int, int]
+MOST_LISTED = 1000  # nodes of a graph given edge by edge: its spectrum is computed whole
+_MOST_SETS, _MOST_WORK = 5000, 2e8  # coalitions that are tried one by one, and the additions that may take
+_ROUNDING = 1 - 1e-9  # σ_eff is rounded down by more than its computation can err
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """The graph of secrets among `nodes` nodes. Without `edges` every pair has one."""
+
+    nodes: int
+    edges: tuple[Edge, ...] | None = None
+
+    @classmethod
+    def complete(cls, nodes: int) -> Secrets:
+        return cls(nodes)
+
+    @classmethod
+    def exponential(cls, nodes: int) -> Secrets:
+        """Node i shares one with i + 1, i + 2, i + 4, …"""
+        hops = [1 << k for k in range(max(nodes - 1, 0).bit_length())]
+        return cls.of(nodes, ((i, (i + hop) % nodes) for i in range(nodes) for hop in hops if hop < nodes))
+
+    @classmethod
+    def of(cls, nodes: int, edges: Iterable[Sequence[int]]) -> Secrets:
+        """These pairs, each counted once whichever way round it is written."""
+        kept = sorted({(min(i, j), max(i, j)) for i, j in edges if i != j})
+        return cls(nodes) if len(kept) == nodes * (nodes - 1) // 2 else cls(nodes, tuple(kept))
+
+    @cached_property
+    def digest(self) -> str:
+        """What a ledger writes: equal for equal graphs."""
+        listed = "complete" if self.edges is None else ";".join(f"{i}-{j}" for i, j in self.edges)
+        return hashlib.sha256(f"gossamer secrets {self.nodes}: {listed}".encode()).hexdigest()[:32]
+
+    def pairs(self) -> Iterator[Edge]:
+        """(i, j) with i < j, in order."""
+        return iter(combinations(range(self.nodes), 2) if self.edges is None else self.edges)
+
+    def laplacian(self) -> NDArray[np.float64]:
+        n = self.nodes
+        if self.edges is None:
+            return n * np.eye(n) - np.ones((n, n))
+        matrix = np.zeros((n, n))
+        for i, j in self.edges:
+            matrix[[i, j], [i, j]] += 1.0
+            matrix[[i, j], [j, i]] -= 1.0
+        return matrix
+
+    def covariance(self, ratio: float) -> NDArray[np.float64]:
+        """Of the noise on all sums, in units of s²."""
+        return np.eye(self.nodes) + ratio * self.laplacian()
+
+    def kept(self, colluders: int, ratio: float) -> float:
+        """σ_eff / s, at least, for any record against any `colluders` nodes: 1 is the node's own noise alone.
+
+        A larger coalition sees more, so coalitions of just that size are the worst. In closed form where every pair
+        has a secret; over all coalitions where these are few; else by the spectrum: without its worst q nodes a graph
+        keeps an algebraic connectivity of λ₂ − q (Fiedler 1973), and what is orthogonal to a constant has variance
+        of at least 1 + r times that.
+        """
+        return _kept(self, colluders, ratio)
+
+    def kept_against(self, members: Iterable[int], ratio: float, node: int | None = None) -> float:
+        """The same against these nodes, for the records of `node`, or of the worst of the others."""
+        honest = np.setdiff1d(np.arange(self.nodes), list(members))
+        if not len(honest) or (node is not None and node not in honest):
+            return 1.0
+        left = _variance_inverse(self.laplacian(), honest, ratio)
+        worst = left.max() if node is None else left[int(np.searchsorted(honest, node))]
+        return _ROUNDING / math.sqrt(worst) if worst < 1 else 1.0
+
+    def stays_connected(self, colluders: int) -> bool:
+        """Are the others still connected whichever `colluders` nodes leave?"""
+        if self.edges is None or self.nodes - colluders <= 1:
+            return True
+        import networkx as nx
+
+        graph = nx.Graph(self.edges)
+        graph.add_nodes_from(range(self.nodes))
+        return bool(nx.node_connectivity(graph) > colluders)
+
+    @property
+    def algebraic_connectivity(self) -> float:
+        """λ₂ of the Laplacian, rounded down."""
+        if self.edges is None:
+            return float(self.nodes)
+        if self == Secrets.exponential(self.nodes):  # a circulant: its spectrum is a Fourier transform
+            row = np.zeros(self.nodes)
+            for i, j in self.edges:
+                if i == 0:
+                    row[j] = 1.0
+            spectrum = row.sum() - np.fft.fft(row).real
+        else:
+            spectrum = np.linalg.eigvalsh(self.laplacian())
+        return float(np.sort(spectrum)[1]) * (1 - 1e-9) - 1e-9
+
+
+@cache
+def _kept(secrets: Secrets, colluders: int, ratio: float) -> float:
+    n, m = secrets.nodes, secrets.nodes - colluders
+    if m <= 1:
+        return 1.0
+    if secrets.edges is None:
+        return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + m * ratio))
+    sets = math.comb(n, colluders)
+    if sets <= _MOST_SETS and sets * float(m) ** 3 <= _MOST_WORK:
+        laplacian = secrets.laplacian()
+        worst = max(
+            _variance_inverse(laplacian, np.setdiff1d(np.arange(n), members), ratio).max()
+            for members in combinations(range(n), colluders)
+        )
+        return _ROUNDING / math.sqrt(worst) if worst < 1 else 1.0
+    left = max(secrets.algebraic_connectivity - colluders, 0.0)
+    return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + left * ratio))
+
+
+def _variance_inverse(
+    laplacian: NDArray[np.float64], honest: NDArray[np.int64], ratio: float
+) -> NDArray[np.float64]:
+    """The diagonal of (I + r L_H)⁻¹. L_H counts the secrets among the honest only: the others' are known."""
+    block = laplacian[np.ix_(honest, honest)]
+    among = block - np.diag(block.sum(1))  # a secret with a colluder is none
+    return np.asarray(np.linalg.inv(np.eye(len(honest)) + ratio * among).diagonal(), dtype=np.float64)
+
+
+def checked_edges(listed: Any, nodes: int) -> list[Edge]:
+    """Pairs of nodes as a file has them; ValueError says what is wrong with them."""
+    if not isinstance(listed, list) or len(listed) > MOST_LISTED**2 or nodes > MOST_LISTED:
+        raise ValueError("are no list of pairs of nodes")
+    for pair in listed:
+        fine = isinstance(pair, list) and len(pair) == 2 and all(type(node) is int for node in pair)
+        if not fine or not all(0 <= node < nodes for node in pair) or pair[0] == pair[1]:
+            raise ValueError(f"have {str(pair)[:40]}, which are no two of the nodes 0 … {nodes - 1}")
+    return [(i, j) for i, j in listed]
+
+
+_known: dict[str, Secrets] = {}
+
+
+def remember(secrets: Secrets) -> None:
+    """Ledgers name a graph by its digest; whoever prices them must have seen it."""
+    _known[secrets.digest] = secrets
+
+
+def known(digest: str, nodes: int) -> Secrets | None:
+    """The graph of that digest: one that follows from the number of nodes, or one that was remembered."""
+    if digest in _known:
+        return _known[digest]
+    for made in (Secrets.complete, Secrets.exponential):
+        found = made(nodes)
+        if found.digest == digest:
+            remember(found)
+            return found
+    return None

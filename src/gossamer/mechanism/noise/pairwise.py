@@ -1,0 +1,261 @@
+"""Noise of which most cancels between nodes: the mean of all sums has little of it, each sum alone has much.
+
+Node i adds its own z_i and, for every node j it shares a secret with, √r e_ij, which j subtracts; all e and z are
+standard normals times the same scale. Over nodes that is a covariance of I + r L in units of that scale, L the
+Laplacian of the graph of secrets; what of it hides a record, and from whom, is in `accounting.secrets`. Masks cancel in
+the mean of what the nodes divide their sums by, so the scale of each node must go with its divisor: the plan sees to
+that, and the proof does not need it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from gossamer.accounting import releases
+from gossamer.accounting.observers import Colluders, Observer
+from gossamer.accounting.releases import Release
+from gossamer.accounting.secrets import MOST_LISTED, Edge, Secrets, remember
+from gossamer.errors import UserError
+from gossamer.kernels.noise import Indices, Stream
+from gossamer.mechanism.noise.base import MASK, ROUND_UP, Floats, Levels, Mechanism, NoiseKind, Participation
+from gossamer.mechanism.noise.families import families
+from gossamer.mechanism.noise.gaussian import normals
+from gossamer.mechanism.noise.independent import KindDefaults
+from gossamer.mechanism.noise.keys import Join, pair_streams
+
+BATCH = 16  # masks that are drawn at a time
+KEY = "privacy.noise.family"
+
+
+class _Pairwise(KindDefaults):
+    """What the kind is before and after the number of nodes is known."""
+
+    kind: ClassVar[str]
+    release_kind: ClassVar[str] = "pairwise"
+    gaussian: ClassVar[bool] = True
+    cancels: ClassVar[bool] = True
+    bound: ClassVar[float | None] = None
+
+
+@families.register("pairwise")
+@dataclass(frozen=True, kw_only=True)
+class Pairwise(_Pairwise):
+    """Own noise, and masks that cancel between nodes which share a secret: see docs/pairwise.md."""
+
+    colluders: Annotated[
+        int,
+        Field(ge=0, lt=1_000_000, description="nodes that may pool all they know: ε holds against any such"),
+    ] = 1
+    ratio: Annotated[
+        float,
+        Field(
+            gt=0, le=1e6, description="variance of a mask over that of a node's own noise; 10 with one mix"
+        ),
+    ] = 100.0
+    secrets: Annotated[
+        Literal["complete", "exponential"]
+        | Annotated[list[Annotated[list[int], Field(min_length=2, max_length=2)]], Field(min_length=1)],
+        Field(description="which nodes share a secret: all, those 1, 2, 4, … apart, or a list of pairs"),
+    ] = "complete"
+
+    def among(self, nodes: int) -> NoiseKind:
+        if self.colluders >= nodes:
+            raise UserError(
+                f"{KEY}.colluders = {self.colluders} must be fewer than nodes = {nodes}: if all nodes pool what they "
+                "know, nothing is hidden; use a smaller one."
+            )
+        secrets = self._graph(nodes)
+        if not secrets.stays_connected(self.colluders):
+            raise UserError(
+                f"{KEY}.secrets falls apart if {self.colluders} of its nodes collude, and masks cancel within each "
+                "part: add pairs, or use 'complete'."
+            )
+        remember(secrets)
+        return PairwiseAmong(secrets=secrets, colluders=self.colluders, ratio=self.ratio)
+
+    def _graph(self, nodes: int) -> Secrets:
+        if self.secrets == "complete":
+            return Secrets.complete(nodes)
+        if self.secrets == "exponential":
+            return Secrets.exponential(nodes)
+        if nodes > MOST_LISTED:
+            raise UserError(
+                f"{KEY}.secrets lists pairs, which goes up to {MOST_LISTED} nodes, not nodes = {nodes}; use 'complete' "
+                "or 'exponential'."
+            )
+        for i, j in self.secrets:
+            if not (0 <= i < nodes and 0 <= j < nodes and i != j):
+                raise UserError(
+                    f"{KEY}.secrets has the pair [{i}, {j}], which are no two of the nodes 0 … {nodes - 1}."
+                )
+        return Secrets.of(nodes, self.secrets)
+
+    def release(
+        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
+    ) -> Release:
+        raise ValueError("what pairwise noise hides depends on the number of nodes: see `among`")
+
+    def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+        raise ValueError("what pairwise noise hides depends on the number of nodes: see `among`")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairwiseAmong(_Pairwise):
+    """Pairwise noise among so many nodes."""
+
+    kind: ClassVar[str] = "pairwise"
+    secrets: Secrets
+    colluders: int
+    ratio: float
+
+    def among(self, nodes: int) -> NoiseKind:
+        return self
+
+    @property
+    def observer(self) -> Observer:
+        return Colluders(self.colluders)
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """A graph that does not follow from the number of nodes, edge by edge."""
+        edges = self.secrets.edges
+        if edges is None or self.secrets == Secrets.exponential(self.secrets.nodes):
+            return {}
+        return {"secrets": [list(edge) for edge in edges]}
+
+    @property
+    def kept(self) -> float:
+        return self.secrets.kept(self.colluders, self.ratio)
+
+    def release(
+        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
+    ) -> Release:
+        return releases.Pairwise(
+            sigma=sigma,
+            sensitivity=sensitivity,
+            nodes=self.secrets.nodes,
+            colluders=self.colluders,
+            ratio=self.ratio,
+            secrets=self.secrets.digest,
+            **part.common,
+        )
+
+    def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+        return PairwiseNoise(levels, self)
+
+
+@dataclass(frozen=True)
+class PairwiseNoise:
+    """Where all nodes are hosted, their noise is drawn at once; else pair by pair, from the secrets of each pair."""
+
+    levels: Levels
+    of: PairwiseAmong
+    copies: int = 1  # of every node, side by side, as an audit's many runs have them
+    pairs: Mapping[Edge, Stream] = field(default_factory=dict, repr=False)  # those that a hosted node shares
+    adds: ClassVar[bool] = True
+    scale_is_public: ClassVar[bool] = True
+
+    def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
+        return bound
+
+    def release(
+        self,
+        i: int,
+        multiplier: float,
+        sensitivity: float,
+        dimension: int,
+        part: Participation,
+        *,
+        enforced: bool,
+    ) -> Release:
+        limit = sensitivity if enforced else math.inf
+        return self.of.release(multiplier * sensitivity, limit, dimension, part, math.inf)
+
+    def apart(self, i: int) -> float | None:
+        return None
+
+    def agree(self, nodes: Sequence[int], join: Join, context: str, *, seeded: bool) -> Self:
+        # Where all nodes are here, or everyone can draw the noise anyhow, nobody has a secret to agree on.
+        if seeded or len(nodes) == self.of.secrets.nodes:
+            return self
+        return replace(self, pairs=pair_streams(nodes, self.of.secrets, join, context))
+
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
+        drawn = normals(stream, nodes, k, dimension)
+        if self.copies > 1 or not (self.pairs or stream.is_seeded or self.of.secrets.edges is not None):
+            return self._together(drawn)
+        self._add_masks(stream, np.atleast_1d(nodes).tolist(), k, drawn)
+        return drawn
+
+    def add(
+        self,
+        stream: Stream,
+        nodes: Indices,
+        k: int,
+        sums: Tensor,
+        *,
+        multiplier: Tensor,
+        bound: Tensor,
+        active: Tensor,
+        ready: Tensor | None = None,
+    ) -> None:
+        """A node without budget sends noise and masks without a sum: left out, its masks would stay in the mean."""
+        noise = ready if ready is not None else self.ahead(stream, nodes, k, sums.shape[1])
+        assert noise is not None
+        scale = ROUND_UP * multiplier * bound.cpu()
+        sums += noise.mul_(scale.to(noise)[:, None]).to(sums)
+
+    def repeated(self, times: int) -> Self:
+        return replace(self, levels=self.levels.repeated(times), copies=self.copies * times)
+
+    def _together(self, drawn: Tensor) -> Tensor:
+        """Independent normals of all nodes → normals of covariance I + r L. In place where every pair has a secret.
+
+        There I + r L = (1 + r n)(I − J) + J, J the mean over nodes, and its root is √(1 + r n) (I − J) + J.
+        """
+        n, secrets = self.of.secrets.nodes, self.of.secrets
+        if len(drawn) != n * self.copies:
+            raise ValueError(
+                f"{len(drawn)} of {n} nodes are here, and no secrets were agreed on with the others"
+            )
+        if secrets.edges is not None:
+            return (self._root.to(drawn) @ drawn.view(n, -1)).view_as(drawn)
+        stretch = math.sqrt(1 + self.of.ratio * n)
+        rows = drawn.view(n, self.copies, -1)
+        mean = rows.mean(0)
+        rows.mul_(stretch).add_(mean.mul_(1 - stretch))
+        return drawn
+
+    @cached_property
+    def _root(self) -> Tensor:
+        values, vectors = np.linalg.eigh(self.of.secrets.covariance(self.of.ratio))
+        return torch.from_numpy((vectors * np.sqrt(values)) @ vectors.T)
+
+    def _add_masks(self, stream: Stream, nodes: list[int], k: int, noise: Tensor) -> None:
+        """Pair after pair in one order, so that a node's sum is the same to the last bit wherever it is hosted."""
+        place, size = {node: row for row, node in enumerate(nodes)}, math.sqrt(self.of.ratio)
+        here = [(p, i, j) for p, (i, j) in enumerate(self.of.secrets.pairs()) if i in place or j in place]
+        masks = torch.empty(min(BATCH, len(here)), noise.shape[1])
+        for first in range(0, len(here), BATCH):
+            batch = here[first : first + BATCH]
+            self._draw_masks(stream, batch, k, masks[: len(batch)])
+            for mask, (_, i, j) in zip(masks, batch, strict=False):
+                for node, sign in ((i, size), (j, -size)):
+                    if node in place:
+                        noise[place[node]].add_(mask, alpha=sign)
+
+    def _draw_masks(self, stream: Stream, batch: list[tuple[int, int, int]], k: int, masks: Tensor) -> None:
+        if not self.pairs:
+            stream.normal_rows(MASK, [p for p, _, _ in batch], k, masks, 1.0)
+            return
+        for mask, (_, i, j) in zip(masks, batch, strict=True):
+            self.pairs[i, j].normal(MASK, 0, k, mask, 1.0)
