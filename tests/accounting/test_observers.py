@@ -5,11 +5,13 @@ import pytest
 from gossamer.accounting.observers import (
     EVERYONE,
     Coalition,
+    Colluders,
     Everyone,
     FinalModels,
     Messages,
     Neighbour,
     Observer,
+    against_all,
     parse_observer,
 )
 from gossamer.errors import UserError
@@ -53,3 +55,16 @@ def test_unknown_observers_are_refused(text: str) -> None:
 def test_a_neighbour_needs_a_node_that_sends() -> None:
     with pytest.raises(UserError, match="node 0 sends to nobody"):
         parse_observer("neighbour", 6, [(1, 0)])
+
+
+def test_colluders_are_everyone_and_some_nodes_secrets():
+    one, several, nobody = Colluders(1), Colluders(3), Colluders(0)
+    assert [o.name for o in (one, several, nobody)] == ["all+1", "all+3", "all+0"]
+    assert "any one node" in one.describe()
+    assert "any 3 of the nodes together" in several.describe()
+    assert "everyone but the nodes" in nobody.describe()
+
+
+def test_several_figures_hold_together_against_the_fewest_colluders_of_any():
+    assert against_all([]) == against_all([EVERYONE, EVERYONE]) == EVERYONE
+    assert against_all([EVERYONE, Colluders(5), Colluders(2)]) == Colluders(2)

@@ -10,6 +10,7 @@ import pytest
 from tests.support.certificates import certificate
 from tests.support.configurations import outlined
 
+from gossamer.accounting.observers import EVERYONE
 from gossamer.results.console import (
     RunDisplay,
     _groups,
@@ -115,6 +116,7 @@ def proof(node: int, epsilon: float, because: str | None = None) -> Any:
         draws=3,
         header=header,
         proven=SimpleNamespace(epsilon=epsilon, lower=epsilon / 2, because=because),
+        observer=EVERYONE,
     )
 
 

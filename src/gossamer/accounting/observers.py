@@ -149,6 +149,14 @@ class FinalModels:
 
 
 EVERYONE = Everyone()
+
+
+def against_all(planned: Iterable[Observer]) -> Observer:
+    """Whom several figures hold against together, each planned for one of these: the fewest colluders of any."""
+    counts = [one.colluders for one in planned if one.colluders is not None]
+    return Colluders(min(counts)) if counts else EVERYONE
+
+
 Arcs = Sequence[tuple[int, int]]  # (sender, receiver) of the run
 Find = Callable[[str, int, Arcs], Observer]  # (what stands behind the colon, nodes, arcs) → the observer
 _FINDERS: dict[str, tuple[str, Find]] = {}

@@ -8,10 +8,16 @@ from typing import Any
 
 from gossamer.accounting.chain import LedgerError, content
 from gossamer.accounting.ledger import node_path, read, read_all, verify
-from gossamer.accounting.observers import EVERYONE, Observer
+from gossamer.accounting.observers import EVERYONE, Observer, against_all
 from gossamer.accounting.proven import Proven, proven
-from gossamer.accounting.releases import ADJACENCIES, Event, Release, collate, of_several_runs
-from gossamer.accounting.secrets import Secrets, checked_edges, remember
+from gossamer.accounting.releases import (
+    ADJACENCIES,
+    Event,
+    Release,
+    collate,
+    of_several_runs,
+    remember_listed,
+)
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,7 @@ class NodeProof:
     header: dict[str, Any]
     draws: int
     proven: Proven
+    observer: Observer  # whom it holds against
 
 
 def recompute(
@@ -39,7 +46,10 @@ def recompute(
         key = (history, header["delta"], header["adjacency"])
         if key not in priced:
             priced[key] = proven(events, header["delta"], header["adjacency"], observer=observer)
-        proofs.append(NodeProof(node, header, len(events), priced[key]))
+        whom = (
+            against_all(release.planned_for for release, _ in history) if observer is EVERYONE else observer
+        )
+        proofs.append(NodeProof(node, header, len(events), priced[key], whom))
     return proofs
 
 
@@ -92,12 +102,8 @@ def check_certificate(directory: Path, certificate: Path, nodes: Iterable[int] |
 
 def _remember_secrets(path: Path, header: dict[str, Any], events: Sequence[Event]) -> None:
     """Events name the graph of secrets by its digest; where it is one of the user's own, the first line has it."""
-    listed = header.get("secrets")
-    if listed is None or not events:
-        return
-    nodes = getattr(events[0].release, "nodes", 0)
     try:
-        remember(Secrets.of(nodes, checked_edges(listed, nodes)))
+        remember_listed(header.get("secrets"), [event.release for event in events[:1]])
     except ValueError as error:
         raise LedgerError(f"{path} line 1 is damaged: its 'secrets' {error}") from None
 

@@ -54,6 +54,11 @@ class Secrets:
         listed = "complete" if self.edges is None else ";".join(f"{i}-{j}" for i, j in self.edges)
         return hashlib.sha256(f"gossamer secrets {self.nodes}: {listed}".encode()).hexdigest()[:32]
 
+    @property
+    def listed(self) -> tuple[Edge, ...] | None:
+        """The edges, where the graph does not follow from the number of nodes."""
+        return None if self.edges is None or self == Secrets.exponential(self.nodes) else self.edges
+
     def pairs(self) -> Iterator[Edge]:
         """(i, j) with i < j, in order."""
         return iter(combinations(range(self.nodes), 2) if self.edges is None else self.edges)

@@ -1,7 +1,7 @@
 """What a run releases about records, and what all runs on the same records cost together.
 
 A run on the user's own records is one `Spending` per file of theirs. Its nodes' releases are kept as `History`s: nodes
-that release alike share one. All are composed numerically, never added up, at the smallest δ and the strictest
+that release alike share one. All are composed numerically, never added up, at the smallest δ and the against_all
 adjacency that any of the runs asked for: so no later run makes an earlier one look cheaper.
 
 Which of several histories is a record's? A record of a file that is dealt out at random may sit on any node, on another
@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from gossamer.accounting.observers import EVERYONE, UNIT
+from gossamer.accounting.observers import EVERYONE, UNIT, against_all
 from gossamer.accounting.proven import proven
-from gossamer.accounting.releases import Event, Release
+from gossamer.accounting.releases import Event, Release, remember_listed
 
 Counted = tuple[Release, int]
 Releases = tuple[Counted, ...]
@@ -38,11 +38,17 @@ class History:
     releases: Releases
 
     def to_json(self) -> dict[str, Any]:
-        return {"nodes": list(self.nodes), "releases": [_written(*pair) for pair in self.releases]}
+        listed = next((edges for one, _ in self.releases if (edges := one.listed_secrets)), None)
+        secrets = {"secrets": [list(edge) for edge in listed]} if listed else {}
+        return {
+            "nodes": list(self.nodes), "releases": [_written(*pair) for pair in self.releases], **secrets
+        }  # fmt: skip
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> History:
-        return cls(tuple(map(int, data["nodes"])), tuple(map(_read, data["releases"])))
+        releases = tuple(map(_read, data["releases"]))
+        remember_listed(data.get("secrets"), [one for one, _ in releases])
+        return cls(tuple(map(int, data["nodes"])), releases)
 
 
 @dataclass(frozen=True)
@@ -84,10 +90,11 @@ class Total:
     adjacency: str | None
     because: str | None = None
     provable: float | None = None  # ε of the runs about which something is proven, if others are among them
+    observer: str = EVERYONE.describe()
 
     def figures(self) -> dict[str, Any]:
         """ε with all it needs to be read."""
-        return {**asdict(self), "unit": UNIT, "observer": EVERYONE.describe()}
+        return {**asdict(self), "unit": UNIT}
 
 
 def same_records(spendings: Iterable[Spending], records: str, digest: str | None) -> list[Spending]:
@@ -110,16 +117,19 @@ def total(spendings: Sequence[Spending]) -> Total:
         return Total(0.0, 0, None, None)
     delta = min(s.delta for s in counted)
     adjacency = STRICT if any(s.adjacency == STRICT for s in counted) else counted[0].adjacency
+    observer = against_all(
+        one.planned_for for s in counted for h in s.histories for one, _ in h.releases
+    ).describe()
     reasons = {s.run: why for s in counted if (why := _unprovable(s, adjacency)) is not None}
     if reasons:
         rest = [s for s in counted if s.run not in reasons]
         first = next(s for s in counted if s.run in reasons)
         because = f"{first.name} ({first.at}): {reasons[first.run]}"
         provable = _composed(rest, delta, adjacency) if rest else 0.0
-        return Total(math.inf, runs, delta, adjacency, because, provable)
+        return Total(math.inf, runs, delta, adjacency, because, provable, observer)
     epsilon = _composed(counted, delta, adjacency)
     nothing = "the composition has no finite ε at this δ" if math.isinf(epsilon) else None
-    return Total(epsilon, runs, delta, adjacency, nothing)
+    return Total(epsilon, runs, delta, adjacency, nothing, observer=observer)
 
 
 def _unprovable(spending: Spending, adjacency: str) -> str | None:

@@ -11,7 +11,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gossamer.results.certificate import OBSERVER, UNIT, account, epsilon_text, statement
+from gossamer.accounting.observers import against_all
+from gossamer.results.certificate import UNIT, account, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
 from gossamer.results.terminal import terminal
@@ -200,7 +201,7 @@ def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
         "delta": max(p.header["delta"] for p in proofs),
         "adjacency": worst.header["adjacency"],
         "unit": worst.header["unit"],
-        "observer": OBSERVER,
+        "observer": against_all(p.observer for p in proofs).describe(),
         "nodes": len(proofs),
         "noise": worst.header["noise"],
         "matches_certificate": (verdict.certified and not verdict.elsewhere) or None,
@@ -219,7 +220,8 @@ def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
             f"{p.header['delta']:g}", p.header["adjacency"], p.header["noise"],
         )  # fmt: skip
     console.print(table)
-    console.print(f"unit: {proofs[0].header['unit']}; observer: {OBSERVER}", soft_wrap=True)
+    observer = against_all(p.observer for p in proofs).describe()
+    console.print(f"unit: {proofs[0].header['unit']}; observer: {observer}", soft_wrap=True)
     for reason in sorted({p.proven.because for p in proofs if p.proven.because}):
         console.print(f"not proven: {reason}", soft_wrap=True)
     for sentence in verdict.sentences():

@@ -17,7 +17,7 @@ from typing import Any
 from gossamer.accounting.chain import content, digest
 from gossamer.accounting.ledger import node_path
 from gossamer.accounting.ledger import verify as verify_ledger
-from gossamer.accounting.observers import EVERYONE
+from gossamer.accounting.observers import against_all
 from gossamer.accounting.recompute import NodeProof
 from gossamer.errors import UserError
 from gossamer.results import seals
@@ -240,7 +240,7 @@ def _figures(
             f"{node_path(ledgers, strange[0])} is of no node whose ledger this run keeps here; remove it."
         )
     elsewhere = tuple(sorted(set(range(n)) - set(here)))
-    c.same("observer", EVERYONE.describe(), certificate["observer"])
+    c.same("observer", against_all(p.observer for p in proofs).describe(), certificate["observer"])
     deltas = [by_node[node].header["delta"] for node in here]
     if certificate["delta"] != max(deltas) and not (elsewhere and c.number("delta") > max(deltas)):
         raise c.differs("delta", certificate["delta"], max(deltas))

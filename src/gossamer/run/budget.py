@@ -34,7 +34,7 @@ UNNAMED = "a run on one of the nodes' records is one without a proof"
 _STATED = record(
     {
         "epsilon": bound, "runs": count, "delta": maybe(number), "adjacency": maybe(one_of(*ADJACENCIES)),
-        "because": maybe(sentence), "provable": maybe(bound),
+        "because": maybe(sentence), "provable": maybe(bound), "observer": sentence,
     }
 )  # fmt: skip
 Keep = Callable[[int, Event], bool]  # node, planned event → does it count?

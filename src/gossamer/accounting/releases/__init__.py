@@ -14,7 +14,7 @@ from gossamer.accounting.releases.independent import (
     TruncatedGaussian,
     TruncatedLaplace,
 )
-from gossamer.accounting.releases.pairwise import Pairwise
+from gossamer.accounting.releases.pairwise import Pairwise, remember_listed
 from gossamer.accounting.releases.unprotected import OwnNormGaussian, RawDecision, Unnoised
 
 __all__ = [
@@ -38,4 +38,5 @@ __all__ = [
     "constants_of",
     "of_several_runs",
     "release",
+    "remember_listed",
 ]

@@ -9,6 +9,7 @@ from typing import ClassVar, Self, TypeVar
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.pairs import Pair
 from gossamer.accounting.profiles import Noise
+from gossamer.accounting.secrets import Edge
 from gossamer.errors import UserError
 
 IN_PASSES = ("one-pass", "balls-and-bins")  # disjoint lots: a record is in one lot of each pass
@@ -47,6 +48,16 @@ class Release(ABC):
             raise UserError(f"event rate = {self.rate!r} must lie in (0, 1]")
         if not self.sensitivity > 0.0:
             raise UserError(f"event sensitivity = {self.sensitivity!r} must be positive (inf if unbounded)")
+
+    @property
+    def planned_for(self) -> Observer:
+        """Whom it was planned to hold against: that is whom a figure is about if nobody says otherwise."""
+        return EVERYONE
+
+    @property
+    def listed_secrets(self) -> tuple[Edge, ...] | None:
+        """The graph of secrets behind its noise, where a reader of the ledger could not know it."""
+        return None
 
     def seen_by(self, observer: Observer = EVERYONE) -> "Release":
         """What this release is to an observer. Noise that each node draws for itself is the same to all of them."""

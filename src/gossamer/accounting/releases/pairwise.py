@@ -1,14 +1,15 @@
 """Gaussian noise of a node's own, and masks that cancel between nodes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from gossamer.accounting.observers import EVERYONE, Observer
+from gossamer.accounting.observers import EVERYONE, Colluders, Observer
 from gossamer.accounting.pairs import Pair
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases.base import Noised, Release, not_one_of, registered
 from gossamer.accounting.releases.gaussian import Gaussian
-from gossamer.accounting.secrets import Secrets, known
+from gossamer.accounting.secrets import Edge, Secrets, checked_edges, known, remember
 from gossamer.errors import UserError
 
 UNKNOWN = "the graph of secrets behind its noise is not at hand"
@@ -41,6 +42,14 @@ class Pairwise(Noised):
             raise UserError(f"event ratio = {self.ratio!r} must be a finite number, at least 0")
         if not isinstance(self.secrets, str) or len(self.secrets) != 32:
             raise UserError(not_one_of("secrets", self.secrets, ["a digest of 32 characters"]))
+
+    @property
+    def planned_for(self) -> Observer:
+        return Colluders(self.colluders)
+
+    @property
+    def listed_secrets(self) -> tuple[Edge, ...] | None:
+        return None if self._graph is None else self._graph.listed
 
     def seen_by(self, observer: Observer = EVERYONE) -> Release:
         """The Gaussian that this release is to an observer."""
@@ -76,3 +85,10 @@ class Pairwise(Noised):
     @property
     def _graph(self) -> Secrets | None:
         return known(self.secrets, self.nodes)
+
+
+def remember_listed(listed: Any, releases: Sequence[Release]) -> None:
+    """The pairs that a file lists for these releases; ValueError says what is wrong with them."""
+    nodes = next((one.nodes for one in releases if isinstance(one, Pairwise)), None)
+    if listed is not None and nodes is not None:
+        remember(Secrets.of(nodes, checked_edges(listed, nodes)))

@@ -127,10 +127,8 @@ class PairwiseAmong(_Pairwise):
     @property
     def header(self) -> dict[str, Any]:
         """A graph that does not follow from the number of nodes, edge by edge."""
-        edges = self.secrets.edges
-        if edges is None or self.secrets == Secrets.exponential(self.secrets.nodes):
-            return {}
-        return {"secrets": [list(edge) for edge in edges]}
+        listed = self.secrets.listed
+        return {"secrets": [list(edge) for edge in listed]} if listed else {}
 
     @property
     def kept(self) -> float:
