@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-
-import torch
 
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.means import FilterMean, WindowMean, grid_of
 from gossamer.algorithms.wrappers import ExactMean, Mean
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.plan.network import deviations_of
 from gossamer.plan.privacy import PrivacyPlan
 from gossamer.topology.exact import Relabelled, window_topology
 from gossamer.topology.filter import filter_of
@@ -55,12 +55,6 @@ def with_exact_means(
 
 
 def _least_deviation(config: RunConfig, plan: PrivacyPlan) -> float:
-    """Of the noise on a node's gradient, over all nodes and draws, from public numbers; 0 where there is none."""
-    lots = torch.tensor([node.lot for node in plan.nodes], dtype=torch.float64)
-    levels = [plan.shape(k) for k in range(plan.draws)]
-    factors = torch.tensor([node.factor for node in plan.nodes], dtype=torch.float64)
-    clip = config.privacy.clip.make(plan.draws, lots, factors * max(levels))
-    n = len(plan.nodes)
-    least = min(float(clip.at(k, n).reference.min()) * level for k, level in enumerate(levels))
-    shares = [node.factor * node.weight / node.lot for node in plan.nodes]
-    return least * min(shares) if min(shares) > 0 else 0.0
+    """Of the noise on a node's gradient, over all nodes and draws that have some; 0 where there is none."""
+    found = deviations_of(config, plan)
+    return float(found[found > 0].min(initial=math.inf)) if (found > 0).any() else 0.0
