@@ -17,7 +17,7 @@ from gossamer.accounting.network_epsilon import (
     seen_as,
 )
 from gossamer.accounting.proven import proven
-from gossamer.accounting.releases import Gaussian, Laplace, Release
+from gossamer.accounting.releases import Event, Gaussian, Laplace, Release
 from gossamer.errors import UserError
 from gossamer.topology.exact import Windows, orders
 
@@ -114,6 +114,22 @@ def test_a_node_that_stops_early_costs_less() -> None:
     assert np.nanmax(found[:, 7]) < np.nanmin(found[:, :7])
 
 
+def test_events_belong_to_the_mean_of_their_step() -> None:
+    """A ledger with a gap: draws that a stop lost, or that others alone took part in."""
+    exchanges, _ = planned(8)
+    release = one(3.0)
+    late = [Event(step, release) for step in (0, 40, 41)]
+    found = epsilon_by_pair(OwnNoise(exchanges), [late] * 8, DELTA, "add-remove")
+    squares = sum(OwnNoise(exchanges).squared(k, np.arange(8)) for k in (0, 40, 41)) / 9
+    assert found[1, 0] == pytest.approx(gdp_epsilon(float(np.sqrt(squares[1, 0])), DELTA), rel=1e-3)  # type: ignore[index]
+    by_node = epsilon_of_coalition(exchanges, [1], [late] * 8, DELTA, "add-remove")
+    np.testing.assert_allclose(by_node, found[1], rtol=1e-3)
+    outside = epsilon_of_outsider(squared_outsider(8), [late] * 8, DELTA, "add-remove")
+    assert outside[0] == pytest.approx(gdp_epsilon(np.sqrt(3 / 9 / 8), DELTA), rel=1e-3)
+    with pytest.raises(ValueError, match="do not go into"):
+        epsilon_by_pair(OwnNoise(exchanges), [[*late, Event(41, release)]] * 8, DELTA, "add-remove")
+
+
 def test_what_cannot_be_whitened_or_does_not_fit_is_refused() -> None:
     exchanges, histories = planned(8)
     laplace = Laplace(sensitivity=1.0, sigma=1.0, sampling="full", rate=1.0, adjacency="add-remove")
@@ -121,7 +137,7 @@ def test_what_cannot_be_whitened_or_does_not_fit_is_refused() -> None:
         seen_as(laplace, 0.5)
     with pytest.raises(UserError, match="without noise"):
         epsilon_by_pair(OwnNoise(exchanges), [[one(0.0)]] * 8, DELTA, "add-remove")
-    with pytest.raises(ValueError, match="101 releases do not go into 100 means"):
+    with pytest.raises(ValueError, match="101 releases, the last in mean 100, do not go into 100 means"):
         epsilon_by_pair(OwnNoise(exchanges), [[*histories[0], one(1.0)]] * 8, DELTA, "add-remove")
     mixed = [one(1.0, sampling="poisson", rate=0.1), one(1.0, sampling="poisson", rate=0.2)]
     with pytest.raises(UserError, match="drawn alike"):

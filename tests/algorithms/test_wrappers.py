@@ -190,6 +190,27 @@ def test_exact_means_are_one_node_with_the_mean_gradient(kind: Any) -> None:
     torch.testing.assert_close(exact.model(state)[:1], alone.model(one), rtol=0, atol=1e-10)
 
 
+def test_exact_means_go_by_their_draws() -> None:
+    """After a stop that lost two draws, round 1 takes draw 3 and the graphs of mean 3."""
+
+    class Reader:
+        draws = 3
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            self.draws += 1
+            return quadratic(x)
+
+    seen: list[int] = []
+
+    def noted(t: int, rows: torch.Tensor) -> torch.Tensor:
+        seen.append(t)
+        return rows
+
+    exact = ExactMean(rule(DSGD), WindowMean(Windows(N), 2.0**-40))
+    run(exact, exact.init(points(0)), Reader(), noted, rounds=3, start=1)
+    assert seen == [9, 10, 11, 12, 13, 14]
+
+
 def test_what_an_exchange_of_equals_returns_is_the_receivers_own() -> None:
     class Writes(DSGD):
         def step(self, s: Any, grad: Any, mix: Any, t: int) -> Any:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.support.configurations import outlined
 
 from gossamer.errors import UserError
 from gossamer.plan.network import deviations_of, network_plan
+from gossamer.run.assemble import assemble
+from gossamer.run.train import execute
 
 EXACT = {
     "algorithm__mixes": "exact", "privacy__claim": "none", "privacy__sampling": {"kind": "full"}, "rounds": 20,
@@ -40,6 +44,30 @@ def test_the_schedule_is_the_one_that_runs() -> None:
             receiver, sender = exchanges.orders[mean, place], exchanges.orders[mean, place - 1]
             assert P[receiver, sender] == 1.0
         np.testing.assert_array_equal(exchanges.heard(mean, [2])[:, :].sum(), 7)
+
+
+def test_ledgers_say_what_was_planned_also_after_a_stop(tmp_path: Path) -> None:
+    """Two draws are lost at a stop; what follows has numbers, and places, of its own, and the total is as planned."""
+    o = outlined(**{**EXACT, "rounds": 8}, checkpoints__every=4)
+    network = network_plan(o)
+    stopped = tmp_path / "run"
+
+    def stop(t: int) -> None:
+        if t == 6:
+            raise RuntimeError("the power is gone")
+
+    with pytest.raises(RuntimeError):
+        execute(assemble(o), out=stopped, on_round=stop)
+    outcome = execute(assemble(o), resume=stopped)
+    assert set(outcome.certificate["draws"]) == {8}
+    assert all(torch.equal(row, outcome.points[0]) for row in outcome.points)
+    written = network.as_written(stopped / "ledger")
+    assert [event.step for event in written.histories[0]] == list(range(8))
+    np.testing.assert_allclose(written.by_pair(), network.by_pair(), rtol=1e-4)
+    np.testing.assert_allclose(written.of_outsider(), network.of_outsider(), rtol=1e-4)
+    (stopped / "ledger" / "node-007.jsonl").unlink()
+    with pytest.raises(UserError, match="7 of 8 nodes"):
+        network.as_written(stopped / "ledger")
 
 
 def test_sizes_weigh_and_budgets_end() -> None:

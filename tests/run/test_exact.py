@@ -9,7 +9,7 @@ import torch
 from tests.support.configurations import configured, outlined
 
 from gossamer.algorithms.means import WITHOUT_NOISE, FilterMean, WindowMean
-from gossamer.algorithms.wrappers import Centre, ExactMean, FinalGossip, TailAverage
+from gossamer.algorithms.wrappers import Centre, ExactMean, FinalGossip, TailAverage, exchanges_before
 from gossamer.errors import UserError
 from gossamer.run.assemble import assemble
 from gossamer.run.exact import takes_exact_means
@@ -62,8 +62,9 @@ def test_final_exchanges_are_left_out_and_other_pieces_stay_inside() -> None:
         privacy__clip={"kind": "constant", "bound": 1.0},
     ).algorithm  # fmt: skip
     assert isinstance(made, ExactMean)
-    assert made.first == 1  # the records' mean is a draw before round 0
-    assert [made.exchanges_before(t) for t in range(3)] == [0, 6, 9]
+    # By draws: the records' mean is one before round 0.
+    assert [exchanges_before(made, t, drawn) for t, drawn in ((0, 0), (1, 2), (2, 3))] == [0, 6, 9]
+    assert exchanges_before(made.inner, 2, 3) == 2
     assert isinstance(made.inner, Centre)
     assert made.inner.rounds == 0
     assert isinstance(made.inner.inner, TailAverage)

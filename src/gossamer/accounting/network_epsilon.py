@@ -14,7 +14,8 @@ from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event, Gaussian, Release, collate
 from gossamer.errors import UserError
 
-History = Sequence[Event | Release]  # of one node: its k-th release goes into the k-th mean
+# Of one node: an event's step is the number of the mean that it went into; of releases alone, their places are.
+History = Sequence[Event | Release]
 DIGITS = 1e-5  # shares of μ are rounded up by at most this, so that equal ones are seen to be equal
 AT_ONCE = 1 << 24  # numbers of all rounds held at a time
 BUCKETS = 24  # of sampled lots, so many different histories are composed; others by one that dominates them
@@ -28,17 +29,21 @@ def epsilon_by_pair(views: Views, histories: Sequence[History], delta: float, ad
     """
     n = views.exchanges.nodes
     # Nodes that did the same mostly share one list: it is looked at once.
-    read = {id(history): _gaussian(history, views.exchanges.means) for history in histories}
-    releases = [read[id(history)] for history in histories]
-    plain = all(one.amplifying_rate == 1 and not one.in_passes for own in read.values() for one in own)
-    weights = _weights(releases, views.exchanges.means, adjacency)
+    read = {id(history): _placed(history, views.exchanges.means) for history in histories}
+    releases = {one: _gaussian(one) for own in read.values() for one in own.values()}
+    plain = all(one.amplifying_rate == 1 and not one.in_passes for one in releases)
+    weights = np.zeros((views.exchanges.means, n))
+    squares = {one: _squared_mu(gaussian, adjacency) for one, gaussian in releases.items()}
+    for u, history in enumerate(histories):
+        for k, one in read[id(history)].items():
+            weights[k, u] = squares[one]
     total = np.zeros((n, n))
     everyone = np.arange(n)
     for k in range(views.exchanges.means):
         total += views.squared(k, everyone) * weights[k][None, :]
     if plain:
         return _closed_form(total, delta)
-    return _by_buckets(views, total, weights, releases, delta, adjacency)
+    return _by_buckets(views, total, weights, list(releases.values()), delta, adjacency)
 
 
 def epsilon_of_coalition(
@@ -62,8 +67,9 @@ def epsilon_of_outsider(
 
     `squared`: (1, nodes) or (means, nodes), the share of the stated squared μ that a mean shows: `squared_outsider`.
     """
-    longest = max(len(history) for history in histories)
-    return _by_node(np.broadcast_to(squared, (longest, len(histories))), histories, delta, adjacency)
+    last = max(max(_placed(history), default=0) for history in histories)
+    rows = np.broadcast_to(squared, (last + 1, len(histories))) if len(squared) == 1 else squared
+    return _by_node(rows, histories, delta, adjacency)
 
 
 def seen_as(release: Release, share: float) -> Gaussian | None:
@@ -86,13 +92,11 @@ def _by_node(squared: Floats, histories: Sequence[History], delta: float, adjace
         alike = id(history), squared[:, u].tobytes()
         if alike in same:
             found[u] = same[alike]
-        if alike in same or np.isnan(squared[: len(history), u]).any():
+        if alike in same or np.isnan(squared[:, u]).any():
             continue
-        own = [one.release if isinstance(one, Event) else one for one in history]
-        shares = np.sqrt(squared[: len(own), u]).tolist()
-        shown = [
-            part for one, share in zip(own, shares, strict=True) if (part := seen_as(one, share)) is not None
-        ]
+        shares = np.sqrt(squared[:, u]).tolist()
+        placed = _placed(history, len(squared))
+        shown = [part for k, one in placed.items() if (part := seen_as(one, shares[k])) is not None]
         # In any order: rounds add up, and nodes with the same shares in other rounds cost the same.
         key = tuple(sorted(collate(shown), key=repr))
         if key not in priced:
@@ -101,24 +105,30 @@ def _by_node(squared: Floats, histories: Sequence[History], delta: float, adjace
     return found
 
 
-def _gaussian(history: History, means: int) -> list[Gaussian]:
-    if len(history) > means:
-        raise ValueError(f"{len(history)} releases do not go into {means} means")
-    return [part for one in history if (part := seen_as(one.release if isinstance(one, Event) else one, 1.0))]
+def _placed(history: History, means: int | None = None) -> dict[int, Release]:
+    """The releases by the mean that each went into."""
+    placed = {
+        (one.step if isinstance(one, Event) else k): (one.release if isinstance(one, Event) else one)
+        for k, one in enumerate(history)
+    }
+    if len(placed) < len(history) or (means is not None and max(placed, default=0) >= max(means, 1)):
+        raise ValueError(
+            f"{len(history)} releases, the last in mean {max(placed)}, do not go into {means} means"
+        )
+    return placed
 
 
-def _weights(releases: Sequence[Sequence[Gaussian]], means: int, adjacency: str) -> Floats:
-    """(means, nodes): the squared local μ of every release, before any sampling; 0 after a node's last."""
-    weights = np.zeros((means, len(releases)))
-    columns: dict[int, list[float]] = {}
-    for u, own in enumerate(releases):
-        if id(own) not in columns:
-            for one in set(own):
-                if reason := one.unpriceable(adjacency):
-                    raise UserError(f"the network view has no figure: {reason}.")
-            columns[id(own)] = [(one.shift(adjacency) / one.sigma) ** 2 for one in own]
-        weights[: len(own), u] = columns[id(own)]
-    return weights
+def _gaussian(release: Release) -> Gaussian:
+    found = seen_as(release, 1.0)
+    assert found is not None
+    return found
+
+
+def _squared_mu(release: Gaussian, adjacency: str) -> float:
+    """Of everyone, before any sampling."""
+    if reason := release.unpriceable(adjacency):
+        raise UserError(f"the network view has no figure: {reason}.")
+    return (release.shift(adjacency) / release.sigma) ** 2
 
 
 def _closed_form(total: Floats, delta: float) -> Floats:
@@ -133,7 +143,7 @@ def _by_buckets(
     views: Views,
     total: Floats,
     weights: Floats,
-    releases: Sequence[Sequence[Gaussian]],
+    releases: Sequence[Gaussian],
     delta: float,
     adjacency: str,
 ) -> Floats:
@@ -142,14 +152,13 @@ def _by_buckets(
     Rounds that differ in nothing but their noise may be put in order by it, and more of it in one place is never worse.
     """
     n, means = views.exchanges.nodes, views.exchanges.means
-    like = releases[0][0]
-    for own in {id(own): own for own in releases}.values():
-        for one in own:
-            if replace(one, sigma=like.sigma, sensitivity=like.sensitivity) != like or one.in_passes:
-                raise UserError(
-                    "the network view of all pairs needs lots that are drawn alike on all nodes and in all rounds; ask "
-                    "for one observer."
-                )
+    like = releases[0]
+    for one in releases:
+        if replace(one, sigma=like.sigma, sensitivity=like.sensitivity) != like or one.in_passes:
+            raise UserError(
+                "the network view of all pairs needs lots that are drawn alike on all nodes and in all rounds; ask for "
+                "one observer."
+            )
     pairs = ~np.isnan(total)
     edges = np.unique(np.quantile(total[pairs], np.linspace(0, 1, BUCKETS + 1)[1:]))
     bucket = np.searchsorted(edges, np.where(pairs, total, 0.0) * (1 - 1e-12))

@@ -55,10 +55,13 @@ def mixes_of(algorithm: Algorithm) -> int:
     return int(getattr(algorithm, "mixes", 1))
 
 
-def exchanges_before(algorithm: Algorithm, t: int) -> int:
-    """How many graphs have gone by when round t begins."""
-    if isinstance(algorithm, ExactMean):
-        return algorithm.exchanges_before(t)
+def exchanges_before(algorithm: Algorithm, t: int, drawn: int | None = None) -> int:
+    """How many graphs have gone by when round t begins, `drawn` draws after the first.
+
+    Exact means go by their draws, which are never repeated: after a stop a round is, and some rounds have more draws.
+    """
+    if isinstance(algorithm, ExactMean) and drawn is not None:
+        return drawn * algorithm.mean.exchanges
     return t * mixes_of(algorithm)
 
 
@@ -189,19 +192,14 @@ class Mean(Protocol):
 class ExactMean(Piece):
     """Every gradient is the exact mean of all nodes' gradients, so the nodes' states are equal, and exchange nothing.
 
-    `first` draws come before those of round 0. A mean's graphs follow from the number of its draw: a mean that is
-    computed again after a stop is computed over the same links.
+    The graphs of a mean follow from the number of its draw: see `exchanges_before`.
     """
 
     mean: Mean
-    first: int = 0
 
     @property
     def mixes(self) -> int:
         return self.mean.exchanges * self.draws
-
-    def exchanges_before(self, t: int) -> int:
-        return t * self.mixes + (self.first * self.mean.exchanges if t else 0)
 
     def step(self, s: Any, grad: Grad, mix: Mix, t: int) -> Any:
         return self.inner.step(s, lambda points: self.mean(grad(points), mix), _stay, t)

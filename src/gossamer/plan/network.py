@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from gossamer.accounting.ledger import read_all
 from gossamer.accounting.network import Exchanges, Floats, OwnNoise, independent
 from gossamer.accounting.network_epsilon import epsilon_by_pair, epsilon_of_coalition, epsilon_of_outsider
 from gossamer.accounting.observers import NodeView, refuse_without_exact_means
@@ -32,6 +34,15 @@ class NetworkPlan:
     deviations: Floats
     delta: float
     adjacency: str
+
+    def as_written(self, ledgers: Path) -> NetworkPlan:
+        """The same with what the nodes did release, from their verified ledgers; a draw's number is its mean's."""
+        written = read_all(ledgers)
+        if sorted(written) != list(range(self.exchanges.nodes)):
+            raise UserError(
+                f"{ledgers} holds the ledgers of {len(written)} of {self.exchanges.nodes} nodes; all are due."
+            )
+        return replace(self, histories=tuple(tuple(written[u][1]) for u in sorted(written)))
 
     def by_pair(self) -> Floats:
         """(nodes, nodes): [v, u] is the ε of u's records against node v; NaN where v is u."""

@@ -51,7 +51,7 @@ def with_exact_means(
         equal = f"models of two nodes differ by rounding (at most {mean.filter.error:.1g} of the largest value a mean)"
     times = "1 exchange" if mean.exchanges == 1 else f"{mean.exchanges} exchanges"
     note = f"Every gradient is the exact mean over all nodes, by {times}; {equal}."
-    return ExactMean(algorithm, mean, plan.draws_before), replace(plan, notes=(*plan.notes, note))
+    return ExactMean(algorithm, mean), replace(plan, notes=(*plan.notes, note))
 
 
 def _least_deviation(config: RunConfig, plan: PrivacyPlan) -> float:

@@ -32,7 +32,7 @@ def run(
     """
     for t in range(start, rounds):
         # The exchanges of a round run over graphs of their own; most algorithms have one.
-        graphs = itertools.count(exchanges_before(algorithm, t))
+        graphs = itertools.count(exchanges_before(algorithm, t, getattr(grad, "draws", None)))
         state = algorithm.step(state, grad, lambda *tensors, g=graphs: exchange(next(g), *tensors), t)
         after_round(t, state)
     return state
