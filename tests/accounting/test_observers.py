@@ -10,9 +10,12 @@ from gossamer.accounting.observers import (
     FinalModels,
     Messages,
     Neighbour,
+    NodeView,
     Observer,
+    Outsider,
     against_all,
     parse_observer,
+    refuse_without_exact_means,
 )
 from gossamer.errors import UserError
 
@@ -27,6 +30,8 @@ RING = [(i, (i + step) % 6) for i in range(6) for step in (1, 5)]
         ("final", FinalModels(), "the final models of all nodes, and nothing else"),
         ("neighbour", Neighbour(1, target=0), "node 1, a neighbour: what reaches them, and their own state"),
         ("coalition:3,1,3", Coalition((1, 3), target=0), "nodes 1, 3 together: what reaches them, and their own state"),
+        ("node:5", NodeView(5), "node 5: the sums that reach it in every exact mean, and its own state"),
+        ("outsider", Outsider(), "an outsider: the common model after every round, and nothing else"),
         # node 0 sends to neither of them: they look at one whom they hear
         ("coalition:3", Coalition((3,), target=2), "nodes 3 together: what reaches them, and their own state"),
     ],
@@ -42,10 +47,36 @@ def test_what_they_see() -> None:
     seen = {o.name: (o.sees_all, o.sees_models, o.members) for o in (EVERYONE, Messages(), FinalModels())}
     assert seen == {"all": (True, True, ()), "messages": (True, False, ()), "final": (False, True, ())}
     assert Neighbour(4, target=0).members == (4,)
+    assert NodeView(4).members == (4,)
+    assert (Outsider().sees_all, Outsider().sees_models, Outsider().members) == (False, True, ())
+
+
+def test_a_nodes_view_needs_points_that_it_knows() -> None:
+    for observer in (NodeView(2), Outsider()):
+        refuse_without_exact_means(observer, bit_equal=True)
+        with pytest.raises(
+            UserError, match=f"--observer {observer.name} needs gradients at points that all nodes know"
+        ):
+            refuse_without_exact_means(observer, bit_equal=False)
+    refuse_without_exact_means(EVERYONE, bit_equal=False)
 
 
 @pytest.mark.parametrize(
-    "text", ["everyone", "coalition", "coalition:", "coalition:9", "coalition:a", "coalition:0,1,2,3,4,5", ""]
+    "text",
+    [
+        "everyone",
+        "coalition",
+        "coalition:",
+        "coalition:9",
+        "coalition:a",
+        "coalition:0,1,2,3,4,5",
+        "node",
+        "node:",
+        "node:6",
+        "node:-1",
+        "outsider:1",
+        "",
+    ],
 )
 def test_unknown_observers_are_refused(text: str) -> None:
     with pytest.raises(UserError, match="--observer"):

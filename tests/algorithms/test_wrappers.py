@@ -11,10 +11,21 @@ from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.dinno import DiNNO
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
+from gossamer.algorithms.means import WindowMean
 from gossamer.algorithms.push_sum import PushSum
-from gossamer.algorithms.wrappers import Centre, FinalGossip, Mixes, Momentum, Piece, TailAverage, mixes_of
+from gossamer.algorithms.wrappers import (
+    Centre,
+    ExactMean,
+    FinalGossip,
+    Mixes,
+    Momentum,
+    Piece,
+    TailAverage,
+    mixes_of,
+)
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.topology.exact import Windows, window_topology
 from gossamer.topology.kinds import build as build_topology
 
 N, D, ROUNDS = 6, 4, 12
@@ -152,6 +163,65 @@ def test_the_mean_is_released_once_agreed_upon_and_left_alone() -> None:
     assert len(calls) == 4
     assert torch.allclose(model[:, :2], TARGETS[:, :2].mean(0).expand(N, 2), atol=1e-6)
     assert not torch.allclose(model[:, 2:], start[:, 2:], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [PushSum, DSGD, DSGT])
+def test_exact_means_are_one_node_with_the_mean_gradient(kind: Any) -> None:
+    """All nodes start alike, and what a rule does with momentum on one node is what it does on each."""
+    topology = window_topology(build_topology("one-peer-exponential", nodes=N, weights="doubly", seed=0), 0)
+    exact = ExactMean(Momentum(rule(kind), 0.5), WindowMean(Windows(N), 2.0**-40))
+    assert exact.weights == exact.inner.weights
+    seen: list[int] = []
+    plain = SimulatedExchange(topology)
+
+    def noted(t: int, *tensors: torch.Tensor) -> Any:
+        seen.append(t)
+        return plain(t, *tensors)
+
+    start = points(0)[:1].expand(N, D).clone()
+    state = run(exact, exact.init(start), quadratic, noted, rounds=ROUNDS)
+    assert seen == list(range(ROUNDS * 3))  # 6 = 4 + 2: two doublings and a merge
+    assert all(torch.equal(row, exact.model(state)[0]) for row in exact.model(state))
+    alone = Momentum(rule(kind), 0.5)
+    one = run(
+        alone, alone.init(start[:1]), lambda x: x - TARGETS.mean(0), lambda t, *a: a if len(a) > 1 else a[0],
+        rounds=ROUNDS,
+    )  # fmt: skip
+    torch.testing.assert_close(exact.model(state)[:1], alone.model(one), rtol=0, atol=1e-10)
+
+
+def test_exact_means_go_by_their_draws() -> None:
+    """After a stop that lost two draws, round 1 takes draw 3 and the graphs of mean 3."""
+
+    class Reader:
+        draws = 3
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            self.draws += 1
+            return quadratic(x)
+
+    seen: list[int] = []
+
+    def noted(t: int, rows: torch.Tensor) -> torch.Tensor:
+        seen.append(t)
+        return rows
+
+    exact = ExactMean(rule(DSGD), WindowMean(Windows(N), 2.0**-40))
+    run(exact, exact.init(points(0)), Reader(), noted, rounds=3, start=1)
+    assert seen == [9, 10, 11, 12, 13, 14]
+
+
+def test_what_an_exchange_of_equals_returns_is_the_receivers_own() -> None:
+    class Writes(DSGD):
+        def step(self, s: Any, grad: Any, mix: Any, t: int) -> Any:
+            x, y = mix(s.x, s.x)
+            x += 1
+            assert not torch.equal(x, y)
+            assert torch.equal(y, s.x)
+            return s._replace(x=x)
+
+    made = ExactMean(Writes(lr=Exponential(0.1)), WindowMean(Windows(N), 1.0))
+    assert torch.equal(made.step(made.init(points(0)), quadratic, None, 0).x, points(0) + 1)  # type: ignore[arg-type]
 
 
 def test_state_stays_a_flat_tuple_of_tensors() -> None:

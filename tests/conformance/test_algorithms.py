@@ -8,7 +8,7 @@ import torch
 from tests.support.quadratics import CASES, D, Quadratic, optimum, problem, topology, train
 
 from gossamer.methods import rules
-from gossamer.methods.gossip import floats_per_message
+from gossamer.methods.gossip import bytes_per_message
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.kinds import build as build_topology
@@ -106,4 +106,4 @@ def test_messages_are_as_long_as_planned(name: str) -> None:
     exchange = SimulatedExchange(topo)
     run(algorithm, algorithm.init(torch.from_numpy(x0).float()), Quadratic(a, b), exchange, rounds=6)
     links = sum(int(topo.out_degree(t).sum()) for t in range(6))
-    assert exchange.bytes_sent == 4 * floats_per_message(algorithm, D) * links
+    assert exchange.bytes_sent == bytes_per_message(algorithm, D) * links

@@ -82,6 +82,19 @@ def test_rows_of_one_process() -> None:
     assert torch.allclose(MixPlan(scipy.sparse.csr_array(P)[2:5])(A), MixPlan(P)(A)[2:5], atol=1e-6)
 
 
+def test_a_permutation_moves_whole_numbers_as_they_are() -> None:
+    order = np.random.default_rng(0).permutation(12)
+    plan = MixPlan(np.eye(12)[order])
+    assert plan.moves
+    A = torch.randint(-(2**63), 2**63 - 1, (12, 3, 50))
+    assert torch.equal(plan(A), A[order])
+    assert torch.equal(MixPlan(np.eye(12)[order][3:7])(A), A[order[3:7]])
+    for other in (2 * np.eye(4), np.eye(4) - np.eye(4)[::-1], column_stochastic(4, 1.0, 0)):
+        assert not MixPlan(other).moves
+        with pytest.raises(ValueError, match="float32 or float64"):
+            MixPlan(other)(A[:4])
+
+
 def test_out_is_filled_and_never_the_input() -> None:
     for density in (0.05, 1.0):
         plan = MixPlan(column_stochastic(30, density, 4))

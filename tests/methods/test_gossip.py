@@ -12,7 +12,7 @@ from torch import Tensor
 from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage, bare
 from gossamer.errors import UserError
 from gossamer.methods import method_of
-from gossamer.methods.gossip import fitting, floats_per_message, named
+from gossamer.methods.gossip import bytes_per_message, fitting, named
 from gossamer.topology.kinds import build
 
 
@@ -44,7 +44,7 @@ def test_a_message_holds_what_the_rule_sends(kind: str) -> None:
     changes = {"algorithm__kind": kind, "topology__kind": graph, "algorithm__lr": 0.5}
     method = method_of(configured(**changes))
     algorithm = method.algorithm()
-    assert floats_per_message(algorithm, 10) == numbers
+    assert bytes_per_message(algorithm, 10) == 4 * numbers
     topology = build(graph, nodes=8, weights=algorithm.weights, seed=0)
     links = {"ring": 16, "one-peer-exponential": 8}[graph]
     assert method.bytes_per_round(algorithm, topology, 10) == 4 * numbers * links
@@ -52,7 +52,7 @@ def test_a_message_holds_what_the_rule_sends(kind: str) -> None:
 
 def test_every_mixing_more_is_sent_too() -> None:
     algorithm = method_of(configured(algorithm__mixes=3)).algorithm()
-    assert floats_per_message(algorithm, 10) == 33
+    assert bytes_per_message(algorithm, 10) == 4 * 33
 
 
 @pytest.mark.parametrize(

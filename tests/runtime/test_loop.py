@@ -40,8 +40,7 @@ def test_rounds_go_from_start_to_the_end_and_are_seen_complete() -> None:
     assert play(Once(), rounds=3, start=3) == ([], [])
 
 
-def test_exchanges_of_a_round_have_graphs_of_their_own(monkeypatch: Any) -> None:
-    monkeypatch.setattr("gossamer.runtime.loop.mixes_of", lambda algorithm: algorithm.mixes)
+def test_exchanges_of_a_round_have_graphs_of_their_own() -> None:
     end, _ = play(Twice(), rounds=3)
     graphs = [mixed[0] for _, _, *both in end for mixed in both]
     assert graphs == [0, 1, 2, 3, 4, 5]

@@ -103,6 +103,33 @@ def test_stopped_ranks_go_on_bit_for_bit_and_so_does_the_simulator(two_ranks: An
         assert lines_of(whole / name) == lines_of(cut / name) == lines_of(moved / name)
 
 
+def test_ranks_with_exact_means_hold_one_model_to_the_last_bit_also_after_a_stop(
+    two_ranks: Any, tmp_path: Path
+) -> None:
+    sizes = uneven(2)
+    nodes = range(sum(sizes))
+    rounds = {"rounds": 9, "nodes": sum(sizes), "evaluation.every": 9, "checkpoints.every": 3}
+    asked = settings(**METHODS["exact means"], **SEEDED, **rounds)
+    alone = execute(assemble(outline(RunConfig.model_validate(asked))), out=tmp_path / "alone")
+    two_ranks.call("gossamer_run", sizes=sizes, settings=asked, out=tmp_path / "ranks")
+    two_ranks.call("gossamer_run", sizes=sizes, settings=asked, out=tmp_path / "cut", stop_at=5)
+    answers = two_ranks.call("gossamer_run", sizes=sizes, out=tmp_path / "cut")
+    assert answers[0]["bytes_sent"] == alone.result["bytes_sent"]
+    one, two, three = (
+        checkpoint.load(tmp_path / way / "checkpoints", 9, nodes).tensors for way in ("alone", "ranks", "cut")
+    )
+    assert set(one) == set(two) == set(three)
+    for key in one:
+        assert torch.equal(two[key], three[key])
+        # A node's gradient itself comes out of the kernels with other last bits where fewer nodes are computed at once.
+        torch.testing.assert_close(one[key], two[key], rtol=1e-4, atol=1e-5)
+        if one[key].ndim > 1:
+            assert all(torch.equal(row, two[key][0]) for row in two[key])
+    for node in nodes:
+        name = f"ledger/node-{node:03d}.jsonl"
+        assert lines_of(tmp_path / "alone" / name) == lines_of(tmp_path / "cut" / name)
+
+
 def answers_bytes(run: Path) -> int:
     return int(json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["bytes_sent"])
 

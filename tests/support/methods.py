@@ -17,6 +17,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "dinno": {
         "algorithm.kind": "dp-dinno", "algorithm.steps": 2, "algorithm.persistent": True, "topology.kind": "ring"
     },
+    "exact means": {"algorithm.kind": "dyn-d2p", "algorithm.mixes": "exact", "algorithm.momentum": 0.5},
+    "exact means by a filter": {"algorithm.kind": "dp-dsgt", "algorithm.mixes": "exact", "topology.kind": "ring"},
     "km": {"algorithm.lr": 0.5, **KM},
     "km, noise on messages": {
         "mode": "paper",

@@ -10,6 +10,8 @@ __all__ = [
     "gaussian",
     "grouping",
     "ledger",
+    "network",
+    "network_epsilon",
     "noise_comparison",
     "observers",
     "pairs",

@@ -148,6 +148,46 @@ class FinalModels:
         return "the final models of all nodes, and nothing else"
 
 
+@dataclass(frozen=True)
+class NodeView:
+    """One node of a run with exact means, and all that reaches it: priced by `accounting/network.py`."""
+
+    node: int
+
+    needs_exact_means: ClassVar[bool] = True
+    sees_all: ClassVar[bool] = False
+    sees_models: ClassVar[bool] = False
+    colluders: ClassVar[int | None] = None
+    target: ClassVar[int | None] = None
+
+    @property
+    def name(self) -> str:
+        return f"node:{self.node}"
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return (self.node,)
+
+    def describe(self) -> str:
+        return f"node {self.node}: the sums that reach it in every exact mean, and its own state"
+
+
+@dataclass(frozen=True)
+class Outsider:
+    """Who sees the models of all rounds of a run with exact means, and no message."""
+
+    needs_exact_means: ClassVar[bool] = True
+    name: ClassVar[str] = "outsider"
+    sees_all: ClassVar[bool] = False
+    sees_models: ClassVar[bool] = True
+    colluders: ClassVar[int | None] = None
+    members: ClassVar[tuple[int, ...]] = ()
+    target: ClassVar[int | None] = None
+
+    def describe(self) -> str:
+        return "an outsider: the common model after every round, and nothing else"
+
+
 EVERYONE = Everyone()
 
 
@@ -183,6 +223,15 @@ def parse_observer(text: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Ob
     return _FINDERS[name][1](rest, nodes, list(arcs))
 
 
+def refuse_without_exact_means(observer: Observer, *, bit_equal: bool) -> None:
+    """A node's own view says something only where every gradient is taken at a point that it knows to the last bit."""
+    if getattr(observer, "needs_exact_means", False) and not bit_equal:
+        raise UserError(
+            f"--observer {observer.name} needs gradients at points that all nodes know to the last bit; use "
+            "algorithm.mixes = 'exact' with topology.kind = 'one-peer-exponential', or --observer all."
+        )
+
+
 @register("all")
 def _all(rest: str, nodes: int, arcs: Arcs) -> Observer:
     return EVERYONE
@@ -204,6 +253,20 @@ def _neighbour(rest: str, nodes: int, arcs: Arcs) -> Observer:
 @register("final")
 def _final(rest: str, nodes: int, arcs: Arcs) -> Observer:
     return FinalModels()
+
+
+@register("node", "node:3")
+def _node(rest: str, nodes: int, arcs: Arcs) -> Observer:
+    if not rest.isdecimal() or int(rest) >= nodes:
+        raise UserError(
+            f"--observer node:{rest} must name one of the nodes 0 … {nodes - 1}, for example node:0."
+        )
+    return NodeView(int(rest))
+
+
+@register("outsider")
+def _outsider(rest: str, nodes: int, arcs: Arcs) -> Observer:
+    return Outsider()
 
 
 @register("coalition", "coalition:1,2")

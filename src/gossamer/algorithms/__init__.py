@@ -11,7 +11,19 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 # The modules that others may import; the rest is private to this folder.
-__all__ = ["RULES", "base", "dinno", "dsgd", "dsgt", "push_sum", "register", "rule", "rules", "wrappers"]
+__all__ = [
+    "RULES",
+    "base",
+    "dinno",
+    "dsgd",
+    "dsgt",
+    "means",
+    "push_sum",
+    "register",
+    "rule",
+    "rules",
+    "wrappers",
+]
 
 C = TypeVar("C", bound=type)
 

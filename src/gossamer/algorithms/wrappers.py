@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import namedtuple
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -53,6 +53,16 @@ def bare(algorithm: Algorithm) -> Algorithm:
 def mixes_of(algorithm: Algorithm) -> int:
     """Exchanges in a round: so many graphs of the schedule go by."""
     return int(getattr(algorithm, "mixes", 1))
+
+
+def exchanges_before(algorithm: Algorithm, t: int, drawn: int | None = None) -> int:
+    """How many graphs have gone by when round t begins, `drawn` draws after the first.
+
+    Exact means go by their draws, which are never repeated: after a stop a round is, and some rounds have more draws.
+    """
+    if isinstance(algorithm, ExactMean) and drawn is not None:
+        return drawn * algorithm.mean.exchanges
+    return t * mixes_of(algorithm)
 
 
 @dataclass(frozen=True)
@@ -165,6 +175,39 @@ class Centre(Piece):
         centre = grad(start)[:, : self.size] / self.bound
         start[:, : self.size] = agree(centre, mix, self.rounds)
         return self.inner.step(self.inner.init(start), others, mix, t)
+
+
+class Mean(Protocol):
+    """The mean over all nodes at every node, whatever the exchanges are."""
+
+    @property
+    def exchanges(self) -> int: ...
+
+    def __call__(self, rows: Tensor, mix: Mix) -> Tensor: ...
+
+    def read(self, sent: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class ExactMean(Piece):
+    """Every gradient is the exact mean of all nodes' gradients, so the nodes' states are equal, and exchange nothing.
+
+    The graphs of a mean follow from the number of its draw: see `exchanges_before`.
+    """
+
+    mean: Mean
+
+    @property
+    def mixes(self) -> int:
+        return self.mean.exchanges * self.draws
+
+    def step(self, s: Any, grad: Grad, mix: Mix, t: int) -> Any:
+        return self.inner.step(s, lambda points: self.mean(grad(points), mix), _stay, t)
+
+
+def _stay(*tensors: Tensor) -> Any:
+    """The exchange of nodes that are all alike; copies, for whoever writes into what it got."""
+    return tensors[0].clone() if len(tensors) == 1 else tuple(tensor.clone() for tensor in tensors)
 
 
 def agree(z: Tensor, mix: Mix, rounds: int) -> Tensor:

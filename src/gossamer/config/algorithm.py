@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
 from pydantic import Field
 
@@ -39,7 +39,10 @@ class Algorithm:
     ] = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1, description="share of the last step that is kept")] = 0.0
     mixes: Annotated[
-        int, Field(ge=1, le=1000, description="exchanges in a round, each over the next graph")
+        Annotated[int, Field(ge=1, le=1000)] | Literal["exact"],
+        Field(
+            description="exchanges in a round, each over the next graph; exact: gradients as means of all nodes"
+        ),
     ] = 1
     tail_average: Annotated[
         float, Field(ge=0, le=1, description="share of the last rounds whose mean is the model")

@@ -35,10 +35,17 @@ class MixPlan:
         self.starts, self.neighbours = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
         self.weights = {torch.float64: matrix.data, torch.float32: matrix.data.astype(np.float32)}
         self._tensors: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+        # One row each, as it is: rows only change places.
+        self.moves = matrix.nnz == len(self.starts) - 1 and bool(
+            (np.diff(self.starts) == 1).all() and (matrix.data == 1.0).all()
+        )
 
     def __call__(self, values: Tensor, out: Tensor | None = None) -> Tensor:
-        """P @ values for values (n, ...) of float32 or float64; into `out` if given, never in place."""
-        if values.dtype not in self.weights:
+        """P @ values for values (n, ...) of float32 or float64; into `out` if given, never in place.
+
+        A P that only moves rows takes whole numbers too.
+        """
+        if values.dtype not in self.weights and not (self.moves and values.dtype == torch.int64):
             raise ValueError(f"mixing needs float32 or float64, not {values.dtype}")
         if len(values) != self.shape[1]:
             raise ValueError(f"a mixing matrix of shape {self.shape} cannot mix {len(values)} rows")
@@ -56,7 +63,9 @@ class MixPlan:
             raise ValueError("mixing cannot work in place: neighbours still need the old values")
         rows = values.detach().reshape(len(values), -1).contiguous()
         into = out.detach().view(self.shape[0], -1)
-        if self.dense or values.device.type != "cpu":
+        if self.moves:
+            torch.index_select(rows, 0, torch.from_numpy(self.neighbours).to(rows.device), out=into)
+        elif self.dense or values.device.type != "cpu":
             self._product(rows, into)
         else:
             self._sparse(rows, into)

@@ -47,11 +47,11 @@ class Gossip:
         made: Algorithm = self.bare()
         if asked.momentum:
             made = Momentum(made, asked.momentum)
-        if asked.mixes > 1:
+        if isinstance(asked.mixes, int) and asked.mixes > 1:
             made = Mixes(made, asked.mixes)
         if asked.tail_average:
             made = TailAverage(made, rounds - max(1, round(asked.tail_average * rounds)))
-        if asked.final_gossip:
+        if asked.final_gossip and asked.mixes != "exact":  # which leaves nothing to agree upon
             made = FinalGossip(made, rounds - 1, asked.final_gossip)
         return made
 
@@ -67,7 +67,7 @@ class Gossip:
         asked, centre = self.config.algorithm, self.config.privacy.centre
         if self.rule.weights != "adjacency":
             return
-        if asked.mixes > 1 or asked.final_gossip:
+        if asked.mixes != 1 or asked.final_gossip:
             raise UserError(
                 f"algorithm.kind = {asked.kind!r} exchanges sums over neighbours, not means; "
                 "leave algorithm.mixes and algorithm.final_gossip out, or use another method."
@@ -164,7 +164,7 @@ class Gossip:
         """What a message holds, over every link of a round; the mean over the first period."""
         rounds = range(min(topology.period or 8, 64))
         links = float(np.mean([topology.out_degree(t).sum() for t in rounds]))
-        return 4.0 * floats_per_message(algorithm, dimension) * links
+        return float(bytes_per_message(algorithm, dimension) * links)
 
     def released(self, algorithm: Algorithm, state: Any, hosted: int) -> Tensor:
         return algorithm.model(state)
@@ -201,13 +201,13 @@ def named(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
-def floats_per_message(algorithm: Algorithm, dim: int) -> int:
-    """How many numbers a node sends over a link in a round: one step on tensors without content, counted."""
+def bytes_per_message(algorithm: Algorithm, dim: int) -> int:
+    """How much a node sends over a link in a round: one step on tensors without content, counted."""
     sent = 0
 
     def count(*tensors: Tensor) -> Any:
         nonlocal sent
-        sent += sum(tensor[0].numel() for tensor in tensors)
+        sent += sum(tensor[0].numel() * tensor.element_size() for tensor in tensors)
         return tensors[0] if len(tensors) == 1 else tensors
 
     # Round 1: what happens only at the start is not what a round holds.

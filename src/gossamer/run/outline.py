@@ -26,6 +26,7 @@ from gossamer.plan.pool import pool
 from gossamer.plan.privacy import plan_privacy, rates_of
 from gossamer.run.data import DataCache, DataFacts, facts_of
 from gossamer.run.estimate import estimate, refuse_beyond_machine, size_of
+from gossamer.run.exact import exact_topology, takes_exact_means, with_exact_means
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
 
@@ -76,6 +77,8 @@ def outline(
         dimension=sum(parameter.numel() for parameter in module.parameters()),
         notes=notes_of(config, method),
     )
+    if takes_exact_means(config):
+        algorithm, plan = with_exact_means(config, algorithm, topology, plan)
     return Outline(
         config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.classes,
         facts.dataset, pooled,
@@ -85,6 +88,8 @@ def outline(
 def _topology(config: RunConfig, algorithm: Algorithm) -> Topology:
     if config.baseline == "no-communication":
         return isolated(config.nodes, algorithm.weights)  # type: ignore[arg-type]
+    if takes_exact_means(config):
+        return exact_topology(config)
     return config.topology.build(nodes=config.nodes, weights=algorithm.weights, seed=config.seed)
 
 
@@ -115,6 +120,6 @@ def _centred(
             f"privacy.centre = {centre:g} turns records into rows of numbers, which model.kind = "
             f"{config.model.kind!r} does not take; use softmax or mlp."
         )
-    # As many exchanges as at the end, for a common mean matters as much as a common model.
-    exchanges = config.algorithm.final_gossip or 20
+    # As many exchanges as at the end, for a common mean matters as much as a common model; exact ones are common.
+    exchanges = 0 if config.algorithm.mixes == "exact" else config.algorithm.final_gossip or 20
     return Centred(module, size), Centre(algorithm, size, config.privacy.clip.unit, exchanges)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gossamer.algorithms.base import Algorithm
-from gossamer.algorithms.wrappers import mixes_of
+from gossamer.algorithms.wrappers import exchanges_before
 
 
 class Exchange(Protocol):
@@ -30,10 +30,9 @@ def run(
 
     `grad` is the private part that the algorithm's step works on.
     """
-    mixes = mixes_of(algorithm)
     for t in range(start, rounds):
         # The exchanges of a round run over graphs of their own; most algorithms have one.
-        graphs = itertools.count(t * mixes)
+        graphs = itertools.count(exchanges_before(algorithm, t, getattr(grad, "draws", None)))
         state = algorithm.step(state, grad, lambda *tensors, g=graphs: exchange(next(g), *tensors), t)
         after_round(t, state)
     return state

@@ -23,7 +23,7 @@ _HEADER = struct.Struct("<4s8sQIIIII8s8Q32s")
 HEADER = 160  # bytes: so that the rows behind it are aligned
 MOST_TENSORS = 8
 EVERYONE = 0xFFFFFFFF  # the receiver of what is sent to several ranks alike
-_DTYPES = {torch.float32: 1, torch.float64: 2}
+_DTYPES = {torch.float32: 1, torch.float64: 2, torch.int64: 3}
 _MAGIC = b"GOS2"
 
 
@@ -43,7 +43,7 @@ class Layout:
             raise ValueError(f"an exchange takes at most {MOST_TENSORS} tensors, not {len(tensors)}")
         for tensor in tensors:
             if tensor.dtype not in _DTYPES:
-                raise ValueError(f"mixing needs float32 or float64, not {tensor.dtype}")
+                raise ValueError(f"mixing needs float32, float64 or int64, not {tensor.dtype}")
         return cls(tuple((tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors))
 
     @property

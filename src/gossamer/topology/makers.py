@@ -111,6 +111,7 @@ class OnePeerExponential(TopologyKind):
     """In round k node i sends to i + 2^(k mod ⌈log₂ n⌉) (mod n) only."""
 
     fewest_nodes: ClassVar[int] = 2
+    any_peer: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Periodic:
         return Periodic(tuple(circulant(nodes, [step], directed=True) for step in _powers_of_two(nodes)))

@@ -100,7 +100,7 @@ class WithSlowLinks:
         graph = self.base.graph(t)
 
         def ready(links: Ints) -> Any:
-            bits = _mixed(links[:, 0] * graph.nodes + links[:, 1], self.seed)
+            bits = mixed_bits(links[:, 0] * graph.nodes + links[:, 1], self.seed)
             slow = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53 < self.share
             cycle = np.uint64(t // (self.base.period or 1))
             turn = (cycle + (bits & np.uint64(0x7FF))) % np.uint64(self.every) == 0
@@ -109,7 +109,7 @@ class WithSlowLinks:
         return thin(graph, ready)
 
 
-def _mixed(numbers: Ints, seed: int) -> Any:
+def mixed_bits(numbers: Ints, seed: int) -> Any:
     """64 well-mixed bits of each number (the finaliser of SplitMix64)."""
     bits = numbers.astype(np.uint64) + np.uint64((2 * seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -44,6 +44,9 @@ class TopologyKind(ABC):
 
     kind: ClassVar[str]
     fewest_nodes: ClassVar[int] = 1
+    any_peer: ClassVar[bool] = (
+        False  # one at a time, a node may send to any other: so an exact mean may choose whom
+    )
     random: ClassVar[bool] = False  # drawn from the seed, so that `resampled` may draw it again
 
     @abstractmethod

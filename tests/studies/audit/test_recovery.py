@@ -8,15 +8,22 @@ import pytest
 import torch
 from tests.support.observed import CASES, KM_CASES, LR, ROUNDS, D, N, topology_for, train
 
+from gossamer.algorithms.dsgd import DSGD
+from gossamer.algorithms.means import FilterMean, WindowMean
+from gossamer.algorithms.wrappers import ExactMean
 from gossamer.errors import UserError
 from gossamer.methods import rules
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.messages import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import Forward
 from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.studies.audit.filter import LinearSystem
 from gossamer.studies.audit.recovery import RECOVERIES, Draw, Sign, Step, km, undo
 from gossamer.studies.audit.scores import MessageReader
 from gossamer.studies.audit.stacked import StackedExchange
+from gossamer.topology.exact import Windows, window_topology
+from gossamer.topology.filter import filter_of
+from gossamer.topology.kinds import build
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -110,6 +117,23 @@ def test_operators_and_penalties_that_cannot_be_read_backwards_are_refused() -> 
             next(km(algorithm, None))
     with pytest.raises(UserError, match="Own has no inverse"):
         undo(Own(), torch.zeros(1), 0.1)
+
+
+@pytest.mark.parametrize("kind", ["one-peer-exponential", "ring"])
+def test_the_first_message_of_an_exact_mean_is_the_gradient(kind: str) -> None:
+    topology = build(kind, nodes=N, weights="doubly", seed=1)
+    mean: Any = WindowMean(Windows(N), 2.0**-40)
+    if kind == "ring":
+        mean = FilterMean(filter_of(topology))
+    else:
+        topology = window_topology(topology, 1)
+    algorithm, found = ExactMean(DSGD(lr=LR), mean), list[Any]()
+    drawn = train(algorithm, topology, [MessageReader(algorithm, found.append)])
+    assert [one.draws for one in found] == [(k,) for k in range(ROUNDS)]
+    for one, gradient in zip(found, drawn, strict=True):
+        torch.testing.assert_close(one.value, gradient.float(), rtol=1e-6, atol=1e-9)
+    with pytest.raises(UserError, match="only --observer all"):
+        LinearSystem(algorithm, topology, D)
 
 
 def test_every_algorithm_has_a_recovery() -> None:

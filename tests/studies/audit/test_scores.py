@@ -7,6 +7,7 @@ from tests.support.observed import N
 
 from gossamer.errors import UserError
 from gossamer.studies.audit.scores import observer_of
+from gossamer.topology.exact import window_topology
 from gossamer.topology.kinds import build as build_topology
 
 
@@ -16,3 +17,14 @@ from gossamer.topology.kinds import build as build_topology
 def test_unknown_observers_are_refused(text: str) -> None:
     with pytest.raises(UserError, match="--observer"):
         observer_of(text, build_topology("ring", nodes=N, weights="doubly", seed=0))
+
+
+def test_a_nodes_own_view_is_for_exact_means() -> None:
+    ring = build_topology("ring", nodes=N, weights="doubly", seed=0)
+    for text in ("node:1", "outsider"):
+        with pytest.raises(UserError, match=r"algorithm\.mixes = 'exact'"):
+            observer_of(text, ring)
+        windows = window_topology(
+            build_topology("one-peer-exponential", nodes=N, weights="doubly", seed=0), 0
+        )
+        assert observer_of(text, windows).name == text

@@ -19,7 +19,7 @@ def check(config: RunConfig) -> None:
 def messages_pay_for_one_exchange(config: RunConfig) -> None:
     asked = config.algorithm
     if config.privacy.noise.on == "iterate" and (
-        asked.mixes > 1 or asked.final_gossip or config.privacy.centre
+        asked.mixes != 1 or asked.final_gossip or config.privacy.centre
     ):
         raise UserError(
             "privacy.noise.on = 'iterate' pays for one message a round; leave out algorithm.mixes, "

@@ -139,7 +139,7 @@ def check(config: RunConfig, classes: int | None) -> None:
     """Lemma 4's conditions, and what the shared model cannot be combined with."""
     kind, privacy, noisy = config.algorithm.kind, config.privacy, config.privacy.noise.kind.adds
     asked = config.algorithm
-    if asked.momentum or asked.mixes > 1 or asked.tail_average or asked.final_gossip or privacy.centre:
+    if asked.momentum or asked.mixes != 1 or asked.tail_average or asked.final_gossip or privacy.centre:
         raise UserError(
             f"algorithm.kind = {kind!r} has no rounds of gossip to put pieces around; leave out algorithm."
             "momentum, .mixes, .tail_average, .final_gossip and privacy.centre."

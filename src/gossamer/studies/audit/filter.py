@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.algorithms.wrappers import ExactMean
 from gossamer.errors import UserError
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.topology.schedule import Topology
@@ -28,6 +29,11 @@ class LinearSystem:
     """One coordinate of an algorithm: z⁺ = A (z, g), messages = B (z, g), model = C z, all nodes stacked."""
 
     def __init__(self, algorithm: Any, topology: Topology, dimension: int):
+        if isinstance(algorithm, ExactMean):
+            raise UserError(
+                "algorithm.mixes = 'exact' has several exchanges a mean, in numbers of its own, which only "
+                "--observer all can read."
+            )
         self._algorithm, self._topology, self._n = algorithm, topology, topology.nodes
         start = algorithm.init(torch.zeros(self._n, dimension, dtype=torch.float64))
         self._leaves = [name for name, v in start._asdict().items() if v.shape[1:] == (dimension,)]

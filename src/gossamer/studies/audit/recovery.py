@@ -18,6 +18,7 @@ from gossamer.algorithms.dinno import DiNNO
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.algorithms.push_sum import PushSum
+from gossamer.algorithms.wrappers import ExactMean
 from gossamer.errors import UserError
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.operators import Operator
@@ -102,6 +103,15 @@ def dsgt(a: DSGT, state: Any) -> Recovery:
         g = now.sent[1] - last.received[1] + g
         found = [Draw((last.t,), g)]
         last = now
+    yield []
+
+
+def exact_mean(a: ExactMean, state: Any) -> Recovery:
+    """The first message of a mean is the gradient itself."""
+    look = yield []
+    while look.received:
+        draw, step = divmod(look.t, a.mean.exchanges)
+        look = yield [Draw((draw,), a.mean.read(look.sent[0]).float())] if step == 0 else []
     yield []
 
 
@@ -212,6 +222,7 @@ RECOVERIES: dict[type, Callable[..., Recovery]] = {
     DSGT: dsgt,
     DiNNO: dinno,
     KM: km,
+    ExactMean: exact_mean,
 }
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from torch import Tensor
 
-from gossamer.accounting.observers import Observer, parse_observer
+from gossamer.accounting.observers import Observer, parse_observer, refuse_without_exact_means
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.recovery import Draw, Look, Recovery, Sign, Step, recovery_of
+from gossamer.topology.exact import WindowTopology
 from gossamer.topology.schedule import Topology
 
 
@@ -23,7 +24,9 @@ def observer_of(text: str, topology: Topology) -> Observer:
     """An observer by its name on the command line, on this graph."""
     rounds = range(min(topology.period or 8, 64))
     arcs = [(int(sender), int(receiver)) for t in rounds for sender, receiver in topology.edges(t)]
-    return parse_observer(text, topology.nodes, arcs)
+    found = parse_observer(text, topology.nodes, arcs)
+    refuse_without_exact_means(found, bit_equal=isinstance(topology, WindowTopology))
+    return found
 
 
 class MessageReader:

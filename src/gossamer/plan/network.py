@@ -1,0 +1,108 @@
+"""What each observer of a planned run with exact means learns: one node of another, a coalition, an outsider."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gossamer.accounting.ledger import read_all
+from gossamer.accounting.network import Exchanges, Floats, OwnNoise, independent
+from gossamer.accounting.network_epsilon import epsilon_by_pair, epsilon_of_coalition, epsilon_of_outsider
+from gossamer.accounting.observers import NodeView, refuse_without_exact_means
+from gossamer.accounting.releases import Event
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.plan.outline import Outline
+from gossamer.plan.privacy import PrivacyPlan
+from gossamer.topology.exact import Relabelled, orders
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkPlan:
+    """The public schedule of means, and what every node will release into them.
+
+    `deviations`: (means, nodes) of the noise in what the nodes add up; 0 once a node has used up its budget.
+    """
+
+    exchanges: Exchanges
+    histories: tuple[tuple[Event, ...], ...]
+    deviations: Floats
+    delta: float
+    adjacency: str
+
+    def as_written(self, ledgers: Path) -> NetworkPlan:
+        """The same with what the nodes did release, from their verified ledgers; a draw's number is its mean's."""
+        written = read_all(ledgers)
+        if sorted(written) != list(range(self.exchanges.nodes)):
+            raise UserError(
+                f"{ledgers} holds the ledgers of {len(written)} of {self.exchanges.nodes} nodes; all are due."
+            )
+        return replace(self, histories=tuple(tuple(written[u][1]) for u in sorted(written)))
+
+    def by_pair(self) -> Floats:
+        """(nodes, nodes): [v, u] is the ε of u's records against node v; NaN where v is u."""
+        views = OwnNoise(self.exchanges, None if self._alike else self.deviations)
+        return epsilon_by_pair(views, self.histories, self.delta, self.adjacency)
+
+    def of_coalition(self, members: Sequence[int]) -> Floats:
+        """(nodes,): ε of every other node's records against these nodes together; NaN of the members."""
+        known = (self.histories, self.delta, self.adjacency)
+        if self._alike:
+            return epsilon_of_coalition(self.exchanges, members, *known)
+        noise = independent(self.deviations)
+        return epsilon_of_coalition(self.exchanges, members, *known, noise, self.deviations)
+
+    def of_outsider(self) -> Floats:
+        """(nodes,): ε of every node's records against who sees the models of all rounds."""
+        variances = self.deviations**2
+        whole = variances.sum(axis=1, keepdims=True)
+        shares = np.divide(variances, whole, out=np.zeros_like(variances), where=variances > 0)
+        return epsilon_of_outsider(shares, self.histories, self.delta, self.adjacency)
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Is the noise of all nodes the same, round by round?"""
+        return bool((self.deviations == self.deviations[:, :1]).all() and (self.deviations > 0).all())
+
+
+def network_plan(o: Outline) -> NetworkPlan:
+    """Of a run whose views can be accounted for, or a sentence about why not."""
+    rounds, plan, clip = o.topology.rounds, o.plan, o.config.privacy.clip
+    refuse_without_exact_means(NodeView(0), bit_equal=isinstance(rounds, Relabelled))
+    assert isinstance(rounds, Relabelled)
+    if clip.follows_records:
+        raise UserError(
+            f"privacy.clip.kind = {clip.kind!r} follows counts that a node keeps to itself, and a node's view needs "
+            "gradients that others could have computed; use 'constant'."
+        )
+    n, means = o.config.nodes, plan.draws
+    exchanges = Exchanges(n, rounds.windows.steps, orders(n, rounds.seed, 0, means))
+    lists: dict[tuple[float, float, int, float], tuple[Event, ...]] = {}
+    histories = []
+    for node in plan.nodes:
+        key = node.factor, node.rate, node.allowance, node.end
+        if key not in lists:
+            lists[key] = tuple(plan.planned(node))
+        histories.append(lists[key])
+    delta = max(node.delta for node in plan.nodes)
+    return NetworkPlan(exchanges, tuple(histories), deviations_of(o.config, plan), delta, plan.adjacency)
+
+
+def deviations_of(config: RunConfig, plan: PrivacyPlan) -> Floats:
+    """(draws, nodes): of the noise on a node's gradient, from public numbers; 0 where it adds none."""
+    levels = np.array([plan.shape(k) for k in range(plan.draws)])
+    lots = torch.tensor([node.lot for node in plan.nodes], dtype=torch.float64)
+    factors = torch.tensor([node.factor for node in plan.nodes], dtype=torch.float64)
+    clip = config.privacy.clip.make(plan.draws, lots, factors * float(levels.max(initial=0.0)))
+    bounds = np.array([float(clip.at(k, len(lots)).reference.min()) for k in range(plan.draws)])
+    found = np.zeros((plan.draws, len(plan.nodes)))
+    for u, node in enumerate(plan.nodes):
+        if node.factor > 0:
+            active = slice(0, min(node.allowance, plan.draws))
+            found[active, u] = (levels * bounds)[active] * node.factor * node.weight / node.lot
+    return found

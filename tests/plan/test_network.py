@@ -1,0 +1,94 @@
+"""ε by observer from a plan: nodes, coalitions, outsiders; and runs that have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.configurations import outlined
+
+from gossamer.errors import UserError
+from gossamer.plan.network import deviations_of, network_plan
+from gossamer.run.assemble import assemble
+from gossamer.run.train import execute
+
+EXACT = {
+    "algorithm__mixes": "exact", "privacy__claim": "none", "privacy__sampling": {"kind": "full"}, "rounds": 20,
+}  # fmt: skip
+
+
+def test_every_observer_sees_less_than_everyone() -> None:
+    o = outlined(**EXACT)
+    network = network_plan(o)
+    everyone = o.plan.worst.proven.epsilon
+    pairs, outside = network.by_pair(), network.of_outsider()
+    assert network.exchanges.orders.shape == (20, 8)
+    assert np.nanmax(pairs) < everyone
+    assert outside.max() < np.nanmin(pairs)
+    both = network.of_coalition([0, 3])
+    for v in (0, 3):
+        others = [u for u in range(8) if u not in (0, 3)]
+        assert (both[others] >= pairs[v, others] * (1 - 1e-3)).all()
+
+
+def test_the_schedule_is_the_one_that_runs() -> None:
+    """Who hears the node before it in the first exchange of mean k, by the network's own matrix."""
+    o = outlined(**EXACT)
+    exchanges = network_plan(o).exchanges
+    for mean in (0, 7):
+        P = o.topology.weights(3 * mean).toarray()
+        for place in range(8):
+            receiver, sender = exchanges.orders[mean, place], exchanges.orders[mean, place - 1]
+            assert P[receiver, sender] == 1.0
+        np.testing.assert_array_equal(exchanges.heard(mean, [2])[:, :].sum(), 7)
+
+
+def test_ledgers_say_what_was_planned_also_after_a_stop(tmp_path: Path) -> None:
+    """Two draws are lost at a stop; what follows has numbers, and places, of its own, and the total is as planned."""
+    o = outlined(**{**EXACT, "rounds": 8}, checkpoints__every=4)
+    network = network_plan(o)
+    stopped = tmp_path / "run"
+
+    def stop(t: int) -> None:
+        if t == 6:
+            raise RuntimeError("the power is gone")
+
+    with pytest.raises(RuntimeError):
+        execute(assemble(o), out=stopped, on_round=stop)
+    outcome = execute(assemble(o), resume=stopped)
+    assert set(outcome.certificate["draws"]) == {8}
+    assert all(torch.equal(row, outcome.points[0]) for row in outcome.points)
+    written = network.as_written(stopped / "ledger")
+    assert [event.step for event in written.histories[0]] == list(range(8))
+    np.testing.assert_allclose(written.by_pair(), network.by_pair(), rtol=1e-4)
+    np.testing.assert_allclose(written.of_outsider(), network.of_outsider(), rtol=1e-4)
+    (stopped / "ledger" / "node-007.jsonl").unlink()
+    with pytest.raises(UserError, match="7 of 8 nodes"):
+        network.as_written(stopped / "ledger")
+
+
+def test_sizes_weigh_and_budgets_end() -> None:
+    sizes = {"data__partition": {"kind": "sizes", "sizes": [90] * 4 + [180] * 4}, "weighting": "size"}
+    o = outlined(**EXACT, **sizes, privacy__noise__multiplier=4.0, privacy__epsilon=[2.0] * 4 + [8.0] * 4)
+    deviations = deviations_of(o.config, o.plan)
+    assert (deviations[0] > 0).all()
+    assert (deviations[-1] == 0).any()
+    network = network_plan(o)
+    np.testing.assert_allclose(network.of_coalition([6])[:6], network.by_pair()[6, :6], rtol=1e-3)
+    assert np.isfinite(network.of_outsider()).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"algorithm__mixes": 3}, "needs gradients at points that all nodes know"),
+        ({"topology__kind": "ring"}, "needs gradients at points that all nodes know"),
+        ({"privacy__clip": {"kind": "quantile"}}, "follows counts that a node keeps to itself"),
+    ],
+)
+def test_runs_without_a_view_are_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        network_plan(outlined(**{**EXACT, **changes}))
