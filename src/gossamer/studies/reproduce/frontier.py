@@ -38,12 +38,19 @@ class Printed(Strict):
     because: str | None = None  # why nothing is proven, where there is no recipe
 
 
+class Variant(Strict):
+    """A recipe with changes of its own: a baseline, another noise."""
+
+    recipe: str
+    set: dict[str, Any] = {}
+
+
 class Block(Strict):
-    """One experiment: the same data, nodes and budgets, with different features under the same method."""
+    """One experiment: the same data, nodes and budgets, with different features or noise under the same method."""
 
     title: str
     budgets: Annotated[list[float], Field(min_length=1)]
-    recipes: dict[str, str]  # column → recipe
+    recipes: dict[str, str | Variant]  # column → recipe
     set: dict[str, Any] = {}
     printed: Printed | None = None
 
@@ -95,8 +102,9 @@ def reproduce_frontier(
         for column, recipe in block.recipes.items():
             for k, epsilon in enumerate(block.budgets):
                 label = f"{block.title}, {column}, ε = {epsilon:g}"
-                changes = {**block.set, "privacy.epsilon": epsilon}
-                runs = cells(recipes.read(recipe), changes, label, definition.seeds[scale])
+                chosen = Variant(recipe=recipe) if isinstance(recipe, str) else recipe
+                changes = {**block.set, **chosen.set, "privacy.epsilon": epsilon}
+                runs = cells(recipes.read(chosen.recipe), changes, label, definition.seeds[scale])
                 rows.append(Row(label, {}, None, runs))
                 places.append((b, k, column))
     folder = out or Path("runs") / f"reproduce-{name.replace('/', '-')}-{scale}"
@@ -111,6 +119,7 @@ def reproduce_frontier(
             "experiment": block.title,
             "epsilon": epsilon,
             "columns": {c: summarise(results[b, k, c]) for c in columns if (b, k, c) in results},
+            "observers": {c: sorted({r["observer"] for r in results[b, k, c]}) for c in block.recipes},
             "replace_one": _replace_one(folder, [r for c in block.recipes for r in results[b, k, c]]),
             "paper": _paper(block.printed, k, epsilon, data_dir),
         }
@@ -153,12 +162,25 @@ def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], colu
     caption = [
         f"{definition.title}. Test accuracy in per cent: mean over nodes, mean ± standard deviation over "
         f"{seeds} seeds of noise, start and graph; nodes × records.",
-        f"Proven ε: add-remove; unit: {UNIT}; observer: {OBSERVER}; beside it that of the same noise for replace-one.",
+        f"Proven ε: add-remove; unit: {UNIT}; {_observers(figures)}; beside it that of the same noise for replace-one.",
         *(f"{paper}." for paper in dict.fromkeys(b.printed.paper for b in definition.block if b.printed)),
         *definition.notes,
     ]
     header = ("experiment", *ours, "paper", "claims", "proves")
     return Table(header, tuple(body), tuple(caption))
+
+
+def _observers(figures: Sequence[dict[str, Any]]) -> str:
+    """Whom the ε holds against: the same in all columns, or said of each."""
+    found: dict[str, list[str]] = {}
+    for figure in figures:
+        for column, names in figure["observers"].items():
+            for name in names:
+                columns = found.setdefault(name, [])
+                columns += [column] if column not in columns else []
+    if len(found) <= 1:
+        return f"observer: {next(iter(found), OBSERVER)}"
+    return "; ".join(f"observer of {', '.join(columns)}: {name}" for name, columns in found.items())
 
 
 def _replace_one(folder: Path, results: Sequence[dict[str, Any]]) -> float | None:
