@@ -19,6 +19,13 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "exact means": {"algorithm.kind": "dyn-d2p", "algorithm.mixes": "exact", "algorithm.momentum": 0.5},
     "exact means by a filter": {"algorithm.kind": "dp-dsgt", "algorithm.mixes": "exact", "topology.kind": "ring"},
+    "noise that cancels": {
+        "algorithm.kind": "dyn-d2p", "algorithm.mixes": "exact", "privacy.noise.family": {"kind": "pairwise"}
+    },
+    "noise that cancels, few secrets": {
+        "algorithm.kind": "dp-dsgt", "topology.kind": "ring",
+        "privacy.noise.family": {"kind": "pairwise", "secrets": "exponential", "ratio": 10.0},
+    },
     "km": {"algorithm.lr": 0.5, **KM},
     "km, noise on messages": {
         "mode": "paper",
