@@ -308,10 +308,15 @@ def report(
         Path | None, typer.Option(help="The file to write (default: report.html in the run, or here).")
     ] = None,
 ) -> None:
-    """Runs side by side, as one self-contained HTML file."""
+    """Runs side by side, as one self-contained HTML file; exit 2 if what it shows does not verify."""
     from gossamer.results.report.page import write_report
 
-    typer.echo(f"report: {write_report(runs, out)}")
+    target, broken = write_report(runs, out)
+    typer.echo(f"report: {target}")
+    for sentence in broken:
+        typer.echo(f"gossamer: {sentence}", err=True)
+    if broken:
+        raise typer.Exit(2)
 
 
 @app.command("recipes")

@@ -64,6 +64,7 @@ def fake_cells(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> list[str]:
         return failed
 
     monkeypatch.setattr(batch, "run_cells", work)
+    monkeypatch.setattr(batch.on_disk, "verify", lambda out, cell: None)  # nothing of theirs is signed
     return ran
 
 
@@ -101,3 +102,12 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"privacy\.cap = 2: with this, all runs"):
         batch.run_rows(more, tmp_path / "more", jobs=1, data_dir=None, quiet=True)
     assert not (tmp_path / "more").exists()
+    # What is finished is taken as it was signed, or not at all.
+    metrics = next(path.parent / "metrics.jsonl" for path in ledgers)
+    metrics.write_text(metrics.read_text().replace('"round"', '"round" ', 1))
+    again = (
+        r"metrics\.jsonl is not what the run had signed at its end; .*; or remove .* to run this cell again"
+    )
+    for take in (lambda: run(rows, tmp_path / "out"), lambda: batch.finished_rows(rows, tmp_path / "out")):
+        with pytest.raises(UserError, match=again):
+            take()

@@ -19,7 +19,7 @@ from gossamer.results.audit_page import STOPS, allowed, verdict
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.files import read_text
 from gossamer.results.terminal import terminal
-from gossamer.results.verify import read_certificate
+from gossamer.results.verify import verify_files
 from gossamer.studies.audit.command import add_to_run
 from gossamer.studies.audit.command import audit as run_attack
 
@@ -49,7 +49,7 @@ def run_audit(
             raise UserError(
                 "--set would audit something else than this run; leave it out, or name its recipe."
             )
-        read_certificate(run)  # damage shows before the attack, which takes long
+        verify_files(run)  # damage shows before the attack, which takes long
         read_text(run / "config.toml")
     recipe = read_toml(run / "config.toml") if run is not None else recipes.read(name)
     config = resolve(recipe, parse_overrides(sets))

@@ -67,6 +67,9 @@ def run_rows(
         mark_folder(out, rows)
         todo = [cell for cell in unique.values() if not on_disk.finished(out, cell)]
         kept = len(unique) - len(todo)
+        for cell in unique.values():
+            if cell not in todo:
+                on_disk.verify(out, cell)
         with Display(out, len(todo), quiet=quiet) as display:
             finished = f", {kept} of them finished already" if kept else ""
             display.say(f"{len(unique)} cells{finished}, {min(jobs, max(1, len(todo)))} at a time, in {out}")
@@ -111,6 +114,9 @@ def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
             f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out."
         )
     done = [[cell for cell in row.cells if on_disk.finished(out, cell)] for row in rows]
+    for row in done:
+        for cell in row:
+            on_disk.verify(out, cell)
     results = [[on_disk.result(out, cell) for cell in row] for row in done]
     return Batch(out, results, {}, 0, sum(map(len, done)))
 
