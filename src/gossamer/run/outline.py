@@ -78,7 +78,7 @@ def outline(
     )
     return Outline(
         config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.classes,
-        facts.dataset, pooled,
+        facts.dataset, pooled, force,
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ def run_audit(
     out: Path | None = None,
     data_dir: Path | None = None,
     module: str | None = None,
+    force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """`name` is a recipe, a TOML file or a finished run, whose certificate then gets the audited figure.
@@ -78,6 +79,7 @@ def run_audit(
             out=out,
             data_dir=data_dir,
             module=own,
+            force=force,
             on_batch=lambda done, of: bars.update(task, completed=done, total=of),
         )
     show(found, console)

@@ -50,12 +50,18 @@ class Batch:
 
 
 def run_rows(
-    rows: Sequence[Row], out: Path, *, jobs: int | None, data_dir: Path | None, quiet: bool
+    rows: Sequence[Row],
+    out: Path,
+    *,
+    jobs: int | None,
+    data_dir: Path | None,
+    quiet: bool,
+    force: bool = False,
 ) -> Batch:
     """A mistake in any cell raises before anything is written; a cell that fails later stops no other."""
     jobs = _jobs(jobs)
     refuse_foreign(out)
-    outlines = check(rows, data_dir)
+    outlines = check(rows, data_dir, force=force)
     unique = {cell.name: cell for row in rows for cell in row.cells}
     before = _before(rows, outlines, out, data_dir)
     try:
@@ -78,6 +84,7 @@ def run_rows(
                 out,
                 jobs=jobs,
                 data_dir=data_dir,
+                force=force,
                 on_start=display.started,
                 on_done=display.done,
                 on_tick=display.tick,
@@ -121,7 +128,7 @@ def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
     return Batch(out, results, {}, 0, sum(map(len, done)))
 
 
-def check(rows: Sequence[Row], data_dir: Path | None) -> dict[str, Outline]:
+def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) -> dict[str, Outline]:
     """Load and outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why."""
     from gossamer.run.data import DataCache
     from gossamer.run.outline import outline
@@ -136,7 +143,8 @@ def check(rows: Sequence[Row], data_dir: Path | None) -> dict[str, Outline]:
             try:
                 cache.load(cell.config, data_dir)  # are the records at hand, and may this run have them?
                 # The records are not kept: those of all rows together may be too many.
-                seen[cell.name] = replace(outline(cell.config, data_dir=data_dir, cache=cache), dataset=None)
+                o = outline(cell.config, data_dir=data_dir, cache=cache, force=force)
+                seen[cell.name] = replace(o, dataset=None)
             except UserError as error:
                 raise UserError(f"{row.label}: {error}") from None
     return seen
