@@ -37,7 +37,7 @@ reproduce-small: $(READY)
 	$(BIN)/gossamer reproduce dp-consensus/table1 --scale small
 	$(BIN)/gossamer reproduce dyn-d2p/table2 --scale small
 
-# Is what is installed what was recorded? Exit 1: files were changed; 3: a wheel is not known. Nothing but this asks.
+# Is what is installed what was recorded? Error 1: files were changed; 3: a wheel is not known. Nothing but this asks.
 verify-deps: $(READY)
 	$(BIN)/python .ci/verify_deps.py
 
@@ -51,7 +51,7 @@ $(TOOLS)/.ready: .ci/tools.txt
 sbom: $(READY) $(TOOLS)/.ready
 	$(TOOLS)/bin/cyclonedx-py environment --of JSON -o sbom.json $(BIN)/python
 
-# Known flaws in them. Exit 1: there are some; 3: no advisory source is at hand.
+# Known flaws in them. Error 1: there are some; 3: no advisory source is at hand. (make itself ends with 2 in both cases.)
 audit-deps: $(READY) $(TOOLS)/.ready
 	$(BIN)/python .ci/audit_deps.py $(TOOLS)/bin/pip-audit "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gossamer.runtime.forms import Form, FormError, parsed
-from gossamer.runtime.parcels import FIRST, INSIDE, ParcelError, Stamp
+from gossamer.runtime.parcels import FIRST, INSIDE, MOST, ParcelError, Stamp
 from gossamer.runtime.transport.base import LostError, Pending, Transport
 from gossamer.runtime.watch import RankError, Watch, name_of
 from gossamer.runtime.wire import Label, Layout, RefusedError, first_not_finite
@@ -73,22 +73,21 @@ class Messenger:
                 who = f"node {nodes[bad]} (rank {label.sender})"
                 raise self.watch.tell(f"{who} sent NaN or infinite values in round {label.round}: refused")
 
-    def gather(self, items: Sequence[T], form: Form | None = None, *, each: Sequence[int] = ()) -> list[T]:
+    def gather(self, items: Sequence[T], form: Form, *, each: Sequence[int]) -> list[T]:
         """All ranks' items in the order of the ranks. As JSON: nothing that arrives is ever run as code.
 
         What a rank says is its own statement: it is held against `form`, and against how many items are due from `each`
         rank, before anything else sees it.
         """
-        texts = self._told(
-            b"stated", torch.frombuffer(bytearray(json.dumps(list(items)).encode()), dtype=torch.uint8)
-        )
+        own = torch.frombuffer(bytearray(json.dumps(list(items)).encode()), dtype=torch.uint8)
+        texts = self._told(b"stated", own, [MOST] * len(self.blocks))
         found: list[T] = []
         for rank, text in enumerate(texts):
             try:
                 said = parsed(bytes(text.numpy().data))
-                if each and len(said) != each[rank]:
+                if len(said) != each[rank]:
                     raise FormError(f"{len(said)} items where {each[rank]} are due")
-                found += [form(item) for item in said] if form is not None else said
+                found += [form(item) for item in said]
             except FormError as error:
                 raise self._refused(rank, error) from None
         return found
@@ -98,19 +97,22 @@ class Messenger:
 
         So the sum is the same to the last bit whenever it is formed, and nobody is sent the whole of a single term.
         """
-        mine, size = own.detach().cpu().contiguous().flatten(), len(self.blocks)
-        parts = mine.tensor_split(size)
+        mine = own.detach().cpu().contiguous().flatten()
+        parts = mine.tensor_split(len(self.blocks))
+        part = parts[self.rank]
         stamp = partial(Stamp, self.seal, b"part", self._place)
         found = self._carry(
-            {rank: stamp(self.rank, rank).pack(_bytes_of(parts[rank])) for rank in self._others},
-            {rank: stamp(rank, self.rank) for rank in self._others},
+            {
+                rank: stamp(self.rank, rank, most=parts[rank].nbytes).pack(_bytes_of(parts[rank]))
+                for rank in self._others
+            },
+            {rank: stamp(rank, self.rank, most=part.nbytes) for rank in self._others},
         )
-        terms = {rank: self._numbers(rank, content, parts[self.rank]) for rank, content in found.items()}
-        terms[self.rank] = parts[self.rank]
+        terms = {self.rank: part, **{rank: self._numbers(rank, found[rank], part) for rank in found}}
         total = terms[0].clone()
-        for rank in range(1, size):
+        for rank in range(1, len(self.blocks)):
             total += terms[rank]
-        sums = self._told(b"total", _bytes_of(total))
+        sums = self._told(b"total", _bytes_of(total), [one.nbytes for one in parts])
         whole = [self._numbers(rank, content, parts[rank]) for rank, content in enumerate(sums)]
         return torch.cat(whole).view(own.shape).to(own.device)
 
@@ -119,11 +121,12 @@ class Messenger:
             raise self._refused(rank, f"{len(content)} bytes where {like.nbytes} are due")
         return content.view(like.dtype)
 
-    def _told(self, kind: bytes, own: Tensor) -> list[Tensor]:
-        """Everyone's bytes, in the order of the ranks, to everyone."""
-        stamp, others = partial(Stamp, self.seal, kind, self._place), self._others
+    def _told(self, kind: bytes, own: Tensor, most: Sequence[int]) -> list[Tensor]:
+        """Everyone's bytes, in the order of the ranks, to everyone; at most so many of each."""
+        stamps = [Stamp(self.seal, kind, self._place, rank, most=size) for rank, size in enumerate(most)]
         found = self._carry(
-            dict.fromkeys(others, stamp(self.rank).pack(own)), {rank: stamp(rank) for rank in others}
+            dict.fromkeys(self._others, stamps[self.rank].pack(own)),
+            {rank: stamps[rank] for rank in self._others},
         )
         self._place += 1
         return [found.get(rank, own) for rank in range(len(self.blocks))]

@@ -16,7 +16,7 @@ from gossamer.runtime.transport.secret import TAG, Seal
 from gossamer.runtime.wire import EVERYONE
 
 FIRST = 4096  # bytes of the first message
-MOST = 1 << 30  # bytes of a parcel
+MOST = 1 << 28  # bytes of a parcel whose length nobody knows before
 _HEAD = struct.Struct(
     f"<{TAG}sQ{TAG}s"
 )  # the seal of this message, the parcel's length, the seal of the rest
@@ -36,11 +36,12 @@ class Stamp:
     place: int
     sender: int
     receiver: int = EVERYONE
+    most: int = MOST  # bytes; where the length is known, that
 
     def pack(self, content: Tensor) -> tuple[Tensor, Tensor | None]:
         """Flat bytes as the first message and, where one is needed, the second, which is a part of `content` itself."""
-        if len(content) > MOST:
-            raise ParcelError(f"it would have {len(content)} bytes, but at most {MOST} are taken")
+        if len(content) > self.most:
+            raise ParcelError(f"it would have {len(content)} bytes, but at most {self.most} are taken")
         first, rest = torch.zeros(FIRST, dtype=torch.uint8), content[INSIDE:]
         message = first.numpy().data
         _HEAD.pack_into(message, 0, bytes(TAG), len(content), self._tag(b"rest", rest))
@@ -53,8 +54,8 @@ class Stamp:
         tag, length, _ = _HEAD.unpack_from(first.numpy().data)
         if not self.seal.fits(tag, *self._parts(b"first", first[TAG:])):
             raise ParcelError("its seal does not fit its content")
-        if length > MOST:
-            raise ParcelError(f"it would have {length} bytes, but at most {MOST} are taken")
+        if length > self.most:
+            raise ParcelError(f"it would have {length} bytes, but at most {self.most} are taken")
         content = torch.empty(length, dtype=torch.uint8)
         content[:INSIDE] = first[_HEAD.size :][:length]
         return content
