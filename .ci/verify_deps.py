@@ -9,6 +9,8 @@
 Exit 1: files were changed. Exit 3: nothing was changed, but a wheel is not known. Installing and running never ask
 this file, so that a machine that gets other wheels goes on working.
 
+What Python has compiled and kept (__pycache__) is not looked at: remove it if in doubt, and it is made anew.
+
 `--record` adds what is installed here and what the index names to the file: look at the difference before it is
 committed. `--offline` fetches nothing.
 """
@@ -134,10 +136,11 @@ def foreign(site: Path, found: list[Distribution]) -> list[str]:
     return [
         f"{name} is of no distribution"
         for path in sorted(site.rglob("*"))
-        if path.suffix != ".pyc"
-        and not path.is_dir()
+        if not path.is_dir()
         and (name := path.relative_to(site).as_posix()) not in ours
-        and "__pycache__" not in path.parts
+        and not (
+            path.suffix == ".pyc" and path.parent.name == "__pycache__"
+        )  # Python's own, of a file beside it
     ]
 
 

@@ -170,21 +170,28 @@ def test_ledgers_alone_are_not_said_to_agree_with_anything(tmp_path: Path) -> No
     assert verdict(tmp_path / "bare") == Verdict(certified=False, unsigned_because="there is no manifest")
 
 
-def interrupted(at: int, base: Path) -> Path:
-    """A run of six rounds, of which it signed the second and fourth, killed after `at` of them."""
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six rounds that signed the second and fourth and was killed after the fifth."""
+    place = tmp_path_factory.mktemp("killed") / "run"
 
     def stop(done: int) -> None:
-        if done == at:
+        if done == 5:
             raise SystemExit  # as a kill would: nothing more is signed
 
     parts = assemble(outline(resolve(recipes.read("quickstart"), {**CHANGES, "rounds": 6})))
     with pytest.raises(SystemExit):
-        execute(parts, out=base / "killed", on_round=stop)
-    return base / "killed"
+        execute(parts, out=place, on_round=stop)
+    return place
 
 
-def test_of_a_killed_run_it_is_said_how_much_is_not_signed(tmp_path: Path) -> None:
-    run = interrupted(5, tmp_path)
+@pytest.fixture
+def killed(killed_once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(killed_once, tmp_path / "killed")
+
+
+def test_of_a_killed_run_it_is_said_how_much_is_not_signed(killed: Path) -> None:
+    run = killed
     found = verdict(run)
     assert (found.signed, found.behind) == (False, 3)  # one round of three nodes
     said = found.sentences()[1]
@@ -228,3 +235,49 @@ def test_events_behind_the_end_are_noticed_without_pricing_them(run: Path) -> No
     path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[-1])
     with pytest.raises(UserError, match="holds 1 events more than were signed at the run's end"):
         verify_files(run)
+
+
+def signs_anything(run: Path, **changes: Any) -> None:
+    """Whoever made the run signs a seal that this program would not write, with the run's own (kept) key."""
+    sealer = Sealer.resume(
+        run, *(json.loads((run / "manifest.json").read_text())[key] for key in ("run", "key"))
+    )
+    said = {
+        "number": sealer.made,
+        "run": sealer._run,
+        "kind": "end",
+        "round": 4,
+        "events": 4,
+        "heads": "",
+        "files": {},
+    }
+    text = json.dumps({**said, **changes})
+    signature = sealer._key.sign(b"gossamer seal 1\n" + text.encode()).hex()
+    with open(run / SEALS, "a") as file:
+        file.write(f'{text[:-1]},"signature":"{signature}","prev":"{sealer._head}"}}\n')
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": None}, {"round": "\x1b[2J"}, {"events": "x"}, {"events": [1, 2]}, {"events": -1}, {"heads": 5},
+        {"files": [1]}, {"files": {"../../x": "0"}}, {"files": {"/etc/hostname": "0"}}, {"files": {"metrics.jsonl": 7}},
+    ],
+)  # fmt: skip
+def test_a_signature_over_nonsense_is_a_sentence_too(changes: dict[str, Any], killed: Path) -> None:
+    signs_anything(killed, **changes)
+    found = look_at(killed)
+    assert found.broken is not None
+    assert "\x1b" not in found.broken
+
+
+def test_figures_of_another_kind_are_a_sentence_not_a_traceback(run: Path) -> None:
+    edit(unsigned(run) / "certificate.json", lambda c: c["epsilon_by_node"][0].update(claimed={"a": 1}))
+    edit(run / "certificate.json", lambda c: c["epsilon_by_node"][1].update(claimed="1"))
+    assert "does not hold what `gossamer run` writes (TypeError)" in str(look_at(run).broken)
+
+
+def test_a_last_line_without_its_end_says_the_same(run: Path) -> None:
+    path = run / "ledger" / "node-002.jsonl"
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    assert verify_files(run).behind == 0

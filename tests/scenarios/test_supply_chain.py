@@ -68,7 +68,12 @@ def test_what_was_changed_or_put_beside_is_named(installed: Distribution, tmp_pa
     (site / "part" / "__init__.py").write_text("x = 2\n")
     (site / "evil.pth").write_text("import os")
     assert verify_deps.changed(installed) == ["part/__init__.py was changed"]
-    assert verify_deps.foreign(site, [installed]) == ["evil.pth is of no distribution"]
+    (site / "sourceless.pyc").write_bytes(b"")  # Python imports it without a source
+    (site / "part" / "__pycache__").mkdir()
+    (site / "part" / "__pycache__" / "__init__.pyc").write_bytes(b"")
+    assert verify_deps.foreign(site, [installed]) == [
+        "evil.pth is of no distribution", "sourceless.pyc is of no distribution"
+    ]  # fmt: skip
     (site / "part" / "__init__.py").unlink()
     assert verify_deps.changed(installed) == ["part/__init__.py is missing"]
 

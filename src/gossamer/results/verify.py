@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,22 +74,36 @@ def look_at(run: Path) -> Verdict:
 def verify_run(ledgers: Path, proofs: Sequence[NodeProof], anchor: str | None = None) -> Verdict:
     """Of the run whose ledgers these are; raises a sentence where anything differs."""
     run = ledgers.parent
-    manifest = read_manifest(run) if _there(run / "manifest.json") else None
-    certificate = read_certificate(run) if _there(run / "certificate.json") else None
-    _same_key(run, manifest, {node_path(ledgers, proof.node): proof.header for proof in proofs})
-    elsewhere = compare_figures(ledgers, certificate, manifest, proofs) if certificate is not None else ()
-    return _signed(run, manifest, certificate, elsewhere, anchor)
+    with _whatever_it_holds(run):
+        manifest = read_manifest(run) if _there(run / "manifest.json") else None
+        certificate = read_certificate(run) if _there(run / "certificate.json") else None
+        _same_key(run, manifest, {node_path(ledgers, proof.node): proof.header for proof in proofs})
+        elsewhere = compare_figures(ledgers, certificate, manifest, proofs) if certificate is not None else ()
+        return _signed(run, manifest, certificate, elsewhere, anchor)
 
 
 def verify_files(run: Path) -> Verdict:
     """What was signed alone, without pricing anything: for those who read many runs, or one that goes on."""
-    certificate = read_certificate(run) if _there(run / "certificate.json") else None
-    manifest = read_manifest(run)
-    nodes = {node_path(run / "ledger", node) for node in manifest.get("ledgers_here", [])}
-    _same_key(
-        run, manifest, {path: _header(path) for path in sorted({*nodes, *run.glob("ledger/node-*.jsonl")})}
-    )
-    return _signed(run, manifest, certificate)
+    with _whatever_it_holds(run):
+        certificate = read_certificate(run) if _there(run / "certificate.json") else None
+        manifest = read_manifest(run)
+        nodes = {node_path(run / "ledger", node) for node in manifest.get("ledgers_here", [])}
+        ledgers = sorted({*nodes, *run.glob("ledger/node-*.jsonl")})
+        _same_key(run, manifest, {path: _header(path) for path in ledgers})
+        return _signed(run, manifest, certificate)
+
+
+@contextmanager
+def _whatever_it_holds(run: Path) -> Iterator[None]:
+    """A directory of others' is data: what no run of this program writes, signed or not, is a sentence as well."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise UserError(
+            f"{run}: a file does not hold what `gossamer run` writes ({type(error).__name__})."
+        ) from error
 
 
 def _signed(
@@ -135,7 +150,7 @@ def _behind(run: Path, manifest: Mapping[str, Any], last: Mapping[str, Any]) -> 
     nodes = sorted(manifest.get("ledgers_here", []))
     sealed = seals.counts(last, nodes) if last["kind"] != seals.BEGIN else dict.fromkeys(nodes, 0)
     lines = {node: content(node_path(run / "ledger", node)).count(b"\n") - 1 for node in nodes}
-    return sum(lines[node] - sealed[node] for node in nodes)
+    return sum(max(0, lines[node] - sealed[node]) for node in nodes)
 
 
 def read_certificate(run: Path) -> dict[str, Any]:

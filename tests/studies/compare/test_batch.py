@@ -64,7 +64,7 @@ def fake_cells(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> list[str]:
         return failed
 
     monkeypatch.setattr(batch, "run_cells", work)
-    monkeypatch.setattr(batch.on_disk, "verify", lambda out, cell: None)  # nothing of theirs is signed
+    monkeypatch.setattr(batch.on_disk, "verify", lambda out, cell: False)  # nothing of theirs is signed
     return ran
 
 
@@ -83,7 +83,7 @@ def test_a_batch_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     assert (second.ran, second.kept, second.failed) == (1, 2, {})
     mark = json.loads((out / batch.MARK).read_text())
     assert [cell["label"] for cell in mark["rows"][0]["cells"]] == [f"quickstart {seed}" for seed in range(3)]
-    assert second.summary["cells_kept"] == 2
+    assert (second.summary["cells_kept"], second.summary["cells_unsigned"]) == (2, 2)
 
 
 def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> None:

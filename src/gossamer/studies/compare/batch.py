@@ -38,12 +38,15 @@ class Batch:
         None  # all runs on the same records of the user's own; None for public ones
     )
 
+    unsigned: int = 0  # of those, without a signature of their run
+
     @property
     def summary(self) -> dict[str, Any]:
         return {
             "out": str(self.out),
             "cells_run": self.ran,
             "cells_kept": self.kept,
+            "cells_unsigned": self.unsigned,
             "failed": self.failed,
             "budget": self.budget,
         }
@@ -73,11 +76,11 @@ def run_rows(
         mark_folder(out, rows)
         todo = [cell for cell in unique.values() if not on_disk.finished(out, cell)]
         kept = len(unique) - len(todo)
-        for cell in unique.values():
-            if cell not in todo:
-                on_disk.verify(out, cell)
+        unsigned = sum(not on_disk.verify(out, cell) for cell in unique.values() if cell not in todo)
         with Display(out, len(todo), quiet=quiet) as display:
             finished = f", {kept} of them finished already" if kept else ""
+            if unsigned:
+                display.say(f"{unsigned} finished cells are not signed and could have been changed since")
             display.say(f"{len(unique)} cells{finished}, {min(jobs, max(1, len(todo)))} at a time, in {out}")
             failed = run_cells(
                 todo,
@@ -96,7 +99,7 @@ def run_rows(
     spent = preview([(o, 0) for o in outlines.values()], data_dir)
     if spent is not None and before is not None:
         spent["epsilon_before"], spent["runs_before"] = before["epsilon_before"], before["runs_before"]
-    return Batch(out, results, reasons, len(todo), kept, spent)
+    return Batch(out, results, reasons, len(todo), kept, spent, unsigned)
 
 
 def _before(
@@ -121,11 +124,9 @@ def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
             f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out."
         )
     done = [[cell for cell in row.cells if on_disk.finished(out, cell)] for row in rows]
-    for row in done:
-        for cell in row:
-            on_disk.verify(out, cell)
+    unsigned = len({cell.name for row in done for cell in row if not on_disk.verify(out, cell)})
     results = [[on_disk.result(out, cell) for cell in row] for row in done]
-    return Batch(out, results, {}, 0, sum(map(len, done)))
+    return Batch(out, results, {}, 0, sum(map(len, done)), unsigned=unsigned)
 
 
 def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) -> dict[str, Outline]:

@@ -29,11 +29,11 @@ def finished(out: Path, cell: Cell) -> bool:
         return False
 
 
-def verify(out: Path, cell: Cell) -> None:
-    """A finished cell is read, not run: its files must be those that its run had signed."""
+def verify(out: Path, cell: Cell) -> bool:
+    """A finished cell is read, not run: its files must be those that its run had signed, if it signed any."""
     place = folder(out, cell)
     try:
-        verify_files(place)
+        return verify_files(place).signed
     except UserError as error:
         raise UserError(f"{str(error).rstrip('.')}; or remove {place} to run this cell again.") from None
 
