@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-TOOLS  := .venv-tools/bin
+TOOLS  := .venv-tools
 READY  := $(VENV)/.ready
 export OMP_WAIT_POLICY ?= PASSIVE
 
@@ -37,18 +37,23 @@ reproduce-small: $(READY)
 	$(BIN)/gossamer reproduce dp-consensus/table1 --scale small
 	$(BIN)/gossamer reproduce dyn-d2p/table2 --scale small
 
-# Is what is installed what was recorded? Other wheels are named; nothing but this asks.
+# Is what is installed what was recorded? Error 1: files were changed; 3: a wheel is not known. Nothing but this asks.
 verify-deps: $(READY)
 	$(BIN)/python .ci/verify_deps.py
 
-# Both by their tools, where those can be installed: a list of all parts (CycloneDX), and known flaws in them.
-sbom: $(READY)
-	test -x $(TOOLS)/cyclonedx-py || { $(PYTHON) -m venv .venv-tools && $(TOOLS)/python -m pip install -q cyclonedx-bom; }
-	$(TOOLS)/cyclonedx-py environment --of JSON -o sbom.json $(BIN)/python
+# The tools have an environment of their own: what they need is not what a run needs.
+$(TOOLS)/.ready: .ci/tools.txt
+	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -c .ci/tools.txt cyclonedx-bom pip-audit
+	touch $@
 
-audit-deps: $(READY)
-	test -x $(TOOLS)/pip-audit || { $(PYTHON) -m venv .venv-tools && $(TOOLS)/python -m pip install -q pip-audit; }
-	$(TOOLS)/pip-audit --path $(VENV)/lib/python3*/site-packages
+# A list of all parts (CycloneDX).
+sbom: $(READY) $(TOOLS)/.ready
+	$(TOOLS)/bin/cyclonedx-py environment --of JSON -o sbom.json $(BIN)/python
+
+# Known flaws in them. Error 1: there are some; 3: no advisory source is at hand. (make itself ends with 2 in both cases.)
+audit-deps: $(READY) $(TOOLS)/.ready
+	$(BIN)/python .ci/audit_deps.py $(TOOLS)/bin/pip-audit "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 clean:
-	rm -rf $(VENV) .venv-tools .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) .pytest_cache .mypy_cache .ruff_cache

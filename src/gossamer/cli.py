@@ -135,6 +135,7 @@ def compare(
     ] = None,
     jobs: Jobs = None,
     data_dir: DataDir = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Runs side by side: a table with mean ± std over seeds, and its plot. Finished cells are not run again."""
@@ -149,6 +150,7 @@ def compare(
         out=out,
         jobs=jobs,
         data_dir=data_dir,
+        force=force,
         quiet=as_json,
     )
     _finish(found, as_json)
@@ -165,6 +167,7 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
     jobs: Jobs = None,
     data_dir: DataDir = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Choose settings by private runs that share one budget; the choice looks at a public hold-out."""
@@ -172,7 +175,14 @@ def tune(
     from gossamer.studies.tune import tune as run_tuning
 
     found = run_tuning(
-        recipe, sets=overrides or [], overs=over or [], out=out, jobs=jobs, data_dir=data_dir, quiet=as_json
+        recipe,
+        sets=overrides or [],
+        overs=over or [],
+        out=out,
+        jobs=jobs,
+        data_dir=data_dir,
+        force=force,
+        quiet=as_json,
     )
     if not as_json:
         show_tuning(found)
@@ -195,6 +205,7 @@ def reproduce(
     ] = False,
     jobs: Jobs = None,
     data_dir: DataDir = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """A paper's table: its number, ours in paper mode, ours in sound mode, claimed and proven ε of each."""
@@ -213,7 +224,15 @@ def reproduce(
     if table is None:
         raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
     found = run_table(
-        table, scale=scale, out=out, jobs=jobs, data_dir=data_dir, quiet=as_json, into=into, as_is=as_is
+        table,
+        scale=scale,
+        out=out,
+        jobs=jobs,
+        data_dir=data_dir,
+        force=force,
+        quiet=as_json,
+        into=into,
+        as_is=as_is,
     )
     _finish(found, as_json)
 
@@ -246,6 +265,7 @@ def audit(
         Path | None, typer.Option(help="The folder to make (default: a new one under runs/).")
     ] = None,
     data_dir: DataDir = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Attack it, and print what an adversary can show beside what is claimed and proven."""
@@ -261,6 +281,7 @@ def audit(
         out=out,
         data_dir=data_dir,
         module=module,
+        force=force,
         quiet=as_json,
     )
     if as_json:
@@ -308,10 +329,15 @@ def report(
         Path | None, typer.Option(help="The file to write (default: report.html in the run, or here).")
     ] = None,
 ) -> None:
-    """Runs side by side, as one self-contained HTML file."""
+    """Runs side by side, as one self-contained HTML file; exit 2 if what it shows does not verify."""
     from gossamer.results.report.page import write_report
 
-    typer.echo(f"report: {write_report(runs, out)}")
+    target, broken = write_report(runs, out)
+    typer.echo(f"report: {target}")
+    for sentence in broken:
+        typer.echo(f"gossamer: {sentence}", err=True)
+    if broken:
+        raise typer.Exit(2)
 
 
 @app.command("recipes")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gossamer.errors import UserError
+from gossamer.results import runlock
 from gossamer.results.runlock import NAME, RunLock
 
 
@@ -59,20 +62,53 @@ def test_removing_the_file_sets_nothing_free(tmp_path: Path) -> None:
     first.close()
 
 
-def test_a_process_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+@contextmanager
+def held_by_another(folder: Path, *, whole: bool, posix: bool) -> Iterator[int]:
+    """The number of a process that holds nodes 0–7; `posix`: as on a Unix that is not Linux."""
     code = (
-        "import sys, time; from pathlib import Path; from gossamer.results.runlock import RunLock; "
-        "RunLock(Path(sys.argv[1]), range(8), whole=True).take(); print('held', flush=True); time.sleep(60)"
+        "import sys, time, fcntl; from pathlib import Path; from gossamer.results.runlock import RunLock; "
+        f"{posix} and delattr(fcntl, 'F_OFD_SETLK'); "
+        f"lock = RunLock(Path(sys.argv[1]), range(8), whole={whole}); lock.take(); print('held', flush=True); "
+        "time.sleep(60)"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(UserError, match=f"process {other.pid};"):
-            lock(tmp_path)
+        yield other.pid
         other.kill()
+
+
+def test_a_process_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+    with (
+        held_by_another(tmp_path, whole=True, posix=False) as number,
+        pytest.raises(UserError, match=f"process {number};"),
+    ):
+        lock(tmp_path)
     lock(tmp_path).close()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_unix_without_locks_of_open_files_has_those_of_processes(
+    tmp_path: Path, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(fcntl, "F_OFD_SETLK")
+    with held_by_another(tmp_path, whole=whole, posix=True) as number:
+        with pytest.raises(UserError, match="another process" if whole else f"process {number}"):
+            lock(tmp_path, whole=True)
+        with pytest.raises(UserError, match=f"written by another run, process {number}"):
+            lock(tmp_path, whole=False)
+    first = lock(tmp_path)
+    with pytest.raises(UserError, match="written by another run"):
+        lock(tmp_path)  # within this process too
+    first.close()
+
+
+def test_a_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runlock, "fcntl", None)
+    with pytest.raises(UserError, match=r"cannot be kept to one writer: this system has no file locks"):
+        lock(tmp_path)
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "folder"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.old_runs import copy_of_old_run
+from tests.support.signed_runs import CHANGES, edit, rechained, unsigned, verdict
 
 from gossamer.accounting.chain import digest
 from gossamer.accounting.recompute import recompute
@@ -17,66 +17,10 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.results.seals import KEY, SEALS, Sealer
-from gossamer.results.verify import Verdict, anchor_of, verify_run
+from gossamer.results.verify import Verdict, anchor_of, look_at, verify_files
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
 from gossamer.run.train import execute
-
-CHANGES: dict[str, Any] = {
-    "nodes": 3, "rounds": 4, "checkpoints.every": 2, "evaluation.every": 2, "topology.kind": "complete",
-    "privacy.epsilon": None, "privacy.noise.multiplier": 9.0, "privacy.claim": "none",
-}  # fmt: skip
-
-
-def verdict(run: Path, anchor: str | None = None) -> Verdict:
-    return verify_run(run / "ledger", recompute(run / "ledger"), anchor)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = tmp_path_factory.mktemp("made")
-    parts = assemble(outline(resolve(recipes.read("quickstart"), CHANGES)))
-    for name in ("run", "twin"):
-        execute(parts, out=base / name)
-    return base
-
-
-@pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made / "run", tmp_path / "run")
-
-
-def edit(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def unsigned(run: Path) -> Path:
-    """The same run as if there had never been a key: then only what the ledgers say can be compared."""
-    (run / SEALS).unlink()
-    edit(run / "manifest.json", lambda m: [m.pop(key) for key in ("key", "nonce")])
-    heads = [rechained(path, header=True) for path in sorted((run / "ledger").glob("*.jsonl"))]
-    edit(run / "certificate.json", lambda c: c.update(ledger_heads=heads))
-    return run
-
-
-def rechained(
-    path: Path, change: Callable[[dict[str, Any]], Any] | None = None, *, header: bool = False
-) -> str:
-    """Every event changed and the chain made whole again, which takes no key; the new head."""
-    first, *events = [json.loads(line) for line in path.read_text().splitlines()]
-    if header:
-        first = {**{k: v for k, v in first.items() if k not in ("run", "nonce", "key")}, "version": 2}
-    lines = [json.dumps(first) + "\n"]
-    for event in events:
-        if change is not None:
-            change(event)
-        event.pop("prev")
-        text = json.dumps(event, separators=(",", ":"))
-        lines.append(f'{text[:-1]},"prev":"{digest(lines[-1].encode())}"}}\n')
-    path.write_text("".join(lines))
-    return digest(lines[-1].encode())
 
 
 def test_an_untouched_run_agrees_is_signed_and_has_no_key_left(run: Path) -> None:
@@ -93,58 +37,6 @@ def test_two_runs_of_one_configuration_have_ledgers_that_differ(made: Path) -> N
     names = [json.loads(text.splitlines()[0]) for text in (one, two)]
     for key in ("run", "nonce", "key"):
         assert names[0][key] != names[1][key]
-
-
-STATED: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
-    ("epsilon_proven", lambda c: c.update(epsilon_proven=0.001)),
-    ("epsilon_proven", lambda c: c.update(epsilon_proven=None)),
-    ("epsilon_proven", lambda c: c.update(epsilon_proven="1")),
-    ("epsilon_claimed", lambda c: c.update(epsilon_claimed=0.001)),
-    ("delta", lambda c: c.update(delta=1e-9)),
-    ("delta", lambda c: c.update(delta=None)),
-    ("adjacency", lambda c: c.update(adjacency="replace")),
-    ("unit", lambda c: c.update(unit="one person")),
-    ("observer", lambda c: c.update(observer="a neighbour")),
-    ("proven", lambda c: c["epsilon_by_node"][1].update(proven=0.5)),
-    (
-        "proven",
-        lambda c: [c.update(epsilon_proven=0.5), *(e.update(proven=0.5) for e in c["epsilon_by_node"])],
-    ),
-    ("lower", lambda c: c.update(epsilon_proven_lower=0.0)),
-    ("stamp", lambda c: c.update(stamp="seeded noise: no privacy")),
-    ("noise_source", lambda c: c.update(noise_source="seeded")),
-    ("public_constants", lambda c: c["public_constants"][0].update(records=10**6)),
-    ("because", lambda c: c.update(not_proven_because="a reason")),
-    ("ledger_heads", lambda c: c.update(draws=c["draws"][:1])),
-    ("epsilon_by_node", lambda c: c.update(epsilon_by_node=[1, 2, 3])),
-    ("events where 3", lambda c: c["draws"].__setitem__(0, 3)),
-]
-
-
-@pytest.mark.parametrize(("what", "change"), STATED)
-def test_every_stated_figure_is_compared_also_without_a_signature(
-    run: Path, what: str, change: Callable[[dict[str, Any]], Any]
-) -> None:
-    assert verdict(unsigned(run)).certified
-    edit(run / "certificate.json", change)
-    with pytest.raises(UserError, match=what):
-        verdict(run)
-
-
-def test_nodes_that_the_certificate_is_about_must_be_here_or_are_not_said_to_agree(run: Path) -> None:
-    edit(unsigned(run) / "manifest.json", lambda m: m.update(ledgers_here=[]))
-    with pytest.raises(UserError, match="'ledgers_here' names no node"):
-        verdict(run)
-    edit(run / "manifest.json", lambda m: m.update(ledgers_here=[0, 2]))
-    with pytest.raises(UserError, match=r"node-001\.jsonl is of no node"):
-        verdict(run)
-    (run / "ledger" / "node-001.jsonl").unlink()
-    found = verdict(run)
-    assert found.elsewhere == (1,)
-    assert "as stated by their ranks" in found.sentences()[0]
-    edit(run / "manifest.json", lambda m: m.update(ledgers_here=[0, 1, 2]))
-    with pytest.raises(UserError, match=r"node-001\.jsonl is missing"):
-        verdict(run)
 
 
 def test_a_signed_run_does_not_become_an_unsigned_or_another_one(run: Path, made: Path) -> None:
@@ -276,3 +168,116 @@ def test_an_old_run_agrees_and_says_that_it_is_not_signed(tmp_path: Path) -> Non
 def test_ledgers_alone_are_not_said_to_agree_with_anything(tmp_path: Path) -> None:
     shutil.copytree(copy_of_old_run(tmp_path) / "ledger", tmp_path / "bare" / "ledger")
     assert verdict(tmp_path / "bare") == Verdict(certified=False, unsigned_because="there is no manifest")
+
+
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six rounds that signed the second and fourth and was killed after the fifth."""
+    place = tmp_path_factory.mktemp("killed") / "run"
+
+    def stop(done: int) -> None:
+        if done == 5:
+            raise SystemExit  # as a kill would: nothing more is signed
+
+    parts = assemble(outline(resolve(recipes.read("quickstart"), {**CHANGES, "rounds": 6})))
+    with pytest.raises(SystemExit):
+        execute(parts, out=place, on_round=stop)
+    return place
+
+
+@pytest.fixture
+def killed(killed_once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(killed_once, tmp_path / "killed")
+
+
+def test_of_a_killed_run_it_is_said_how_much_is_not_signed(killed: Path) -> None:
+    run = killed
+    found = verdict(run)
+    assert (found.signed, found.behind) == (False, 3)  # one round of three nodes
+    said = found.sentences()[1]
+    assert "not signed: the run has not ended; its last seal is of round 4, and 3 events behind it" in said
+    assert "are chained but not signed" in said
+    assert verify_files(run) == look_at(run) == found
+    for path in (run / "ledger").glob("*.jsonl"):  # the promise of the sentence
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    assert verdict(run).behind == 0
+    assert "behind" not in verdict(run).sentences()[1]
+    for path in (run / "ledger").glob("*.jsonl"):
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match="no longer holds the 4 events that were signed after round 4"):
+        verify_files(run)
+
+
+def test_what_is_only_shown_is_verified_too_and_says_so_instead_of_ending(run: Path, made: Path) -> None:
+    assert look_at(run) == verdict(run)
+    assert verify_files(run).signed
+    edit(run / "certificate.json", lambda c: c.update(epsilon_proven=0.001))
+    assert look_at(run).broken is not None
+    (said,) = look_at(run).sentences()
+    assert said.startswith("this does not verify: ")
+    assert "epsilon_proven" in said
+    with pytest.raises(UserError, match=r"certificate\.json is not what the run had signed at its end"):
+        verify_files(run)
+
+
+def test_a_signed_run_cannot_be_shown_as_one_from_before_there_were_keys(run: Path) -> None:
+    (run / SEALS).unlink()
+    edit(
+        run / "manifest.json",
+        lambda m: [m.pop(key) for key in ("key", "nonce")] + [m.update(ledgers_here=[])],
+    )
+    with pytest.raises(UserError, match="belongs to another run"):
+        verify_files(run)
+
+
+def test_events_behind_the_end_are_noticed_without_pricing_them(run: Path) -> None:
+    path = run / "ledger" / "node-001.jsonl"
+    path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[-1])
+    with pytest.raises(UserError, match="holds 1 events more than were signed at the run's end"):
+        verify_files(run)
+
+
+def signs_anything(run: Path, **changes: Any) -> None:
+    """Whoever made the run signs a seal that this program would not write, with the run's own (kept) key."""
+    sealer = Sealer.resume(
+        run, *(json.loads((run / "manifest.json").read_text())[key] for key in ("run", "key"))
+    )
+    said = {
+        "number": sealer.made,
+        "run": sealer._run,
+        "kind": "end",
+        "round": 4,
+        "events": 4,
+        "heads": "",
+        "files": {},
+    }
+    text = json.dumps({**said, **changes})
+    signature = sealer._key.sign(b"gossamer seal 1\n" + text.encode()).hex()
+    with open(run / SEALS, "a") as file:
+        file.write(f'{text[:-1]},"signature":"{signature}","prev":"{sealer._head}"}}\n')
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": None}, {"round": "\x1b[2J"}, {"events": "x"}, {"events": [1, 2]}, {"events": -1}, {"heads": 5},
+        {"files": [1]}, {"files": {"../../x": "0"}}, {"files": {"/etc/hostname": "0"}}, {"files": {"metrics.jsonl": 7}},
+    ],
+)  # fmt: skip
+def test_a_signature_over_nonsense_is_a_sentence_too(changes: dict[str, Any], killed: Path) -> None:
+    signs_anything(killed, **changes)
+    found = look_at(killed)
+    assert found.broken is not None
+    assert "\x1b" not in found.broken
+
+
+def test_figures_of_another_kind_are_a_sentence_not_a_traceback(run: Path) -> None:
+    edit(unsigned(run) / "certificate.json", lambda c: c["epsilon_by_node"][0].update(claimed={"a": 1}))
+    edit(run / "certificate.json", lambda c: c["epsilon_by_node"][1].update(claimed="1"))
+    assert "does not hold what `gossamer run` writes (TypeError)" in str(look_at(run).broken)
+
+
+def test_a_last_line_without_its_end_says_the_same(run: Path) -> None:
+    path = run / "ledger" / "node-002.jsonl"
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    assert verify_files(run).behind == 0

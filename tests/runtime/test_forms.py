@@ -20,7 +20,7 @@ ANY = st.recursive(
 )
 PROOF = forms.record({"epsilon": forms.bound, "because": forms.maybe(forms.sentence)})
 FORMS = [
-    forms.number, forms.bound, forms.any_number, forms.count, forms.yes_or_no, forms.sentence, forms.words,
+    forms.number, forms.bound, forms.any_number, forms.count, forms.yes_or_no, forms.sentence, forms.words, forms.file_name,
     forms.hexadecimal(4), forms.one_of("a", "b"), forms.list_of(forms.count), forms.row(forms.count, forms.number), PROOF,
 ]  # fmt: skip
 
@@ -44,6 +44,7 @@ def test_anything_is_taken_as_it_is_or_refused(value: Any, form: Any) -> None:
         (forms.count, [0, 7], [1.0, -1, 1 << 63, True, "7"]),
         (forms.yes_or_no, [True], [1, None]),
         (forms.sentence, ["σ is too small – for δ = 0.1"], ["<b>", "a\x1b[2J", "line\nline", "a" * 401, 3]),
+        (forms.file_name, ["round-000002.safetensors"], ["../x", "a/b", "a\\b", "..", ".", "", "a\nb", 3]),
         (forms.hexadecimal(4), ["00ff"], ["00fg", "00FF", "00f", "00ff\n", 4]),
         (forms.one_of("a"), ["a"], ["b", ["a"], None]),
         (forms.list_of(forms.count), [[], [1, 2]], [[1.5], {"0": 1}, "12"]),
@@ -76,3 +77,10 @@ def test_bytes_are_a_list_or_refused(text: bytes) -> None:
 def test_deep_brackets_are_refused() -> None:
     with pytest.raises(FormError):
         forms.parsed(b"[" * 100_000)
+
+
+def test_what_is_shown_of_a_note_is_what_a_terminal_can_bear() -> None:
+    assert forms.shown("rank 1 ≤ ε ended.") == "rank 1 ≤ ε ended."
+    assert "\x1b" not in forms.shown("\x1b[2J\x1b]0;title\x07 all is well")
+    assert "\n" not in forms.shown("one\ntwo")
+    assert len(forms.shown("a" * 10**6)) == 2000

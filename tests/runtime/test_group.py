@@ -11,10 +11,15 @@ import torch
 
 from gossamer.errors import UserError
 from gossamer.runtime.blocks import split
+from gossamer.runtime.forms import count
 from gossamer.runtime.group import Alone, Group, Ranks, agreed
 from gossamer.runtime.transport.memory import Memory, MemoryTransport
 
 SIZES = [1, 3, 2]
+
+
+def as_is(value: Any) -> Any:
+    return value
 
 
 def together(work: Callable[[Ranks], Any], timeout: float = 20.0) -> list[Any]:
@@ -34,8 +39,11 @@ def together(work: Callable[[Ranks], Any], timeout: float = 20.0) -> list[Any]:
 
 def test_items_are_joined_in_the_order_of_the_nodes() -> None:
     items = [[f"node {i}", i / 3, None] for i in range(6)]
-    assert Alone(6).join(items) == items
-    assert together(lambda ranks: ranks.join([items[i] for i in ranks.nodes])) == [items] * 3
+    assert Alone(6).join(items, as_is, per_node=True) == items
+    assert (
+        together(lambda ranks: ranks.join([items[i] for i in ranks.nodes], as_is, per_node=True))
+        == [items] * 3
+    )
 
 
 def test_the_mean_is_over_nodes_and_not_over_ranks() -> None:
@@ -80,7 +88,7 @@ def test_the_others_say_why_one_has_failed(error: BaseException, sentence: str) 
         ranks.messenger.watch.computing(4)
         if ranks.rank == 1:
             raise error
-        return ranks.join([0])
+        return ranks.join([0], count)
 
     answers = together(work, timeout=0.5)
     assert answers[1] is error
@@ -136,7 +144,7 @@ def test_between_machines_no_error_of_any_kind_is_told_in_its_words(kind: type[E
     def work(ranks: Ranks) -> Any:
         if ranks.rank == 1:
             raise kind(ROW)
-        return ranks.join([0])
+        return ranks.join([0], count)
 
     first, second, third, notes = apart(work)
     assert str(second) == ROW
@@ -144,3 +152,19 @@ def test_between_machines_no_error_of_any_kind_is_told_in_its_words(kind: type[E
         assert "Schmidt" not in str(other)
     assert "Schmidt" not in repr(notes)
     assert notes["gossamer/failure"].startswith("rank 1 (nodes 1–3) failed in round 0: its own terminal")
+
+
+@pytest.mark.parametrize("per_node", [False, True])
+@pytest.mark.parametrize("said", [[], [7, 7, 7, 7, 7]])
+def test_nobody_speaks_for_another(said: list[int], per_node: bool) -> None:
+    """One item of each process, or of each of its nodes: more would stand where others' are looked for."""
+
+    def work(ranks: Ranks) -> Any:
+        own = [0] * (len(ranks.nodes) if per_node else 1)
+        return ranks.join(said if ranks.rank == 1 else own, count, per_node=per_node)
+
+    due = SIZES[1] if per_node else 1
+    for found in together(work, timeout=2.0):
+        assert (
+            str(found) == f"what rank 1 (nodes 1–3) stated was refused: {len(said)} items where {due} are due"
+        )

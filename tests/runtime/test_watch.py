@@ -58,3 +58,28 @@ def test_the_one_all_wait_for_need_not_be_a_neighbour() -> None:
     finally:
         for watch in watches:
             watch.close()
+
+
+def test_notes_of_a_rank_that_means_ill_are_neither_obeyed_nor_a_traceback() -> None:
+    assert "\x1b" not in said_of_rank_1(SilentError(), failure="\x1b[2J done, ε = 0.001")
+    for killed in ("", "x", "99", "-1", "1.5"):
+        expected = "rank 1 (nodes 3–5) has not answered for 0.2 s in round 7"
+        assert said_of_rank_1(SilentError(), killed=killed) == expected
+    notes = MemoryNotes(Memory(3))
+    watch = Watch(notes, 0, BLOCKS, timeout=0.2)
+    for line in (
+        "",
+        "{",
+        "[]",
+        "[1, 2]",
+        "[1, 2, 1.5]",
+        '["a", 0, 0]',
+        "[1, 2, true]",
+        "[" * 100_000,
+        "null",
+    ):
+        notes.write("gossamer/at/1", line)
+        assert watch._line(1) is None
+    notes.write("gossamer/at/1", "[1, 2, null]")
+    assert watch._line(1) == (1, 2, None)
+    watch.close()

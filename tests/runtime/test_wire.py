@@ -14,7 +14,7 @@ from torch import Tensor
 from gossamer.runtime.transport.secret import Secret
 from gossamer.runtime.wire import HEADER, Label, Layout, RefusedError, first_not_finite
 
-LABEL = Label("00112233aabbccdd", 7, 1, 3)
+LABEL = Label("00112233aabbccdd", 7, 1, 3, Secret("k" * 32))
 TENSORS = [
     torch.arange(6.0).reshape(2, 3),
     torch.tensor([[1.5], [2.5]], dtype=torch.float64),
@@ -76,7 +76,7 @@ def test_other_shapes_and_dtypes_are_refused() -> None:
 def test_every_changed_bit_of_the_content_shows(place: int, bit: int) -> None:
     buffer, layout = message(TENSORS)
     buffer[place] ^= 1 << bit
-    with pytest.raises(RefusedError, match="its checksum does not fit its content"):
+    with pytest.raises(RefusedError, match="its seal does not fit its content"):
         LABEL.check(buffer, layout, 2)
 
 
@@ -97,14 +97,7 @@ def test_the_first_row_that_is_not_finite_is_found_and_an_overflow_is_none() -> 
         assert first_not_finite(spoiled) == 2
 
 
-def test_a_sealed_message_cannot_be_made_or_changed_without_the_key() -> None:
-    sealed = replace(LABEL, seal=Secret("k" * 32))
-    buffer, layout = message(TENSORS, sealed)
-    sealed.check(buffer, layout, 2)
-    forged, _ = message(TENSORS, replace(LABEL, seal=Secret("x" * 32)))
-    plain, _ = message(TENSORS)  # its checksum is right, which anybody can compute
-    changed = buffer.clone()
-    changed[-1] ^= 1
-    for wrong in (forged, plain, changed):
-        with pytest.raises(RefusedError, match="its seal does not fit its content"):
-            sealed.check(wrong, layout, 2)
+def test_a_message_cannot_be_made_without_the_key() -> None:
+    forged, layout = message(TENSORS, replace(LABEL, seal=Secret("x" * 32)))
+    with pytest.raises(RefusedError, match="its seal does not fit its content"):
+        LABEL.check(forged, layout, 2)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as bounded
 from tests.support import fuzz
 
+from gossamer.runtime.transport.secret import Secret
 from gossamer.runtime.wire import HEADER, Label, Layout, RefusedError
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -78,7 +79,7 @@ def test_wire_frames(frames: int) -> None:
     """A frame that differs in any byte from the one that is due is refused, whatever it says; the due one is taken."""
     rng = np.random.default_rng(frames)
     layout, rows = Layout((((3,), torch.float32), ((), torch.float64))), 2
-    due = Label("00112233445566aa", round=7, call=1, sender=3)
+    due = Label("00112233445566aa", round=7, call=1, sender=3, seal=Secret("k" * 32))
     sound = torch.from_numpy(rng.integers(0, 256, layout.size(rows)).astype(np.uint8))
     due.write(sound, layout, rows)
     due.check(sound, layout, rows)

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.runtime.forms import count, words
 from gossamer.runtime.group import Ranks
 from gossamer.runtime.transport.base import LostError, SilentError, Transport
 from gossamer.runtime.transport.torch import TorchTransport
+from gossamer.runtime.watch import RankError
 
 
 def content(sender: int, receiver: int, place: int, size: int) -> Tensor:
@@ -71,7 +73,7 @@ def two_tags_crossed(ranks: Ranks, sizes: list[int]) -> Any:
 def late_receiver(ranks: Ranks, sizes: list[int]) -> Any:
     """How long `start` takes while the other rank does something else; then both get 4 MB."""
     transport, other, length = ranks.transport, 1 - ranks.rank, 1 << 22
-    transport.gather(b"")
+    ranks.join([0], count)
     if transport.rank == 1:
         time.sleep(1.0)
     began = time.monotonic()
@@ -84,13 +86,13 @@ def late_receiver(ranks: Ranks, sizes: list[int]) -> Any:
     return seconds, torch.equal(buffer, content(other, transport.rank, 0, length))
 
 
-def gathered(ranks: Ranks, sizes: list[int], texts: list[list[bytes]]) -> Any:
-    return [ranks.transport.gather(text[ranks.rank]) for text in texts]
+def gathered(ranks: Ranks, sizes: list[int], texts: list[list[str]]) -> Any:
+    return [ranks.messenger.gather([text[ranks.rank]], words, each=[1] * ranks.size) for text in texts]
 
 
 def summed(ranks: Ranks, sizes: list[int], terms: list[list[Tensor]]) -> Any:
     own = [term[ranks.rank].clone() for term in terms]
-    totals = [ranks.transport.sum(term) for term in own]
+    totals = [ranks.messenger.sum(term) for term in own]
     return totals, all(torch.equal(a, term[ranks.rank]) for a, term in zip(own, terms, strict=True))
 
 
@@ -99,7 +101,7 @@ def noted(ranks: Ranks, sizes: list[int]) -> Any:
     transport = ranks.transport
     transport.notes.clone().write(f"own/{transport.rank}", f"rank {transport.rank} ≤ ε")
     claimed = transport.notes.claim("claimed", f"rank {transport.rank}")
-    transport.gather(b"")
+    ranks.join([0], count)
     own = [transport.notes.read(f"own/{rank}") for rank in range(transport.size)]
     return own, claimed, transport.notes.read("claimed"), transport.notes.read("nothing")
 
@@ -118,9 +120,9 @@ def silent(ranks: Ranks, sizes: list[int]) -> Any:
 
 
 def left_alone(ranks: Ranks, sizes: list[int], how: str) -> Any:
-    """Rank 1 is gone; what rank 0 hears when it waits for it."""
+    """Rank 1 is gone; what rank 0 hears, or says, when it waits for it."""
     transport = ranks.transport
-    transport.gather(b"")
+    ranks.join([0], count)
     if transport.rank == 1:
         if isinstance(transport, TorchTransport):
             os._exit(1)
@@ -130,10 +132,10 @@ def left_alone(ranks: Ranks, sizes: list[int], how: str) -> Any:
         if how == "receive":
             transport.start({1: torch.zeros(8, dtype=torch.uint8)}, {}, 3)[0][1].wait(20.0)
         elif how == "gather":
-            transport.gather(b"anybody?")
+            ranks.join(["anybody?"], words)
         else:
-            transport.sum(torch.ones(3))
-    except LostError as error:
+            ranks.messenger.sum(torch.ones(3))
+    except (LostError, RankError) as error:
         return type(error).__name__
     return "it came"
 

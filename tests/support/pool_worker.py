@@ -8,6 +8,7 @@ import signal
 import struct
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from gossamer.methods.without_replacement.local_models import LocalModels
 from gossamer.run.request import RunRequest, run_in
 from gossamer.runtime import wire as messages
 from gossamer.runtime.blocks import split
+from gossamer.runtime.forms import count
 from gossamer.runtime.group import Ranks
 from gossamer.runtime.loop import run
 from gossamer.runtime.transport.meeting import MeetingNotes
@@ -64,8 +66,8 @@ def gossamer_run(
 
 def models_that_left(ranks: Ranks, sizes: list[int], out: Path, settings: dict[str, Any]) -> Any:
     """A run with a shared model: every model that was sent or added up, and every one that a node has released."""
-    transport, write = ranks.transport, LocalModels.write
-    start, add = transport.start, transport.sum
+    messenger, write = ranks.messenger, LocalModels.write
+    start, add = messenger.start, messenger.sum
     sent: list[torch.Tensor] = []
     summed: list[torch.Tensor] = []
     released: list[torch.Tensor] = []
@@ -83,7 +85,7 @@ def models_that_left(ranks: Ranks, sizes: list[int], out: Path, settings: dict[s
         summed.append(own / len(ranks.nodes))
         return add(own)
 
-    transport.start, transport.sum = noted_start, noted_sum  # type: ignore[method-assign]
+    messenger.start, messenger.sum = noted_start, noted_sum  # type: ignore[method-assign]
     LocalModels.write = noted_write  # type: ignore[method-assign]
     try:
         gossamer_run(ranks, sizes, out, settings)
@@ -131,10 +133,10 @@ def _spoil(x: torch.Tensor, what: str) -> None:
             right(self, buffer, layout, rows)
             return
         changed = {
-            "run": messages.Label("f" * 16, self.round, self.call, self.sender),
-            "round": messages.Label(self.run, self.round - 1, self.call, self.sender),
-            "sender": messages.Label(self.run, self.round, self.call, 5),
-            "place": messages.Label(self.run, self.round, 3, self.sender),
+            "run": replace(self, run="f" * 16),
+            "round": replace(self, round=self.round - 1),
+            "sender": replace(self, sender=5),
+            "place": replace(self, call=3),
         }.get(what, self)
         if what == "dtype":
             layout = messages.Layout((((4,), torch.float64),))
@@ -185,7 +187,7 @@ def rounds_of(ranks: Ranks, sizes: list[int], topology: dict[str, Any], width: i
     exchange = ranks.exchange(topo, RUN)
     x = torch.ones(len(ranks.nodes), width)
     exchange(0, x)
-    ranks.join([0])
+    ranks.join([0], count)
     before, start = exchange.bytes_on_wire, time.perf_counter()
     for t in range(1, rounds + 1):
         exchange(t, x)
@@ -212,7 +214,7 @@ def main() -> None:
         name, arguments = pickle.loads(sys.stdin.buffer.read(struct.unpack("<Q", size)[0]))
         count += 1
         notes = everyone.notes.under(f"job/{count}")
-        transport = TorchTransport(everyone.rank, everyone.size, notes, timeout, seal=everyone.seal)
+        transport = TorchTransport(everyone.rank, everyone.size, notes, timeout, everyone.seal)
         ranks = Ranks(split(sum(arguments["sizes"]), everyone.size, arguments["sizes"]), transport)
         answer = answer_of(ranks, name, arguments)
         content = pickle.dumps(answer)

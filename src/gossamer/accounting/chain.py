@@ -10,7 +10,6 @@ belongs to (`run`, `nonce`) and by which key that run signs (`key`). Such ledger
 what is appended to them is written as today.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -125,6 +124,10 @@ def open_to_append(path: Path) -> int:
 
 def lock_in_turn(fd: int, path: Path, seconds: float) -> None:
     """Of a file that runs write for a moment only: wait for one's turn."""
+    try:
+        import fcntl
+    except ImportError:
+        raise LedgerError(f"{path} cannot be locked: this system has no file locks (fcntl)") from None
     until = time.monotonic() + seconds
     while True:
         try:

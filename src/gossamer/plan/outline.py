@@ -31,6 +31,7 @@ class Outline:
     classes: int | None
     dataset: Dataset | None  # loaded only where the outline needs it
     pool: Pool | None  # of the central baseline
+    forced: bool = False  # whether or not this machine has the means
 
     @property
     def loss(self) -> Any:

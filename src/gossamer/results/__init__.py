@@ -17,6 +17,7 @@ __all__ = [
     "rundir",
     "runlock",
     "seals",
+    "stated",
     "terminal",
     "track",
     "verify",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gossamer.kernels.stack import ParameterStack
-from gossamer.runtime.forms import Form, any_number, row
+from gossamer.runtime.forms import Form, any_number, maybe, row
 
 _BATCH = 2000
 
@@ -20,9 +20,7 @@ class Together(Protocol):
 
     first: bool
 
-    def join(
-        self, items: Sequence[Any], form: Form | None = None, *, per_node: bool = False
-    ) -> list[Any]: ...
+    def join(self, items: Sequence[Any], form: Form, *, per_node: bool = False) -> list[Any]: ...
 
     def mean(self, points: Tensor) -> Tensor: ...
 
@@ -64,7 +62,8 @@ class Evaluator:
         x, y = self._x[:rows], self._y[:rows]
         two = row(any_number, any_number)
         scores = self._together.join([self._score(point, x, y) for point in points], two, per_node=True)
-        average = self._together.join([self._score(mean, x, y)] if self._together.first else [], two)[0]
+        own = self._score(mean, x, y) if self._together.first else None
+        average = self._together.join([own], maybe(two))[0]
         losses = [loss for _, loss in scores]
         quality = [value for value, _ in scores]
         name = "accuracy" if self._classes else "rmse"

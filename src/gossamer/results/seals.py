@@ -139,17 +139,32 @@ def _reader(key: Ed25519PublicKey) -> Any:
         except InvalidSignature:
             raise ValueError("it was not signed by this run's key") from None
         found = json.loads(text + b"}")
-        if not isinstance(found, dict) or not {"number", "run", "events", "heads", "files"} <= set(found):
+        if not isinstance(found, dict) or not _is_seal(found):
             raise ValueError("it is not a seal")
         return found
 
     return read
 
 
+def _is_seal(found: Mapping[str, Any]) -> bool:
+    """A signature says who wrote it, not that he wrote what this program does."""
+    kinds = {"number": int, "run": str, "kind": str, "round": int, "heads": str, "files": dict}
+    if any(type(found.get(key)) is not kind for key, kind in kinds.items()):
+        return False
+    events, files = found.get("events"), found["files"]
+    counted = events if isinstance(events, list) else [events]
+    named = all(type(known) is str and not {"..", "/"} & {*Path(name).parts} for name, known in files.items())
+    return named and all(type(count) is int and count >= 0 for count in counted)
+
+
 def counts(seal: Mapping[str, Any], nodes: Sequence[int]) -> dict[int, int]:
     """node → events that it sealed."""
     events = seal["events"]
     each = [events] * len(nodes) if isinstance(events, int) else events
+    if len(each) != len(nodes):
+        raise UserError(
+            f"the seal of round {seal['round']} is about {len(each)} ledgers, and {len(nodes)} are here."
+        )
     return dict(zip(sorted(nodes), each, strict=True))
 
 

@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import html
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.chain import content, digest
 from gossamer.accounting.ledger import node_path
-from gossamer.accounting.ledger import verify as verify_ledger
-from gossamer.accounting.observers import against_all
-from gossamer.accounting.recompute import NodeProof
+from gossamer.accounting.recompute import NodeProof, recompute
 from gossamer.errors import UserError
 from gossamer.results import seals
-from gossamer.results.certificate import SEEDED
 from gossamer.results.certificate_page import page
 from gossamer.results.files import digest_of, digest_of_object, read_metrics, read_object, read_text
 from gossamer.results.rundir import finite, read_manifest
+from gossamer.results.stated import compare_figures
 
 # An audit puts its figures into the certificate of a run that has ended, so that nobody can sign them.
 ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit")
-_BELOW = 1e-6  # relative: another machine's rounding
-_ABOVE = 1e-2  # relative: an accountant that has become a little sharper since
 _STATED = (
     "epsilon_claimed", "epsilon_proven", "epsilon_proven_lower", "epsilon_by_node", "not_proven_because", "delta",
     "adjacency", "unit", "observer", "noise_source", "stamp", "public_constants", "draws", "ledger_heads", "versions",
@@ -38,17 +34,19 @@ _STATED = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What could be checked; whatever does not agree is an error instead."""
+    """What could be checked; whatever does not agree is an error instead, or `broken` where a run is only shown."""
 
     certified: bool  # there is a certificate, and it says of the ledgers here what they say
-    elsewhere: tuple[
-        int, ...
-    ] = ()  # nodes whose figures are only as stated: their ledgers lie on other machines
+    elsewhere: tuple[int, ...] = ()  # nodes whose figures are only as stated: their ledgers lie elsewhere
     signed: bool = False  # by this run's key, at its end
     unsigned_because: str | None = None
     anchored: bool = False
+    behind: int = 0  # events behind the last signed head
+    broken: str | None = None
 
     def sentences(self) -> list[str]:
+        if self.broken is not None:
+            return [f"this does not verify: {self.broken}"]
         if not self.certified:
             first = "all chains verify (no certificate beside them: a cut tail would not show)"
         elif self.elsewhere:
@@ -63,13 +61,58 @@ class Verdict:
         return [first, second, *third]
 
 
+def look_at(run: Path) -> Verdict:
+    """For whatever only shows a run: what `plan --ledger` would say, and what does not verify as a sentence to show."""
+    try:
+        ended = _there(run / "certificate.json")
+        # Of one that goes on a line may be half written: what was signed is compared, and nothing priced.
+        return verify_run(run / "ledger", recompute(run / "ledger")) if ended else verify_files(run)
+    except UserError as error:
+        return Verdict(certified=False, broken=str(error))
+
+
 def verify_run(ledgers: Path, proofs: Sequence[NodeProof], anchor: str | None = None) -> Verdict:
     """Of the run whose ledgers these are; raises a sentence where anything differs."""
     run = ledgers.parent
-    manifest = read_manifest(run) if _there(run / "manifest.json") else None
-    certificate = read_certificate(run) if _there(run / "certificate.json") else None
-    _same_key(run, manifest, proofs)
-    elsewhere = _figures(ledgers, certificate, manifest, proofs) if certificate is not None else ()
+    with _whatever_it_holds(run):
+        manifest = read_manifest(run) if _there(run / "manifest.json") else None
+        certificate = read_certificate(run) if _there(run / "certificate.json") else None
+        _same_key(run, manifest, {node_path(ledgers, proof.node): proof.header for proof in proofs})
+        elsewhere = compare_figures(ledgers, certificate, manifest, proofs) if certificate is not None else ()
+        return _signed(run, manifest, certificate, elsewhere, anchor)
+
+
+def verify_files(run: Path) -> Verdict:
+    """What was signed alone, without pricing anything: for those who read many runs, or one that goes on."""
+    with _whatever_it_holds(run):
+        certificate = read_certificate(run) if _there(run / "certificate.json") else None
+        manifest = read_manifest(run)
+        nodes = {node_path(run / "ledger", node) for node in manifest.get("ledgers_here", [])}
+        ledgers = sorted({*nodes, *run.glob("ledger/node-*.jsonl")})
+        _same_key(run, manifest, {path: _header(path) for path in ledgers})
+        return _signed(run, manifest, certificate)
+
+
+@contextmanager
+def _whatever_it_holds(run: Path) -> Iterator[None]:
+    """A directory of others' is data: what no run of this program writes, signed or not, is a sentence as well."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise UserError(
+            f"{run}: a file does not hold what `gossamer run` writes ({type(error).__name__})."
+        ) from error
+
+
+def _signed(
+    run: Path,
+    manifest: Mapping[str, Any] | None,
+    certificate: Mapping[str, Any] | None,
+    elsewhere: tuple[int, ...] = (),
+    anchor: str | None = None,
+) -> Verdict:
     if manifest is None or "key" not in manifest:
         if anchor is not None:
             raise UserError(f"{run} is not signed, so no anchor was ever made of it: it is another run.")
@@ -79,16 +122,35 @@ def verify_run(ledgers: Path, proofs: Sequence[NodeProof], anchor: str | None = 
     check_sealed(run, manifest, found)
     if anchor is not None:
         _check_anchor(run, manifest, anchor)
-    because = None
+    because, behind = None, _behind(run, manifest, found[-1])
     if certificate is None:
-        because = "the run has not ended"
+        because = f"the run has not ended; its last seal is of round {found[-1].get('round')}"
+        if behind:
+            because += f", and {behind} events behind it are chained but not signed: cut off, they would not be missed"
         if found[-1]["kind"] == seals.END and not _there(run / seals.KEY):
             raise UserError(f"{run / 'certificate.json'} is missing, and the run had signed it; put it back.")
     else:
         _check_end(run, certificate, found)
+        if behind:
+            raise UserError(f"{run / 'ledger'} holds {behind} events more than were signed at the run's end.")
         if _there(run / seals.KEY):
             because = f"{seals.KEY} is still there, and who has it can sign anything: remove it"
-    return Verdict(certificate is not None, elsewhere, because is None, because, anchored=anchor is not None)
+    return Verdict(
+        certificate is not None,
+        elsewhere,
+        because is None,
+        because,
+        anchored=anchor is not None,
+        behind=behind,
+    )
+
+
+def _behind(run: Path, manifest: Mapping[str, Any], last: Mapping[str, Any]) -> int:
+    """Whole lines of all ledgers here that no seal has seen."""
+    nodes = sorted(manifest.get("ledgers_here", []))
+    sealed = seals.counts(last, nodes) if last["kind"] != seals.BEGIN else dict.fromkeys(nodes, 0)
+    lines = {node: content(node_path(run / "ledger", node)).count(b"\n") - 1 for node in nodes}
+    return sum(max(0, lines[node] - sealed[node]) for node in nodes)
 
 
 def read_certificate(run: Path) -> dict[str, Any]:
@@ -199,141 +261,32 @@ def _check_page(run: Path, certificate: Mapping[str, Any]) -> None:
         )
 
 
-def _same_key(run: Path, manifest: Mapping[str, Any] | None, proofs: Sequence[NodeProof]) -> None:
+def _header(path: Path) -> dict[str, Any]:
+    """A ledger's first line."""
+    try:
+        found = json.loads(content(path).partition(b"\n")[0])
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} line 1 is damaged: it is not JSON.") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} line 1 is damaged: it is not an object.")
+    return found
+
+
+def _same_key(
+    run: Path, manifest: Mapping[str, Any] | None, headers: Mapping[Path, Mapping[str, Any]]
+) -> None:
     """A ledger says which run it belongs to and by which key that signs; so must the manifest."""
-    for proof in proofs:
+    for path, header in headers.items():
         for key in ("run", "nonce", "key"):
-            if key in proof.header and (manifest is None or manifest.get(key) != proof.header[key]):
+            if key in header and (manifest is None or manifest.get(key) != header[key]):
                 raise UserError(
-                    f"{node_path(run / 'ledger', proof.node)} belongs to another run than {run / 'manifest.json'}: "
-                    f"its {key!r} differs; put them back together."
+                    f"{path} belongs to another run than {run / 'manifest.json'}: its {key!r} differs; put them back "
+                    "together."
                 )
-            if manifest is not None and "key" in manifest and key not in proof.header:
-                raise UserError(
-                    f"{node_path(run / 'ledger', proof.node)} does not say which run it belongs to."
-                )
-
-
-def _figures(
-    ledgers: Path,
-    certificate: Mapping[str, Any],
-    manifest: Mapping[str, Any] | None,
-    proofs: Sequence[NodeProof],
-) -> tuple[int, ...]:
-    """Every stated figure against the ledgers; the nodes whose ledgers lie elsewhere come back."""
-    c = _Stated(ledgers.parent / "certificate.json", certificate)
-    n = c.length("draws", "ledger_heads", "epsilon_by_node", "public_constants")
-    here = sorted(set(range(n) if manifest is None else manifest.get("ledgers_here", range(n))))
-    if not here or here[-1] >= n:
-        raise UserError(
-            f"{ledgers.parent / 'manifest.json'} is damaged: its 'ledgers_here' names no node of the run."
-        )
-    by_node = {proof.node: proof for proof in proofs}
-    for node in here:
-        if node not in by_node:
-            raise UserError(f"{node_path(ledgers, node)} is missing, and the certificate is about it.")
-        path = node_path(ledgers, node)
-        verify_ledger(path, head=certificate["ledger_heads"][node], count=certificate["draws"][node])
-        _node(c, node, by_node[node])
-    if strange := sorted(set(by_node) - set(here)):
-        raise UserError(
-            f"{node_path(ledgers, strange[0])} is of no node whose ledger this run keeps here; remove it."
-        )
-    elsewhere = tuple(sorted(set(range(n)) - set(here)))
-    c.same("observer", against_all(p.observer for p in proofs).describe(), certificate["observer"])
-    deltas = [by_node[node].header["delta"] for node in here]
-    if certificate["delta"] != max(deltas) and not (elsewhere and c.number("delta") > max(deltas)):
-        raise c.differs("delta", certificate["delta"], max(deltas))
-    proven = [
-        c.epsilon(f"epsilon_by_node[{i}].proven", c.entry("epsilon_by_node", i).get("proven"))
-        for i in range(n)
-    ]
-    c.same("epsilon_proven", max(proven), c.epsilon("epsilon_proven", certificate["epsilon_proven"]))
-    claims = [c.entry("epsilon_by_node", i).get("claimed") for i in range(n)]
-    known = [claim for claim in claims if claim is not None]
-    c.same("epsilon_claimed", max(known) if known else None, certificate["epsilon_claimed"])
-    if (certificate["not_proven_because"] is None) != math.isfinite(max(proven)):
-        raise c.differs(
-            "not_proven_because", certificate["not_proven_because"], "a reason where ε = ∞, only there"
-        )
-    worst = max(proofs, key=lambda p: p.proven.epsilon)
-    if not elsewhere:
-        c.close("epsilon_proven_lower", worst.proven.lower, certificate["epsilon_proven_lower"])
-        c.same("not_proven_because", worst.proven.because, certificate["not_proven_because"])
-    return elsewhere
-
-
-def _node(c: _Stated, node: int, proof: NodeProof) -> None:
-    header, entry = proof.header, c.entry("epsilon_by_node", node)
-    if header.get("node") != node:
-        raise UserError(
-            f"{c.path.parent / 'ledger'} holds the ledger of node {header.get('node')!r} as node {node}'s."
-        )
-    c.close(f"epsilon_by_node[{node}].proven", proof.proven.epsilon, c.epsilon("proven", entry.get("proven")))
-    for key in ("adjacency", "unit"):
-        c.same(key, header[key], c.stated[key])
-    seeded = header["noise"] == SEEDED
-    c.same("stamp", SEEDED if seeded else None, c.stated["stamp"])
-    c.same("noise_source", "seeded" if seeded else "system", c.stated["noise_source"])
-    public = c.entry("public_constants", node)
-    for key, value in header.get("public", {}).items():
-        c.same(f"public_constants[{node}].{key}", value, public.get(key))
-
-
-class _Stated:
-    """A certificate's figures beside what they should be."""
-
-    def __init__(self, path: Path, stated: Mapping[str, Any]):
-        self.path, self.stated = path, stated
-
-    def damaged(self, key: str) -> UserError:
-        return UserError(f"{self.path} is damaged: its {key!r} is not what a certificate has there.")
-
-    def differs(self, key: str, stated: Any, found: Any) -> UserError:
-        return UserError(f"{self.path} states {key} = {stated!r:.60} where the ledgers say {found!r:.60}.")
-
-    def length(self, *keys: str) -> int:
-        """Of lists with an entry per node."""
-        for key in keys:
-            if not isinstance(self.stated[key], list) or len(self.stated[key]) != len(self.stated[keys[0]]):
-                raise self.damaged(key)
-        return len(self.stated[keys[0]])
-
-    def entry(self, key: str, node: int) -> dict[str, Any]:
-        found = self.stated[key][node]
-        if not isinstance(found, dict):
-            raise self.damaged(f"{key}[{node}]")
-        return found
-
-    def number(self, key: str) -> float:
-        found = self.stated[key]
-        if type(found) not in (int, float):
-            raise self.damaged(key)
-        return float(found)
-
-    def epsilon(self, key: str, value: Any) -> float:
-        """JSON has no infinity."""
-        if value is None:
-            return math.inf
-        if type(value) not in (int, float) or not 0 <= value < math.inf:
-            raise self.damaged(key)
-        return float(value)
-
-    def same(self, key: str, found: Any, stated: Any) -> None:
-        if type(found) is not type(stated) and not {type(found), type(stated)} <= {int, float}:
-            raise self.differs(key, stated, found)
-        if found != stated:
-            raise self.differs(key, stated, found)
-
-    def close(self, key: str, found: float | None, stated: Any) -> None:
-        """Never below what was found; above it only where an earlier program proved a little more."""
-        if found is None or stated is None or math.isinf(found):
-            self.same(key, found, stated)
-            return
-        if type(stated) not in (int, float) or not (
-            found * (1 - _BELOW) - 1e-12 <= stated <= found * (1 + _ABOVE) + 1e-12
-        ):
-            raise self.differs(key, stated, found)
+            if manifest is not None and "key" in manifest and key not in header:
+                raise UserError(f"{path} does not say which run it belongs to.")
 
 
 def _there(path: Path) -> bool:

@@ -58,10 +58,14 @@ def run(
 
 
 def resume(
-    directory: Path | str, *, module: nn.Module | None = None, data_dir: Path | None = None
+    directory: Path | str,
+    *,
+    module: nn.Module | None = None,
+    data_dir: Path | None = None,
+    force: bool = False,
 ) -> Outcome:
-    """Go on with a run that was stopped; `module` as at its beginning."""
+    """Go on with a run that was stopped; `module` as at its beginning, `force` as for `run`."""
     config = stored(RunDirectory.resume(Path(directory)).path / "config.toml")
     with carrier(config) as group:
-        parts = parts_of(config, group, data_dir=data_dir, module=module)
+        parts = parts_of(config, group, data_dir=data_dir, module=module, force=force)
         return execute(parts, resume=Path(directory), group=group)

@@ -17,12 +17,12 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.files import digest_of, digest_of_object
-from gossamer.results.rundir import RunDirectory, free_path
+from gossamer.results.rundir import RunDirectory, free_path, read_manifest
 from gossamer.results.runlock import RunLock
 from gossamer.results.seals import BEGIN, Sealer
 from gossamer.run.assemble import Parts
 from gossamer.run.budget import Accounts, accounts_of, now
-from gossamer.runtime.forms import count, hexadecimal, maybe, row, sentence
+from gossamer.runtime.forms import count, file_name, hexadecimal, maybe, row, sentence
 from gossamer.runtime.group import Group, agreed
 
 FORMAT = 2  # of the configuration whose digest is in the manifest: since 2 it names every value
@@ -56,8 +56,8 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
     o = parts.outline
     require_same_everywhere(parts, group)
     # Where a host keeps its files is its own affair: of a run without --out only the last word of its name is shared.
-    name = group.join([free_path(o.config.name).name], sentence)[0]
-    path = out or free_path(o.config.name).with_name(Path(name).name)
+    name = group.join([free_path(o.config.name).name], file_name)[0]
+    path = out or free_path(o.config.name).with_name(name)
     identity = group.join([secrets.token_hex(8)], hexadecimal(16))[0]
     accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
     try:
@@ -88,9 +88,8 @@ def _written(
     sealer: Sealer | None = agreed(
         group, lambda: _first_files(parts, directory, identity, nonce, here), here=group.first_here
     )
-    stated = group.join([(group.machine, sealer and sealer.public)], row(sentence, maybe(hexadecimal(64))))
-    keys = {machine: key for machine, key in stated if key}
-    name = {"run": identity, "nonce": nonce, "key": keys[group.machine]}
+    # From this machine's own file: of the others' keys nobody here has any use.
+    name = {"run": identity, "nonce": nonce, "key": read_manifest(directory.path)["key"]}
     book = agreed(
         group, lambda: LedgerBook.create(directory.ledger, ledger_headers(parts, name), sync=group.spread)
     )
@@ -125,8 +124,8 @@ def unwritable(path: Path, error: OSError) -> UserError:
 
 def nodes_here(group: Group) -> list[int]:
     """Those whose ledgers lie on this machine."""
-    blocks = group.join([(group.machine, group.nodes.start, group.nodes.stop)], row(sentence, count, count))
-    return [i for machine, start, stop in blocks if machine == group.machine for i in range(start, stop)]
+    machines = group.join([group.machine] * len(group.nodes), sentence, per_node=True)
+    return [i for i, machine in enumerate(machines) if machine == group.machine]
 
 
 def require_same_everywhere(parts: Parts, group: Group) -> None:

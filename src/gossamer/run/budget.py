@@ -27,7 +27,7 @@ from gossamer.data.own import OwnFile
 from gossamer.data.partition import Even, Owner
 from gossamer.plan.outline import Outline
 from gossamer.results.certificate import SEEDED
-from gossamer.runtime.forms import bound, count, maybe, number, one_of, record, sentence
+from gossamer.runtime.forms import bound, count, list_of, maybe, number, one_of, record, sentence
 from gossamer.runtime.group import Group
 
 UNNAMED = "a run on one of the nodes' records is one without a proof"
@@ -181,7 +181,8 @@ def everyones(totals: Sequence[Total], group: Group) -> list[Total]:
     """All processes' totals. Which runs a host had before is its own affair: of them only figures travel."""
     if group.size > 1:
         totals = [replace(t, because=t.because and UNNAMED, provable=None) for t in totals]
-    return [Total(**found) for found in group.join([asdict(t) for t in totals], _STATED)]
+    stated = group.join([[asdict(t) for t in totals]], list_of(_STATED))
+    return [Total(**found) for own in stated for found in own]
 
 
 def worst(totals: Sequence[Total], cap: float | None = None) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ from gossamer.results.verify import check_sealed
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import FORMAT, Run, digest, ledger_headers, require_same_everywhere, unwritable
 from gossamer.run.budget import Accounts, accounts_of, now
-from gossamer.runtime.forms import count, hexadecimal, list_of, row, sentence
+from gossamer.runtime.forms import count, file_name, hexadecimal, list_of, row, sentence
 from gossamer.runtime.group import Group, agreed
 
 
@@ -202,13 +202,19 @@ def seal(
     heads, counts = run.book.heads(), run.book.counts()
     digest_form = hexadecimal(64)
     everywhere = group.join(
-        [(group.machine, node, counts[node], heads[node]) for node in group.nodes],
-        row(sentence, count, count, digest_form),
+        [(group.machine, counts[node], heads[node]) for node in group.nodes],
+        row(sentence, count, digest_form),
+        per_node=True,
     )
     written = group.join(
-        [(group.machine, *item) for item in checkpoints.items()], row(sentence, sentence, digest_form)
+        [(group.machine, list(checkpoints.items()))], row(sentence, list_of(row(file_name, digest_form)))
     )
-    files = {f"checkpoints/{name}": found for machine, name, found in written if machine == group.machine}
-    here: Heads = {node: (made, head) for machine, node, made, head in everywhere if machine == group.machine}
+    ours = [item for machine, items in written if machine == group.machine for item in items]
+    files = {f"checkpoints/{name}": found for name, found in ours}
+    here: Heads = {
+        node: (made, head)
+        for node, (machine, made, head) in enumerate(everywhere)
+        if machine == group.machine
+    }
     if run.sealer is not None:
         run.sealer.seal(kind, done, here, files, **more)

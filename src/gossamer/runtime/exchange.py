@@ -102,7 +102,7 @@ class MessageExchange:
         return buffer
 
     def _label(self, sender: int, receiver: int) -> Label:
-        return Label(self._run, self._round, self._call, sender, receiver, self._messenger.seal)
+        return Label(self._run, self._round, self._call, sender, self._messenger.seal, receiver)
 
     def _buffer(self, way: str, rank: int, layout: Layout, rows: int) -> Tensor:
         """Kept from round to round; every message has been delivered before its exchange ends."""

@@ -77,6 +77,18 @@ def sentence(value: Any) -> str:
     return value
 
 
+def file_name(value: Any) -> str:
+    """Of a file in a folder that is given: it leads nowhere else."""
+    if sentence(value) in ("", ".", "..") or set(value) & set("/\\"):
+        raise FormError("a file's name was due")
+    return str(value)
+
+
+def shown(text: str) -> str:
+    """Of a note that anybody of the run may have written: without what a terminal would obey, and not too much."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: 5 * LONGEST])
+
+
 def words(value: Any) -> str:
     """Any text, of a process of this machine."""
     if not isinstance(value, str):

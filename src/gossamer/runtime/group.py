@@ -49,10 +49,10 @@ class Group(Protocol):
         """The name of the process that hosts it."""
         ...
 
-    def join(self, items: Sequence[T], form: Form | None = None, *, per_node: bool = False) -> list[T]:
-        """All processes' items, in the order of their nodes, to everyone; `per_node`: one item of each node is due.
+    def join(self, items: Sequence[T], form: Form, *, per_node: bool = False) -> list[T]:
+        """All processes' items, in the order of their nodes, to everyone: one of each process, `per_node` of each node.
 
-        The others' are what they state: each is held against `form`.
+        The others' are what they state: each is held against `form`, and nobody can speak for another.
         """
         ...
 
@@ -75,7 +75,7 @@ class Alone:
     def __init__(self, nodes: int):
         self.nodes = range(nodes)
 
-    def join(self, items: Sequence[T], form: Form | None = None, *, per_node: bool = False) -> list[T]:
+    def join(self, items: Sequence[T], form: Form, *, per_node: bool = False) -> list[T]:
         return list(items)
 
     def whose(self, node: int) -> str:
@@ -127,8 +127,10 @@ class Ranks:
     def name(self) -> str:
         return name_of(self.rank, self.blocks)
 
-    def join(self, items: Sequence[T], form: Form | None = None, *, per_node: bool = False) -> list[T]:
-        return self.messenger.gather(items, form, each=[len(b) for b in self.blocks] if per_node else ())
+    def join(self, items: Sequence[T], form: Form, *, per_node: bool = False) -> list[T]:
+        return self.messenger.gather(
+            items, form, each=[len(block) if per_node else 1 for block in self.blocks]
+        )
 
     def whose(self, node: int) -> str:
         return next(name_of(r, self.blocks) for r, block in enumerate(self.blocks) if node in block)

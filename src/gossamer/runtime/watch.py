@@ -12,10 +12,11 @@ import time
 from collections.abc import Sequence
 
 from gossamer.errors import UserError
+from gossamer.runtime.forms import FormError, count, maybe, row, shown
 from gossamer.runtime.transport.base import LostError, Notes, SilentError
 
+_LINE = row(count, count, maybe(count))  # beats, round, the rank waited for
 FAILURE, KILLED = "gossamer/failure", "gossamer/killed"
-_COMPUTING = -1
 
 
 class RankError(UserError):
@@ -34,13 +35,13 @@ class Watch:
     def __init__(self, notes: Notes, rank: int, blocks: Sequence[range], timeout: float):
         self._notes, self._rank, self._blocks, self._timeout = notes, rank, blocks, timeout
         self._every = min(1.0, timeout / 10)
-        self._at: tuple[int, int] = (0, _COMPUTING)
+        self._at: tuple[int, int | None] = (0, None)  # the round, and the rank waited for
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True, name="gossamer-watch")
         self._thread.start()
 
     def computing(self, round_: int) -> None:
-        self._at = (round_, _COMPUTING)
+        self._at = (round_, None)
 
     def waiting(self, round_: int, rank: int) -> None:
         self._at = (round_, rank)
@@ -63,9 +64,10 @@ class Watch:
                 time.sleep(self._every / 4)
                 said = self._read(FAILURE)
         if said is not None:
-            return RankError(said)
+            return RankError(shown(said))
         killed = self._read(KILLED)
-        if killed is not None:  # by whoever started it: surer than anything the messages tell
+        # By whoever started it: surer than anything the messages tell.
+        if killed is not None and killed.isdecimal() and int(killed) < len(self._blocks):
             return self.tell(f"{name_of(int(killed), self._blocks)} ended in round {self.round}")
         if not silent:
             return self.tell(f"{name_of(rank, self._blocks)} ended in round {self.round}")
@@ -75,7 +77,7 @@ class Watch:
     def tell(self, sentence: str) -> RankError:
         """Say why the run ends, unless somebody has said so before."""
         try:
-            return RankError(self._notes.claim(FAILURE, sentence))
+            return RankError(shown(self._notes.claim(FAILURE, sentence)))
         except (
             LostError
         ):  # the notes are gone with the process that held them: all are left with what they saw
@@ -95,9 +97,9 @@ class Watch:
             if line is None:
                 return rank, at, f"has not answered for {self._timeout:g} s"
             _, there, waits_for = line
-            if waits_for == _COMPUTING:
+            if waits_for is None:
                 return rank, there, f"has kept the others waiting for {self._timeout:g} s"
-            if waits_for in seen or not 0 <= waits_for < len(self._blocks):
+            if waits_for in seen or waits_for >= len(self._blocks):
                 return rank, there, f"has not answered for {self._timeout:g} s"
             seen.add(rank)
             rank, at = waits_for, there
@@ -108,9 +110,14 @@ class Watch:
         time.sleep(2.5 * self._every)
         return self._line(rank) != before
 
-    def _line(self, rank: int) -> list[int] | None:
+    def _line(self, rank: int) -> tuple[int, int, int | None] | None:
+        """What it wrote about itself, if that is three numbers."""
         line = self._read(f"gossamer/at/{rank}")
-        return list(json.loads(line)) if line is not None else None
+        try:
+            beats, at, waits_for = _LINE(json.loads(line or "null"))
+        except (ValueError, RecursionError, FormError):
+            return None
+        return beats, at, waits_for
 
     def _beat(self) -> None:
         count = 0

@@ -1,8 +1,8 @@
 """What travels between two ranks in an exchange: one contiguous buffer, a header and the rows of some nodes.
 
 The receiver knows what it must get (both sides compute the round's graph themselves), so every field of the header is
-compared, and a message that differs is refused, never averaged in. Where others than the ranks could reach the carrier
-the message is sealed with a key of the run's meeting: header and rows, for this receiver.
+compared, and a message that differs is refused, never averaged in. Header and rows are sealed with a key of the run's
+meeting, for this receiver.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from math import prod
 import torch
 from torch import Tensor
 
-from gossamer.kernels.checksum import checksum
 from gossamer.runtime.transport.secret import TAG, Seal
 
 _HEADER = struct.Struct("<4s8sQIIIII8s8Q32s")
@@ -73,8 +72,8 @@ class Label:
     round: int
     call: int
     sender: int
+    seal: Seal
     receiver: int = EVERYONE
-    seal: Seal | None = None
 
     def write(self, buffer: Tensor, layout: Layout, rows: int) -> None:
         """Put the header before the rows, which must be in place."""
@@ -90,14 +89,10 @@ class Label:
             if was != must:
                 raise RefusedError(f"its {name} is not the one that was due")
         if not compare_digest(found[-1], self._tag(_HEADER.pack(*due, bytes(TAG)), buffer)):
-            what = "checksum" if self.seal is None else "seal"
-            raise RefusedError(f"its {what} does not fit its content")
+            raise RefusedError("its seal does not fit its content")
 
     def _tag(self, header: bytes, buffer: Tensor) -> bytes:
-        content = buffer[HEADER:].cpu().numpy()
-        if self.seal is None:
-            return checksum(content).to_bytes(TAG, "little")
-        return self.seal.tag(b"message", header, content.data)
+        return self.seal.tag(b"message", header, buffer[HEADER:].cpu().numpy().data)
 
     def _fields(self, layout: Layout, rows: int) -> tuple[bytes | int, ...]:
         codes = bytes(_DTYPES[dtype] for _, dtype in layout.rows)

@@ -33,6 +33,7 @@ def tune(
     out: Path | None = None,
     jobs: int | None = None,
     data_dir: Path | None = None,
+    force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Run the candidates, and return what `--json` prints."""
@@ -57,7 +58,7 @@ def tune(
         )
     rows = lay_out([name], sets=[*sets, f"privacy.runs={count}"], overs=overs)
     out = out or default_folder([name], rows)
-    batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, quiet=quiet)
+    batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
     finished = [(row, results[0]) for row, results in zip(rows, batch.results, strict=True) if results]
     # What failed or was stopped has spent its draws too.
     places = [*(out / "cells").glob("*/ledger"), *(out / "set-aside").glob("*/ledger")]

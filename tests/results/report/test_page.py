@@ -18,7 +18,7 @@ from gossamer.results.report.runs import read_runs
 
 
 def test_page_keeps_stamps_and_labels_and_needs_nothing_else(runs: dict[str, Path], tmp_path: Path) -> None:
-    text = write_report([runs["plain"], runs["seeded"]], tmp_path / "r.html").read_text()
+    text = write_report([runs["plain"], runs["seeded"]], tmp_path / "r.html")[0].read_text()
     shown = re.sub(r"<script>.*?</script>", "", text, flags=re.S)
     assert "seeded noise: no privacy (&lt;b&gt;ring&lt;/b&gt; &amp; co)" in shown
     assert "<b>ring</b>" not in shown
@@ -27,7 +27,8 @@ def test_page_keeps_stamps_and_labels_and_needs_nothing_else(runs: dict[str, Pat
     assert "What this does not cover" in shown  # the certificate
     assert "[privacy.sampling]" in shown  # the configuration
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", shown)
-    alone = write_report([runs["plain"]], None)
+    alone, broken = write_report([runs["plain"]], None)
+    assert broken == []
     assert alone == runs["plain"] / "report.html"
     shown = re.sub(r"<script>.*?</script>", "", alone.read_text(), flags=re.S)
     assert "no privacy" not in shown
@@ -41,7 +42,22 @@ def test_a_run_that_goes_on_is_reported_as_far_as_it_got(copy: Path) -> None:
     (copy / "metrics.jsonl").write_text("".join(lines[:3]) + lines[3][:40])
     (run,) = read_runs([copy])
     assert run.last["round"] == 12
-    assert "no certificate yet" in write_report([copy], None).read_text()
+    assert "no certificate yet" in write_report([copy], None)[0].read_text()
+
+
+def test_what_does_not_verify_is_shown_with_a_sentence_above_it(copy: Path) -> None:
+    target, broken = write_report([copy], None)
+    assert broken == []
+    assert "all chains verify and agree with the certificate; signed by the run" in target.read_text()
+    changed = json.loads((copy / "certificate.json").read_text())
+    (copy / "certificate.json").write_text(json.dumps({**changed, "epsilon_proven": 0.001}))
+    target, broken = write_report([copy], None)
+    assert len(broken) == 1
+    assert "this does not verify: " in broken[0]
+    assert "states epsilon_proven = 0.001" in broken[0]
+    assert re.search(
+        r'<p class="warn">quickstart: this does not verify: [^<]*epsilon_proven', target.read_text()
+    )
 
 
 def test_mistakes_are_one_sentence(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +98,7 @@ def test_command(copy: Path, command: Any) -> None:
 def test_in_a_browser(browser: Any, runs: dict[str, Path], tmp_path: Path, width: int) -> None:
     """Loads without a complaint and without a request, draws every figure, and fits the screen."""
     several = [runs["plain"], runs["seeded"], runs["central"]]
-    target = write_report(several, tmp_path / "r.html")
+    target, _ = write_report(several, tmp_path / "r.html")
     context = browser.new_context(viewport={"width": width, "height": 844}, is_mobile=width < 800)
     page = context.new_page()
     complaints: list[str] = []
@@ -115,7 +131,7 @@ def test_in_a_browser(browser: Any, runs: dict[str, Path], tmp_path: Path, width
 def test_a_phone_shows_one_column_and_a_laptop_two(
     browser: Any, runs: dict[str, Path], tmp_path: Path
 ) -> None:
-    target = write_report([runs["plain"]], tmp_path / "r.html")
+    target, _ = write_report([runs["plain"]], tmp_path / "r.html")
     columns = {}
     for width in (1280, 390):
         page = browser.new_page(viewport={"width": width, "height": 844})
@@ -141,7 +157,7 @@ def test_a_tampered_certificate_runs_nothing_in_a_browser(browser: Any, copy: Pa
     found["versions"] = {BAD: BAD}
     (copy / "certificate.json").write_text(json.dumps(found))
     (copy / "certificate.html").write_text(certificate_page(found, BAD))
-    report = write_report([copy], None)
+    report, _ = write_report([copy], None)
     unescaped = copy / "unescaped.html"
     unescaped.write_text(report.read_text().replace("</main>", BAD + "</main>"))
     bare = copy / "bare.html"

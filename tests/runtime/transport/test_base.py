@@ -9,6 +9,8 @@ import pytest
 import torch
 from tests.support.pool_memory import POOLS
 
+from gossamer.runtime.parcels import INSIDE
+
 SLOW_TORCH = ["memory", pytest.param("torch", marks=pytest.mark.slow)]
 
 
@@ -59,8 +61,10 @@ def test_a_start_waits_for_nobody(pair: Any) -> None:
         assert complete
 
 
-def test_bytes_of_all_ranks_are_gathered_in_their_order(pair: Any) -> None:
-    texts = [[b"one", b"another, longer"], [b"", b"\xff\x00"], [b"", b""], [bytes(range(256)) * 500, b"x"]]
+def test_what_all_ranks_say_is_gathered_in_their_order(pair: Any) -> None:
+    """Of any length: in the first message of a parcel, to its brim, and far beyond."""
+    lengths = [[3, 15], [0, 2], [0, 0], [INSIDE - 4, INSIDE - 3], [INSIDE, 1], [500_000, 70_001]]
+    texts = [["a" * one, "é" * two] for one, two in lengths]
     assert answers(pair, "gathered", texts=texts) == [texts, texts]
 
 
@@ -68,10 +72,19 @@ def test_sums_reach_everyone_and_leave_the_terms_alone(pair: Any) -> None:
     terms = [
         [torch.tensor([1.5, -2.0]), torch.tensor([0.25, 8.0])],
         [torch.ones(3, 2, dtype=torch.float64), torch.full((3, 2), 1e-12, dtype=torch.float64)],
+        [torch.tensor(3.0), torch.tensor(0.5)],  # fewer numbers than ranks
+        [torch.linspace(0, 1, 300_001), torch.linspace(-3, 9, 300_001)],
     ]
     for totals, unchanged in answers(pair, "summed", terms=terms):
         assert unchanged
         assert all(torch.equal(total, a + b) for total, (a, b) in zip(totals, terms, strict=True))
+
+
+def test_a_sum_is_formed_in_the_order_of_the_ranks(four: Any) -> None:
+    """To the last bit: 1e8 + 1 − 1e8 is 0 in this order and 1 in others."""
+    terms = [[torch.full((7,), value) for value in (1e8, 1.0, -1e8, 0.0)]]
+    for totals, _ in answers(four, "summed", terms=terms):
+        assert totals[0].tolist() == [0.0] * 7
 
 
 def test_notes_are_everybodys_and_the_first_claim_stands(pair: Any) -> None:
@@ -100,6 +113,7 @@ def test_silence_is_an_error_after_the_time_allowed(kind: str) -> None:
 def test_a_rank_that_is_gone_is_a_lost_connection(kind: str, how: str) -> None:
     pool = POOLS[kind](2, timeout=30.0)
     try:
-        assert pool.call("left_alone", sizes=[1, 1], how=how)[0] == "LostError"
+        said = "LostError" if how == "receive" else "RankError"
+        assert pool.call("left_alone", sizes=[1, 1], how=how)[0] == said
     finally:
         pool.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import torch
 
@@ -46,8 +44,6 @@ def test_a_rank_that_ended_is_lost_to_senders_and_to_those_who_wait() -> None:
         pending.wait(5.0)
     with pytest.raises(LostError, match="rank 1 has left"):
         one.start({}, {1: bytes_of(1)}, 2)
-    with pytest.raises(LostError, match="rank 1 has left"):
-        one.gather(b"")
 
 
 def test_what_arrived_before_the_end_is_still_delivered() -> None:
@@ -63,17 +59,6 @@ def test_silence_is_told_from_an_end() -> None:
     _, one, _ = pair()
     with pytest.raises(SilentError, match=r"nothing came within 0\.01 s"):
         one.start({1: bytes_of(0)}, {}, 1)[0][1].wait(0.01)
-    with pytest.raises(SilentError):
-        one.sum(torch.ones(1))
-
-
-def test_collectives_leave_nothing_behind() -> None:
-    memory, one, two = pair()
-    with ThreadPoolExecutor(2) as threads:
-        for k in range(5):
-            found = list(threads.map(lambda end, k=k: end.gather(bytes([end.rank, k])), (one, two)))
-            assert found == [[bytes([0, k]), bytes([1, k])]] * 2
-    assert len(memory.collected) == 1
 
 
 def test_the_first_claim_stands() -> None:

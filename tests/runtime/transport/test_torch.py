@@ -11,6 +11,7 @@ from gossamer.errors import UserError
 from gossamer.runtime.transport.base import LostError, SilentError
 from gossamer.runtime.transport.meeting import Meeting
 from gossamer.runtime.transport.memory import Memory, MemoryNotes
+from gossamer.runtime.transport.secret import Secret
 from gossamer.runtime.transport.torch import (
     MeetingStore,
     TorchTransport,
@@ -48,7 +49,7 @@ def test_a_rank_knows_its_machine(
         monkeypatch.delenv(key, raising=False)
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
-    made = TorchTransport(rank, 4, NOTES, 60.0)
+    made = TorchTransport(rank, 4, NOTES, 60.0, Secret("k" * 32))
     assert (made.first_here, made.spread, made.machine) == place
     assert made.start({}, {}, 1) == ({}, {})  # nothing to send is nothing to start
 

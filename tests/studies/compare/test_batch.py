@@ -64,6 +64,7 @@ def fake_cells(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> list[str]:
         return failed
 
     monkeypatch.setattr(batch, "run_cells", work)
+    monkeypatch.setattr(batch.on_disk, "verify", lambda out, cell: False)  # nothing of theirs is signed
     return ran
 
 
@@ -82,7 +83,7 @@ def test_a_batch_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     assert (second.ran, second.kept, second.failed) == (1, 2, {})
     mark = json.loads((out / batch.MARK).read_text())
     assert [cell["label"] for cell in mark["rows"][0]["cells"]] == [f"quickstart {seed}" for seed in range(3)]
-    assert second.summary["cells_kept"] == 2
+    assert (second.summary["cells_kept"], second.summary["cells_unsigned"]) == (2, 2)
 
 
 def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> None:
@@ -101,3 +102,12 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"privacy\.cap = 2: with this, all runs"):
         batch.run_rows(more, tmp_path / "more", jobs=1, data_dir=None, quiet=True)
     assert not (tmp_path / "more").exists()
+    # What is finished is taken as it was signed, or not at all.
+    metrics = next(path.parent / "metrics.jsonl" for path in ledgers)
+    metrics.write_text(metrics.read_text().replace('"round"', '"round" ', 1))
+    again = (
+        r"metrics\.jsonl is not what the run had signed at its end; .*; or remove .* to run this cell again"
+    )
+    for take in (lambda: run(rows, tmp_path / "out"), lambda: batch.finished_rows(rows, tmp_path / "out")):
+        with pytest.raises(UserError, match=again):
+            take()

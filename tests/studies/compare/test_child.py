@@ -22,7 +22,7 @@ from gossamer.studies.compare import child
 def job(out: Path, **changes: Any) -> dict[str, Any]:
     fixed: dict[str, Any] = {"privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
     config = configured(rounds=2, privacy__sampling={"kind": "full"}, **fixed, **changes)
-    return {"config": config.model_dump(exclude_none=True), "out": str(out), "data_dir": None}
+    return {"config": config.model_dump(exclude_none=True), "out": str(out), "data_dir": None, "force": False}
 
 
 def test_a_job_is_a_finished_run_of_its_configuration(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gossamer.methods.without_replacement.token import Token, TokenExchange, Write, order
+from gossamer.runtime.forms import number, yes_or_no
 from gossamer.runtime.group import Group, Ranks
 from gossamer.runtime.wire import Label, Layout
 
@@ -81,7 +82,8 @@ class RankTokenExchange:
     def __call__(self, t: int, wants: Tensor, write: Write) -> Token:
         token = self.token
         self._messenger.watch.computing(t)
-        asking = self._messenger.gather(wants.any(dim=1).tolist())
+        each = [len(block) for block in self._messenger.blocks]
+        asking = self._messenger.gather(wants.any(dim=1).tolist(), yes_or_no, each=each)
         for turn, node in enumerate(order(self._seed, t, self._nodes)):
             if not asking[node]:
                 continue
@@ -105,11 +107,11 @@ class RankTokenExchange:
     def _publish(self, t: int) -> None:
         """After a round: what was released beside the model and, where it is looked at, the model itself."""
         holder = self.token.holder
-        losses = self._releases.released_loss.tolist() if holder in self._hosted else []
-        known = self._messenger.gather(losses)
-        self._releases.released_loss = torch.tensor(known).to(self._releases.released_loss)
+        sender, losses = self._owner[holder], self._releases.released_loss
+        each = [len(losses) if rank == sender else 0 for rank in range(len(self._messenger.blocks))]
+        known = self._messenger.gather(losses.tolist() if holder in self._hosted else [], number, each=each)
+        self._releases.released_loss = torch.tensor(known).to(losses)
         if t + 1 in self._known_at:
-            sender = self._owner[holder]
             others = [rank for rank in range(len(self._messenger.blocks)) if rank != sender]
             self._carry(t, self._nodes, sender, others)  # the place behind all turns
 

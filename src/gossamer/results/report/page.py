@@ -56,8 +56,11 @@ document.querySelectorAll(".run input").forEach(box => box.addEventListener("cha
 """
 
 
-def write_report(paths: Sequence[Path], out: Path | None) -> Path:
-    """The report of one or several runs; in the run's own directory, or `report.html` here, unless told where."""
+def write_report(paths: Sequence[Path], out: Path | None) -> tuple[Path, list[str]]:
+    """The report of one or several runs; in the run's own directory, or `report.html` here, unless told where.
+
+    Besides, a sentence about each run that does not verify: it is shown with that sentence above it.
+    """
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -80,7 +83,7 @@ def write_report(paths: Sequence[Path], out: Path | None) -> Path:
         write_atomically(target, text.encode())
     except OSError as error:
         raise UserError(f"--out {target} cannot be written: {error.strerror}.") from None
-    return target
+    return target, [f"{run.path}: {sentence}" for run in runs for sentence in _unverified(run)]
 
 
 def _policy(*scripts: str) -> str:
@@ -100,6 +103,9 @@ def page(runs: Sequence[Run], plotly_js: str) -> str:
     whose = f" ({stamped})" if len(runs) > 1 else ""
     stamps = sorted({run.stamp for run in runs if run.stamp})
     top = "".join(f'<p class="stamp">{e(stamp + whose)}</p>' for stamp in stamps)
+    top += "".join(
+        f'<p class="warn">{e(run.label)}: {e(sentence)}</p>' for run in runs for sentence in _unverified(run)
+    )
     warnings = sorted({(warning, run.label) for run in runs for warning in run.warnings})
     top += "".join(
         f'<p class="warn">{e(label)}: {e(warning)} Do not pass this report on.</p>'
@@ -119,6 +125,10 @@ def page(runs: Sequence[Run], plotly_js: str) -> str:
         f'</main><script type="application/json" id="figures">{_json(figures)}</script>'
         f"<script>{_SCRIPT}</script></body></html>\n"
     )
+
+
+def _unverified(run: Run) -> list[str]:
+    return [] if run.verdict.broken is None else run.verdict.sentences()
 
 
 def _card(i: int, run: Run, count: int) -> str:
@@ -164,10 +174,14 @@ def _places(figures: list[Figure]) -> str:
 
 def _details(run: Run, *, single: bool) -> str:
     opened = " open" if single else ""
+    checked = (
+        f'<p class="note">When this page was made: {html.escape("; ".join(run.verdict.sentences()))}.</p>'
+    )
     certificate = (
-        f"<details{opened}><summary>Certificate of {html.escape(run.label)}</summary>{fragment(run.certificate)}</details>"
+        f"<details{opened}><summary>Certificate of {html.escape(run.label)}</summary>{fragment(run.certificate)}{checked}"
+        "</details>"
         if run.certificate
-        else f"<p>{html.escape(run.label)} has no certificate yet: it is still running, or was stopped.</p>"
+        else f"<p>{html.escape(run.label)} has no certificate yet: it is still running, or was stopped.</p>{checked}"
     )
     return (
         f'<div class="card" style="margin-bottom:1rem">{certificate}'

@@ -14,7 +14,7 @@ from gossamer.errors import UserError
 from gossamer.results.files import read_metrics, read_object, read_text
 from gossamer.results.headline import judged, no_epsilon_covers
 from gossamer.results.rundir import read_manifest
-from gossamer.results.verify import read_certificate
+from gossamer.results.verify import Verdict, look_at, read_certificate
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Run:
     topology: dict[str, Any]
     metrics: list[dict[str, Any]]
     certificate: dict[str, Any] | None  # None while the run goes on
+    verdict: Verdict
 
     @property
     def last(self) -> dict[str, Any]:
@@ -91,4 +92,4 @@ def _read(path: Path) -> Run:
     certificate = read_certificate(path) if os.path.lexists(path / "certificate.json") else None
     if not metrics:
         raise UserError(f"{path} has no metrics yet; try again after its first evaluation.")
-    return Run(manifest["name"], path, config, text, manifest, topology, metrics, certificate)
+    return Run(manifest["name"], path, config, text, manifest, topology, metrics, certificate, look_at(path))

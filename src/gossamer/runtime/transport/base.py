@@ -55,11 +55,13 @@ class Transport(Protocol):
     - **Order.** Messages from one rank to another with the same tag arrive in the order in which they were started;
       with different tags in any order. A message that arrives before its receive was started is kept.
     - **Tags** are integers in [0, 2³⁰). Rounds repeat them only after all earlier messages with that tag have arrived.
-    - **Buffers** are flat uint8 tensors on `device`. Both ends know the length. A buffer belongs to the transport from
-      `start` until its `wait` has returned; what `wait` has delivered is complete.
+    - **Buffers** are flat uint8 tensors on `device` or, all of one `start`, on the processor. Both ends know the
+      length. A buffer belongs to the transport from `start` until its `wait` has returned; what `wait` has delivered
+      is complete.
     - **Nothing blocks at the start.** `start` returns before any message has arrived, so that all ranks may start
       their receives and sends in any order without a deadlock.
-    - **Collectives** (`gather`, `sum`) are called by all ranks, in the same order, and end within `timeout` seconds.
+    - **Messages are all there is.** What everyone tells everyone, and sums, are made of them by the `Messenger`: a
+      carrier's own collectives would add up and pass on what nobody has sealed.
     - **Errors.** A broken connection is a `LostError`, a rank that stays silent for the time allowed a `SilentError`;
       no other exception, and never a wrong or partial message. Its text is one line of the carrier's own words. Who
       is to blame is not the transport's to say: the `Watch` finds that out from the notes. Whatever makes a transport
@@ -69,13 +71,13 @@ class Transport(Protocol):
 
     rank: int
     size: int
-    timeout: float  # seconds that a collective, or an exchange of messages, may take
-    device: torch.device  # where the buffers of messages lie
+    timeout: float  # seconds that an exchange of messages may take
+    device: torch.device  # where the buffers of the rounds' messages lie
     notes: Notes
     first_here: bool  # the first rank on its machine
     spread: bool  # are there ranks on other machines?
     machine: str  # which one this is, among those of the run
-    seal: Seal | None  # of this meeting, for whatever is sent; None where nobody else can reach the carrier
+    seal: Seal  # of this meeting alone, for whatever is sent
 
     def start(
         self, receive: Mapping[int, Tensor], send: Mapping[int, Tensor], tag: int
@@ -84,14 +86,6 @@ class Transport(Protocol):
 
         They are given together because some carriers (NCCL) deadlock on sends and receives started one by one.
         """
-        ...
-
-    def gather(self, own: bytes) -> list[bytes]:
-        """Every rank's bytes, in the order of the ranks, to everyone."""
-        ...
-
-    def sum(self, own: Tensor) -> Tensor:
-        """The sum of all ranks' tensors, to everyone; the single terms are nobody's to keep."""
         ...
 
     def close(self) -> None:

@@ -6,25 +6,25 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
 
 import torch
 from torch import Tensor
 
 from gossamer.runtime.transport.base import LostError, Pending, SilentError
+from gossamer.runtime.transport.secret import Secret
 
 Way = tuple[int, int, int]  # sender, receiver, tag
 
 
 class Memory:
-    """What the ranks share: messages on their way, rounds of the collectives, notes. `end` breaks a rank's lines."""
+    """What the ranks share: messages on their way, notes, a seal. `end` breaks a rank's lines."""
 
     def __init__(self, size: int):
         self.size, self.changed = size, threading.Condition()
         self.messages: dict[tuple[Way, int], Tensor] = {}  # the n-th of its way
         self.sends: defaultdict[Way, int] = defaultdict(int)  # started so far
         self.receives: defaultdict[Way, int] = defaultdict(int)
-        self.collected: dict[int, dict[int, bytes | Tensor]] = defaultdict(dict)
+        self.seal = Secret.fresh()
         self.ended: set[int] = set()
         self.texts: dict[str, str] = {}
 
@@ -70,13 +70,12 @@ class MemoryNotes:
 class MemoryTransport:
     """One rank's end; the thread of that rank alone uses it."""
 
-    spread, machine, seal = False, "0", None
+    spread, machine = False, "0"
 
     def __init__(self, memory: Memory, rank: int, timeout: float = 60.0):
         self._memory, self.rank, self.size = memory, rank, memory.size
         self.timeout, self.device = timeout, torch.device("cpu")
-        self.notes, self.first_here = MemoryNotes(memory), rank == 0
-        self._collectives = 0
+        self.notes, self.first_here, self.seal = MemoryNotes(memory), rank == 0, memory.seal
 
     def start(
         self, receive: Mapping[int, Tensor], send: Mapping[int, Tensor], tag: int
@@ -98,33 +97,11 @@ class MemoryTransport:
             memory.changed.notify_all()
         return arriving, {rank: _Sent() for rank in send}
 
-    def gather(self, own: bytes) -> list[bytes]:
-        return [part for part in self._collect(own) if isinstance(part, bytes)]
-
-    def sum(self, own: Tensor) -> Tensor:
-        parts = [part for part in self._collect(own.clone()) if isinstance(part, Tensor)]
-        return reduce(torch.add, parts[1:], parts[0].clone())
-
     def close(self) -> None:
         self._memory.end(self.rank)
 
     def abandon(self) -> None:
         return
-
-    def _collect(self, own: bytes | Tensor) -> list[bytes | Tensor]:
-        memory = self._memory
-        self._collectives += 1
-        with memory.changed:
-            parts = memory.collected[self._collectives]
-            parts[self.rank] = own
-            memory.changed.notify_all()
-
-            def missing() -> list[int]:
-                return [rank for rank in range(self.size) if rank not in parts]
-
-            memory.wait(lambda: not missing(), missing, self.timeout)
-            memory.collected.pop(self._collectives - 1, None)  # all are here, so all have left that one
-            return [parts[rank] for rank in range(self.size)]
 
 
 class _Sent:

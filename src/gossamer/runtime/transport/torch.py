@@ -19,7 +19,6 @@ from gossamer.runtime.transport.meeting import PLACE, ForeignError, MeetingNotes
 from gossamer.runtime.transport.secret import FILE, VARIABLE, Seal, Secret
 from gossamer.runtime.transport.server import MeetingServer
 
-MOST_GATHERED = 1 << 28  # bytes of one rank
 _LINGER = 15.0  # seconds that the others have to read why the run ended
 
 
@@ -40,8 +39,8 @@ class TorchTransport:
         size: int,
         notes: Notes,
         timeout: float,
+        seal: Seal,
         device: str = "cpu",
-        seal: Seal | None = None,
         server: MeetingServer | None = None,
     ):
         self.rank, self.size, self.notes, self.seal = rank, size, notes, seal
@@ -88,7 +87,7 @@ class TorchTransport:
                 else f"the ranks cannot connect ({first_line(error)})"
             )
             raise UserError(f"{who} to {where} within runtime.timeout = {timeout:g} s.") from None
-        return cls(rank, size, notes, timeout, device, seal, server)
+        return cls(rank, size, notes, timeout, seal, device, server)
 
     def start(
         self, receive: Mapping[int, Tensor], send: Mapping[int, Tensor], tag: int
@@ -106,26 +105,6 @@ class TorchTransport:
             dict(zip(receive, works, strict=False)),
             dict(zip(send, works[len(receive) :], strict=False)),
         )
-
-    def gather(self, own: bytes) -> list[bytes]:
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        _translated(lambda: dist.all_gather(sizes, torch.tensor([len(own)])))
-        longest = int(max(sizes))
-        if longest > MOST_GATHERED or int(min(sizes)) < 0:
-            raise LostError(f"a rank wants to tell {longest} bytes, but at most {MOST_GATHERED} are taken")
-        if longest == 0:
-            return [b""] * self.size
-        texts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
-        padded = torch.zeros(longest, dtype=torch.uint8)
-        if own:
-            padded[: len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
-        _translated(lambda: dist.all_gather(texts, padded))
-        return [bytes(text[: int(size)].numpy()) for text, size in zip(texts, sizes, strict=True)]
-
-    def sum(self, own: Tensor) -> Tensor:
-        total = own.clone()
-        _translated(lambda: dist.all_reduce(total))
-        return total
 
     def close(self) -> None:
         dist.destroy_process_group()

@@ -23,6 +23,7 @@ def audit(
     confidence: float = 0.999,
     out: Path | None = None,
     data_dir: Path | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Attack what the run would release; what `gossamer audit --json` prints.
 
@@ -38,4 +39,5 @@ def audit(
         confidence=confidence,
         out=out,
         data_dir=data_dir,
+        force=force,
     )

@@ -61,7 +61,7 @@ def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str
     if out is not None and (out / SCORES).is_file() and not (out / "certificate.json").is_file():
         return audit_into(out, config, **how)
     _check(**how)  # a mistake leaves no folder behind
-    o = outline(config, data_dir=how.get("data_dir"), module=how.get("module"))
+    o = outline(config, data_dir=how.get("data_dir"), module=how.get("module"), force=how.get("force", False))
     if how.get("canary") != SENSITIVITY:
         attack = attack_of(o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"))
         if isinstance(attack, Retraining):
@@ -82,13 +82,14 @@ def audit_into(
     confidence: float = 0.999,
     data_dir: Path | None = None,
     module: nn.Module | None = None,
+    force: bool = False,
     searched: Searched | None = None,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, Any]:
     """The same into a folder that may hold finished batches of it already; `searched` if that was done before."""
     _check(runs=runs, confidence=confidence, canary=canary)
     start = time.perf_counter()
-    o = outline(config, data_dir=data_dir, module=module)
+    o = outline(config, data_dir=data_dir, module=module, force=force)
     searched = searched or search_of(o, canary=canary, module=module, runs=runs, data_dir=data_dir)
     if canary == SENSITIVITY:
         assert searched is not None
@@ -251,9 +252,9 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
             raise UserError(
                 "--canary lengths measures everyone's messages; use --observer all or --canary dirac."
             )
-        parts = assemble(outline(canaries.on_dirac_records(o.asked, o.plan, LENGTH_ROWS)))
+        parts = assemble(outline(canaries.on_dirac_records(o.asked, o.plan, LENGTH_ROWS), force=o.forced))
         return Lengths(parts, sees_models=view.sees_models)
-    return Axes(assemble(outline(canaries.on_dirac_records(o.asked, o.plan))), view)
+    return Axes(assemble(outline(canaries.on_dirac_records(o.asked, o.plan), force=o.forced)), view)
 
 
 def _writes(o: Outline, view: Observer, canary: str | None) -> Attack:
@@ -265,7 +266,7 @@ def _writes(o: Outline, view: Observer, canary: str | None) -> Attack:
         )
     if canary not in (None, "dirac"):
         raise UserError(f"--canary {canary} is not made for {method}; use --canary dirac or release.")
-    return writes_attack(o.asked, o.plan, o.classes)
+    return writes_attack(o.asked, o.plan, o.classes, force=o.forced)
 
 
 def add_to_run(run: Path, result: dict[str, Any]) -> None:

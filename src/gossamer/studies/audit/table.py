@@ -22,6 +22,7 @@ def audit_cells(
     folder: Path,
     *,
     data_dir: Path | None,
+    force: bool = False,
     quiet: bool,
 ) -> list[dict[str, Any]]:
     """One audit per cell and mode; batches that are on disk are not trained again."""
@@ -47,6 +48,7 @@ def audit_cells(
                 runs=runs,
                 confidence=spec.confidence,
                 data_dir=data_dir,
+                force=force,
                 on_batch=tell,
             )
             rows.append(

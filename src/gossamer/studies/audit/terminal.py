@@ -19,7 +19,7 @@ from gossamer.results.audit_page import STOPS, allowed, verdict
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.files import read_text
 from gossamer.results.terminal import terminal
-from gossamer.results.verify import read_certificate
+from gossamer.results.verify import verify_files
 from gossamer.studies.audit.command import add_to_run
 from gossamer.studies.audit.command import audit as run_attack
 
@@ -35,6 +35,7 @@ def run_audit(
     out: Path | None = None,
     data_dir: Path | None = None,
     module: str | None = None,
+    force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """`name` is a recipe, a TOML file or a finished run, whose certificate then gets the audited figure.
@@ -49,7 +50,7 @@ def run_audit(
             raise UserError(
                 "--set would audit something else than this run; leave it out, or name its recipe."
             )
-        read_certificate(run)  # damage shows before the attack, which takes long
+        verify_files(run)  # damage shows before the attack, which takes long
         read_text(run / "config.toml")
     recipe = read_toml(run / "config.toml") if run is not None else recipes.read(name)
     config = resolve(recipe, parse_overrides(sets))
@@ -78,6 +79,7 @@ def run_audit(
             out=out,
             data_dir=data_dir,
             module=own,
+            force=force,
             on_batch=lambda done, of: bars.update(task, completed=done, total=of),
         )
     show(found, console)

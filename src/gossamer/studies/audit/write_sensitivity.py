@@ -152,7 +152,7 @@ def search_writes(
     """Try so many records and lots. `steps` are the run's step sizes, unless a test has others."""
     if o.config.algorithm.controller == "local":
         raise UserError('there is nothing to search: with algorithm.controller = "local" nobody writes.')
-    parts = assemble(outline(on_small_lots(o.asked, o.classes or 2)))
+    parts = assemble(outline(on_small_lots(o.asked, o.classes or 2), force=o.forced))
     algorithm = parts.outline.algorithm
     assert isinstance(algorithm, WithoutReplacement)
     seed = o.config.seed if seed is None else seed

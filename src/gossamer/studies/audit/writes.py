@@ -296,7 +296,11 @@ class Writes:
         return torch.where(found.known[:, None], evidence, 0.0).sum(0)
 
 
-def writes_attack(config: RunConfig, plan: PrivacyPlan, classes: int | None) -> Writes:
+def writes_attack(
+    config: RunConfig, plan: PrivacyPlan, classes: int | None, *, force: bool = False
+) -> Writes:
     """From a recipe's own configuration."""
     changed = on_mirrored_records(config, plan, classes or 2)
-    return Writes(assemble(outline(changed)), replace_one=config.privacy.adjacency == "replace-one")
+    return Writes(
+        assemble(outline(changed, force=force)), replace_one=config.privacy.adjacency == "replace-one"
+    )

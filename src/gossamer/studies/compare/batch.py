@@ -38,24 +38,33 @@ class Batch:
         None  # all runs on the same records of the user's own; None for public ones
     )
 
+    unsigned: int = 0  # of those, without a signature of their run
+
     @property
     def summary(self) -> dict[str, Any]:
         return {
             "out": str(self.out),
             "cells_run": self.ran,
             "cells_kept": self.kept,
+            "cells_unsigned": self.unsigned,
             "failed": self.failed,
             "budget": self.budget,
         }
 
 
 def run_rows(
-    rows: Sequence[Row], out: Path, *, jobs: int | None, data_dir: Path | None, quiet: bool
+    rows: Sequence[Row],
+    out: Path,
+    *,
+    jobs: int | None,
+    data_dir: Path | None,
+    quiet: bool,
+    force: bool = False,
 ) -> Batch:
     """A mistake in any cell raises before anything is written; a cell that fails later stops no other."""
     jobs = _jobs(jobs)
     refuse_foreign(out)
-    outlines = check(rows, data_dir)
+    outlines = check(rows, data_dir, force=force)
     unique = {cell.name: cell for row in rows for cell in row.cells}
     before = _before(rows, outlines, out, data_dir)
     try:
@@ -67,14 +76,18 @@ def run_rows(
         mark_folder(out, rows)
         todo = [cell for cell in unique.values() if not on_disk.finished(out, cell)]
         kept = len(unique) - len(todo)
+        unsigned = sum(not on_disk.verify(out, cell) for cell in unique.values() if cell not in todo)
         with Display(out, len(todo), quiet=quiet) as display:
             finished = f", {kept} of them finished already" if kept else ""
+            if unsigned:
+                display.say(f"{unsigned} finished cells are not signed and could have been changed since")
             display.say(f"{len(unique)} cells{finished}, {min(jobs, max(1, len(todo)))} at a time, in {out}")
             failed = run_cells(
                 todo,
                 out,
                 jobs=jobs,
                 data_dir=data_dir,
+                force=force,
                 on_start=display.started,
                 on_done=display.done,
                 on_tick=display.tick,
@@ -86,7 +99,7 @@ def run_rows(
     spent = preview([(o, 0) for o in outlines.values()], data_dir)
     if spent is not None and before is not None:
         spent["epsilon_before"], spent["runs_before"] = before["epsilon_before"], before["runs_before"]
-    return Batch(out, results, reasons, len(todo), kept, spent)
+    return Batch(out, results, reasons, len(todo), kept, spent, unsigned)
 
 
 def _before(
@@ -111,11 +124,12 @@ def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
             f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out."
         )
     done = [[cell for cell in row.cells if on_disk.finished(out, cell)] for row in rows]
+    unsigned = len({cell.name for row in done for cell in row if not on_disk.verify(out, cell)})
     results = [[on_disk.result(out, cell) for cell in row] for row in done]
-    return Batch(out, results, {}, 0, sum(map(len, done)))
+    return Batch(out, results, {}, 0, sum(map(len, done)), unsigned=unsigned)
 
 
-def check(rows: Sequence[Row], data_dir: Path | None) -> dict[str, Outline]:
+def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) -> dict[str, Outline]:
     """Load and outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why."""
     from gossamer.run.data import DataCache
     from gossamer.run.outline import outline
@@ -130,7 +144,8 @@ def check(rows: Sequence[Row], data_dir: Path | None) -> dict[str, Outline]:
             try:
                 cache.load(cell.config, data_dir)  # are the records at hand, and may this run have them?
                 # The records are not kept: those of all rows together may be too many.
-                seen[cell.name] = replace(outline(cell.config, data_dir=data_dir, cache=cache), dataset=None)
+                o = outline(cell.config, data_dir=data_dir, cache=cache, force=force)
+                seen[cell.name] = replace(o, dataset=None)
             except UserError as error:
                 raise UserError(f"{row.label}: {error}") from None
     return seen

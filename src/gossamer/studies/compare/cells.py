@@ -9,6 +9,7 @@ from gossamer.config import stored
 from gossamer.errors import UserError
 from gossamer.results.files import read_metrics, read_object, read_text
 from gossamer.results.headline import judged
+from gossamer.results.verify import verify_files
 from gossamer.studies.compare.grid import Cell
 
 
@@ -26,6 +27,15 @@ def finished(out: Path, cell: Cell) -> bool:
         return stored(place / "config.toml") == cell.config
     except UserError:
         return False
+
+
+def verify(out: Path, cell: Cell) -> bool:
+    """A finished cell is read, not run: its files must be those that its run had signed, if it signed any."""
+    place = folder(out, cell)
+    try:
+        return verify_files(place).signed
+    except UserError as error:
+        raise UserError(f"{str(error).rstrip('.')}; or remove {place} to run this cell again.") from None
 
 
 def set_aside(out: Path, cell: Cell) -> Path | None:

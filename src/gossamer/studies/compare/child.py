@@ -52,7 +52,7 @@ def run(job: dict[str, Any], cache: DataCache, parent: int) -> None:
 
     config = RunConfig.model_validate(job["config"])
     data_dir = Path(job["data_dir"]) if job["data_dir"] else None
-    o = outline(config, data_dir=data_dir, cache=cache)
+    o = outline(config, data_dir=data_dir, cache=cache, force=job["force"])
     execute(assemble(o, data_dir=data_dir, cache=cache), out=Path(job["out"]), on_round=orphaned)
 
 

@@ -26,6 +26,7 @@ def compare(
     out: Path | None = None,
     jobs: int | None = None,
     data_dir: Path | None = None,
+    force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Run what is missing, write table.csv, table.md and plot.html, and return what `--json` prints."""
@@ -34,7 +35,7 @@ def compare(
 
     rows = lay_out(names, sets=sets, overs=overs, seeds=seeds, baselines=baselines)
     out = out or default_folder(names, rows)
-    batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, quiet=quiet)
+    batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
     figures = [
         {
             "recipe": row.recipe,

@@ -76,6 +76,7 @@ def run_cells(
     *,
     jobs: int,
     data_dir: Path | None = None,
+    force: bool = False,
     on_start: Callable[[Cell], None] = lambda cell: None,
     on_done: Report = lambda cell, error: None,
     on_tick: Callable[[], None] = lambda: None,
@@ -98,6 +99,7 @@ def run_cells(
                 "config": cell.settings,
                 "out": str(on_disk.folder(out, cell)),
                 "data_dir": str(data_dir) if data_dir else None,
+                "force": force,
             }
         )
 

@@ -40,6 +40,7 @@ def reproduce(
     out: Path | None = None,
     jobs: int | None = None,
     data_dir: Path | None = None,
+    force: bool = False,
     quiet: bool = False,
     into: Path | None = None,
     as_is: bool = False,
@@ -55,6 +56,7 @@ def reproduce(
             out=out,
             jobs=jobs,
             data_dir=data_dir,
+            force=force,
             quiet=quiet,
             into=into,
             as_is=as_is,
@@ -64,7 +66,7 @@ def reproduce(
         raise UserError(f"{option} is for frontier/table; leave it out for {name}.")
     definition = read(name)
     all_cells = paper_cells(definition, "full", runs=False)
-    kept = paper_cells(definition, chosen, data_dir=data_dir)
+    kept = paper_cells(definition, chosen, data_dir=data_dir, force=force)
     rows = [
         Row(f"{cell.label}, {mode} mode", {}, None, runs) for cell in kept for mode, runs in cell.runs.items()
     ]
@@ -72,8 +74,10 @@ def reproduce(
         out or Path("runs") / f"reproduce-{Path(name).with_suffix('').as_posix().replace('/', '-')}-{scale}"
     )
     if definition.audit is not None:
-        return _reproduce_audits(definition, chosen, kept, all_cells, folder, data_dir, quiet=quiet)
-    batch = run_rows(rows, folder, jobs=jobs, data_dir=data_dir, quiet=quiet)
+        return _reproduce_audits(
+            definition, chosen, kept, all_cells, folder, data_dir, force=force, quiet=quiet
+        )
+    batch = run_rows(rows, folder, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
     summaries = dict(zip((row.recipe for row in rows), map(summarise, batch.results), strict=True))
     figures = [
         {
@@ -106,6 +110,7 @@ def _reproduce_audits(
     folder: Path,
     data_dir: Path | None,
     *,
+    force: bool,
     quiet: bool,
 ) -> dict[str, Any]:
     from gossamer.studies.audit.table import audit_cells, write_table
@@ -114,7 +119,7 @@ def _reproduce_audits(
     refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
     mark_folder(folder, [])
-    rows = audit_cells(kept, definition.audit, scale, folder, data_dir=data_dir, quiet=quiet)
+    rows = audit_cells(kept, definition.audit, scale, folder, data_dir=data_dir, force=force, quiet=quiet)
     cuts = said_cuts(definition, scale, kept, full)
     write_table(definition, rows, cuts, folder, quiet=quiet)
     return {

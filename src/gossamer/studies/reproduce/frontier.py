@@ -89,6 +89,7 @@ def reproduce_frontier(
     jobs: int | None,
     data_dir: Path | None,
     quiet: bool,
+    force: bool = False,
     into: Path | None = None,
     as_is: bool = False,
 ) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def reproduce_frontier(
     batch = (
         finished_rows(rows, folder)
         if as_is
-        else run_rows(rows, folder, jobs=jobs, data_dir=data_dir, quiet=quiet)
+        else run_rows(rows, folder, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
     )
     results = dict(zip(places, batch.results, strict=True))
     figures = [
@@ -121,7 +122,7 @@ def reproduce_frontier(
             "columns": {c: summarise(results[b, k, c]) for c in columns if (b, k, c) in results},
             "observers": {c: sorted({r["observer"] for r in results[b, k, c]}) for c in block.recipes},
             "replace_one": _replace_one(folder, [r for c in block.recipes for r in results[b, k, c]]),
-            "paper": _paper(block.printed, k, epsilon, data_dir),
+            "paper": _paper(block.printed, k, epsilon, data_dir, force=force),
         }
         for b, block in enumerate(definition.block)
         for k, epsilon in enumerate(block.budgets)
@@ -189,7 +190,9 @@ def _replace_one(folder: Path, results: Sequence[dict[str, Any]]) -> float | Non
     return max(found) if found and max(found) < float("inf") else None
 
 
-def _paper(printed: Printed | None, k: int, epsilon: float, data_dir: Path | None) -> dict[str, Any]:
+def _paper(
+    printed: Printed | None, k: int, epsilon: float, data_dir: Path | None, *, force: bool
+) -> dict[str, Any]:
     if printed is None:
         return {"printed": None, "claimed": None, "proven": None, "because": None}
     figure = {"printed": printed.values[k], "claimed": epsilon, "proven": None, "because": printed.because}
@@ -198,7 +201,8 @@ def _paper(printed: Printed | None, k: int, epsilon: float, data_dir: Path | Non
     from gossamer.run.outline import outline
 
     changes = {**printed.set, "mode": "paper", "privacy.epsilon": epsilon}
-    plan = outline(resolve(recipes.read(printed.recipe), changes), data_dir=data_dir).plan.figures()
+    config = resolve(recipes.read(printed.recipe), changes)
+    plan = outline(config, data_dir=data_dir, force=force).plan.figures()
     return {**figure, "claimed": plan["epsilon_claimed"], "proven": plan["epsilon_proven"]}
 
 

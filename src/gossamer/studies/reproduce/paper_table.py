@@ -102,7 +102,12 @@ def read(name: str) -> Definition:
 
 
 def paper_cells(
-    definition: Definition, scale: Scale, *, data_dir: Path | None = None, runs: bool = True
+    definition: Definition,
+    scale: Scale,
+    *,
+    data_dir: Path | None = None,
+    runs: bool = True,
+    force: bool = False,
 ) -> list[PaperCell]:
     """The cells that the scale keeps, in the paper's order."""
     if scale not in definition.scale:
@@ -117,7 +122,7 @@ def paper_cells(
             if text == NO_CELL or not _kept(labels, cut.keep):
                 continue
             mean, std = parse_number(text)
-            own = _runs(definition, recipe, scale, labels, data, data_dir) if runs else {}
+            own = _runs(definition, recipe, scale, labels, data, data_dir, force=force) if runs else {}
             printed = None if text == NOT_PRINTED else text
             source = f"{definition.paper}, {grid.source}, row {row}, column {column}"
             found.append(PaperCell(labels, source, printed, mean, std, own))
@@ -159,6 +164,8 @@ def _runs(
     labels: dict[str, str],
     data: dict[str, Any],
     data_dir: Path | None,
+    *,
+    force: bool,
 ) -> dict[Mode, tuple[Cell, ...]]:
     cut = definition.scale[scale]
     matching = [r for r in definition.rule if _matches(r, labels) and r.scale in (None, scale)]
@@ -171,16 +178,16 @@ def _runs(
             if rule.mode in (None, mode):
                 changes |= {**flatten(rule.set), **dict.fromkeys(rule.unset)}
         if mode == "sound" and definition.sound_epsilon == "claimed" and "paper" in runs:
-            changes |= _at_the_claim(runs["paper"][0], data_dir)
+            changes |= _at_the_claim(runs["paper"][0], data_dir, force=force)
         runs[mode] = cells(recipe, changes, f"{label}, {mode} mode", cut.seeds)
     return runs
 
 
-def _at_the_claim(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
+def _at_the_claim(cell: Cell, data_dir: Path | None, *, force: bool) -> dict[str, Any]:
     """A paper that fixes σ says by its own formula which ε that is; the sound run proves that ε."""
     from gossamer.run.outline import outline
 
-    claimed = outline(cell.config, data_dir=data_dir).plan.figures()["epsilon_claimed"]
+    claimed = outline(cell.config, data_dir=data_dir, force=force).plan.figures()["epsilon_claimed"]
     return {"privacy.epsilon": claimed, "privacy.noise.multiplier": None}
 
 

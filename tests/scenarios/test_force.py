@@ -1,0 +1,90 @@
+"""What this machine is too small for: every command refuses it at the same door, and `--force` tries it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.tables import TINY
+
+import gossamer
+from gossamer.errors import UserError
+from gossamer.run import estimate
+from gossamer.run.data import DataCache
+from gossamer.studies.compare import batch, child
+
+STUDIES = {
+    "compare": ["compare", "quickstart", "--out", "o"],
+    "tune": ["tune", "quickstart", "--over", "algorithm.lr=1,3", "--out", "o"],
+    "reproduce": ["reproduce", "tiny.toml", "--out", "o"],
+    "audit": [
+        "audit",
+        "quickstart",
+        "--canary",
+        "release",
+        "--runs",
+        "20",
+        "--set",
+        "rounds=4",
+        "--out",
+        "o",
+    ],
+    "sensitivity": ["audit", "quickstart", "--canary", "sensitivity", "--runs", "2", "--set", "rounds=4"],
+}
+
+
+@pytest.fixture
+def tiny_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "free_memory", lambda: 1000.0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(w, id=k, marks=[pytest.mark.slow] * (k in ("audit", "tune"))) for k, w in STUDIES.items()],
+)
+def test_studies_refuse_what_does_not_fit_and_force_tries(
+    words: list[str], command: Any, tiny_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("tiny.toml").write_text(TINY)
+    forced: list[bool] = []
+
+    def cells(todo: Any, *places: Any, force: bool, **rest: Any) -> dict[str, str]:
+        forced.append(force)
+        return {cell.name: "not run here" for cell in todo}
+
+    monkeypatch.setattr(batch, "run_cells", cells)
+    code, _, err = command(*words)
+    assert (code, "--force to try" in err) == (2, True), err
+    assert not Path("o").exists()
+    _, _, err = command(*words, "--force")
+    assert "--force to try" not in err
+    assert forced == ([True] if words[0] != "audit" else [])
+
+
+def test_a_cells_own_process_looks_too(tiny_machine: None, tmp_path: Path) -> None:
+    config = gossamer.plan("quickstart", {"rounds": 2}, force=True).asked
+    job = {"config": config.model_dump(exclude_none=True), "out": str(tmp_path / "r"), "data_dir": None}
+    with pytest.raises(UserError, match="--force to try"):
+        child.run({**job, "force": False}, DataCache(), os.getppid())
+    child.run({**job, "force": True}, DataCache(), os.getppid())
+    assert (tmp_path / "r" / "certificate.json").is_file()
+
+
+def test_a_run_that_goes_on_is_looked_at_and_forced_as_well(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopping:
+        stopping.setattr("gossamer.results.console.RunDisplay.metrics", stop)
+        code, _, err = command("run", "--set", "rounds=4", "--set", "evaluation.every=2", "--out", "r")
+        assert code == 130, err
+    monkeypatch.setattr(estimate, "free_memory", lambda: 1000.0)
+    code, _, err = command("run", "--resume", "r")
+    assert (code, "--force to try" in err) == (2, True), err
+    with pytest.raises(UserError, match="--force to try"):
+        gossamer.resume("r")
+    assert gossamer.resume("r", force=True).result["rounds"] == 4

@@ -1,0 +1,107 @@
+"""torchrun on two "hosts" of this machine, each with its own idea of the run's secret."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TORCHRUN = Path(sys.executable).with_name("torchrun")
+pytestmark = pytest.mark.skipif(not TORCHRUN.is_file(), reason="torchrun is not installed")
+
+
+def free_ports() -> int:
+    """The first of two: torchrun's own, and the ranks' meeting point."""
+    while True:
+        with socket.socket() as one, socket.socket() as two:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            try:
+                two.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+def secret(path: Path) -> str:
+    path.write_text(secrets.token_hex(32))
+    path.chmod(0o600)
+    return str(path)
+
+
+def two_hosts(folder: Path, named: list[str | None]) -> list[tuple[int, str]]:
+    """(exit code, all that was printed) of a torchrun on each; GOSSAMER_SECRET_FILE as named."""
+    port, started = free_ports(), []
+    for host, file in enumerate(named):
+        known = {k: v for k, v in os.environ.items() if not k.startswith("GOSSAMER_")}
+        known |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+        known |= {} if file is None else {"GOSSAMER_SECRET_FILE": file}
+        words = [
+            "--nnodes", "2", "--node-rank", str(host), "--nproc-per-node", "1", "--master-addr", "127.0.0.1",
+            "--master-port", str(port), "-m", "gossamer", "run", "quickstart", "--runtime", "processes",
+            "--set", "rounds=4", "--set", "runtime.timeout=20", "--out", "run",
+        ]  # fmt: skip
+        (folder / f"host-{host}").mkdir()
+        started.append(
+            subprocess.Popen(
+                [str(TORCHRUN), *words],
+                cwd=folder / f"host-{host}",
+                env=known,
+                text=True,
+                start_new_session=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        )
+    try:
+        return [(process.wait(), out) for process in started for out in process.communicate(timeout=150)[:1]]
+    finally:
+        for process in started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_hosts_with_one_secret_train_together(tmp_path: Path) -> None:
+    named = secret(tmp_path / "run.secret")
+    (first, said), (second, more) = two_hosts(tmp_path, [named, named])
+    assert (first, second) == (0, 0), said + more
+    assert "proven ε = " in said
+    for host in (0, 1):
+        assert (tmp_path / f"host-{host}" / "run" / "certificate.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (
+            True,
+            "gossamer: rank 1 cannot join at the meeting point 127.0.0.1:{}: it has another secret; give every",
+        ),
+        (False, "gossamer: rank 1 has no secret of the run; put one "),
+    ],
+)
+def test_a_host_without_the_secret_is_refused_in_a_sentence_and_nobody_hangs(
+    other: bool, sentence: str, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    named = [secret(tmp_path / "run.secret"), secret(tmp_path / "other.secret") if other else None]
+    (first, said), (second, more) = two_hosts(tmp_path, named)
+    assert first
+    assert second
+    start, _, rest = sentence.partition("{}")
+    assert start in more
+    assert rest in more
+    assert (
+        "gossamer: rank 1 did not come to 127.0.0.1:" in said or "SIGTERM" in said
+    )  # torchrun may end it first
+    assert not list(tmp_path.glob("host-*/run"))
+    assert time.monotonic() - began < 120

@@ -1,0 +1,40 @@
+"""A paper's table that runs in seconds."""
+
+TINY = '''
+title = "A table made for this test"
+paper = "Nobody: Nothing"
+recipe = "quickstart"
+sound_epsilon = "claimed"
+
+[set]
+nodes = 4
+rounds = 8
+
+[[grid]]
+source = "Table 7"
+rows = "method"
+columns = "noise"
+cells = """
+          | σ = 1    | no noise
+Dyn-D²P   | 81.5 ± 2 | -
+SGP       | -        | ?
+"""
+
+[scale.full]
+seeds = 3
+
+[scale.small]
+seeds = 1
+cut = ["nothing else"]
+
+[[rule]]
+where = { method = "Dyn-D²P" }
+mode = "paper"
+set = { privacy.noise.multiplier = 2.0 }
+unset = ["privacy.epsilon"]
+
+[[rule]]
+where = { method = "SGP" }
+set = { algorithm.kind = "sgp" }
+only = "paper"
+'''
