@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from tests.support.configurations import outlined
 
+from gossamer.accounting.network import Floats, Ints
 from gossamer.errors import UserError
 from gossamer.plan.network import deviations_of, network_plan
 from gossamer.run.assemble import assemble
@@ -44,6 +46,24 @@ def test_the_schedule_is_the_one_that_runs() -> None:
             receiver, sender = exchanges.orders[mean, place], exchanges.orders[mean, place - 1]
             assert P[receiver, sender] == 1.0
         np.testing.assert_array_equal(exchanges.heard(mean, [2])[:, :].sum(), 7)
+
+
+def test_noise_that_is_not_each_nodes_own() -> None:
+    """Masks between all pairs, as large as ten times the noise: less is seen by everyone but an outsider."""
+    plain = network_plan(outlined(**EXACT))
+    deviation = plain.deviations[0, 0]
+
+    def masked(mean: int, honest: Ints) -> Floats:
+        m = len(honest)
+        own = np.diag(plain.deviations[mean, honest] ** 2)
+        return own + 10 * deviation**2 * (m * np.eye(m) - np.ones((m, m)))
+
+    network = replace(plain, noise=masked)
+    pairs, own = network.by_pair(), plain.by_pair()
+    apart = ~np.eye(8, dtype=bool)
+    assert (pairs[apart] < own[apart]).all()
+    np.testing.assert_allclose(network.of_coalition([2])[3:], pairs[2, 3:], rtol=1e-3)
+    np.testing.assert_allclose(network.of_outsider(), plain.of_outsider(), rtol=1e-4)
 
 
 def test_ledgers_say_what_was_planned_also_after_a_stop(tmp_path: Path) -> None:

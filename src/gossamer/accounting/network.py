@@ -229,5 +229,5 @@ def squared_outsider(
     for k in range(means):
         K = (covariance or independent())(k, np.arange(nodes))
         own = np.ones(nodes) if units is None else of_mean(units, k) ** 2
-        found[k] = np.where(np.diag(K) > 0, own / K.sum(), 0.0)
+        found[k] = np.divide(own, K.sum(), out=np.zeros(nodes), where=np.diag(K) > 0)
     return found

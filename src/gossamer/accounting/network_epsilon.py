@@ -74,7 +74,8 @@ def epsilon_of_outsider(
 
 def seen_as(release: Release, share: float) -> Gaussian | None:
     """What a release is to who sees only this share of its μ; None if nothing."""
-    if not isinstance(release, Gaussian):
+    # By its kind: a class that builds on this one may state another noise than each node's own.
+    if not isinstance(release, Gaussian) or release.kind != "gaussian":
         raise UserError(
             f"releases of kind {release.kind!r} have no network view, which whitens Gaussian noise; use "
             "privacy.noise.family.kind = 'gaussian'."

@@ -11,7 +11,16 @@ import numpy as np
 import torch
 
 from gossamer.accounting.ledger import read_all
-from gossamer.accounting.network import Exchanges, Floats, OwnNoise, independent
+from gossamer.accounting.network import (
+    AnyNoise,
+    Covariance,
+    Exchanges,
+    Floats,
+    OwnNoise,
+    Views,
+    independent,
+    squared_outsider,
+)
 from gossamer.accounting.network_epsilon import epsilon_by_pair, epsilon_of_coalition, epsilon_of_outsider
 from gossamer.accounting.observers import NodeView, refuse_without_exact_means
 from gossamer.accounting.releases import Event
@@ -26,7 +35,8 @@ from gossamer.topology.exact import Relabelled, orders
 class NetworkPlan:
     """The public schedule of means, and what every node will release into them.
 
-    `deviations`: (means, nodes) of the noise in what the nodes add up; 0 once a node has used up its budget.
+    `deviations`: (means, nodes) of the stated noise in what the nodes add up; 0 once a node has used up its budget.
+    `noise`: the covariance of all noise in what they add up, where it is not each node's own alone.
     """
 
     exchanges: Exchanges
@@ -34,6 +44,7 @@ class NetworkPlan:
     deviations: Floats
     delta: float
     adjacency: str
+    noise: Covariance | None = None
 
     def as_written(self, ledgers: Path) -> NetworkPlan:
         """The same with what the nodes did release, from their verified ledgers; a draw's number is its mean's."""
@@ -46,22 +57,21 @@ class NetworkPlan:
 
     def by_pair(self) -> Floats:
         """(nodes, nodes): [v, u] is the ε of u's records against node v; NaN where v is u."""
-        views = OwnNoise(self.exchanges, None if self._alike else self.deviations)
+        views: Views = OwnNoise(self.exchanges, None if self._alike else self.deviations)
+        if self.noise is not None:
+            views = AnyNoise(self.exchanges, self.noise, self.deviations)
         return epsilon_by_pair(views, self.histories, self.delta, self.adjacency)
 
     def of_coalition(self, members: Sequence[int]) -> Floats:
         """(nodes,): ε of every other node's records against these nodes together; NaN of the members."""
         known = (self.histories, self.delta, self.adjacency)
-        if self._alike:
-            return epsilon_of_coalition(self.exchanges, members, *known)
-        noise = independent(self.deviations)
+        noise = self.noise or independent(self.deviations)
         return epsilon_of_coalition(self.exchanges, members, *known, noise, self.deviations)
 
     def of_outsider(self) -> Floats:
         """(nodes,): ε of every node's records against who sees the models of all rounds."""
-        variances = self.deviations**2
-        whole = variances.sum(axis=1, keepdims=True)
-        shares = np.divide(variances, whole, out=np.zeros_like(variances), where=variances > 0)
+        n, means = self.exchanges.nodes, self.exchanges.means
+        shares = squared_outsider(n, means, self.noise or independent(self.deviations), self.deviations)
         return epsilon_of_outsider(shares, self.histories, self.delta, self.adjacency)
 
     @cached_property
