@@ -77,6 +77,10 @@ class Secrets:
         """Of the noise on all sums, in units of s²."""
         return np.eye(self.nodes) + ratio * self.laplacian()
 
+    def covariance_among(self, honest: NDArray[np.int64], ratio: float) -> NDArray[np.float64]:
+        """The same over these nodes, to who knows all secrets of the others."""
+        return np.asarray(np.eye(len(honest)) + ratio * _among(self.laplacian(), honest))
+
     def kept(self, colluders: int, ratio: float) -> float:
         """σ_eff / s, at least, for any record against any `colluders` nodes: 1 is the node's own noise alone.
 
@@ -144,10 +148,15 @@ def _kept(secrets: Secrets, colluders: int, ratio: float) -> float:
 def _variance_inverse(
     laplacian: NDArray[np.float64], honest: NDArray[np.int64], ratio: float
 ) -> NDArray[np.float64]:
-    """The diagonal of (I + r L_H)⁻¹. L_H counts the secrets among the honest only: the others' are known."""
+    """The diagonal of (I + r L_H)⁻¹."""
+    covariance = np.eye(len(honest)) + ratio * _among(laplacian, honest)
+    return np.asarray(np.linalg.inv(covariance).diagonal(), dtype=np.float64)
+
+
+def _among(laplacian: NDArray[np.float64], honest: NDArray[np.int64]) -> NDArray[np.float64]:
+    """L_H: counts the secrets among the honest only, for one with a colluder is none."""
     block = laplacian[np.ix_(honest, honest)]
-    among = block - np.diag(block.sum(1))  # a secret with a colluder is none
-    return np.asarray(np.linalg.inv(np.eye(len(honest)) + ratio * among).diagonal(), dtype=np.float64)
+    return np.asarray(block - np.diag(block.sum(1)))
 
 
 def checked_edges(listed: Any, nodes: int) -> list[Edge]:

@@ -12,10 +12,12 @@ import torch
 
 from gossamer.accounting.ledger import read_all
 from gossamer.accounting.network import (
+    AlikeNoise,
     AnyNoise,
     Covariance,
     Exchanges,
     Floats,
+    Ints,
     OwnNoise,
     Views,
     independent,
@@ -26,6 +28,7 @@ from gossamer.accounting.observers import NodeView, refuse_without_exact_means
 from gossamer.accounting.releases import Event
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.mechanism.noise import NoiseKind
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import PrivacyPlan
 from gossamer.topology.exact import Relabelled, orders
@@ -36,7 +39,8 @@ class NetworkPlan:
     """The public schedule of means, and what every node will release into them.
 
     `deviations`: (means, nodes) of the stated noise in what the nodes add up; 0 once a node has used up its budget.
-    `noise`: the covariance of all noise in what they add up, where it is not each node's own alone.
+    `noise`: the covariance over nodes in units of each one's own, where there is more than that; `all_alike`: does it
+    know how many nodes are honest, and nothing else of them?
     """
 
     exchanges: Exchanges
@@ -45,6 +49,7 @@ class NetworkPlan:
     delta: float
     adjacency: str
     noise: Covariance | None = None
+    all_alike: bool = False
 
     def as_written(self, ledgers: Path) -> NetworkPlan:
         """The same with what the nodes did release, from their verified ledgers; a draw's number is its mean's."""
@@ -53,26 +58,35 @@ class NetworkPlan:
             raise UserError(
                 f"{ledgers} holds the ledgers of {len(written)} of {self.exchanges.nodes} nodes; all are due."
             )
-        return replace(self, histories=tuple(tuple(written[u][1]) for u in sorted(written)))
+        return replace(self, histories=tuple(_alone(written[u][1]) for u in sorted(written)))
 
     def by_pair(self) -> Floats:
         """(nodes, nodes): [v, u] is the ε of u's records against node v; NaN where v is u."""
         views: Views = OwnNoise(self.exchanges, None if self._alike else self.deviations)
-        if self.noise is not None:
-            views = AnyNoise(self.exchanges, self.noise, self.deviations)
+        if self.noise is not None and self.all_alike and self._alike:
+            views = AlikeNoise(self.exchanges, self.noise)
+        elif self.noise is not None:
+            views = AnyNoise(self.exchanges, self._in_sums, self.deviations)
         return epsilon_by_pair(views, self.histories, self.delta, self.adjacency)
 
     def of_coalition(self, members: Sequence[int]) -> Floats:
         """(nodes,): ε of every other node's records against these nodes together; NaN of the members."""
         known = (self.histories, self.delta, self.adjacency)
-        noise = self.noise or independent(self.deviations)
+        noise = self._in_sums if self.noise else independent(self.deviations)
         return epsilon_of_coalition(self.exchanges, members, *known, noise, self.deviations)
 
     def of_outsider(self) -> Floats:
         """(nodes,): ε of every node's records against who sees the models of all rounds."""
         n, means = self.exchanges.nodes, self.exchanges.means
-        shares = squared_outsider(n, means, self.noise or independent(self.deviations), self.deviations)
+        shares = squared_outsider(
+            n, means, self._in_sums if self.noise else independent(self.deviations), self.deviations
+        )
         return epsilon_of_outsider(shares, self.histories, self.delta, self.adjacency)
+
+    def _in_sums(self, mean: int, honest: Ints) -> Floats:
+        assert self.noise is not None
+        own = self.deviations[mean][honest]
+        return np.asarray(own[:, None] * self.noise(mean, honest) * own[None, :])
 
     @cached_property
     def _alike(self) -> bool:
@@ -97,10 +111,28 @@ def network_plan(o: Outline) -> NetworkPlan:
     for node in plan.nodes:
         key = node.factor, node.rate, node.allowance, node.end
         if key not in lists:
-            lists[key] = tuple(plan.planned(node))
+            lists[key] = _alone(plan.planned(node))
         histories.append(lists[key])
     delta = max(node.delta for node in plan.nodes)
-    return NetworkPlan(exchanges, tuple(histories), deviations_of(o.config, plan), delta, plan.adjacency)
+    deviations = deviations_of(o.config, plan)
+    known = (exchanges, tuple(histories), deviations, delta, plan.adjacency)
+    if not plan.noise.cancels:
+        return NetworkPlan(*known)
+    return NetworkPlan(*known, noise=_shared(plan.noise), all_alike=plan.noise.all_alike)
+
+
+def _shared(noise: NoiseKind) -> Covariance:
+    def among(mean: int, honest: Ints) -> Floats:
+        found = noise.covariance(honest)
+        assert found is not None
+        return found
+
+    return among
+
+
+def _alone(events: Sequence[Event]) -> tuple[Event, ...]:
+    """Each with its node's own noise: what the others add is in the covariance."""
+    return tuple(replace(event, release=event.release.alone) for event in events)
 
 
 def deviations_of(config: RunConfig, plan: PrivacyPlan) -> Floats:

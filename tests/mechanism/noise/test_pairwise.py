@@ -187,6 +187,10 @@ def test_the_release_says_by_whom_it_was_planned_to_be_seen() -> None:
     assert kind.kept == Secrets.complete(N).kept(2, 3.0)
     assert kind.observer == Colluders(2)
     assert kind.header == {}
+    assert kind.all_alike
+    assert not among(RING).all_alike
+    honest = np.array([0, 2, 3])
+    assert np.array_equal(kind.covariance(honest), Secrets.complete(3).covariance(3.0))
     assert among(RING).header == {"secrets": sorted([min(e), max(e)] for e in RING)}
 
 

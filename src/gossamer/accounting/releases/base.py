@@ -55,6 +55,11 @@ class Release(ABC):
         return EVERYONE
 
     @property
+    def alone(self) -> "Release":
+        """With its node's own noise only, where others' noise would help to hide it."""
+        return self
+
+    @property
     def listed_secrets(self) -> tuple[Edge, ...] | None:
         """The graph of secrets behind its noise, where a reader of the ledger could not know it."""
         return None

@@ -61,8 +61,11 @@ class Pairwise(Noised):
         else:
             count = self.colluders if observer.colluders is None else observer.colluders
             kept = graph.kept(min(count, self.nodes - 1), self.ratio)
-        common = {field.name: getattr(self, field.name) for field in fields(Gaussian)}
-        return Gaussian(**{**common, "sigma": self.sigma * kept})
+        return self.alone.scaled(kept)
+
+    @property
+    def alone(self) -> Gaussian:
+        return Gaussian(**{field.name: getattr(self, field.name) for field in fields(Gaussian)})
 
     def unpriceable(self, adjacency: str) -> str | None:
         return UNKNOWN if self._graph is None else Noised.unpriceable(self, adjacency)

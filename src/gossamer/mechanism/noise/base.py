@@ -176,8 +176,17 @@ class NoiseKind(Protocol):
         ...
 
     @property
+    def all_alike(self) -> bool:
+        """Does its covariance know how many nodes are honest, and nothing else of them?"""
+        ...
+
+    @property
     def kept(self) -> float:
         """What a release hides a record behind, over the noise that its node adds: more than 1 if others help."""
+        ...
+
+    def covariance(self, honest: NDArray[np.int64]) -> Floats | None:
+        """Over these nodes in units of each one's own, to who knows all that the others do; None: each its own."""
         ...
 
     @property

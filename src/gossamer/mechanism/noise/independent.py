@@ -8,13 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
-from gossamer.mechanism.noise.base import Levels, NoiseKind, Participation
+from gossamer.mechanism.noise.base import Floats, Levels, NoiseKind, Participation
 
 
 class Place(NamedTuple):
@@ -40,8 +42,15 @@ class KindDefaults:
         return EVERYONE
 
     @property
+    def all_alike(self) -> bool:
+        return True
+
+    @property
     def kept(self) -> float:
         return 1.0
+
+    def covariance(self, honest: NDArray[np.int64]) -> Floats | None:
+        return None
 
     @property
     def header(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
@@ -124,11 +125,18 @@ class PairwiseAmong(_Pairwise):
     def observer(self) -> Observer:
         return Colluders(self.colluders)
 
+    def covariance(self, honest: NDArray[np.int64]) -> Floats | None:
+        return self.secrets.covariance_among(honest, self.ratio)
+
     @property
     def header(self) -> dict[str, Any]:
         """A graph that does not follow from the number of nodes, edge by edge."""
         listed = self.secrets.listed
         return {"secrets": [list(edge) for edge in listed]} if listed else {}
+
+    @property
+    def all_alike(self) -> bool:
+        return self.secrets.edges is None
 
     @property
     def kept(self) -> float:

@@ -120,8 +120,14 @@ def reproduce_frontier(
             "experiment": block.title,
             "epsilon": epsilon,
             "columns": {c: summarise(results[b, k, c]) for c in columns if (b, k, c) in results},
-            "observers": {c: sorted({r["observer"] for r in results[b, k, c]}) for c in block.recipes},
-            "replace_one": _replace_one(folder, [r for c in block.recipes for r in results[b, k, c]]),
+            "observers": {
+                c: sorted({r["observer"] for r in results[b, k, c] if not _without_noise(r)})
+                for c in block.recipes
+            },
+            "without_noise": [c for c in block.recipes if any(map(_without_noise, results[b, k, c]))],
+            "replace_one": _replace_one(
+                folder, [r for c in block.recipes for r in results[b, k, c] if not _without_noise(r)]
+            ),
             "paper": _paper(block.printed, k, epsilon, data_dir, force=force),
         }
         for b, block in enumerate(definition.block)
@@ -142,7 +148,7 @@ def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], colu
     body = []
     for figure in figures:
         own, paper = figure["columns"], figure["paper"]
-        run = [row for row in own.values() if row["seeds"]]
+        run = [row for column, row in own.items() if row["seeds"] and column not in figure["without_noise"]]
         worst = max(run, key=lambda row: row["epsilon_proven"] or float("inf"), default=None)
         proof = epsilon_text(paper["proven"]) if paper["proven"] else paper["because"] or "—"
         body.append(
@@ -167,8 +173,15 @@ def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], colu
         *(f"{paper}." for paper in dict.fromkeys(b.printed.paper for b in definition.block if b.printed)),
         *definition.notes,
     ]
-    header = ("experiment", *ours, "paper", "claims", "proves")
+    header: tuple[str, ...] = ("experiment", *ours, "paper", "claims", "proves")
+    if not any(block.printed for block in definition.block):  # nothing in print to stand beside it
+        header, body = header[:-3], [row[:-3] for row in body]
     return Table(header, tuple(body), tuple(caption))
+
+
+def _without_noise(result: dict[str, Any]) -> bool:
+    """Was the run there to show what no privacy would reach?"""
+    return bool(result["baseline"] == "non-private")
 
 
 def _observers(figures: Sequence[dict[str, Any]]) -> str:
