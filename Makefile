@@ -7,7 +7,7 @@ TOOLS  := .venv-tools
 READY  := $(VENV)/.ready
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-slow test-data lint reproduce-small verify-deps sbom audit-deps clean
+.PHONY: demo test test-slow kills test-data lint reproduce-small verify-deps sbom audit-deps clean
 
 # Installed again only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt
@@ -27,7 +27,11 @@ test: lint
 	$(BIN)/pytest -n 2
 
 test-slow: $(READY)
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 -m 'slow and not data'
+
+# 200 kills under low limits, full disks and locks; the slow suite has the first fifty of them.
+kills: $(READY)
+	GOSSAMER_KILL_SEEDS="0 1 2 3" $(BIN)/pytest -m slow tests/scenarios/test_kill.py
 
 test-data: $(READY)
 	$(BIN)/pytest -n 2 -m data

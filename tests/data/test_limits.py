@@ -1,8 +1,10 @@
 """Limits that depend on the records, as sentences."""
 
+from pathlib import Path
+
 import pytest
 
-from gossamer.data.limits import at_most, free_memory, in_words, listed, one_of, room_for
+from gossamer.data.limits import at_most, free_memory, in_words, listed, one_of, resident, room_for
 from gossamer.errors import UserError
 
 
@@ -32,6 +34,7 @@ def test_many_or_long_names_are_cut() -> None:
 
 def test_memory_is_known_and_what_exceeds_it_refused() -> None:
     assert 1e6 < free_memory() < 1e15
+    assert 1e7 < resident() < 1e12 or not Path("/proc/self/statm").exists()
     assert [in_words(size) for size in (2.5e12, 22e9, 1e6, 500)] == ["2.5 TB", "22 GB", "1 MB", "0.5 kB"]
     room_for("x", 1.0)
     with pytest.raises(

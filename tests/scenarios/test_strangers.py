@@ -115,7 +115,7 @@ def test_a_third_host_reads_nothing_forges_nothing_and_stops_nothing(
     stranger = namespace("stranger")
     environment = {**os.environ, "WORK": str(tmp_path), "GOSSAMER": str(GOSSAMER), "RATE": "1mbit"}
     process = subprocess.Popen(
-        [str(SCRIPT), "--out", "r", "--json", *LONG, "--set", "rounds=400", *SPREAD],
+        [str(SCRIPT), "--out", "r", "--json", *LONG, "--set", "rounds=800", *SPREAD],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     first = f"gossamer-{process.pid}-0"
@@ -126,13 +126,7 @@ def test_a_third_host_reads_nothing_forges_nothing_and_stops_nothing(
         assert 29500 in ports
         server = rank_in(tmp_path / "host-0")
         before = memory(server)
-        found = strange(stranger, 3, "10.77.0.1", ports)
-        assert 29500 in found["reached"]  # it was no wall that kept it out
-        assert found["heard"] == []
-        assert found["joined"] == []
-        assert found["tcp_store"] == []
-        assert memory(server) - before < 50 << 20
-        # And as a rank of its own, with data of its own.
+        # As a rank of its own, with data of its own, at the same time: on a busy machine it takes long to begin.
         joining = {
             "RANK": "1",
             "WORLD_SIZE": "2",
@@ -143,13 +137,19 @@ def test_a_third_host_reads_nothing_forges_nothing_and_stops_nothing(
         meeting = {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": "in"}
         words = [str(GOSSAMER), "run", "quickstart", "--runtime", "processes", "--out", "x", *LONG, *SPREAD]
         third = inside(stranger, *words, cwd=tmp_path, env={**joining, **meeting, **FOREIGN})
+        found = strange(stranger, 3, "10.77.0.1", ports)
+        assert 29500 in found["reached"]  # it was no wall that kept it out
+        assert found["heard"] == []
+        assert found["joined"] == []
+        assert found["tcp_store"] == []
+        assert memory(server) - before < 50 << 20
         _, said = third.communicate(timeout=120)
         assert third.returncode == 2
         assert "rank 1 cannot join at the meeting point 10.77.0.1:29500: it has another secret" in said
         assert process.poll() is None, process.communicate()
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err + (tmp_path / "host-1" / "log").read_text()
-        assert json.loads(out.splitlines()[-1])["rounds"] == 400
+        assert json.loads(out.splitlines()[-1])["rounds"] == 800
         assert "0.001" not in (tmp_path / "host-0" / "r" / "certificate.json").read_text()
     finally:
         if process.poll() is None:

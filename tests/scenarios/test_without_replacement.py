@@ -158,7 +158,10 @@ def test_noiseless_is_scikit_learns_sgd_on_mnist(tmp_path: Path) -> None:
         fit_intercept=False, random_state=0,
     )  # fmt: skip
     theirs.fit(data.x_train, data.y_train)
-    assert out.result["accuracy_mean"] == pytest.approx(theirs.score(data.x_test, data.y_test), abs=0.015)
+    found = judged(out.result)[
+        "accuracy_mean"
+    ]  # of models that stay where they are, as in the paper: not private
+    assert found == pytest.approx(theirs.score(data.x_test, data.y_test), abs=0.015)
 
 
 REFUSED = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,10 +13,11 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "cluster" / "namespaces.sh"
 def no_namespaces() -> str | None:
     if shutil.which("ip") is None:
         return "there is no ip command"
-    done = subprocess.run(["ip", "netns", "add", "gossamer-try"], capture_output=True, text=True, check=False)
+    name = f"gossamer-{os.getpid()}-try"  # of its own: tests that run at the same time must not meet
+    done = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
     if done.returncode:
         return f"network namespaces are not allowed here: {done.stderr.strip()}"
-    subprocess.run(["ip", "netns", "del", "gossamer-try"], check=True)
+    subprocess.run(["ip", "netns", "del", name], check=True)
     return None
 
 

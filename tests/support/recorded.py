@@ -107,7 +107,7 @@ def offline_cases() -> list[Case]:
             {"privacy.sampling": {"kind": "fixed-size", "lot": 16}, "privacy.adjacency": "replace-one"},
         ),
         Case("quickstart", {"privacy.sampling": {"kind": "one-pass", "lot": 60}}),
-        Case("quickstart", {"privacy.noise.family": {"kind": "laplace"}, "privacy.epsilon": 1e6}),
+        Case("quickstart", {"privacy.noise.family": {"kind": "laplace"}, "privacy.epsilon": 1000.0}),
         Case("quickstart", {"privacy.noise.multiplier": 3.0, "privacy.epsilon": 2.0}),
         Case("quickstart", {"topology.dropout": 0.2, "topology.kind": "ring"}),
         Case("quickstart", {"weighting": "size", "data.partition": {"kind": "dirichlet", "alpha": 1.0}}),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import fft
@@ -18,8 +18,7 @@ Weighted = tuple[Pair, int]
 class Window:
     """One period of the loss grid: `length` points from index `start`, composed with the weight e^{tilt·loss}.
 
-    The mass outside is bounded by moments: of order `order_up` above and `order_down` below. The window was chosen
-    for a tilted loss of mean `mean`.
+    The mass outside is bounded by moments: of order `order_up` above and `order_down` below.
     """
 
     h: float
@@ -28,11 +27,6 @@ class Window:
     order_up: float
     order_down: float
     tilt: float = 0.0
-    mean: float = 0.0
-
-    def moved(self, mean: float) -> "Window":
-        """As well placed for a tilted loss of another mean."""
-        return replace(self, start=self.start + round((mean - self.mean) / self.h), mean=mean)
 
     @property
     def losses(self) -> FloatArray:

@@ -17,13 +17,19 @@ Upper bound, δ(ε) ≤ Σ_{ℓ > ε} S(ℓ) (1 − e^{ε−ℓ}) for the connec
 Lower bound. Reporting of each outcome only the nearest multiple of h of its loss is post-processing, so for the sum
 S of these and any set of outcomes A: δ(ε) ≥ P(A) − e^ε Q(A), with A = {τ ≤ S within the window, or a loss that is
 infinite}. P is composed tilted by t and Q by 1 + t, which puts both at the same place. From P(A) what rounding may have
-added is taken off as above, and what came into the window from outside, at most exp(Λ − tτ) times the tilted mass
-outside; to Q(A) rounding is added, and what came in only adds. ε = log (P(A) − δ) / Q(A) for the best τ.
+added is taken off as above, and what came into A from outside the window, which is L long; to Q(A) rounding is added,
+and what came in only adds. ε = log (P(A) − δ) / Q(A) for the best τ. What comes in, in units of exp(Λ − tτ), where a
+tilted mass at ℓ ≥ τ counts e^{−t(ℓ − τ)} ≤ 1:
+
+* from above: only what lies at τ + L or beyond, of which there is at most exp(Λ(s) − Λ − (s − t)(τ + L)), s > t;
+* from below, r < start: it comes to r + L or higher, and counts at most e^{−u(r + L − τ)} for any 0 ≤ u ≤ t. With s < t
+  and u = min(t, t − s) that sums to at most exp(Λ(s) − Λ + (t − s − u) start − u(L − τ)).
 """
 
 import copy
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.signal import lfilter
@@ -178,8 +184,8 @@ def lower_epsilon(
     h, t = window.h, window.tilt
     under_p = np.ones(window.length // 2 + 1, dtype=complex)
     under_q = under_p.copy()
-    start, factors, scale_p, scale_q, log_finite, log_up, log_down = 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0
-    slack, exponents, mean, norms_p, norms_q = Slack(), 0.0, 0.0, 0.0, 0.0
+    first_all, factors, scale_p, scale_q, log_finite, log_up, log_down = 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    slack, exponents, norms_p, norms_q = Slack(), 0.0, 0.0, 0.0
     for pair, count in pairs:
         cells = turned(pair.cells(h, centred=True, tail=tail), reverse)
         first = int(cells.first.min())
@@ -190,7 +196,6 @@ def lower_epsilon(
             # a Q-mass below floating point is at most that of P at a loss one step lower
             log_q = np.where(q > 1e-290, np.log(q), log_p - losses + h)
         tilted_p, one_p = tilted(log_p, losses, t)
-        mean += count * float(tilted_p @ losses)
         tilted_q, one_q = tilted(log_q, losses, 1 + t)
         under_p *= power(transform(tilted_p, window.length), count)
         under_q *= power(transform(tilted_q, window.length), count)
@@ -200,15 +205,15 @@ def lower_epsilon(
         log_down += count * log_moment(log_p, losses, window.order_down)
         scale_p, scale_q = scale_p + count * one_p, scale_q + count * one_q
         log_finite += count * math.log1p(-min(cells.p_only, 1 - 1e-16))
-        start, factors = start + first * count, factors + count
+        first_all, factors = first_all + first * count, factors + count
         largest = float(max(-losses[0], losses[-1]))
         slack = slack.plus(largest, count)
         exponents += count * ((1 + t) * largest + abs(one_p) + abs(one_q))
-    window = window.moved(mean)  # rounding moves the sum, by much if there are many releases
-    above, below = window.order_up - t, t - window.order_down
-    outside = math.exp(min(0.0, log_up - scale_p - above * window.top))
-    outside += math.exp(min(0.0, log_down - scale_p + below * h * window.start))
-    p_all, q_all = back(under_p, window, start), np.maximum(back(under_q, window, start), 0.0)
+    above, below, period = window.order_up - t, t - window.order_down, h * window.length
+    # Rounding moves the sum, by much if there are many releases: placed anew, as little above the window as below it.
+    start_at = (log_up - log_down - above * period) / (above + below)
+    window = replace(window, start=round(start_at / h))
+    p_all, q_all = back(under_p, window, first_all), np.maximum(back(under_q, window, first_all), 0.0)
     # Rounding, times the norm of the weights e^{−t·kh}: an endless series, or as many ones as there are points.
     weights = [
         min(float(window.length), 1 / -math.expm1(-2 * r * h)) if r > 0 else window.length for r in (t, 1 + t)
@@ -217,10 +222,14 @@ def lower_epsilon(
     error_q = rounding_error(window.length, factors, norms_q) * math.sqrt(weights[1])
     # P in units of exp(Λ_P − tτ), Q of exp(Λ_Q − (1 + t)τ)
     thresholds = window.losses
+    fall = min(t, below)
+    from_above = log_up - scale_p - above * (thresholds + period)
+    from_below = log_down - scale_p + (below - fall) * h * window.start - fall * (period - thresholds)
+    came_in = np.exp(np.minimum(0.0, from_above)) + np.exp(np.minimum(0.0, from_below))
     share = min(1.0, slack.share + 4 * ROUNDOFF * (factors + window.length + exponents))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         missing = (delta + math.expm1(log_finite)) * np.exp(t * thresholds - scale_p)
-        shown = (suffix_sums(p_all, t * h) - outside - error_p) * (1 - share) - missing
+        shown = (suffix_sums(p_all, t * h) - came_in - error_p) * (1 - share) - missing
         found = thresholds + np.log(shown) - np.log(suffix_sums(q_all, (1 + t) * h) + error_q)
     best = float(np.max(found, where=shown > 0, initial=-math.inf))
     return max(0.0, best + scale_p - scale_q - 2 * share - slack.loss)

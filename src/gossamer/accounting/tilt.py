@@ -125,7 +125,7 @@ class Frame:
     """
 
     def __init__(self, moments: Moments, tilt: float, near: float, log_delta: float):
-        scale, self._mean, _ = moments.at(tilt)
+        scale = moments.at(tilt)[0]
         self.weight = scale - tilt * near - log_delta
         reserve = max(RESERVE, self.weight - math.log(OUTSIDE_SHARE))
         self._tilt = tilt
@@ -136,4 +136,4 @@ class Frame:
         h = h or max((self._high - self._low) / COARSE_POINTS, 1e-300)
         start = math.floor(self._low / h) - 2
         length = fft.next_fast_len(max(math.ceil(self._high / h) + 3 - start, FEWEST), real=True)
-        return Window(h, start, length, self._order_up, self._order_down, self._tilt, self._mean)
+        return Window(h, start, length, self._order_up, self._order_down, self._tilt)

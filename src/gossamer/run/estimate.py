@@ -1,6 +1,7 @@
 """What a run would take of this machine, from public numbers alone and before anything of it is allocated.
 
-Lower bounds, not forecasts: a run that is let through may still be slow, one that is refused could not have ended well.
+Memory is an upper bound on what was measured: `benchmarks/memory.py` fits the constants and writes the table in
+docs/performance.md. Time is a lower bound: a run that is let through may still be slow.
 """
 
 from __future__ import annotations
@@ -11,56 +12,106 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from gossamer.algorithms.base import Algorithm
 from gossamer.config.schema import RunConfig
-from gossamer.data.limits import free_memory, in_words
+from gossamer.data.dataset import Dataset
+from gossamer.data.limits import free_memory, in_words, resident
 from gossamer.errors import UserError
+from gossamer.kernels.footprint import Footprint, footprint
+from gossamer.plan.privacy import rates_of
+from gossamer.run.data import DataFacts
 
 MOST_SECONDS = 30 * 86400.0
-ARC, DRAW, WEIGHT = (
-    100.0,
-    1000.0,
-    24.0,
-)  # bytes of a link, of a planned draw, of a parameter at a node: six copies
+# Bytes: of a process that trains hardly anything, of torch's convolutions, of a link, of a planned draw.
+ITSELF, CONVOLUTIONS, ARC, DRAW = 580e6, 80e6, 600.0, 2000.0
+# Bytes of a parameter: of the point and its gradient, of every vector that the algorithm keeps, of a node's message.
+POINT, VECTOR, MESSAGE = 13.0, 15.0, 10.0
+# Times as much as they lie in memory: records, those of a table with names, the slice of the lots that is computed, an
+# evaluation.
+RECORDS, TABLE, WORKING, EVALUATION = 3.0, 8.5, 1.5, 1.5
+EVALUATED = 2000  # records of a hold-out at a time
 # Seconds on a fast core: of a draw at a node, of a draw in a plan, and of a number that is multiplied.
 AT_NODE, IN_PLAN, NUMBER = 1e-5, 1e-6, 2e-10
+SMALL = (
+    10**6
+)  # parameters of a model that is made for a look at it; the shapes of larger ones are followed alone
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a model."""
+
+    parameters: int
+    footprint: Footprint
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """At least so much; the parts by what they belong to."""
+    """What it would take; the parts of the memory by what they belong to."""
 
-    memory: dict[str, float]  # bytes
-    seconds: float
+    memory: dict[str, float]  # bytes, at most, beside the process itself
+    seconds: float  # at least
 
     @property
     def total(self) -> float:
-        return math.fsum(self.memory.values())
+        return ITSELF + math.fsum(self.memory.values())
 
 
 def estimate(
-    config: RunConfig, *, draws: int, hosted: int, parameters: int = 0, lot: float = 0.0, numbers: int = 0
+    config: RunConfig,
+    algorithm: Algorithm,
+    *,
+    hosted: int,
+    model: Size | None = None,
+    lot: float = 0.0,
+    numbers: int = 0,
+    dataset: Dataset | None = None,
 ) -> Estimate:
-    """`draws` of a round; `hosted` nodes are here; `numbers` of a record, `lot` of them in a draw of a node."""
-    n, steps = config.nodes, config.rounds * draws
+    """`hosted` nodes are here; `numbers` of a record, `lot` of them in a draw of a node."""
+    n, steps = config.nodes, config.rounds * algorithm.draws
+    parameters, weight = model.parameters if model else 0, POINT + VECTOR * _vectors(algorithm)
     memory = {
         f"topology.kind = {config.topology.kind!r} with nodes = {n}": ARC * _arcs(config),
-        f"data.kind = {config.data.kind!r}": config.data.bytes_read,
+        f"data.kind = {config.data.kind!r}": max(config.data.bytes_read, _bytes(dataset)),
         f"rounds = {config.rounds}": DRAW * steps,
-        f"model.kind = {config.model.kind!r} with {parameters} parameters on nodes = {hosted}": hosted
-        * (WEIGHT * parameters + 8.0 * lot * numbers),
     }
+    if model is not None:
+        heard = min(hosted * _arcs(config) / n, n - hosted)  # nodes elsewhere whose messages come here
+        name = f"model.kind = {config.model.kind!r} with {parameters} parameters on nodes = {hosted}"
+        memory[name] = hosted * (weight * parameters + 8.0 * lot * numbers) + MESSAGE * heard * parameters
+        working = WORKING * model.footprint.of_lots(hosted, lot) + CONVOLUTIONS * model.footprint.convolves
+        memory[f"the gradient of lots of {lot:.4g} records"] = working
+        rows = EVALUATED if dataset is None else min(EVALUATED, len(dataset.x_test))
+        memory[f"the evaluation of model.kind = {config.model.kind!r}"] = (
+            EVALUATION * rows * model.footprint.widest_layer
+        )
     work = hosted * (AT_NODE + NUMBER * parameters * max(1.0, lot))
     return Estimate(memory, steps * (IN_PLAN + work))
+
+
+def expected(
+    config: RunConfig, facts: DataFacts, algorithm: Algorithm, *, hosted: int, module: nn.Module | None = None
+) -> Estimate:
+    """`estimate`, once the number and the shape of the records are known; `module`: the user's own."""
+    return estimate(
+        config,
+        algorithm,
+        hosted=hosted,
+        model=size_of(config, facts.shape, facts.classes or 1, module),
+        lot=max(lot for _, lot in rates_of(config, facts.records)),
+        numbers=math.prod(facts.shape),
+        dataset=facts.dataset,
+    )
 
 
 def refuse_beyond_machine(found: Estimate) -> None:
     """One sentence about the part that takes most."""
     free = free_memory()
-    most = max(found.memory, key=lambda part: found.memory[part])
-    if found.total > free:
+    if found.total > free + resident():
+        most = max(found.memory, key=lambda part: found.memory[part])
         raise UserError(
-            f"{most} would take about {in_words(found.memory[most])} of memory, and this machine has {in_words(free)} "
-            "free; make it smaller, or use --force to try."
+            f"{most} would take about {in_words(found.memory[most])} of memory, the run {in_words(found.total)}, "
+            f"and this machine has {in_words(free)} free; make it smaller, or use --force to try."
         )
     if found.seconds > MOST_SECONDS:
         raise UserError(
@@ -69,11 +120,35 @@ def refuse_beyond_machine(found: Estimate) -> None:
         )
 
 
-def size_of(config: RunConfig, shape: tuple[int, ...], outputs: int) -> int:
-    """Parameters of the configuration's model, counted without making them."""
+def size_of(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None) -> Size:
+    """Of the configuration's model, or of the user's own: without making one that is large."""
+    if module is not None:
+        return Size(_count(module), footprint(module, shape, own=True))
     with torch.device("meta"):
-        module: nn.Module = config.model.make(shape, outputs)
+        model: nn.Module = config.model.make(shape, outputs)
+    count = _count(model)
+    if count <= SMALL:  # without values the first forward of a process takes two seconds
+        with torch.random.fork_rng(devices=[]):
+            model = config.model.make(shape, outputs)
+    return Size(count, footprint(model, shape))
+
+
+def _vectors(algorithm: Algorithm) -> int:
+    """Vectors as long as the model in an algorithm's state; those that are empty between rounds are not within one."""
+    kept = [part for part in algorithm.init(torch.zeros(1, 8)) if isinstance(part, torch.Tensor)]
+    return max(1, sum(part.shape[1:] in ((8,), (0,)) for part in kept))
+
+
+def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _bytes(dataset: Dataset | None) -> float:
+    """Of records that had to be loaded, at the peak."""
+    if dataset is None:
+        return 0.0
+    parts = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
+    return (TABLE if dataset.columns else RECORDS) * sum(part.nbytes for part in parts)
 
 
 def _arcs(config: RunConfig) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from gossamer.plan.outline import Outline
 from gossamer.plan.pool import pool
 from gossamer.plan.privacy import plan_privacy, rates_of
 from gossamer.run.data import DataCache, DataFacts, facts_of
-from gossamer.run.estimate import estimate, refuse_beyond_machine, size_of
+from gossamer.run.estimate import estimate, expected, refuse_beyond_machine
 from gossamer.run.exact import exact_topology, takes_exact_means, with_exact_means
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
@@ -49,17 +48,14 @@ def outline(
     method = method_of(config)
     algorithm = method.algorithm()
     hosted = config.nodes if nodes is None else len(nodes)
-    known = partial(estimate, config, draws=algorithm.draws, hosted=hosted)
     if not force:
-        refuse_beyond_machine(known())
+        refuse_beyond_machine(estimate(config, algorithm, hosted=hosted))
     topology = _topology(config, algorithm)
     facts = facts_of(asked, data_dir, cache, nodes)
     method.check(facts.classes)
     own = module is not None
     if not force:
-        lot = max(lot for _, lot in rates_of(config, facts.records))
-        weights = 0 if own else size_of(config, facts.shape, facts.classes or 1)
-        refuse_beyond_machine(known(parameters=weights, lot=lot, numbers=math.prod(facts.shape)))
+        refuse_beyond_machine(expected(config, facts, algorithm, hosted=hosted, module=module))
     module, algorithm = _centred(config, facts, module or _model(config, facts), algorithm)
     check_no_mixing(module)
     rates, pooled, records = rates_of(config, facts.records), None, facts.records
