@@ -231,7 +231,8 @@ def test_with_300000_coins_and_five_seeds(colluders: int) -> None:
         o = shared(rounds=1, seed=seed, colluders=colluders, privacy__epsilon=1.0, privacy__delta=0.05)
         planned, runs = o.plan.figures()["epsilon_proven"], 836
         as_planned = coins_of(attack_of(o, "all", None, None), 300_000)
-        assert 0.98 * proven_mu(o) <= seen_mu(as_planned) <= proven_mu(o) + 0.02
+        # the measured μ spreads by 0.0037, and learning costs 0.001 of it
+        assert seen_mu(as_planned) == pytest.approx(proven_mu(o), abs=0.02)
         verdict = verdict_of(attack_of(o, "all", None, None), o, runs)
         assert verdict.violated == ()
         assert verdict.epsilon <= planned

@@ -29,6 +29,7 @@ from gossamer.studies.audit.recovery import reads_exactly, recovery_of
 from gossamer.studies.audit.scores import Evidence, MessageReader, NoisedLengths, Note, visible_senders
 from gossamer.studies.audit.shared_noise import (
     MOST_TOGETHER,
+    SAMPLES,
     SAMPLES_EACH,
     Along,
     Direction,
@@ -215,7 +216,7 @@ class Axes:
             honest, rounds = self._held.honest(self._nodes), self._parts.outline.config.rounds
             full = all(rate == 1.0 for rate in self._parts.sampler.rates)
             together = full and len(honest) * rounds <= MOST_TOGETHER
-            samples = SAMPLES_EACH * len(honest) * (rounds if together else 1)
+            samples = max(SAMPLES, SAMPLES_EACH * len(honest) * (rounds if together else 1))
             runs = min(self.at_once, math.ceil(samples / self._places))
             study, stream = Study(together), stream_of(self._parts.outline.config, STUDY)
             coins = np.zeros((self._nodes * runs, self._places), dtype=bool)
