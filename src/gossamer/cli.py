@@ -241,7 +241,7 @@ def reproduce(
 def audit(
     recipe: Annotated[str, typer.Argument(help="A recipe's name, a TOML file, or a finished run's folder.")],
     observer: Annotated[
-        str, typer.Option(help="Who attacks: all, messages, neighbour, coalition:1,2 or final.")
+        str, typer.Option(help="Who attacks: all, all+2, messages, neighbour, coalition:1,2 or final.")
     ] = "all",
     canary: Annotated[
         str | None,

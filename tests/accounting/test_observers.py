@@ -27,6 +27,7 @@ RING = [(i, (i + step) % 6) for i in range(6) for step in (1, 5)]
     [
         ("all", Everyone(), "everyone: all messages of all nodes in every round, and the final models"),
         ("messages", Messages(), "everyone's messages: all that is sent in any round, without the final models"),
+        ("all+1", Colluders(1), Colluders(1).describe()),
         ("final", FinalModels(), "the final models of all nodes, and nothing else"),
         ("neighbour", Neighbour(1, target=0), "node 1, a neighbour: what reaches them, and their own state"),
         ("coalition:3,1,3", Coalition((1, 3), target=0), "nodes 1, 3 together: what reaches them, and their own state"),
@@ -76,6 +77,13 @@ def test_a_nodes_view_needs_points_that_it_knows() -> None:
         "node:-1",
         "outsider:1",
         "",
+        "",
+        "all+",
+        "all+6",
+        "all+-1",
+        "all+x",
+        "all:2",
+        "coalition+1",
     ],
 )
 def test_unknown_observers_are_refused(text: str) -> None:

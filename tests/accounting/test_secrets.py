@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from gossamer.accounting import secrets as module
 from gossamer.accounting.secrets import Secrets, checked_edges, known, remember
 
+HOPS = {1, 2, 4, 8, 16, 32}
+
 
 def brute_force(n, edges, q, ratio):
     """From the masks themselves: y = z + Σ ± √r e; who knows the coalition's z and e projects the others' out."""
@@ -40,6 +42,28 @@ def graphs(draw):
 def test_what_is_kept_is_brute_force_over_all_coalitions(case):
     n, edges, q, ratio = case
     assert Secrets.of(n, edges).kept(q, ratio) == pytest.approx(brute_force(n, edges, q, ratio), rel=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs())
+def test_the_worst_coalition_sees_what_all_are_promised_at_most(case):
+    n, edges, q, ratio = case
+    secrets = Secrets.of(n, edges)
+    members, node = secrets.worst_coalition(q, ratio)
+    assert len(members) == q
+    assert node not in members
+    assert secrets.kept_against(members, ratio, node) == pytest.approx(secrets.kept(q, ratio), rel=1e-6)
+
+
+def test_the_worst_coalition_is_after_the_node_with_the_least_noise():
+    assert Secrets.complete(4).worst_coalition(2, 100.0) == ((2, 3), 0)
+    assert Secrets.complete(4).worst_coalition(2, 100.0, [2.0, 2.0, 1.0, 2.0]) == ((1, 3), 2)
+
+
+def test_of_coalitions_too_many_to_try_the_neighbours_of_a_node_are_one():
+    members, node = Secrets.exponential(64).worst_coalition(6, 100.0)
+    assert len(members) == 6
+    assert all((node - i) % 64 in HOPS or (i - node) % 64 in HOPS for i in members)
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8])

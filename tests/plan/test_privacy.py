@@ -9,6 +9,7 @@ from scipy.stats import norm
 from tests.support.configurations import outlined
 
 from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.observers import Colluders
 from gossamer.accounting.tradeoff import TradeOff
 from gossamer.errors import UserError
 
@@ -104,6 +105,16 @@ def test_all_that_is_proven_goes_through_the_printed_point_and_covers_every_node
             assert whole.most_hits(alarms) >= norm.cdf(norm.ppf(alarms) + mu) - 1e-6
     assert whole.most_hits(0.1) < 0.9 * point.most_hits(0.1)
     assert plan(**QUICK, mode="paper", algorithm__kind="adad2p", algorithm__lr=0.03).trade_off() is None
+
+
+def test_the_same_noise_has_other_figures_against_other_observers() -> None:
+    family = {"kind": "pairwise", "colluders": 1}
+    planned = plan(nodes=4, rounds=2, privacy__noise__family=family)
+    for other, more in ((0, False), (2, True), (3, True)):
+        seen = planned.against(Colluders(other))
+        assert (seen.figures()["epsilon_proven"] > planned.figures()["epsilon_proven"]) is more
+        assert [node.factor for node in seen.nodes] == [node.factor for node in planned.nodes]
+    assert planned.against(Colluders(1)).figures() == planned.figures()
 
 
 def test_public_constants_come_from_the_declaration() -> None:

@@ -41,6 +41,29 @@ def test_what_is_outside_of_the_whole_curve_is_said_with_the_one_point_beside_it
     assert roc_picture(quiet) != roc_picture(certificate(epsilon_audited=0.7, audit=audit()))
 
 
+def test_an_observer_who_holds_more_than_was_planned_for_is_told_both_figures() -> None:
+    held = {
+        "colluders": 2, "epsilon_proven": 2.0, "colluders_planned": 1, "epsilon_proven_as_planned": 1.25,
+    }  # fmt: skip
+    more = certificate(epsilon_audited=1.5, audit=audit(held_against=held), violation=False)
+    assert verdict(more) == (
+        "No violation found: the attack shows ε ≥ 1.5 at 0.95 confidence. This observer holds the secrets of 2 nodes, "
+        "more than was planned for. Proven is ε = 2 against it, which it is judged by, and ε = 1.25 against any 1, as "
+        "planned. What it shows is above the planned figure, which was never for it."
+    )
+    assert "proven ε = 2," in roc_picture(more)
+    fewer = {**held, "colluders": 0, "epsilon_proven": 1.0}
+    said = verdict(certificate(epsilon_audited=0.5, audit=audit(held_against=fewer), violation=False))
+    assert "holds the secrets of 0 nodes. Proven is ε = 1 against it" in said
+    assert "above" not in said
+    broken = certificate(
+        epsilon_audited=2.5, audit=audit(held_against=held), violation=True, violated=["proven"]
+    )
+    assert verdict(broken).startswith(
+        "Violation: the attack shows ε ≥ 2.5 at 0.95 confidence, above the proven ε = 2."
+    )
+
+
 def test_the_declared_bound_comes_first_and_markup_is_text() -> None:
     text = page(certificate(epsilon_audited=0.7, audit=audit(), violation=False), "<i>run</i>")
     assert "<b>clopper-pearson</b>" in text

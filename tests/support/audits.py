@@ -11,6 +11,8 @@ from gossamer.config.layers import resolve
 from gossamer.run.assemble import Parts, assemble
 from gossamer.run.outline import outline
 from gossamer.studies.audit import canaries, judge
+from gossamer.studies.audit.scores import observer_of
+from gossamer.studies.audit.shared_noise import held_against
 
 # δ = 1e-2: with 20,000 coins a bound gets far above what is proven, if it can.
 SHORT = {"rounds": 20, "privacy.epsilon": 1.0, "privacy.delta": 1e-2, "privacy.noise.source": "seeded"}
@@ -26,9 +28,10 @@ def on_axes(o: Any, places: int | None = None) -> Parts:
     return assemble(outline(canaries.on_dirac_records(o.asked, o.plan, places)))
 
 
-def verdict_of(attack: Any, o: Any, runs: int | None = None) -> judge.Verdict:
-    figures = o.plan.figures()
-    limits = judge.promised(figures, o.config.mode, o.plan.trade_off())
+def verdict_of(attack: Any, o: Any, runs: int | None = None, observer: str = "all") -> judge.Verdict:
+    seen, _ = held_against(o.plan, observer_of(observer, o.topology))
+    figures = seen.figures()
+    limits = judge.promised(figures, o.config.mode, seen.trade_off())
     return judge.try_until_decided(attack, figures["delta"], 0.999, limits, runs or attack.runs)[1]
 
 

@@ -203,7 +203,7 @@ _FINDERS: dict[str, tuple[str, Find]] = {}
 
 
 def register(name: str, example: str = "") -> Callable[[Find], Find]:
-    """The decorated function finds the observer that `--observer name` or `--observer name:…` means."""
+    """The decorated function finds the observer that `--observer name` means, or `name:…`, or for `name+` `name+…`."""
 
     def add(find: Find) -> Find:
         if name in _FINDERS:
@@ -216,8 +216,9 @@ def register(name: str, example: str = "") -> Callable[[Find], Find]:
 
 def parse_observer(text: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Observer:
     """An observer by its name on the command line; `arcs` are all (sender, receiver) of the run."""
-    name, _, rest = text.partition(":")
-    if name not in _FINDERS or bool(rest) != (":" in _FINDERS[name][0]):
+    head, plus, count = text.partition("+")
+    name, _, rest = (head + plus, plus, count) if plus else text.partition(":")
+    if name not in _FINDERS or bool(rest) != any(sign in _FINDERS[name][0] for sign in ":+"):
         known = ", ".join(example for example, _ in _FINDERS.values())
         raise UserError(f"--observer {text} is not known; it can be {known}.")
     return _FINDERS[name][1](rest, nodes, list(arcs))
@@ -235,6 +236,16 @@ def refuse_without_exact_means(observer: Observer, *, bit_equal: bool) -> None:
 @register("all")
 def _all(rest: str, nodes: int, arcs: Arcs) -> Observer:
     return EVERYONE
+
+
+@register("all+", "all+2")
+def _all_and_some(rest: str, nodes: int, arcs: Arcs) -> Observer:
+    if not (rest.isascii() and rest.isdigit() and len(rest) < 7 and int(rest) < nodes):
+        raise UserError(
+            f"--observer all+{rest} must say of how many nodes it holds the secrets, 0 … {nodes - 1} here, "
+            "for example all+1."
+        )
+    return Colluders(int(rest))
 
 
 @register("messages")

@@ -100,6 +100,32 @@ class Secrets:
         worst = left.max() if node is None else left[int(np.searchsorted(honest, node))]
         return _ROUNDING / math.sqrt(worst) if worst < 1 else 1.0
 
+    def worst_coalition(
+        self, colluders: int, ratio: float, scales: Sequence[float] | None = None
+    ) -> tuple[tuple[int, ...], int]:
+        """(so many nodes, the node whose records they see best): the worst there is where all can be tried.
+
+        Else the neighbours of a node that shares fewest secrets, which is a guess. `scales` are those of the nodes'
+        own noise, over what a record moves, where they differ.
+        """
+        n, own = self.nodes, np.ones(self.nodes) if scales is None else np.asarray(scales, dtype=np.float64)
+        if self.edges is None:
+            node = int(own.argmin())
+            return tuple(i for i in range(n) if i != node)[n - 1 - colluders :], node
+        laplacian = self.laplacian()
+        coalitions: Iterable[tuple[int, ...]] = combinations(range(n), colluders)
+        if not _few(n, colluders):
+            node = int(laplacian.diagonal().argmin())
+            near = sorted((i for i in range(n) if i != node), key=lambda i: laplacian[node, i])
+            coalitions = [tuple(sorted(near[:colluders]))]
+        seen = []
+        for members in coalitions:
+            honest = np.setdiff1d(np.arange(n), members)
+            left = _variance_inverse(laplacian, honest, ratio) / own[honest] ** 2
+            seen.append((float(left.max()), members, int(honest[left.argmax()])))
+        _, members, node = max(seen)
+        return members, node
+
     def stays_connected(self, colluders: int) -> bool:
         """Are the others still connected whichever `colluders` nodes leave?"""
         if self.edges is None or self.nodes - colluders <= 1:
@@ -133,8 +159,7 @@ def _kept(secrets: Secrets, colluders: int, ratio: float) -> float:
         return 1.0
     if secrets.edges is None:
         return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + m * ratio))
-    sets = math.comb(n, colluders)
-    if sets <= _MOST_SETS and sets * float(m) ** 3 <= _MOST_WORK:
+    if _few(n, colluders):
         laplacian = secrets.laplacian()
         worst = max(
             _variance_inverse(laplacian, np.setdiff1d(np.arange(n), members), ratio).max()
@@ -143,6 +168,12 @@ def _kept(secrets: Secrets, colluders: int, ratio: float) -> float:
         return _ROUNDING / math.sqrt(worst) if worst < 1 else 1.0
     left = max(secrets.algebraic_connectivity - colluders, 0.0)
     return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + left * ratio))
+
+
+def _few(nodes: int, colluders: int) -> bool:
+    """Can all coalitions of that size be tried?"""
+    sets = math.comb(nodes, colluders)
+    return sets <= _MOST_SETS and sets * float(nodes - colluders) ** 3 <= _MOST_WORK
 
 
 def _variance_inverse(

@@ -134,6 +134,15 @@ class PrivacyPlan:
     def proven(self, factor: float, rate: float, delta: float, draws: int, end: float) -> Proven:
         return proven(self.events(factor, rate, draws, end), delta, self.adjacency, observer=self.observer)
 
+    def against(self, observer: Observer) -> PrivacyPlan:
+        """The same noise, with the proven figures for another observer than was planned for."""
+        other = replace(self, observer=observer)
+        nodes = (
+            replace(node, proven=other.proven(node.factor, node.rate, node.delta, node.allowance, node.end))
+            for node in self.nodes
+        )
+        return replace(other, nodes=tuple(nodes))
+
     def trade_off(self) -> TradeOff | None:
         """All that is proven, δ at many ε: the printed (ε, δ) is one point of it. At each ε the worst node counts."""
         figure, delta = self.worst.proven.epsilon, max(node.delta for node in self.nodes)

@@ -105,6 +105,7 @@ def verdict(c: dict[str, Any]) -> str:
     """One sentence, or two where a search stands beside coins: the broken one first."""
     found, coins = c["audit"].get("sensitivity"), bool(c["audit"]["bounds"])
     said = [_verdict_of_search(found)] if found else []
+    said += [words] if (words := standing(c)) else []
     if coins and found and found["broken"] and not _broken_figures(c):
         said.append(f"By coins alone the attack shows {_shown(c)}.")
     elif coins:
@@ -136,7 +137,7 @@ def _verdict_of_coins(c: dict[str, Any]) -> str:
             f"Violation: the attack is outside of what is proven at {a['confidence']:.4g} confidence: {tests[0]['says']}."
         )
     if by_point:
-        broken = " and ".join(f"{key} ε = {epsilon_text(c[f'epsilon_{key}'])}" for key in by_point)
+        broken = " and ".join(f"{key} ε = {epsilon_text(_promise(c, key))}" for key in by_point)
         found.append(f"Violation: the attack shows {shown}, above the {broken}.")
     elif by_curve:
         above = "is above" if "proven" in a["above_one_point"] else "alone would not tell"
@@ -145,6 +146,31 @@ def _verdict_of_coins(c: dict[str, Any]) -> str:
         curve = " It is inside of the whole proven curve." if tests else ""
         return f"No violation found: the attack shows {shown}.{curve}"
     return " ".join(found)
+
+
+def standing(c: dict[str, Any]) -> str | None:
+    """What an observer who holds other secrets than was planned for is held against, and what the plan says."""
+    held = c["audit"].get("held_against")
+    if not held:
+        return None
+    count, planned = held["colluders"], held["colluders_planned"]
+    own, of_plan = epsilon_text(held["epsilon_proven"]), epsilon_text(held["epsilon_proven_as_planned"])
+    more = ", more than was planned for" if count > planned else ""
+    beyond = held["epsilon_proven_as_planned"] is not None and (
+        c["epsilon_audited"] > held["epsilon_proven_as_planned"]
+    )
+    return (
+        f"This observer holds the secrets of {count} {'node' if count == 1 else 'nodes'}{more}. Proven is ε = {own} "
+        f"against it, which it is judged by, and ε = {of_plan} against any {planned}, as planned."
+        + (" What it shows is above the planned figure, which was never for it." if beyond else "")
+    )
+
+
+def _promise(c: dict[str, Any], key: str) -> float | None:
+    """The ε that the observer is held against."""
+    held = c["audit"].get("held_against") if key == "proven" else None
+    found: float | None = held["epsilon_proven"] if held else c[f"epsilon_{key}"]
+    return found
 
 
 def _broken_figures(c: dict[str, Any]) -> list[str]:
@@ -160,7 +186,7 @@ def roc_picture(c: dict[str, Any]) -> str:
     x, y = _log_axis(_LEFT, _WIDTH - 12), _log_axis(_HEIGHT - _BOTTOM, 12)
     marks, legend = [], []
     for key, colour in _LIMITS.items():
-        epsilon = c[f"epsilon_{key}"]
+        epsilon = _promise(c, key)
         if epsilon is None:
             continue
         curve = c["audit"].get("proven_curve") if key == "proven" else None

@@ -52,6 +52,28 @@ def test_a_finished_run_gets_its_audited_figure(command, tmp_path: Path) -> None
     assert command("plan", "--ledger", "r")[0] == 0
 
 
+FULL = ("--set", "nodes=4", "--set", "rounds=2", "--set", "privacy.sampling.kind=full")
+PAIRWISE = (*FULL, "--set", "privacy.noise.family.kind=pairwise")
+
+
+def test_colluders_are_judged_by_what_is_proven_against_them(command) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = command("audit", "quickstart", "--json", *PAIRWISE, "--observer", "all+2", "--runs", "2")
+    assert code == 0
+    found = json.loads(out.strip().splitlines()[-1])
+    held = found["audit"]["held_against"]
+    assert (held["colluders"], held["colluders_planned"]) == (2, 1)
+    assert held["epsilon_proven"] > held["epsilon_proven_as_planned"] == found["epsilon_proven"]
+    assert found["observer"].startswith("any 2 of the nodes together")
+
+
+def test_planned_releases_are_attacked_as_colluders_see_them(command) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = command(
+        "audit", "quickstart", *PAIRWISE, "--observer", "all+2", "--canary", "release", "--runs", "500"
+    )
+    assert code == 0
+    assert "more than was planned for" in out
+
+
 @pytest.mark.slow
 def test_seeded_audits_repeat_and_system_ones_do_not(command) -> None:  # type: ignore[no-untyped-def]
     def figure(*words: str) -> float:

@@ -10,7 +10,7 @@ that, and the proof does not need it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -167,6 +167,7 @@ class PairwiseNoise:
     of: PairwiseAmong
     copies: int = 1  # of every node, side by side, as an audit's many runs have them
     pairs: Mapping[Edge, Stream] = field(default_factory=dict, repr=False)  # those that a hosted node shares
+    by_pairs: bool = False  # even where all nodes are here: so that it can be said what some of them know
     adds: ClassVar[bool] = True
     scale_is_public: ClassVar[bool] = True
 
@@ -197,10 +198,21 @@ class PairwiseNoise:
 
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
         drawn = normals(stream, nodes, k, dimension)
-        if self.copies > 1 or not (self.pairs or stream.is_seeded or self.of.secrets.edges is not None):
+        listed = self.pairs or stream.is_seeded or self.of.secrets.edges is not None
+        if not self.by_pairs and (self.copies > 1 or not listed):
             return self._together(drawn)
-        self._add_masks(stream, np.atleast_1d(nodes).tolist(), k, drawn)
+        self._add_masks(stream, self._hosted(nodes), k, drawn)
         return drawn
+
+    def known_to(
+        self, members: Collection[int], stream: Stream, nodes: Indices, k: int, dimension: int
+    ) -> Tensor:
+        """What of the noise drawn `by_pairs` these nodes know: all of their own, and of others the masks they share."""
+        known = torch.zeros(len(np.atleast_1d(nodes)), dimension)
+        rows = np.flatnonzero(np.isin(np.atleast_1d(nodes) // self.copies, list(members)))
+        known[rows] = normals(stream, np.atleast_1d(nodes)[rows], k, dimension)
+        self._add_masks(stream, self._hosted(nodes), k, known, members)
+        return known
 
     def add(
         self,
@@ -246,22 +258,39 @@ class PairwiseNoise:
         values, vectors = np.linalg.eigh(self.of.secrets.covariance(self.of.ratio))
         return torch.from_numpy((vectors * np.sqrt(values)) @ vectors.T)
 
-    def _add_masks(self, stream: Stream, nodes: list[int], k: int, noise: Tensor) -> None:
-        """Pair after pair in one order, so that a node's sum is the same to the last bit wherever it is hosted."""
+    def _hosted(self, nodes: Indices) -> list[int]:
+        """The nodes that these rows are of: `copies` rows each, side by side."""
+        hosted: list[int] = (np.atleast_1d(nodes)[:: self.copies] // self.copies).tolist()
+        return hosted
+
+    def _add_masks(
+        self, stream: Stream, nodes: list[int], k: int, noise: Tensor, of: Collection[int] | None = None
+    ) -> None:
+        """Pair after pair in one order, so that a node's sum is the same to the last bit wherever it is hosted.
+
+        All pairs, or those that one `of` these nodes shares.
+        """
         place, size = {node: row for row, node in enumerate(nodes)}, math.sqrt(self.of.ratio)
-        here = [(p, i, j) for p, (i, j) in enumerate(self.of.secrets.pairs()) if i in place or j in place]
-        masks = torch.empty(min(BATCH, len(here)), noise.shape[1])
+        here = [
+            (p, i, j)
+            for p, (i, j) in enumerate(self.of.secrets.pairs())
+            if (i in place or j in place) and (of is None or i in of or j in of)
+        ]
+        rows = noise.view(len(nodes), self.copies, -1)
+        masks = torch.empty(min(BATCH, len(here)), *rows.shape[1:])
         for first in range(0, len(here), BATCH):
             batch = here[first : first + BATCH]
             self._draw_masks(stream, batch, k, masks[: len(batch)])
             for mask, (_, i, j) in zip(masks, batch, strict=False):
                 for node, sign in ((i, size), (j, -size)):
                     if node in place:
-                        noise[place[node]].add_(mask, alpha=sign)
+                        rows[place[node]].add_(mask, alpha=sign)
 
     def _draw_masks(self, stream: Stream, batch: list[tuple[int, int, int]], k: int, masks: Tensor) -> None:
+        """(pairs, copies, d)."""
         if not self.pairs:
-            stream.normal_rows(MASK, [p for p, _, _ in batch], k, masks, 1.0)
+            numbers = [p * self.copies + copy for p, _, _ in batch for copy in range(self.copies)]
+            stream.normal_rows(MASK, numbers, k, masks.view(len(numbers), -1), 1.0)
             return
         for mask, (_, i, j) in zip(masks, batch, strict=True):
-            self.pairs[i, j].normal(MASK, 0, k, mask, 1.0)
+            self.pairs[i, j].normal(MASK, 0, k, mask[0], 1.0)

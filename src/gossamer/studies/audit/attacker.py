@@ -32,7 +32,7 @@ class Attacker:
         o = self.parts.outline
         self._clip = self.parts.clip()
         self._rates = torch.tensor(list(self.parts.sampler.rates), dtype=torch.float32)[:, None]
-        self._divisors = torch.tensor([node.lot / node.weight for node in o.plan.nodes])[:, None]
+        self.divisors = torch.tensor([node.lot / node.weight for node in o.plan.nodes])[:, None]
         self._kind, self._noise = o.plan.noise, self.parts.noise
         self._estimated = not (self._clip.scale_is_public and self._noise.scale_is_public)
         self._not_gaussian = self._noise.adds and self._noise.scale_is_public and not self._kind.gaussian
@@ -62,26 +62,41 @@ class Attacker:
             return found.value
         if isinstance(found, Sign):
             return self._sign(found)
-        sums = found.value * self._divisors
+        sums = self.sums(found)
         signal, spread = self._seen(found, sums)
         if self._has_shape(found):
             evidence = self._shaped(sums, signal, spread)
         else:
-            evidence = self._mixture(sums, signal, spread)
+            evidence = _mixture(sums, signal, spread, self._rates)
             if self.replace_one:
-                evidence = evidence - self._mixture(-sums, signal, spread)
+                evidence = evidence - _mixture(-sums, signal, spread, self._rates)
         return evidence if found.known is None else torch.where(found.known, evidence, 0.0)
+
+    def sums(self, found: Draw) -> Tensor:
+        """(m, d): what was found, as the sums that were released."""
+        return found.value * self.divisors
+
+    def moved(self, found: Draw, row: int) -> float:
+        """How far a sampled canary moves that row of it."""
+        signal, _ = self._seen(found, self.sums(found))
+        return float(signal.expand(len(self._rates), 1)[row, 0])
+
+    def of_one_row(self, sums: Tensor, signal: float, spread: float, row: int) -> Tensor:
+        """The evidence of sums that are Gaussian of that spread and of this row's sampling rate."""
+        about = torch.tensor(signal).to(sums), torch.tensor(spread).to(sums), self._rates[row].to(sums)
+        evidence = _mixture(sums, *about)
+        return evidence - _mixture(-sums, *about) if self.replace_one else evidence
 
     def linear_signal(self, k: int) -> Tensor:
         """(m, 1): the canary's mean effect on the released mean gradient."""
-        return self._rates * self.signal(k) / self._divisors
+        return self._rates * self.signal(k) / self.divisors
 
     def linear_spread(self, k: int) -> Tensor:
         """(m, 1): the standard deviation of the noise on it; of a truncated one as before it was cut."""
         shape, deviation = self._kind.exponent, 1.0
         if self._not_gaussian:
             deviation = self._kind.scale * math.sqrt(math.gamma(3 / shape) / math.gamma(1 / shape))
-        return deviation * self.spread(k) / self._divisors
+        return deviation * self.spread(k) / self.divisors
 
     def _seen(self, found: Draw, sums: Tensor) -> tuple[Tensor, Tensor]:
         """(m, 1) each: how far the canary moves what was found, as a sum, and the spread of the noise in it."""
@@ -105,7 +120,7 @@ class Attacker:
             torch.zeros(1),
         )
         if self._on_messages is not None:
-            variance = variance + (found.message_gain * self._on_messages * self._divisors).square()
+            variance = variance + (found.message_gain * self._on_messages * self.divisors).square()
         return signal, variance.sqrt()
 
     def _has_shape(self, found: Draw) -> bool:
@@ -131,19 +146,10 @@ class Attacker:
         # Beyond both ends is rounding: it tells nothing.
         return (sampled(signal) - other).nan_to_num(nan=0.0).clamp(-_LARGEST_EXPONENT, _LARGEST_EXPONENT)
 
-    def _mixture(self, sums: Tensor, signal: Tensor, spread: Tensor) -> Tensor:
-        exponent = ((signal * sums - signal.square() / 2) / spread.square().clamp_min(1e-30)).clamp_max(
-            _LARGEST_EXPONENT
-        )
-        evidence = (
-            torch.log1p(self._rates * torch.expm1(exponent)) if bool((self._rates < 1).any()) else exponent
-        )
-        return torch.where(spread > 0, evidence.clamp_min(-_LARGEST_EXPONENT), 0.0)
-
     def _sign(self, found: Sign) -> Tensor:
         k, q = found.draw, self._rates
         side = torch.where(found.positive, 1.0, -1.0)
-        centre = found.offset * self._divisors
+        centre = found.offset * self.divisors
         signal, spread = self.signal(k), self.spread(k)
 
         def log_likelihood(shift: Tensor) -> Tensor:
@@ -159,3 +165,11 @@ class Attacker:
         other = sampled(-signal) if self.replace_one else log_likelihood(torch.zeros_like(signal))
         evidence: Tensor = sampled(signal) - other
         return evidence
+
+
+def _mixture(sums: Tensor, signal: Tensor, spread: Tensor, rates: Tensor) -> Tensor:
+    exponent = ((signal * sums - signal.square() / 2) / spread.square().clamp_min(1e-30)).clamp_max(
+        _LARGEST_EXPONENT
+    )
+    evidence = torch.log1p(rates * torch.expm1(exponent)) if bool((rates < 1).any()) else exponent
+    return torch.where(spread > 0, evidence.clamp_min(-_LARGEST_EXPONENT), 0.0)

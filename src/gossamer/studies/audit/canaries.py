@@ -117,16 +117,20 @@ def gradient_size(config: RunConfig) -> float:
     return config.data.size
 
 
-def dirac_records(coins: Bools, size: float, *, replace_one: bool, dense: bool = False) -> Records:
-    """Row i holds the places whose coin is heads; with `replace_one` all of them, tails with the opposite target."""
-    rows, places = coins.shape
-    if replace_one:
-        x, sizes = torch.arange(places).repeat(rows), [places] * rows
-        y = torch.from_numpy(np.where(coins, -size, size).astype(np.float32)).flatten()
-    else:
-        x, sizes = torch.from_numpy(np.nonzero(coins)[1]), coins.sum(1).tolist()
-        y = torch.full((len(x),), -size)
-    return Records(at_places(x, places, dense=dense), y, sizes)
+def dirac_records(
+    coins: Bools, size: float, *, replace_one: bool, dense: bool = False, holders: Bools | None = None
+) -> Records:
+    """Row i holds the places whose coin is heads; with `replace_one` all of them, tails with the opposite target.
+
+    Of the rows that are no `holders` none holds any.
+    """
+    _rows, places = coins.shape
+    held = np.ones_like(coins) if replace_one else coins
+    if holders is not None:
+        held = held & holders[:, None]
+    x = torch.from_numpy(np.nonzero(held)[1])
+    y = torch.from_numpy(np.where(coins, -size, size).astype(np.float32)[held])
+    return Records(at_places(x, places, dense=dense), y, held.sum(1).tolist())
 
 
 def at_places(x: Tensor, places: int, *, dense: bool) -> Tensor:

@@ -46,6 +46,7 @@ from gossamer.studies.audit.sensitivity import (
     bounds_records,
     search,
 )
+from gossamer.studies.audit.shared_noise import held_against
 from gossamer.studies.audit.write_sensitivity import search_writes
 from gossamer.studies.audit.writes import writes_attack
 
@@ -96,7 +97,8 @@ def audit_into(
         return _write(folder, o, observer, _with_search(_without_coins(o, confidence), searched))
     attack = attack_of(o, observer, canary, data_dir)
     figures = o.plan.figures()
-    limits = judge.promised(figures, config.mode, o.plan.trade_off())
+    seen, held = held_against(o.plan, observer_of(observer, o.topology))
+    limits = judge.promised(seen.figures(), config.mode, seen.trade_off())
     folder.mkdir(parents=True, exist_ok=True)
     retrains = isinstance(attack, Retraining)
     kept = KeptBatches(folder, config, observer, f"{canary}{_mark(o, module)}") if retrains else None
@@ -118,6 +120,7 @@ def audit_into(
             "canaries": attack.description,
             "independent_scores": attack.independent,
             "notes": list(attack.notes),
+            **({"held_against": held} if held else {}),
             "bounds": [asdict(bound) for bound in verdict.bounds],
             "above_one_point": list(verdict.above_one_point),
             "curve_tests": [asdict(test) for test in verdict.curve_tests],
@@ -137,11 +140,11 @@ def audit_into(
 
 def _write(folder: Path, o: Outline, observer: str, found: dict[str, Any]) -> dict[str, Any]:
     """The folder of an audit; returns what `--json` prints."""
-    config = o.asked
+    config, view = o.asked, observer_of(observer, o.topology)
     result = {
         **found,
         "unit": UNIT,
-        "observer": observer_of(observer, o.topology).describe(),
+        "observer": (o.plan.observer if view == EVERYONE else view).describe(),
         "nodes": o.config.nodes,
         "rounds": o.config.rounds,
         "mode": config.mode,
@@ -237,12 +240,13 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
     follows = o.plan.noise.without_proof is not None and view.sees_all
     kind = canary or ("lengths" if follows else "dirac")
     if kind == "release":
-        if view != EVERYONE:
+        if view != EVERYONE and view.colluders is None:
             raise UserError(
                 f"--observer {view.name} does not see every planned release, which is what --canary release attacks; "
                 "use --observer all."
             )
-        releases = [event.release for event in o.plan.planned(o.plan.worst)]
+        seen, _ = held_against(o.plan, view)
+        releases = [event.release.seen_by(view) for event in seen.planned(seen.worst)]
         return Releases(releases, lambda number: stream_of(o.config, number))
     refuse_unequal_sizes(o.config)
     if kind in canaries.CANARIES:

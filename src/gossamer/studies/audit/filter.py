@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 from torch import Tensor
 
 from gossamer.algorithms.wrappers import ExactMean
@@ -99,7 +100,9 @@ class LinearSystem:
 class Filter:
     """An observer of some of the messages, or of the final models; one score per column.
 
-    `senders(t)` are the nodes whose messages of round t it holds; `victim` is the node the canaries are on.
+    `senders(t)` are the nodes whose messages of round t it holds; `victim` is the node the canaries are on. Where nodes
+    share noise, `correlation` is the covariance of what the observer does not know of a draw's noise, in units of each
+    node's own, and `known` what it does.
     """
 
     def __init__(
@@ -111,9 +114,12 @@ class Filter:
         victim: int,
         senders: Callable[[int], Sequence[int]],
         sees_models: bool,
+        correlation: Matrix | None = None,
+        known: Callable[[int], Tensor] | None = None,
     ):
         self._system, self._attacker, self._runs, self._victim = system, attacker, runs, victim
         self._senders, self._sees_models = senders, sees_models
+        self._correlation, self._known = correlation, known
         self._estimate: Matrix = np.zeros((0, 0))
         self._covariance: Matrix = np.zeros((0, 0))
         self._shift = self._expected = np.zeros(
@@ -141,12 +147,12 @@ class Filter:
                 self._attacker.linear_signal(k).double().numpy().reshape(n, -1)[self._victim, 0]
             )
             signals.append(own)
-        variances, signal = np.square(np.concatenate(spreads)), np.concatenate(signals)
-        draws, columns = len(variances), self._estimate.shape[1]
-        mean = np.concatenate([self._estimate, np.zeros((draws, columns))])
-        spread = np.zeros((len(mean), len(mean)))
-        spread[: len(self._covariance), : len(self._covariance)] = self._covariance
-        spread[len(self._covariance) :, len(self._covariance) :] = np.diag(variances)
+        signal = np.concatenate(signals)
+        draws, columns = len(signal), self._estimate.shape[1]
+        correlation = np.eye(n) if self._correlation is None else self._correlation
+        blocks = [correlation * np.outer(own, own) for own in spreads]
+        mean = np.concatenate([self._estimate, *self._expected_noise(t, rounds, n, columns)])
+        spread = block_diag(self._covariance, *blocks)
         truth = np.concatenate([self._shift, signal])
         believed = np.concatenate([self._expected, np.zeros(draws)])
         rows = list(self._senders(t))
@@ -162,6 +168,12 @@ class Filter:
             mean, spread, believed = self._update(look, seen, mean, spread, truth, believed)
         self._estimate, self._covariance = forward @ mean, forward @ spread @ forward.T
         self._shift, self._expected = forward @ truth, forward @ believed
+
+    def _expected_noise(self, t: int, rounds: int, n: int, columns: int) -> list[Matrix]:
+        if self._known is None:
+            return [np.zeros((rounds * n, columns))]
+        about = (self._known(k) / self._attacker.divisors for k in range(t * rounds, (t + 1) * rounds))
+        return [one.double().numpy().reshape(n, columns) for one in about]
 
     def end(self, state: Any) -> None:
         if self._sees_models:

@@ -26,11 +26,26 @@ from gossamer.studies.audit import canaries
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.filter import Filter, LinearSystem
 from gossamer.studies.audit.recovery import reads_exactly, recovery_of
-from gossamer.studies.audit.scores import Evidence, MessageReader, NoisedLengths, visible_senders
-from gossamer.studies.audit.stacked import MakeGradient, gradient_of, repeat, train
+from gossamer.studies.audit.scores import Evidence, MessageReader, NoisedLengths, Note, visible_senders
+from gossamer.studies.audit.shared_noise import (
+    MOST_TOGETHER,
+    SAMPLES,
+    SAMPLES_EACH,
+    Along,
+    Direction,
+    Study,
+    Sums,
+    Take,
+    held_by,
+    known_noise,
+    prepared,
+    unknown_to,
+)
+from gossamer.studies.audit.stacked import MakeGradient, Trained, gradient_of, repeat, train
 
 LENGTH_ROWS = 16  # coordinates of the noise whose length is measured
 ENOUGH_COINS = 20_000
+STUDY = 1 << 30  # the batch whose stream the attacker's own trainings have
 _ODD_SIZE = 1.5  # of the lengths attack's canary, in sizes of the other record: no sum of those is as long
 _FLOATS_AT_ONCE = 1 << 24  # of one stacked tensor
 
@@ -108,7 +123,11 @@ class Axes:
 
     def __init__(self, parts: Parts, view: Observer, make_gradient: MakeGradient = gradient_of):
         config = parts.outline.config
-        self._parts, self._view, self._make = parts, view, make_gradient
+        self._held = held_by(view, parts.outline.plan)  # who shares noise with whom
+        self._parts = parts if self._held is None else prepared(parts, view, self._held)
+        self._view, self._make = view, make_gradient
+        self._target = view.target if self._held is None else self._held.victim  # None: all nodes
+        self._directions: list[Direction] | None = None
         self._replace_one = refuse_unequal_sizes(config)
         self._nodes, self._places = config.nodes, parts.outline.stack.dim
         assert isinstance(config.data, Dirac)
@@ -122,7 +141,7 @@ class Axes:
             )
         else:
             LinearSystem(parts.outline.algorithm, parts.outline.topology, self._places)
-        coins = self._places * (self._nodes if view.sees_all else 1)
+        coins = self._places * (self._nodes if self._target is None else 1)
         self.runs = max(1, math.ceil(ENOUGH_COINS / coins))
         numbers = self._nodes * self._places * (self._places if self._dense else 1)
         self.at_once = max(1, _FLOATS_AT_ONCE // numbers)
@@ -137,36 +156,77 @@ class Axes:
                 "The final models are made of the last iterates, which have no noise (Algorithm 1, line 11); "
                 "--observer messages leaves them out.",
             )
+        if self._held is not None:
+            self.notes += (self._held.describe(),)
         choice = "one of two" if self._replace_one else "in or out"
         self.description = f"{coins:,} Dirac records a run, each {choice} by a coin"
 
     def batch(self, number: int, runs: int) -> Found:
-        o, n, places = self._parts.outline, self._nodes, self._places
+        o, n, places, target = self._parts.outline, self._nodes, self._places, self._target
         stream = stream_of(o.config, number)
         coins = canaries.flip(stream, n * runs, places)
-        if not self._view.sees_all:  # the others hold nothing of interest: their coins would be in the way
-            coins.reshape(n, runs, places)[np.arange(n) != self._view.target] = False
-        records = canaries.dirac_records(coins, self._size, replace_one=self._replace_one, dense=self._dense)
-        stacked = repeat(self._parts, runs, records)
-        attacker = Attacker(stacked, canaries.gradient_size(o.config), self._replace_one)
+        if target is not None:  # the others hold nothing of interest: their coins would be in the way
+            coins.reshape(n, runs, places)[np.arange(n) != target] = False
+        stacked, attacker = self._stacked(coins, runs)
         details: dict[str, Any] = {}
-        if self._view.sees_all:
-            evidence = Evidence(attacker)
-            everyone = MessageReader(o.algorithm, evidence, sees_models=self._view.sees_models)
-            trained = train(stacked, stream, [everyone], make_gradient=self._make)
-            scores = np.broadcast_to(evidence.scores, coins.shape)  # one 0 for all, if nothing was seen
-        else:
-            observer = self._filter(stacked, attacker, runs)
+        if not self._view.sees_all:
+            observer = self._filter(stacked, attacker, runs, stream)
             trained = train(stacked, stream, [observer], make_gradient=self._make)
             scores = observer.scores.reshape(runs, places)
-            coins = coins.reshape(n, runs, places)[self._view.target]
             details["mu_of_the_filter"] = math.sqrt(observer.mu_squared) * (2 if self._replace_one else 1)
+        elif self._held is not None:
+            along = Along(attacker, self._held.victim * runs, self._learned(), runs * places)
+            trained = self._train_seen(stacked, stream, self._sums(stacked, attacker, stream, along.take))
+            scores = along.scores.reshape(runs, places)
+        else:
+            evidence = Evidence(attacker)
+            trained = self._train_seen(stacked, stream, evidence)
+            scores = np.broadcast_to(evidence.scores, coins.shape)  # one 0 for all, if nothing was seen
+        if target is not None:
+            coins = coins.reshape(n, runs, places)[target]
         run = np.broadcast_to((np.arange(len(scores)) % runs)[:, None], scores.shape)
         samples = expected_samples(stacked)
         return Found(scores.ravel(), coins.ravel(), run.ravel(), runs, trained.seconds, samples, details)
 
-    def _filter(self, stacked: Parts, attacker: Attacker, runs: int) -> Filter:
-        o, view = stacked.outline, self._view
+    def _stacked(self, coins: np.ndarray, runs: int, *, nobody: bool = False) -> tuple[Parts, Attacker]:
+        """The trainings that these coins decide about; only one node holds records where noise is shared."""
+        holders = None
+        if self._held is not None:
+            holders = np.repeat(np.arange(self._nodes) == self._held.victim, runs) & (not nobody)
+        records = canaries.dirac_records(
+            coins, self._size, replace_one=self._replace_one, dense=self._dense, holders=holders
+        )
+        stacked = repeat(self._parts, runs, records)
+        size = canaries.gradient_size(self._parts.outline.config)
+        return stacked, Attacker(stacked, size, self._replace_one)
+
+    def _train_seen(self, stacked: Parts, stream: Stream, note: Note) -> Trained:
+        everyone = MessageReader(stacked.outline.algorithm, note, sees_models=self._view.sees_models)
+        return train(stacked, stream, [everyone], make_gradient=self._make)
+
+    def _sums(self, stacked: Parts, attacker: Attacker, stream: Stream, take: Take) -> Sums:
+        assert self._held is not None
+        known = known_noise(stacked, attacker, stream, self._held)
+        return Sums(attacker, known, self._held, self._nodes, take)
+
+    def _learned(self) -> list[Direction]:
+        """From trainings of the attacker's own, without records: once, before the first coin."""
+        if self._directions is None:
+            assert self._held is not None
+            honest, rounds = self._held.honest(self._nodes), self._parts.outline.config.rounds
+            full = all(rate == 1.0 for rate in self._parts.sampler.rates)
+            together = full and len(honest) * rounds <= MOST_TOGETHER
+            samples = max(SAMPLES, SAMPLES_EACH * len(honest) * (rounds if together else 1))
+            runs = min(self.at_once, math.ceil(samples / self._places))
+            study, stream = Study(together), stream_of(self._parts.outline.config, STUDY)
+            coins = np.zeros((self._nodes * runs, self._places), dtype=bool)
+            stacked, attacker = self._stacked(coins, runs, nobody=True)
+            self._train_seen(stacked, stream, self._sums(stacked, attacker, stream, study.take))
+            self._directions = study.directions(honest.index(self._held.victim))
+        return self._directions
+
+    def _filter(self, stacked: Parts, attacker: Attacker, runs: int, stream: Stream) -> Filter:
+        o, view, held = stacked.outline, self._view, self._held
         assert view.target is not None
 
         def senders(t: int) -> list[int]:
@@ -179,6 +239,8 @@ class Axes:
             victim=view.target,
             senders=senders,
             sees_models=view.sees_models,
+            correlation=None if held is None else unknown_to(held, o.plan),
+            known=None if held is None else known_noise(stacked, attacker, stream, held),
         )
 
 

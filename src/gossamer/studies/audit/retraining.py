@@ -41,6 +41,11 @@ class Retraining:
                 f"--canary {kind} with --observer {view.name} follows the points, which noise on the messages "
                 "(privacy.noise.on = 'iterate') hides; use --observer final or --canary dirac."
             )
+        if parts.outline.plan.noise.cancels and view.sees_all:
+            raise UserError(
+                f"--canary {kind} with --observer {view.name} scores one node's own messages, which noise that nodes "
+                "share hides; use --observer final or --canary dirac."
+            )
         self._parts, self._view, self._make = parts, view, make_gradient
         self._replace_one = refuse_unequal_sizes(parts.outline.config)
         self._canary = canaries.CANARIES[kind](parts.dataset)

@@ -19,6 +19,8 @@ from gossamer.studies.audit.recovery import Draw, Look, Recovery, Sign, Step, re
 from gossamer.topology.exact import WindowTopology
 from gossamer.topology.schedule import Topology
 
+Note = Callable[[Draw | Sign | Step], None]
+
 
 def observer_of(text: str, topology: Topology) -> Observer:
     """An observer by its name on the command line, on this graph."""
@@ -32,9 +34,7 @@ def observer_of(text: str, topology: Topology) -> Observer:
 class MessageReader:
     """Reads every draw that can be read off the messages and, if it sees them, the models; hands it to `note`."""
 
-    def __init__(
-        self, algorithm: Any, note: Callable[[Draw | Sign | Step], None], *, sees_models: bool = True
-    ):
+    def __init__(self, algorithm: Any, note: Note, *, sees_models: bool = True):
         self._make, self._algorithm, self._note = recovery_of(algorithm), algorithm, note
         self._sees_models = sees_models
         self._recovery: Recovery | None = None
