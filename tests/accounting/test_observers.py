@@ -77,7 +77,6 @@ def test_a_nodes_view_needs_points_that_it_knows() -> None:
         "node:-1",
         "outsider:1",
         "",
-        "",
         "all+",
         "all+6",
         "all+-1",
