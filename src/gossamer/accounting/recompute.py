@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.accounting.by_observer import Sharing, Spent, by_observer, sharing
 from gossamer.accounting.chain import LedgerError, content
 from gossamer.accounting.ledger import node_path, read, read_all, verify
 from gossamer.accounting.observers import EVERYONE, Observer, against_all
+from gossamer.accounting.passes import Counted
 from gossamer.accounting.proven import Proven, proven
 from gossamer.accounting.releases import (
     ADJACENCIES,
     Event,
-    Release,
     collate,
     of_several_runs,
     remember_listed,
@@ -27,6 +28,11 @@ class NodeProof:
     draws: int
     proven: Proven
     observer: Observer  # whom it holds against
+    history: tuple[Counted, ...] = ()  # what was priced
+
+    @property
+    def spent(self) -> Spent:
+        return Spent(self.history, self.header["delta"], self.header["adjacency"], self.proven.epsilon)
 
 
 def recompute(
@@ -36,7 +42,7 @@ def recompute(
     priced: dict[tuple[Any, ...], Proven] = {}
     proofs = []
     found = read_all(directory) if nodes is None else {i: read(node_path(directory, i)) for i in nodes}
-    before: tuple[list[Event], tuple[tuple[Release, int], ...]] = ([], ())
+    before: tuple[list[Event], tuple[Counted, ...]] = ([], ())
     for node, (first_line, events) in sorted(found.items()):
         header = _checked(node_path(directory, node), first_line)
         _remember_secrets(node_path(directory, node), header, events)
@@ -49,8 +55,27 @@ def recompute(
         whom = (
             against_all(release.planned_for for release, _ in history) if observer is EVERYONE else observer
         )
-        proofs.append(NodeProof(node, header, len(events), priced[key], whom))
+        proofs.append(NodeProof(node, header, len(events), priced[key], whom, history))
     return proofs
+
+
+def shared_noise(proofs: Sequence[NodeProof]) -> Sharing | None:
+    """How these nodes share noise, by what their ledgers say of it."""
+    histories = dict.fromkeys(proof.history for proof in proofs)
+    return sharing(release for history in histories for release, _ in history)
+
+
+def by_observer_of(proofs: Sequence[NodeProof]) -> dict[str, Any]:
+    """`epsilon_by_observer` and `epsilon_by_colluders`: of the worst node, from what the ledgers say."""
+    shared = shared_noise(proofs)
+    return by_observer(
+        shared,
+        shared.worst(proof.spent for proof in proofs) if shared else [],
+        planned=against_all(proof.observer for proof in proofs),
+        epsilon=max(proof.proven.epsilon for proof in proofs),
+        delta=max(proof.header["delta"] for proof in proofs),
+        adjacency=proofs[0].header["adjacency"],
+    )
 
 
 def worst_epsilon(

@@ -106,7 +106,7 @@ class Secrets:
         graph.add_nodes_from(range(self.nodes))
         return bool(nx.node_connectivity(graph) > colluders)
 
-    @property
+    @cached_property
     def algebraic_connectivity(self) -> float:
         """λ₂ of the Laplacian, rounded down."""
         if self.edges is None:
