@@ -64,7 +64,9 @@ def test_the_words_say_who_what_it_lacks_and_what_if_more() -> None:
     )
     assert "every message of every node in every round" in said["who the observer is"]
     assert "two of the other nodes share" in said["what it must not have"]
-    assert "follow the protocol" in said["what else it rests on"]
+    assert said["what else it rests on"].startswith(
+        "All other nodes follow the protocol: each adds the noise"
+    )
     assert "If more than one node tells what it knows, ε = 0.5 does not hold" in said["if more collude"]
     assert "At the most it is ε = 2," in said["if more collude"]
     several = dict(explained(by_observer(planned=3)))
@@ -73,7 +75,12 @@ def test_the_words_say_who_what_it_lacks_and_what_if_more() -> None:
     assert nobody["who the observer is"].startswith("Anyone who is none of the 8 nodes.")
     assert "If any node tells what it knows" in nobody["if more collude"]
     everyone = dict(explained(by_observer(planned=7)))
-    assert everyone["who the observer is"].startswith("The 7 other nodes together")
+    assert everyone["who the observer is"].startswith(
+        "The 7 other nodes together, that is, all but the node that"
+    )
+    assert everyone["what else it rests on"].startswith(
+        "The node that holds the record follows the protocol: it adds"
+    )
     assert "what it must not have" not in everyone  # no two are left
     assert everyone["if more collude"].startswith("There are no more")
     for words in (said, several, nobody, everyone):

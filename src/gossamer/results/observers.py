@@ -71,9 +71,10 @@ def explained(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
     else:
         whose = "the node knows" if q == 1 else "these nodes know"
+        apart = "that is, all but" if q == nodes - 1 else "whichever, but not"
         who = (
-            f"{_first_up(group(q, nodes))}, whichever, but not the node that holds the record. This observer sees "
-            f"{SEES}, and all that {whose}: secrets, noise and records."
+            f"{_first_up(group(q, nodes))}, {apart} the node that holds the record. This observer sees {SEES}, and all "
+            f"that {whose}: secrets, noise and records."
         )
     said = [("who the observer is", who)]
     if q < nodes - 1:
@@ -83,12 +84,10 @@ def explained(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
                 "The secrets that two of the other nodes share. The figure rests on each staying between the two.",
             )
         )
+    whom = "The node that holds the record follows" if q == nodes - 1 else "All other nodes follow"
+    done = "adds the noise that is due, draws it anew every time, and tells nobody"
     said.append(
-        (
-            "what else it rests on",
-            "All other nodes follow the protocol: each adds the noise that is due, draws it anew every time, and tells "
-            "nobody.",
-        )
+        ("what else it rests on", f"{whom} the protocol: {'it' if q == nodes - 1 else 'each'} {done}.")
     )
     if q == nodes - 1:
         said.append(

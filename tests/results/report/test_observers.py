@@ -25,7 +25,7 @@ def test_the_curve_of_each_run_that_shares_noise() -> None:
     assert figure.data[0]["x"] == list(range(8))
     assert figure.data[0]["y"] == [(q + 1) / 4 for q in range(8)]
     assert (figure.data[1]["x"], figure.data[1]["y"]) == ([1], [0.5])
-    assert (figure.data[3]["x"], figure.data[3]["text"]) == ([3], ["planned: 1"])
+    assert (figure.data[3]["x"], figure.data[3]["text"]) == ([3], ["planned, ε = 1"])
     assert figure.note.endswith("δ = 1e-05, add-remove, one record of one node.")
     assert figure.layout["yaxis"]["type"] == "log"  # from 0.25 to 3
 

@@ -28,7 +28,7 @@ def by_colluders(runs: Sequence[Run]) -> list[Figure]:
         data.append(
             line_of(
                 i, run, [q for q, _ in marks], [e for _, e in marks], mode="markers+text",
-                text=[f"planned: {e:.3g}" for _, e in marks], textposition="top center", hoverinfo="skip",
+                text=[f"planned, ε = {e:.3g}" for _, e in marks], textposition="bottom right", hoverinfo="skip",
                 marker={"size": 13, "color": "#fff", "line": {"color": colour(i), "width": 3}},
             )
         )  # fmt: skip
@@ -39,8 +39,8 @@ def by_colluders(runs: Sequence[Run]) -> list[Figure]:
     layout = axes("ε")
     layout["xaxis"] |= {"title": {"text": "nodes that pool what they know", "standoff": 8}, "tickformat": "d"}
     if max(values) > 5 * min(values):
-        layout["yaxis"] |= {"type": "log", "tickvals": ticks(min(values), max(values)), "tickformat": ".3g"}
-        layout["yaxis"]["range"] = [math.log10(min(values)) - 0.06, math.log10(max(values)) + 0.12]
+        layout["yaxis"] |= {"type": "log", "tickvals": ticks(min(values), max(values)), "tickformat": ".3~g"}
+        layout["yaxis"]["range"] = [math.log10(min(values)) - 0.12, math.log10(max(values)) + 0.12]
     else:
         layout["yaxis"] |= {"range": [0, 1.15 * max(values)]}
     layout["hovermode"] = "closest"
