@@ -154,7 +154,6 @@ def proof(node: int, epsilon: float, because: str | None = None) -> Any:
         header=header,
         proven=SimpleNamespace(epsilon=epsilon, lower=epsilon / 2, because=because),
         observer=EVERYONE,
-        history=(),
     )
 
 

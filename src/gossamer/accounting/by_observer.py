@@ -26,9 +26,9 @@ ROUGH = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # nodes that did the same share one: histories are long to compare
 class Spent:
-    """What one node released, and what that costs against whom it was planned for."""
+    """What a node released, and what that costs against whom it was planned for."""
 
     history: tuple[Counted, ...]
     delta: float
@@ -64,7 +64,7 @@ class Sharing:
         ]
 
     def worst(self, spent: Iterable[Spent]) -> list[float]:
-        """Of the worst node at each of `at`; nodes that did the same are priced once."""
+        """Of the worst node at each of `at`; what several nodes share is priced once."""
         return [max(figures) for figures in zip(*map(self.epsilons, dict.fromkeys(spent)), strict=True)]
 
     @property

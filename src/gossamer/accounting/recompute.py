@@ -28,18 +28,14 @@ class NodeProof:
     draws: int
     proven: Proven
     observer: Observer  # whom it holds against
-    history: tuple[Counted, ...] = ()  # what was priced
-
-    @property
-    def spent(self) -> Spent:
-        return Spent(self.history, self.header["delta"], self.header["adjacency"], self.proven.epsilon)
+    spent: Spent  # what was priced; the same object for nodes that did the same
 
 
 def recompute(
     directory: Path, nodes: Iterable[int] | None = None, *, observer: Observer = EVERYONE
 ) -> list[NodeProof]:
     """Verify the chains of these nodes (of all) and price their events; equal histories are priced once."""
-    priced: dict[tuple[Any, ...], Proven] = {}
+    priced: dict[tuple[Any, ...], tuple[Proven, Spent]] = {}
     proofs = []
     found = read_all(directory) if nodes is None else {i: read(node_path(directory, i)) for i in nodes}
     before: tuple[list[Event], tuple[Counted, ...]] = ([], ())
@@ -51,18 +47,22 @@ def recompute(
         before = events, history
         key = (history, header["delta"], header["adjacency"])
         if key not in priced:
-            priced[key] = proven(events, header["delta"], header["adjacency"], observer=observer)
+            price = proven(events, header["delta"], header["adjacency"], observer=observer)
+            priced[key] = price, Spent(history, header["delta"], header["adjacency"], price.epsilon)
         whom = (
             against_all(release.planned_for for release, _ in history) if observer is EVERYONE else observer
         )
-        proofs.append(NodeProof(node, header, len(events), priced[key], whom, history))
+        price, spent = priced[key]
+        proofs.append(NodeProof(node, header, len(events), price, whom, spent))
     return proofs
 
 
 def shared_noise(proofs: Sequence[NodeProof]) -> Sharing | None:
     """How these nodes share noise, by what their ledgers say of it."""
-    histories = dict.fromkeys(proof.history for proof in proofs)
-    return sharing(release for history in histories for release, _ in history)
+    if all(proof.observer.colluders is None for proof in proofs):
+        return None
+    different = dict.fromkeys(proof.spent for proof in proofs)
+    return sharing(release for spent in different for release, _ in spent.history)
 
 
 def by_observer_of(proofs: Sequence[NodeProof]) -> dict[str, Any]:
