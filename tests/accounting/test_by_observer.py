@@ -89,6 +89,24 @@ def test_a_bound_for_more_colluders_holds_for_fewer_and_the_planned_figure_stays
         assert figure >= complete * (1 - 1e-6)  # no graph has more secrets
 
 
+@pytest.mark.parametrize(
+    ("nodes", "planned", "told"),
+    [
+        (8, 1, (0, 1, 4, 7)),
+        (8, 0, (0, 1, 4, 7)),
+        (8, 7, (0, 4, 7)),
+        (2, 1, (0, 1)),
+        (2, 0, (0, 1)),
+        (1, 0, (0,)),
+    ],
+)
+@pytest.mark.parametrize("sampling", [{}, {"sampling": "poisson", "rate": 0.2}])
+def test_what_is_told_of_has_a_figure(nodes, planned, told, sampling):
+    shared = sharing([pairwise(nodes, planned, **sampling)])
+    assert shared.told == told
+    assert {*told, planned} <= set(shared.at)
+
+
 def test_the_worst_node_counts_at_each_number():
     weak, strong = spent(pairwise(sigma=3.0)), spent(pairwise(sigma=9.0))
     shared = sharing([pairwise()])

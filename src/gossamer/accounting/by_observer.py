@@ -69,8 +69,11 @@ class Sharing:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The numbers of colluders that stand for an observer: nobody, as planned, half of the nodes, all others."""
-        return tuple(sorted({0, self.planned, self.nodes // 2, self.nodes - 1}))
+        """The numbers of colluders that stand for an observer: nobody, as planned, half of the nodes, all others.
+
+        And one, if it was planned for nobody: the first that comes to mind.
+        """
+        return tuple(sorted({0, min(self.planned or 1, self.nodes - 1), self.nodes // 2, self.nodes - 1}))
 
 
 def sharing(releases: Iterable[Release]) -> Sharing | None:
@@ -90,7 +93,7 @@ def _counts(nodes: int, planned: int, *, quick: bool) -> tuple[int, ...]:
     last = nodes - 1
     if quick and nodes <= MOST_POINTS:
         return tuple(range(nodes))
-    few = {0, planned, min(2 * planned, last), nodes // 2, last}
+    few = {0, planned, min(2 * planned or 1, last), nodes // 2, last}
     if not quick:
         return tuple(sorted(few))
     # Close together where few collude, which is what is planned for, and where few are left, where ε grows most.
