@@ -3,6 +3,7 @@
 import math
 from itertools import combinations
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -142,6 +143,25 @@ def test_connectivity_without_some_nodes():
     assert ring.stays_connected(1)
     assert not ring.stays_connected(2)
     assert Secrets.complete(4).stays_connected(3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs())
+def test_connectivity_is_what_removing_nodes_shows(case):
+    n, edges, q, _ = case
+    graph = nx.Graph(edges)
+    graph.add_nodes_from(range(n))
+    left = [graph.subgraph(set(range(n)) - set(members)) for members in combinations(range(n), q)]
+    assert Secrets.of(n, edges).stays_connected(q) == all(nx.is_connected(part) for part in left)
+
+
+def test_who_shares_with_the_fewest_is_alone_if_these_collude():
+    assert Secrets.complete(9).least_degree == 8
+    assert Secrets.of(4, [(0, 1), (1, 2)]).least_degree == 0
+    star = Secrets.of(50, [(0, i) for i in range(1, 50)])
+    assert star.least_degree == 1
+    assert star.kept(0, 100.0) > 1.0
+    assert [star.kept(q, 100.0) for q in (1, 2, 25)] == [1.0] * 3
 
 
 def test_a_digest_names_a_graph_however_it_is_written():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.certificates import audit, certificate, search
+from tests.support.certificates import audit, by_observer, certificate, search
 
 from gossamer.results.certificate_page import boxes, page
 
@@ -57,12 +57,34 @@ def test_a_stamp_a_baseline_and_an_audit_show() -> None:
     assert "an empirical lower bound" in boxes(made)
 
 
+def test_every_observer_has_a_line_where_nodes_share_noise_and_only_there() -> None:
+    text = page(certificate(**by_observer(planned=2)), "a run")
+    assert '<tr class=planned><td class="figure">ε ≤ 0.75</td>' in text
+    assert "all that any 2 of the 8 nodes together know (planned)" in text
+    assert "0.25 for 0, 0.5 for 1, 0.75 for 2" in text
+    assert "All of them at δ = 1e-05, add-remove, unit: one record of one node." in text
+    for heading in (
+        "who the observer is",
+        "what it must not have",
+        "what else it rests on",
+        "if more collude",
+    ):
+        assert f"<dt>{heading}</dt>" in text
+    plain = page(certificate(), "a run")
+    assert "ε by observer" not in plain
+    assert "planned" not in plain
+
+
 BAD = "<img src=x onerror=alert(1)>"
 
 
 def test_whatever_a_certificate_holds_becomes_text() -> None:
     """Every text of it, wherever it is: none comes out as mark-up."""
-    base = {**certificate(audit=audit(sensitivity=search()), epsilon_audited=0.7), "violated": ["proven"]}
+    base = {
+        **certificate(audit=audit(sensitivity=search()), epsilon_audited=0.7),
+        **by_observer(),
+        "violated": ["proven"],
+    }
     places = list(texts(base))
     assert len(places) > 30
     for place in places:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.certificates import certificate
+from tests.support.certificates import by_observer, certificate
 from tests.support.configurations import outlined
 
 from gossamer.accounting.observers import EVERYONE
@@ -90,6 +90,24 @@ def test_an_outcome_ends_with_the_statement_and_where_it_lies(capsys: pytest.Cap
     assert out.endswith("run directory: runs/[x]\n")
 
 
+def test_where_nodes_share_noise_the_statement_names_every_observer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = {**ROW, "accuracy_average_model": 0.7, "hold_out_rows": 9, "seconds": 2.0, "run_dir": "r"}
+    RunDisplay("mine", 10, quiet=False).outcome(result, certificate(**by_observer()))
+    lines = capsys.readouterr().out.splitlines()
+    assert any(
+        line.split()[:3] == ["→", "0.5", "all"] and line.rstrip().endswith("(planned)") for line in lines
+    )
+    for heading in (
+        "who the observer is",
+        "what it must not have",
+        "what else it rests on",
+        "if more collude",
+    ):
+        assert any(line.startswith(f"{heading}: ") for line in lines)
+
+
 def test_equal_neighbours_share_a_row() -> None:
     assert [label for label, _ in _groups(["a", "a", "b", "a"])] == ["0–1", "2", "3"]  # type: ignore[list-item]
 
@@ -109,6 +127,25 @@ def test_a_plan_says_what_its_figures_are_of(capsys: pytest.CaptureFixture[str])
     assert found["bytes_per_round"] == made.bytes_per_round
 
 
+def test_a_plan_has_a_line_for_each_observer_only_where_they_differ(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    full = {"rounds": 20, "privacy__sampling": {"kind": "full"}}
+    shared = outlined(**full, privacy__epsilon=1.0, privacy__noise__kind="pairwise")
+    show_plan(shared)
+    out = capsys.readouterr().out
+    assert "ε  by observer, who sees all messages, the final models, and" in out
+    assert "all that any one of the 8 nodes knows (planned)" in out
+    assert "ε for 0 … 7 colluding nodes  " in out
+    found = summary(shared)
+    assert [line["observer"] for line in found["epsilon_by_observer"]] == ["all+0", "all+1", "all+4", "all+7"]
+    assert len(found["epsilon_by_colluders"]) == 8
+    own = outlined(**full)
+    show_plan(own)
+    assert "by observer" not in capsys.readouterr().out
+    assert [line["observer"] for line in summary(own)["epsilon_by_observer"]] == ["all"]
+
+
 def proof(node: int, epsilon: float, because: str | None = None) -> Any:
     header = {"delta": 1e-5, "adjacency": "add-remove", "unit": "a record", "noise": "system"}
     return SimpleNamespace(
@@ -124,6 +161,7 @@ def test_ledgers_are_summed_up_by_the_worst_node(capsys: pytest.CaptureFixture[s
     proofs = [proof(0, 0.5), proof(1, 1.5)]
     found = ledger_summary(proofs, Verdict(certified=False))
     assert (found["epsilon_proven"], found["nodes"], found["matches_certificate"]) == (1.5, 2, None)
+    assert [line["epsilon"] for line in found["epsilon_by_observer"]] == [1.5]
     assert ledger_summary(proofs, Verdict(certified=True))["matches_certificate"] is True
     show_ledger(
         [*proofs, proof(2, float("inf"), "no noise")],

@@ -12,7 +12,7 @@ from tests.support.old_runs import copy_of_old_run
 from tests.support.signed_runs import CHANGES, edit, rechained, unsigned, verdict
 
 from gossamer.accounting.chain import digest
-from gossamer.accounting.recompute import recompute
+from gossamer.accounting.recompute import by_observer_of, recompute
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
@@ -65,6 +65,7 @@ def test_ten_times_the_noise_chained_anew_and_certified_anew_is_noticed(run: Pat
     def certify_anew(c: dict[str, Any]) -> None:
         c.update(ledger_heads=heads, epsilon_proven=max(cheaper))
         c["epsilon_proven_lower"] = max(p.proven.lower or 0.0 for p in recompute(run / "ledger"))
+        c.update(by_observer_of(recompute(run / "ledger")))
         for entry, epsilon in zip(c["epsilon_by_node"], cheaper, strict=True):
             entry["proven"] = epsilon
 
@@ -85,6 +86,7 @@ def cut_back(run: Path) -> None:
     def certify_anew(c: dict[str, Any]) -> None:
         c.update(ledger_heads=heads, draws=[2] * 3, epsilon_proven=max(p.proven.epsilon for p in proofs))
         c["epsilon_proven_lower"] = max(p.proven.lower or 0.0 for p in proofs)
+        c.update(by_observer_of(proofs))
         for entry, proof in zip(c["epsilon_by_node"], proofs, strict=True):
             entry["proven"] = proof.proven.epsilon
 

@@ -10,6 +10,7 @@ import pytest
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
+from gossamer.plan.observers import epsilon_by_observer
 from gossamer.run.assemble import assemble
 from gossamer.run.certify import _STATED, STATED
 from gossamer.run.outline import outline
@@ -70,6 +71,34 @@ def test_what_a_rank_elsewhere_states_is_marked_and_never_less_than_planned(tmp_
     assert all("stated_by" not in entry for entry in alone["epsilon_by_node"])
     assert STATED not in alone["notes"]
     assert alone["epsilon_by_node"][0]["proven"] == by_node[0]["proven"]
+
+
+class Bold(Patched):
+    """Whose other machine says next to nothing of its ε against more colluders, too."""
+
+    def join(self, items: Any, form: Any = None, *, per_node: bool = False) -> Any:
+        said = super().join(items, form, per_node=per_node)
+        if said and isinstance(said[0], list) and len(said) == 4:
+            said[2] = said[3] = [form([0.001] * len(said[0]))[0]] * len(said[0])
+        return said
+
+
+def test_against_more_colluders_too_nobody_states_less_than_was_planned(tmp_path: Path) -> None:
+    changes = {
+        "nodes": 4, "rounds": 2, "privacy.claim": "none", "privacy.noise.multiplier": 3.0,
+        "privacy.noise.kind": "pairwise", "privacy.sampling": {"kind": "full"},
+    }  # fmt: skip
+    o = outline(resolve(recipes.read("quickstart"), changes))
+    alone = execute(assemble(o), out=tmp_path / "alone").certificate
+    curve = [point["epsilon"] for point in alone["epsilon_by_colluders"]]
+    assert curve == sorted(curve)
+    assert curve[1] == alone["epsilon_proven"]
+    assert curve == pytest.approx([p["epsilon"] for p in epsilon_by_observer(o.plan)["epsilon_by_colluders"]])
+    bold = execute(assemble(o), out=tmp_path / "bold", group=Bold(4)).certificate
+    stated = [point["epsilon"] for point in bold["epsilon_by_colluders"]]
+    assert stated[1] == bold["epsilon_proven"] == 1e3  # of node 3, by its rank's own word
+    assert stated[0] == pytest.approx(curve[0])
+    assert stated[2:] == [1e3, 1e3]
 
 
 @pytest.mark.parametrize(

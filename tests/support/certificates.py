@@ -38,6 +38,22 @@ def certificate(**changes: Any) -> dict[str, Any]:
     return {**made, **changes}
 
 
+def by_observer(planned: int = 1, nodes: int = 8) -> dict[str, Any]:
+    """What a certificate has where nodes share noise; with q colluding nodes ε is (q + 1) / 4."""
+    curve = {q: (q + 1) / 4 for q in range(nodes)}
+    common = {"delta": 1e-5, "adjacency": "add-remove", "unit": "one record of one node"}
+    return {
+        "epsilon_by_colluders": [{"colluders": q, "epsilon": epsilon} for q, epsilon in curve.items()],
+        "epsilon_by_observer": [
+            {
+                "observer": f"all+{q}", "words": f"{q} nodes", "colluders": q, "epsilon": curve[q], **common,
+                "planned": q == planned,
+            }
+            for q in sorted({0, planned, nodes // 2, nodes - 1})
+        ],
+    }  # fmt: skip
+
+
 def audit(**changes: Any) -> dict[str, Any]:
     """What an audit adds to it."""
     made: dict[str, Any] = {

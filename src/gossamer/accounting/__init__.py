@@ -3,6 +3,7 @@
 # The modules that others may import; the rest is private to this folder.
 __all__ = [
     "budget",
+    "by_observer",
     "calibrate",
     "chain",
     "claimed",

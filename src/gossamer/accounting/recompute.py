@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.accounting.by_observer import Sharing, Spent, by_observer, sharing
 from gossamer.accounting.chain import LedgerError, content
 from gossamer.accounting.ledger import node_path, read, read_all, verify
 from gossamer.accounting.observers import EVERYONE, Observer, against_all
+from gossamer.accounting.passes import Counted
 from gossamer.accounting.proven import Proven, proven
 from gossamer.accounting.releases import (
     ADJACENCIES,
     Event,
-    Release,
     collate,
     of_several_runs,
     remember_listed,
@@ -27,16 +28,17 @@ class NodeProof:
     draws: int
     proven: Proven
     observer: Observer  # whom it holds against
+    spent: Spent  # what was priced; the same object for nodes that did the same
 
 
 def recompute(
     directory: Path, nodes: Iterable[int] | None = None, *, observer: Observer = EVERYONE
 ) -> list[NodeProof]:
     """Verify the chains of these nodes (of all) and price their events; equal histories are priced once."""
-    priced: dict[tuple[Any, ...], Proven] = {}
+    priced: dict[tuple[Any, ...], tuple[Proven, Spent]] = {}
     proofs = []
     found = read_all(directory) if nodes is None else {i: read(node_path(directory, i)) for i in nodes}
-    before: tuple[list[Event], tuple[tuple[Release, int], ...]] = ([], ())
+    before: tuple[list[Event], tuple[Counted, ...]] = ([], ())
     for node, (first_line, events) in sorted(found.items()):
         header = _checked(node_path(directory, node), first_line)
         _remember_secrets(node_path(directory, node), header, events)
@@ -45,12 +47,35 @@ def recompute(
         before = events, history
         key = (history, header["delta"], header["adjacency"])
         if key not in priced:
-            priced[key] = proven(events, header["delta"], header["adjacency"], observer=observer)
+            price = proven(events, header["delta"], header["adjacency"], observer=observer)
+            priced[key] = price, Spent(history, header["delta"], header["adjacency"], price.epsilon)
         whom = (
             against_all(release.planned_for for release, _ in history) if observer is EVERYONE else observer
         )
-        proofs.append(NodeProof(node, header, len(events), priced[key], whom))
+        price, spent = priced[key]
+        proofs.append(NodeProof(node, header, len(events), price, whom, spent))
     return proofs
+
+
+def shared_noise(proofs: Sequence[NodeProof]) -> Sharing | None:
+    """How these nodes share noise, by what their ledgers say of it."""
+    if all(proof.observer.colluders is None for proof in proofs):
+        return None
+    different = dict.fromkeys(proof.spent for proof in proofs)
+    return sharing(release for spent in different for release, _ in spent.history)
+
+
+def by_observer_of(proofs: Sequence[NodeProof]) -> dict[str, Any]:
+    """`epsilon_by_observer` and `epsilon_by_colluders`: of the worst node, from what the ledgers say."""
+    shared = shared_noise(proofs)
+    return by_observer(
+        shared,
+        shared.worst(proof.spent for proof in proofs) if shared else [],
+        planned=against_all(proof.observer for proof in proofs),
+        epsilon=max(proof.proven.epsilon for proof in proofs),
+        delta=max(proof.header["delta"] for proof in proofs),
+        adjacency=proofs[0].header["adjacency"],
+    )
 
 
 def worst_epsilon(

@@ -130,13 +130,26 @@ class Secrets:
         """Are the others still connected whichever `colluders` nodes leave?"""
         if self.edges is None or self.nodes - colluders <= 1:
             return True
+        if (
+            self.algebraic_connectivity > colluders
+        ):  # it takes as many nodes at least (Fiedler 1973): quick to say
+            return True
+        if self.least_degree <= colluders:
+            return False
         import networkx as nx
 
         graph = nx.Graph(self.edges)
         graph.add_nodes_from(range(self.nodes))
         return bool(nx.node_connectivity(graph) > colluders)
 
-    @property
+    @cached_property
+    def least_degree(self) -> int:
+        """How many share a secret with the node that has fewest."""
+        if self.edges is None:
+            return self.nodes - 1
+        return int(np.bincount(np.ravel(np.array(self.edges, dtype=np.int64)), minlength=self.nodes).min())
+
+    @cached_property
     def algebraic_connectivity(self) -> float:
         """λ₂ of the Laplacian, rounded down."""
         if self.edges is None:
@@ -155,7 +168,7 @@ class Secrets:
 @cache
 def _kept(secrets: Secrets, colluders: int, ratio: float) -> float:
     n, m = secrets.nodes, secrets.nodes - colluders
-    if m <= 1:
+    if m <= 1 or colluders >= secrets.least_degree:  # they may be all that share a secret with a node
         return 1.0
     if secrets.edges is None:
         return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + m * ratio))

@@ -6,6 +6,7 @@ import html
 from typing import Any
 
 from gossamer.results.certificate import account, epsilon_text
+from gossamer.results.observers import explained, known, nodes_of, shares_noise
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -15,6 +16,11 @@ h1{font-size:1.5rem;margin-bottom:.2rem} h2{font-size:1.1rem;margin-top:2rem}
 .stamp{background:#b03030;color:#fff;padding:.6rem 1rem;border-radius:8px;font-weight:600}
 table{border-collapse:collapse;width:100%;font-size:.9rem} td,th{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #eee}
 code{font-size:.8rem;white-space:nowrap} .scroll{overflow-x:auto}
+"""
+# Only on pages that need it, so that those of other runs stay what they were.
+OBSERVER_STYLE = """
+tr.planned{font-weight:600;background:#eef4fb} td.figure{white-space:nowrap}
+dl{max-width:56rem} dt{font-weight:600;margin-top:.7rem} dd{margin:0}
 """
 # A page without a script: whatever a file that was tampered with might bring, the browser runs none of it and asks nobody.
 POLICY = (
@@ -75,11 +81,34 @@ def fragment(certificate: dict[str, Any]) -> str:
         )
     )
     return (
-        f"{stamp}{boxes(c)}{because}{facts}{audited}"
+        f"{stamp}{boxes(c)}{because}{facts}{_observers(c)}{audited}"
         f"{_list('About the claim', c['claim_flags'])}{_list('About this run', c['notes'])}{_list('What this does not cover', c['not_covered'])}"
         f'<h2>Per node</h2><div class="scroll"><table><tr><th>node<th>records (declared)<th>rate<th>lot<th>draws<th>claimed ε<th>proven ε<th>ledger head</tr>{nodes}</table></div>'
         f"<p>Check it: <code>gossamer plan --ledger RUN_DIRECTORY</code></p>"
         f"<h2>Versions</h2>{_table(list(c['versions'].items()))}"
+    )
+
+
+def _observers(c: dict[str, Any]) -> str:
+    """Who looks on, and what each figure rests on; where all see the same there is nothing to add."""
+    if not shares_noise(c):
+        return ""
+    e, nodes = html.escape, nodes_of(c)
+    lines = "".join(
+        f'<tr{" class=planned" if row["planned"] else ""}><td class="figure">ε ≤ {epsilon_text(row["epsilon"])}</td>'
+        f"<td>{e(known(row['colluders'], nodes))}{' (planned)' if row['planned'] else ''}</td></tr>"
+        for row in c["epsilon_by_observer"]
+    )
+    said = "".join(f"<dt>{e(heading)}</dt><dd>{e(text)}</dd>" for heading, text in explained(c))
+    terms = f"δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}"
+    curve = ", ".join(
+        f"{epsilon_text(point['epsilon'])} for {e(str(point['colluders']))}"
+        for point in c["epsilon_by_colluders"]
+    )
+    return (
+        f"<style>{OBSERVER_STYLE}</style><h2>ε by observer</h2>"
+        f"<table><tr><th>ε<th>against an observer who sees all messages, the final models, and</tr>{lines}</table>"
+        f"<p>All of them at {e(terms)}. By the number of colluding nodes: {curve}.</p><dl>{said}</dl>"
     )
 
 

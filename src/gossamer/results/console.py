@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,13 @@ from gossamer.accounting.observers import against_all
 from gossamer.results.certificate import UNIT, account, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
+from gossamer.results.observers import curve_line, explained, observer_table, shares_noise
 from gossamer.results.terminal import terminal
 
 if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
     from gossamer.accounting.recompute import NodeProof
     from gossamer.plan.outline import Outline
-    from gossamer.plan.privacy import NodePlan
+    from gossamer.plan.privacy import NodePlan, PrivacyPlan
     from gossamer.results.verify import Verdict
 
 
@@ -95,6 +96,10 @@ class RunDisplay:
             )
         for line in statement(certificate):
             show(line, soft_wrap=True)
+        if shares_noise(certificate):
+            show(observer_table(certificate))
+            for heading, sentences in explained(certificate):
+                show(f"{heading}: {sentences}", soft_wrap=True)
         for note in certificate["notes"]:
             show(f"note: {note}", soft_wrap=True)
         show(f"run directory: {result['run_dir']}", soft_wrap=True)
@@ -127,6 +132,7 @@ def summary(o: Outline, budget: dict[str, Any] | None = None) -> dict[str, Any]:
         **plan.figures(),
         "unit": UNIT,
         "observer": plan.observer.describe(),
+        **_planned_by_observer(plan),
         "nodes": config.nodes,
         "rounds": config.rounds,
         "mode": config.mode,
@@ -170,6 +176,7 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
     shown = f"{deltas[0]:g}" if len(deltas) == 1 else f"{deltas[0]:g} … {deltas[-1]:g}"
     observer = plan.observer.describe()
     console.print(f"ε at δ = {shown}, {plan.adjacency}, unit: {UNIT}; observer: {observer}", soft_wrap=True)
+    show_observers(_planned_by_observer(plan), console)
     if plan.worst.proven.because:
         console.print(f"not proven: {plan.worst.proven.because}", soft_wrap=True)
     for flag in sorted({flag for node in plan.nodes for flag in node.claim.flags}):
@@ -187,8 +194,23 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
         console.print(line, soft_wrap=True)
 
 
+def _planned_by_observer(plan: PrivacyPlan) -> dict[str, Any]:
+    from gossamer.plan.observers import epsilon_by_observer
+
+    return epsilon_by_observer(plan)
+
+
+def show_observers(figures: Mapping[str, Any], console: Console) -> None:
+    """ε by observer, where there is more than one to tell apart."""
+    if shares_noise(figures):
+        console.print(observer_table(figures))
+        console.print(curve_line(figures), soft_wrap=True)
+
+
 def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
     """The JSON object of `plan --ledger`."""
+    from gossamer.accounting.recompute import by_observer_of
+
     worst = max(proofs, key=lambda p: p.proven.epsilon)
     return {
         "epsilon_claimed": None,
@@ -202,6 +224,7 @@ def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
         "adjacency": worst.header["adjacency"],
         "unit": worst.header["unit"],
         "observer": against_all(p.observer for p in proofs).describe(),
+        **by_observer_of(proofs),
         "nodes": len(proofs),
         "noise": worst.header["noise"],
         "matches_certificate": (verdict.certified and not verdict.elsewhere) or None,
@@ -213,6 +236,8 @@ def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
 
 
 def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
+    from gossamer.accounting.recompute import by_observer_of
+
     console = terminal()
     table = Table("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise", box=None)
     for p in proofs:
@@ -223,6 +248,7 @@ def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
     console.print(table)
     observer = against_all(p.observer for p in proofs).describe()
     console.print(f"unit: {proofs[0].header['unit']}; observer: {observer}", soft_wrap=True)
+    show_observers(by_observer_of(proofs), console)
     for reason in sorted({p.proven.because for p in proofs if p.proven.because}):
         console.print(f"not proven: {reason}", soft_wrap=True)
     for sentence in verdict.sentences():

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from gossamer.accounting.by_observer import Sharing, Spent, by_observer
 from gossamer.accounting.proven import Proven
-from gossamer.accounting.recompute import recompute
+from gossamer.accounting.recompute import NodeProof, recompute
 from gossamer.accounting.releases import ADJACENCIES
+from gossamer.plan.observers import planned_sharing
 from gossamer.plan.privacy import finite
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED, UNIT
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run, nodes_here, versions
 from gossamer.run.budget import everyones, now
 from gossamer.run.budget import worst as worst_account
-from gossamer.runtime.forms import bound, count, hexadecimal, maybe, number, one_of, record, sentence
+from gossamer.runtime.forms import bound, count, hexadecimal, maybe, number, one_of, record, row, sentence
 from gossamer.runtime.group import Group, agreed
 
 # What `--json` of a run repeats of its certificate.
 SHARED = (
     "epsilon_claimed", "epsilon_proven", "epsilon_audited", "violation", "epsilon_by_node", "not_proven_because",
-    "claim_flags", "delta", "adjacency", "unit", "observer", "stamp", "budget",
+    "claim_flags", "delta", "adjacency", "unit", "observer", "epsilon_by_observer",
+    "epsilon_by_colluders", "stamp", "budget",
 )  # fmt: skip
 
 # What a rank may say of its nodes' proofs.
@@ -49,6 +53,8 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
         Proven(**proof) if i in here else _believed(proof, o.plan.nodes[i].proven)
         for i, proof in enumerate(stated)
     ]
+    shared, planned = planned_sharing(o.plan)
+    elsewhere = [spent for i, spent in enumerate(planned) if i not in here]
     by_node = [
         {**entry, "proven": finite(p.epsilon), **({} if i in here else {"stated_by": group.whose(i)})}
         for i, (entry, p) in enumerate(zip(figures["epsilon_by_node"], proofs, strict=True))
@@ -63,6 +69,14 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
         "not_proven_because": worst.because,
         "unit": UNIT,
         "observer": o.plan.observer.describe(),
+        **by_observer(
+            shared,
+            [] if shared is None else _against_others(shared, own, group, elsewhere, worst.epsilon),
+            planned=o.plan.observer,
+            epsilon=worst.epsilon,
+            delta=figures["delta"],
+            adjacency=o.plan.adjacency,
+        ),
         "mode": config.mode,
         "method": config.algorithm.kind,
         "baseline": config.baseline,
@@ -90,6 +104,17 @@ def _believed(stated: dict[str, Any], planned: Proven) -> Proven:
     planned the figure is too large, never too small; if more, it is its own ledger that shows it.
     """
     return max(Proven(**stated), planned, key=lambda proven: proven.epsilon)
+
+
+def _against_others(
+    shared: Sharing, own: list[NodeProof], group: Group, elsewhere: Sequence[Spent], epsilon: float
+) -> list[float]:
+    """The worst node's ε for each number of colluders, from the ledgers; of nodes elsewhere never below the plan's."""
+    priced = {spent: shared.epsilons(spent) for spent in dict.fromkeys(proof.spent for proof in own)}
+    form = row(*[bound] * len(shared.at))
+    stated = group.join([priced[proof.spent] for proof in own], form, per_node=True)
+    planned = [shared.epsilons(spent) for spent in dict.fromkeys(elsewhere)]
+    return shared.around([max(of_nodes) for of_nodes in zip(*stated, *planned, strict=True)], epsilon)
 
 
 def _notes(parts: Parts, run: Run) -> list[str]:

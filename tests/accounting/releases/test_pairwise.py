@@ -35,6 +35,11 @@ def test_it_is_a_gaussian_of_more_noise_the_fewer_collude():
     assert sigmas[1] == pytest.approx(2.0 / math.sqrt(1 / 19 + (18 / 19) / 1901))
 
 
+def test_all_other_nodes_may_collude_at_the_most():
+    assert pairwise().most_colluders == 19
+    assert pairwise().seen_by(Colluders(1)).most_colluders is None
+
+
 def test_who_does_not_say_whose_secrets_it_holds_counts_as_planned():
     for observer in (EVERYONE, FinalModels()):
         assert pairwise(colluders=3).seen_by(observer) == pairwise().seen_by(Colluders(3))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.certificates import by_observer
 
 from gossamer.errors import UserError
 from gossamer.results.certificate_page import page as certificate_page
@@ -58,6 +59,17 @@ def test_what_does_not_verify_is_shown_with_a_sentence_above_it(copy: Path) -> N
     assert re.search(
         r'<p class="warn">quickstart: this does not verify: [^<]*epsilon_proven', target.read_text()
     )
+
+
+def test_who_may_collude_is_drawn_and_told_where_nodes_share_noise(copy: Path) -> None:
+    plain = write_report([copy], None)[0].read_text()
+    assert "ε by colluding nodes" not in plain
+    assert "ε by observer" not in plain
+    found = json.loads((copy / "certificate.json").read_text())
+    (copy / "certificate.json").write_text(json.dumps({**found, **by_observer()}))
+    shown = write_report([copy], None)[0].read_text()
+    assert "<h3>ε by colluding nodes</h3>" in shown
+    assert "<h2>ε by observer</h2>" in shown
 
 
 def test_mistakes_are_one_sentence(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

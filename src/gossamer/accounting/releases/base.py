@@ -60,6 +60,11 @@ class Release(ABC):
         return self
 
     @property
+    def most_colluders(self) -> int | None:
+        """Of how many nodes at most an observer may know the shared noise; None if every node draws its own."""
+        return None
+
+    @property
     def listed_secrets(self) -> tuple[Edge, ...] | None:
         """The graph of secrets behind its noise, where a reader of the ledger could not know it."""
         return None

@@ -48,6 +48,10 @@ class Pairwise(Noised):
         return Colluders(self.colluders)
 
     @property
+    def most_colluders(self) -> int | None:
+        return self.nodes - 1
+
+    @property
     def listed_secrets(self) -> tuple[Edge, ...] | None:
         return None if self._graph is None else self._graph.listed
 

@@ -64,11 +64,11 @@ def _banded(runs: list[tuple[int, Run]], name: str, title: str, *, percent: bool
         rows = [row for row in run.metrics if f"{name}_mean" in row]
         at = [row["round"] for row in rows]
         low, mean, high = ([row[f"{name}_{key}"] for row in rows] for key in ("min", "mean", "max"))
-        data.append(_line(i, run, at, high, line={"width": 0}, hoverinfo="skip", mode="lines"))
+        data.append(line_of(i, run, at, high, line={"width": 0}, hoverinfo="skip", mode="lines"))
         band = {"fill": "tonexty", "fillcolor": _faint(i), "hoverinfo": "skip", "mode": "lines"}
-        data.append(_line(i, run, at, low, line={"width": 0}, **band))
+        data.append(line_of(i, run, at, low, line={"width": 0}, **band))
         data.append(
-            _line(
+            line_of(
                 i,
                 run,
                 at,
@@ -83,7 +83,7 @@ def _banded(runs: list[tuple[int, Run]], name: str, title: str, *, percent: bool
         title + (" (not private)" if private else ""),
         note + (f" {private[0].upper()}{private[1:]}." if private else ""),
         data,
-        _layout(title.lower() if title != "RMSE" else title, tickformat=".0%" if percent else None),
+        axes(title.lower() if title != "RMSE" else title, tickformat=".0%" if percent else None),
     )
 
 
@@ -95,7 +95,7 @@ def _epsilon(runs: list[tuple[int, Run]]) -> Figure:
             if rows:
                 at, values = [0, *(r["round"] for r in rows)], [0.0, *(r[f"epsilon_{key}"] for r in rows)]
                 style = {"width": 2, "dash": dash, "color": colour(i)}
-                data.append(_line(i, run, at, values, line=style, hovertemplate=f"{key} ε %{{y:.3g}}"))
+                data.append(line_of(i, run, at, values, line=style, hovertemplate=f"{key} ε %{{y:.3g}}"))
     deltas = sorted({run.certificate["delta"] for _, run in runs if run.certificate})
     relations = sorted({run.certificate["adjacency"] for _, run in runs if run.certificate})
     note = "Worst node. Solid: proven; dotted: claimed by the paper; dashed: asked for."
@@ -104,7 +104,7 @@ def _epsilon(runs: list[tuple[int, Run]]) -> Figure:
     absent = [run.label for _, run in runs if run.last.get("epsilon_proven") is None]
     if absent:
         note += f" No proven ε: {', '.join(absent)}."
-    layout = _layout("ε")
+    layout = axes("ε")
     layout["yaxis"]["rangemode"] = "tozero"
     budgets = sorted({b for _, run in runs for b in run.budgets})
     layout["shapes"] = [
@@ -127,8 +127,8 @@ def _consensus(runs: list[tuple[int, Run]]) -> Figure:
     for i, run in runs:
         at = [row["round"] for row in run.metrics]
         values = [row["consensus_distance"] for row in run.metrics]
-        data.append(_line(i, run, at, values, hovertemplate="%{y:.3g}"))
-    layout = _layout("distance")
+        data.append(line_of(i, run, at, values, hovertemplate="%{y:.3g}"))
+    layout = axes("distance")
     seen = [value for trace in data for value in trace["y"] if value > 0]
     if seen and max(seen) > 100 * min(seen):  # a run of one node has distance 0, which a log axis leaves out
         layout["yaxis"] |= {"type": "log", "dtick": 1, "exponentformat": "power"}
@@ -150,10 +150,10 @@ def _final(runs: list[tuple[int, Run]], name: str, title: str, *, percent: bool)
         values = run.last[f"{name}_by_node"]
         marker = {"size": 9, "color": colour(i), "symbol": _symbol(i)}
         data.append(
-            _line(i, run, list(range(len(values))), values, mode="markers", marker=marker,
+            line_of(i, run, list(range(len(values))), values, mode="markers", marker=marker,
                   hovertemplate=f"node %{{x}}: %{{y:{shown}}}")
         )  # fmt: skip
-    layout = _layout(title.lower() if percent else title, tickformat=".1%" if percent else None)
+    layout = axes(title.lower() if percent else title, tickformat=".1%" if percent else None)
     layout["xaxis"] |= {"title": {"text": "node", "standoff": 8}, "tickformat": "d"}
     layout["hovermode"] = "closest"
     rounds = sorted({run.last["round"] for _, run in runs})
@@ -166,9 +166,9 @@ def _diagnostic(runs: list[tuple[int, Run]], key: str, title: str) -> Figure:
     for i, run in runs:
         rows = [row for row in run.metrics if "gradient_norm" in row.get("not_private", {})]
         means = [sum(row["not_private"][key]) / len(row["not_private"][key]) for row in rows]
-        data.append(_line(i, run, [row["round"] for row in rows], means, hovertemplate="%{y:.3g}"))
+        data.append(line_of(i, run, [row["round"] for row in rows], means, hovertemplate="%{y:.3g}"))
     note = "Mean over nodes, computed from training records: not private, must stay here."
-    return Figure(f"{title} (not private)", note, data, _layout(title.lower()))
+    return Figure(f"{title} (not private)", note, data, axes(title.lower()))
 
 
 def topologies(runs: Sequence[Run]) -> list[Figure]:
@@ -269,7 +269,7 @@ def _links(
     return trace
 
 
-def _line(i: int, run: Run, x: list[Any], y: list[Any], **changes: Any) -> Trace:
+def line_of(i: int, run: Run, x: list[Any], y: list[Any], **changes: Any) -> Trace:
     dash = "dash" if i >= len(COLOURS) else "solid"
     trace = {
         "type": "scatter", "mode": "lines+markers" if len(x) <= 30 else "lines", "x": x, "y": y, "name": run.label,
@@ -279,7 +279,7 @@ def _line(i: int, run: Run, x: list[Any], y: list[Any], **changes: Any) -> Trace
     return trace | changes
 
 
-def _layout(y: str, tickformat: str | None = None) -> dict[str, Any]:
+def axes(y: str, tickformat: str | None = None) -> dict[str, Any]:
     axis = {"automargin": True, "gridcolor": "#eceef1", "zeroline": False, "fixedrange": True}
     return {
         "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
