@@ -10,26 +10,27 @@ import html
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.by_observer import MOST_POINTS, rows
 from gossamer.accounting.chain import content, digest
 from gossamer.accounting.ledger import node_path
 from gossamer.accounting.ledger import verify as verify_ledger
 from gossamer.accounting.observers import against_all
-from gossamer.accounting.recompute import NodeProof, shared_noise
+from gossamer.accounting.recompute import NodeProof
 from gossamer.errors import UserError
 from gossamer.results import seals
 from gossamer.results.certificate import SEEDED
 from gossamer.results.certificate_page import page
 from gossamer.results.files import digest_of, digest_of_object, read_metrics, read_object, read_text
 from gossamer.results.rundir import finite, read_manifest
-from gossamer.results.stated import Stated
+from gossamer.results.stated_observers import compare_by_observer
 
 # An audit puts its figures into the certificate of a run that has ended, so that nobody can sign them.
 ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit")
+_BELOW = 1e-6  # relative: another machine's rounding
+_ABOVE = 1e-2  # relative: an accountant that has become a little sharper since
 _STATED = (
     "epsilon_claimed", "epsilon_proven", "epsilon_proven_lower", "epsilon_by_node", "not_proven_because", "delta",
     "adjacency", "unit", "observer", "noise_source", "stamp", "public_constants", "draws", "ledger_heads", "versions",
@@ -221,7 +222,7 @@ def _figures(
     proofs: Sequence[NodeProof],
 ) -> tuple[int, ...]:
     """Every stated figure against the ledgers; the nodes whose ledgers lie elsewhere come back."""
-    c = Stated(ledgers.parent / "certificate.json", certificate)
+    c = _Stated(ledgers.parent / "certificate.json", certificate)
     n = c.length("draws", "ledger_heads", "epsilon_by_node", "public_constants")
     here = sorted(set(range(n) if manifest is None else manifest.get("ledgers_here", range(n))))
     if not here or here[-1] >= n:
@@ -260,57 +261,11 @@ def _figures(
     if not elsewhere:
         c.close("epsilon_proven_lower", worst.proven.lower, certificate["epsilon_proven_lower"])
         c.same("not_proven_because", worst.proven.because, certificate["not_proven_because"])
-    _by_observer(c, proofs, elsewhere)
+    compare_by_observer(c, proofs, elsewhere)
     return elsewhere
 
 
-def _by_observer(c: Stated, proofs: Sequence[NodeProof], elsewhere: tuple[int, ...]) -> None:
-    """The curve over colluding nodes against the ledgers, and the lines by observer against the curve."""
-    shared = shared_noise(proofs)
-    if shared is None and "epsilon_by_observer" not in c.stated:
-        return  # of a run from before it was stated
-    curve = c.stated.get("epsilon_by_colluders")
-    if not isinstance(curve, list) or not all(isinstance(point, dict) for point in curve):
-        raise c.damaged("epsilon_by_colluders")
-    counts, figures = [point.get("colluders") for point in curve], [point.get("epsilon") for point in curve]
-    if shared is None:
-        c.same("epsilon_by_colluders", [], curve)
-    else:
-        # Which numbers of colluders have a figure is up to the program that wrote it, but for those that are told.
-        fine = all(type(q) is int and 0 <= q < shared.nodes for q in counts) and counts == sorted(set(counts))
-        if not fine or len(counts) > MOST_POINTS or not set(shared.told) <= set(counts):
-            raise c.damaged("epsilon_by_colluders")
-        found = replace(shared, at=tuple(counts)).worst(proof.spent for proof in proofs)
-        for q, figure, stated in zip(counts, found, figures, strict=True):
-            c.close(
-                f"epsilon_by_colluders, {q}",
-                figure,
-                c.epsilon("epsilon_by_colluders", stated),
-                above=bool(elsewhere),
-            )
-        c.same(
-            "epsilon_by_colluders, as planned",
-            c.stated["epsilon_proven"],
-            figures[counts.index(shared.planned)],
-        )
-    due = rows(
-        shared,
-        dict(zip(counts, figures, strict=True)),
-        planned=against_all(proof.observer for proof in proofs),
-        epsilon=c.stated["epsilon_proven"],
-        delta=c.stated["delta"],
-        adjacency=c.stated["adjacency"],
-    )
-    stated_lines = c.stated.get("epsilon_by_observer")
-    if not isinstance(stated_lines, list) or len(stated_lines) != len(due):
-        raise c.damaged("epsilon_by_observer")
-    for i, line in enumerate(due):
-        entry = c.entry("epsilon_by_observer", i)
-        for key, value in line.items():
-            c.same(f"epsilon_by_observer[{i}].{key}", value, entry.get(key))
-
-
-def _node(c: Stated, node: int, proof: NodeProof) -> None:
+def _node(c: _Stated, node: int, proof: NodeProof) -> None:
     header, entry = proof.header, c.entry("epsilon_by_node", node)
     if header.get("node") != node:
         raise UserError(
@@ -325,6 +280,62 @@ def _node(c: Stated, node: int, proof: NodeProof) -> None:
     public = c.entry("public_constants", node)
     for key, value in header.get("public", {}).items():
         c.same(f"public_constants[{node}].{key}", value, public.get(key))
+
+
+class _Stated:
+    """A certificate's figures beside what they should be."""
+
+    def __init__(self, path: Path, stated: Mapping[str, Any]):
+        self.path, self.stated = path, stated
+
+    def damaged(self, key: str) -> UserError:
+        return UserError(f"{self.path} is damaged: its {key!r} is not what a certificate has there.")
+
+    def differs(self, key: str, stated: Any, found: Any) -> UserError:
+        return UserError(f"{self.path} states {key} = {stated!r:.60} where the ledgers say {found!r:.60}.")
+
+    def length(self, *keys: str) -> int:
+        """Of lists with an entry per node."""
+        for key in keys:
+            if not isinstance(self.stated[key], list) or len(self.stated[key]) != len(self.stated[keys[0]]):
+                raise self.damaged(key)
+        return len(self.stated[keys[0]])
+
+    def entry(self, key: str, node: int) -> dict[str, Any]:
+        found = self.stated[key][node]
+        if not isinstance(found, dict):
+            raise self.damaged(f"{key}[{node}]")
+        return found
+
+    def number(self, key: str) -> float:
+        found = self.stated[key]
+        if type(found) not in (int, float):
+            raise self.damaged(key)
+        return float(found)
+
+    def epsilon(self, key: str, value: Any) -> float:
+        """JSON has no infinity."""
+        if value is None:
+            return math.inf
+        if type(value) not in (int, float) or not 0 <= value < math.inf:
+            raise self.damaged(key)
+        return float(value)
+
+    def same(self, key: str, found: Any, stated: Any) -> None:
+        if type(found) is not type(stated) and not {type(found), type(stated)} <= {int, float}:
+            raise self.differs(key, stated, found)
+        if found != stated:
+            raise self.differs(key, stated, found)
+
+    def close(self, key: str, found: float | None, stated: Any) -> None:
+        """Never below what was found; above it only where an earlier program proved a little more."""
+        if found is None or stated is None or math.isinf(found):
+            self.same(key, found, stated)
+            return
+        if type(stated) not in (int, float) or not (
+            found * (1 - _BELOW) - 1e-12 <= stated <= found * (1 + _ABOVE) + 1e-12
+        ):
+            raise self.differs(key, stated, found)
 
 
 def _there(path: Path) -> bool:
