@@ -55,11 +55,6 @@ class Release(ABC):
         return EVERYONE
 
     @property
-    def most_colluders(self) -> int | None:
-        """Of how many nodes at most an observer may know the shared noise; None if every node draws its own."""
-        return None
-
-    @property
     def listed_secrets(self) -> tuple[Edge, ...] | None:
         """The graph of secrets behind its noise, where a reader of the ledger could not know it."""
         return None
@@ -67,6 +62,11 @@ class Release(ABC):
     def seen_by(self, observer: Observer = EVERYONE) -> "Release":
         """What this release is to an observer. Noise that each node draws for itself is the same to all of them."""
         return self
+
+    @property
+    def most_colluders(self) -> int | None:
+        """Of how many nodes at most an observer may know the shared noise; None if every node draws its own."""
+        return None
 
     @abstractmethod
     def unpriceable(self, adjacency: str) -> str | None:
