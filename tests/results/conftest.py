@@ -27,17 +27,3 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made / "run", tmp_path / "run")
-
-
-@pytest.fixture(scope="session")
-def made_shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of four nodes that share noise, on full lots."""
-    base = tmp_path_factory.mktemp("shared")
-    changes = {**CHANGES, "nodes": 4, "privacy.noise.kind": "pairwise", "privacy.sampling": {"kind": "full"}}
-    execute(assemble(outline(resolve(recipes.read("quickstart"), changes))), out=base / "run")
-    return base
-
-
-@pytest.fixture
-def shared_run(made_shared: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made_shared / "run", tmp_path / "shared")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.by_observer import MOST_POINTS, rows
 from gossamer.accounting.ledger import node_path
 from gossamer.accounting.ledger import verify as verify_ledger
 from gossamer.accounting.observers import against_all
-from gossamer.accounting.recompute import NodeProof, shared_noise
+from gossamer.accounting.recompute import NodeProof
 from gossamer.errors import UserError
 from gossamer.results.certificate import SEEDED
+from gossamer.results.stated_observers import compare_by_observer
 
 _BELOW = 1e-6  # relative: another machine's rounding
 _ABOVE = 1e-2  # relative: an accountant that has become a little sharper since
@@ -27,7 +26,7 @@ def compare_figures(
     proofs: Sequence[NodeProof],
 ) -> tuple[int, ...]:
     """Every stated figure against the ledgers; the nodes whose ledgers lie elsewhere come back."""
-    c = Stated(ledgers.parent / "certificate.json", certificate)
+    c = _Stated(ledgers.parent / "certificate.json", certificate)
     n = c.length("draws", "ledger_heads", "epsilon_by_node", "public_constants")
     here = sorted(set(range(n) if manifest is None else manifest.get("ledgers_here", range(n))))
     if not here or here[-1] >= n:
@@ -66,57 +65,11 @@ def compare_figures(
     if not elsewhere:
         c.near("epsilon_proven_lower", worst.proven.lower, certificate["epsilon_proven_lower"])
         c.same("not_proven_because", worst.proven.because, certificate["not_proven_because"])
-    _by_observer(c, proofs, elsewhere)
+    compare_by_observer(c, proofs, elsewhere)
     return elsewhere
 
 
-def _by_observer(c: Stated, proofs: Sequence[NodeProof], elsewhere: tuple[int, ...]) -> None:
-    """The curve over colluding nodes against the ledgers, and the lines by observer against the curve."""
-    shared = shared_noise(proofs)
-    if shared is None and "epsilon_by_observer" not in c.stated:
-        return  # of a run from before it was stated
-    curve = c.stated.get("epsilon_by_colluders")
-    if not isinstance(curve, list) or not all(isinstance(point, dict) for point in curve):
-        raise c.damaged("epsilon_by_colluders")
-    counts, figures = [point.get("colluders") for point in curve], [point.get("epsilon") for point in curve]
-    if shared is None:
-        c.same("epsilon_by_colluders", [], curve)
-    else:
-        # Which numbers of colluders have a figure is up to the program that wrote it, but for those that are told.
-        fine = all(type(q) is int and 0 <= q < shared.nodes for q in counts) and counts == sorted(set(counts))
-        if not fine or len(counts) > MOST_POINTS or not set(shared.told) <= set(counts):
-            raise c.damaged("epsilon_by_colluders")
-        found = replace(shared, at=tuple(counts)).worst(proof.spent for proof in proofs)
-        for q, figure, stated in zip(counts, found, figures, strict=True):
-            c.close(
-                f"epsilon_by_colluders, {q}",
-                figure,
-                c.epsilon("epsilon_by_colluders", stated),
-                above=bool(elsewhere),
-            )
-        c.same(
-            "epsilon_by_colluders, as planned",
-            c.stated["epsilon_proven"],
-            figures[counts.index(shared.planned)],
-        )
-    due = rows(
-        shared,
-        dict(zip(counts, figures, strict=True)),
-        planned=against_all(proof.observer for proof in proofs),
-        epsilon=c.stated["epsilon_proven"],
-        delta=c.stated["delta"],
-        adjacency=c.stated["adjacency"],
-    )
-    stated_lines = c.stated.get("epsilon_by_observer")
-    if not isinstance(stated_lines, list) or len(stated_lines) != len(due):
-        raise c.damaged("epsilon_by_observer")
-    for i, line in enumerate(due):
-        entry = c.entry("epsilon_by_observer", i)
-        for key, value in line.items():
-            c.same(f"epsilon_by_observer[{i}].{key}", value, entry.get(key))
-
-
-def _node(c: Stated, node: int, proof: NodeProof) -> None:
+def _node(c: _Stated, node: int, proof: NodeProof) -> None:
     header, entry = proof.header, c.entry("epsilon_by_node", node)
     if header.get("node") != node:
         raise UserError(
@@ -133,7 +86,7 @@ def _node(c: Stated, node: int, proof: NodeProof) -> None:
         c.same(f"public_constants[{node}].{key}", value, public.get(key))
 
 
-class Stated:
+class _Stated:
     """A certificate's figures beside what they should be."""
 
     def __init__(self, path: Path, stated: Mapping[str, Any]):
@@ -178,13 +131,14 @@ class Stated:
         if found != stated:
             raise self.differs(key, stated, found)
 
-    def close(self, key: str, found: float | None, stated: Any, *, above: bool = False) -> None:
-        """Never below what was found; above it by more than a sharper program would explain only if `above`."""
+    def close(self, key: str, found: float | None, stated: Any) -> None:
+        """Never below what was found; above it only where an earlier program proved a little more."""
         if found is None or stated is None or math.isinf(found):
             self.same(key, found, stated)
             return
-        most = math.inf if above else found * (1 + _ABOVE) + 1e-12
-        if type(stated) not in (int, float) or not found * (1 - _BELOW) - 1e-12 <= stated <= most:
+        if type(stated) not in (int, float) or not (
+            found * (1 - _BELOW) - 1e-12 <= stated <= found * (1 + _ABOVE) + 1e-12
+        ):
             raise self.differs(key, stated, found)
 
     def near(self, key: str, found: float | None, stated: Any) -> None:
