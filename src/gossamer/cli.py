@@ -302,14 +302,18 @@ def _plan_from_ledger(directory: Path, anchor: str | None, as_json: bool) -> Non
     from gossamer.accounting.recompute import recompute
     from gossamer.results.console import ledger_summary, show_ledger
     from gossamer.results.verify import verify_run
+    from gossamer.run.network import check_network
 
     ledgers = directory / "ledger" if (directory / "ledger").is_dir() else directory
     proofs = recompute(ledgers)
     verdict = verify_run(ledgers, proofs, anchor)
+    unchecked = check_network(ledgers.parent)
     if as_json:
         _print_json(ledger_summary(proofs, verdict))
     else:
         show_ledger(proofs, verdict)
+    if unchecked is not None:
+        typer.echo(unchecked, err=as_json)
 
 
 @certificate_app.command("anchor")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +34,9 @@ from gossamer.mechanism.noise import NoiseKind
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import PrivacyPlan
 from gossamer.topology.exact import Relabelled, orders
+
+MOST_WORK, MOST_SYSTEMS = 5e7, 10_000  # of what is priced along with a plan: seconds at the most
+MOST_SHOWN = 64  # nodes up to which every pair is put on file
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +96,9 @@ class NetworkPlan:
     @cached_property
     def _alike(self) -> bool:
         """Is the noise of all nodes the same, round by round?"""
-        return bool((self.deviations == self.deviations[:, :1]).all() and (self.deviations > 0).all())
+        # To the last bits: the same number times a lot and divided by it again.
+        same = np.allclose(self.deviations, self.deviations[:, :1], rtol=1e-13, atol=0.0)
+        return bool(same and (self.deviations > 0).all())
 
 
 def network_plan(o: Outline) -> NetworkPlan:
@@ -133,6 +140,33 @@ def _shared(noise: NoiseKind) -> Covariance:
 def _alone(events: Sequence[Event]) -> tuple[Event, ...]:
     """Each with its node's own noise: what the others add is in the covariance."""
     return tuple(replace(event, release=event.release.alone) for event in events)
+
+
+def network_figures(o: Outline, ledgers: Path | None = None) -> dict[str, Any] | None:
+    """What a plan, or the run of these ledgers, shows of every node to one other and to an outsider; None: not priced.
+
+    Only where it takes no time: full lots have a closed form, sampled ones a composition for many pairs.
+    """
+    n, means = o.config.nodes, o.plan.draws
+    plain = o.plan.sampling.kind == "full" and math.isfinite(o.plan.worst.proven.epsilon)
+    if not isinstance(o.topology.rounds, Relabelled) or not plain or n * n * means > MOST_WORK:
+        return None
+    if not o.plan.noise.gaussian or o.config.privacy.clip.follows_records:
+        return None
+    network = network_plan(o)
+    if network.noise is not None and not network.all_alike and n * means > MOST_SYSTEMS:
+        return None
+    network = network if ledgers is None else network.as_written(ledgers)
+    pairs = network.by_pair()
+    observer, node = np.unravel_index(np.nanargmax(pairs), pairs.shape)
+    shown = [
+        [None if v == u else float(f"{e:.6g}") for u, e in enumerate(row)] for v, row in enumerate(pairs)
+    ]
+    return {
+        "worst_pair": {"epsilon": float(pairs[observer, node]), "node": int(node), "observer": int(observer)},
+        "outsider": float(network.of_outsider().max()),
+        "by_pair": shown if n <= MOST_SHOWN else None,
+    }
 
 
 def deviations_of(config: RunConfig, plan: PrivacyPlan) -> Floats:

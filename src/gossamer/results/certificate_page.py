@@ -6,6 +6,7 @@ import html
 from typing import Any
 
 from gossamer.results.certificate import account, epsilon_text
+from gossamer.results.network import network_lines
 from gossamer.results.observers import explained, known, nodes_of, shares_noise
 
 STYLE = """
@@ -63,6 +64,7 @@ def fragment(certificate: dict[str, Any]) -> str:
                 + (f"; baseline: {c['baseline']}" if c["baseline"] != "none" else ""),
             ),
             ("noise", c["stamp"] or "secret, keyed by the operating system"),
+            *network_lines(c.get("network")),
             *(("all runs on these records", line) for line in account(c.get("budget"))),
         ]
     )

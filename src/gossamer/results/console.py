@@ -15,6 +15,7 @@ from gossamer.accounting.observers import against_all
 from gossamer.results.certificate import UNIT, account, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
+from gossamer.results.network import network_lines
 from gossamer.results.observers import curve_line, explained, observer_table, shares_noise
 from gossamer.results.terminal import terminal
 
@@ -100,6 +101,8 @@ class RunDisplay:
             show(observer_table(certificate))
             for heading, sentences in explained(certificate):
                 show(f"{heading}: {sentences}", soft_wrap=True)
+        for who, figure in network_lines(certificate.get("network")):
+            show(f"{who}: {figure}", soft_wrap=True)
         for note in certificate["notes"]:
             show(f"note: {note}", soft_wrap=True)
         show(f"run directory: {result['run_dir']}", soft_wrap=True)
@@ -133,6 +136,7 @@ def summary(o: Outline, budget: dict[str, Any] | None = None) -> dict[str, Any]:
         "unit": UNIT,
         "observer": plan.observer.describe(),
         **_planned_by_observer(plan),
+        "network": _network(o),
         "nodes": config.nodes,
         "rounds": config.rounds,
         "mode": config.mode,
@@ -177,6 +181,8 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
     observer = plan.observer.describe()
     console.print(f"ε at δ = {shown}, {plan.adjacency}, unit: {UNIT}; observer: {observer}", soft_wrap=True)
     show_observers(_planned_by_observer(plan), console)
+    for who, figure in network_lines(_network(o)):
+        console.print(f"{who}: {figure}", soft_wrap=True)
     if plan.worst.proven.because:
         console.print(f"not proven: {plan.worst.proven.because}", soft_wrap=True)
     for flag in sorted({flag for node in plan.nodes for flag in node.claim.flags}):
@@ -253,6 +259,12 @@ def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
         console.print(f"not proven: {reason}", soft_wrap=True)
     for sentence in verdict.sentences():
         console.print(sentence, soft_wrap=True)
+
+
+def _network(o: Outline) -> dict[str, Any] | None:
+    from gossamer.plan.network import network_figures  # brings torch along
+
+    return network_figures(o)
 
 
 def _groups(nodes: Sequence[NodePlan]) -> list[tuple[str, NodePlan]]:

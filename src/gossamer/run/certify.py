@@ -10,6 +10,7 @@ from gossamer.accounting.by_observer import Sharing, Spent, by_observer
 from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import NodeProof, recompute
 from gossamer.accounting.releases import ADJACENCIES
+from gossamer.plan.network import network_figures
 from gossamer.plan.observers import planned_sharing
 from gossamer.plan.privacy import finite
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED, UNIT
@@ -69,6 +70,8 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
         "not_proven_because": worst.because,
         "unit": UNIT,
         "observer": o.plan.observer.describe(),
+        # What others than everyone learn, where that has a figure; of nodes elsewhere as it was planned.
+        "network": network_figures(o, run.directory.ledger if len(here) == len(by_node) else None),
         **by_observer(
             shared,
             [] if shared is None else _against_others(shared, own, group, elsewhere, worst.epsilon),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import plotly.graph_objects as go
+from tests.support.certificates import certificate
 
-from gossamer.results.report.heat_map import MOST_CELLS, heat_map
+from gossamer.results.report.heat_map import MOST_CELLS, by_pair, heat_map
+from gossamer.results.report.runs import Run
+from gossamer.results.verify import Verdict
 
 
 def matrix(n: int) -> np.ndarray:
@@ -43,3 +48,18 @@ def test_of_many_nodes_a_square_is_the_worst_of_several() -> None:
 def test_two_nodes_have_two_squares() -> None:
     figure = heat_map(np.array([[np.nan, 1.0], [2.0, np.nan]]), [], "terms")
     assert figure.data[0]["z"] == [[None, 1.0], [2.0, None]]
+
+
+def test_the_maps_are_those_of_the_certificates() -> None:
+    def made(name: str, network: object) -> Run:
+        given = certificate(network=network)
+        return Run(
+            name, Path(name), {}, "", {}, {"edges": [[[0, 1], [1, 0]]]}, [{}], given, Verdict(certified=True)
+        )
+
+    pairs = {"worst_pair": {}, "outsider": 1.0, "by_pair": [[None, 2.0], [1.0, None]]}
+    one, two = made("one", pairs), made("two", pairs)
+    (figure,) = by_pair([made("none", None), made("large", {**pairs, "by_pair": None}), one])
+    assert figure.title == "ε of one node against another: one"
+    assert figure.data[0]["z"] == [[None, 2.0], [1.0, None]]
+    assert len(by_pair([one, two])) == 2

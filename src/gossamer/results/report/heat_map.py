@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.results.report.figures import Figure, Trace
+from gossamer.results.report.runs import Run
 
 MOST_CELLS = 150  # a side: of more nodes several share a cell, which shows the worst of them
 _STEPS = [[0.0, "#f7fbff"], [0.35, "#9ecae1"], [0.7, "#3182bd"], [1.0, "#08306b"]]  # readable in grey, too
+
+
+def by_pair(runs: Sequence[Run]) -> list[Figure]:
+    """The map of every run whose certificate has one."""
+    figures = []
+    for run in runs:
+        c = run.certificate or {}
+        pairs = (c.get("network") or {}).get("by_pair")
+        if not pairs:
+            continue
+        matrix = np.array([[math.nan if e is None else float(e) for e in row] for row in pairs])
+        links = {(int(i), int(j)) for arcs in run.topology["edges"] for i, j in arcs}
+        terms = f"δ = {c['delta']:g}, {c['adjacency']}, {c['unit']}"
+        title = "ε of one node against another" + (f": {run.label}" if len(runs) > 1 else "")
+        figures.append(heat_map(matrix, links, terms, title))
+    return figures
 
 
 def heat_map(

@@ -15,6 +15,7 @@ from gossamer.results.certificate_page import STYLE as CERTIFICATE_STYLE
 from gossamer.results.certificate_page import fragment
 from gossamer.results.headline import no_epsilon_covers
 from gossamer.results.report.figures import Figure, colour, curves, topologies
+from gossamer.results.report.heat_map import by_pair
 from gossamer.results.report.observers import by_colluders
 from gossamer.results.report.runs import Run, read_runs
 from gossamer.results.rundir import write_atomically
@@ -98,7 +99,7 @@ def _policy(*scripts: str) -> str:
 
 def page(runs: Sequence[Run], plotly_js: str) -> str:
     e = html.escape
-    figures = [*curves(runs), *by_colluders(runs), *topologies(runs)]
+    figures = [*curves(runs), *by_colluders(runs), *by_pair(runs), *topologies(runs)]
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs"
     stamped = ", ".join(run.label for run in runs if run.stamp)
     whose = f" ({stamped})" if len(runs) > 1 else ""
