@@ -20,6 +20,7 @@ from gossamer.studies.compare.grid import Row, cells
 from gossamer.studies.compare.progress import show
 from gossamer.studies.compare.statistics import summarise
 from gossamer.studies.compare.table import Table, as_csv, proven_text, quality_text
+from gossamer.studies.reproduce.accuracy_plot import accuracy_plot
 
 Scale = Literal["small", "full"]
 
@@ -93,7 +94,7 @@ def reproduce_frontier(
     into: Path | None = None,
     as_is: bool = False,
 ) -> dict[str, Any]:
-    """Run what is missing (nothing, if `as_is`), write table.csv and table.md, and return what `--json` prints."""
+    """Run what is missing (nothing, if `as_is`), write tables and plots, and return what `--json` prints."""
     definition = read(name)
     if into is not None:
         _marked(into, name)  # a file without the place for it shows now
@@ -136,11 +137,19 @@ def reproduce_frontier(
     table = frontier_table(definition, figures, columns)
     write_atomically(folder / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
     write_atomically(folder / "table.md", f"## {definition.title}\n\n{table.markdown()}".encode())
+    for number, block in enumerate(definition.block):
+        drawn = accuracy_plot(block.title, figures_of(figures, block.title))
+        if drawn is not None:
+            write_atomically(folder / f"plot-{number + 1}.svg", drawn.encode())
     if into is not None and not batch.failed:
         before, after = _marked(into, name)
         write_atomically(into, f"{before}{table.markdown()}{after}".encode())
     show(table, quiet=quiet)
     return {"table": name, "scale": scale, "rows": figures, **batch.summary}
+
+
+def figures_of(figures: Sequence[dict[str, Any]], title: str) -> list[dict[str, Any]]:
+    return [figure for figure in figures if figure["experiment"] == title]
 
 
 def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], columns: Sequence[str]) -> Table:
