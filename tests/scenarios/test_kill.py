@@ -147,7 +147,7 @@ def test_three_kills(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", map(int, os.environ.get(SEEDS, "0").split()))
+@pytest.mark.parametrize("seed", [int(seed) for seed in os.environ.get(SEEDS, "0").split()])
 def test_fifty_kills_with_low_limits_full_disks_and_two_at_once(
     server: Server, tmp_path: Path, seed: int
 ) -> None:
