@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,15 @@ def trouble(rng: random.Random, resumed: bool) -> dict[str, Any]:
     return {"limits": limits, "twice": resumed and rng.random() < 0.5}
 
 
-def torture(server: Server, folder: Path, kills: int, seed: int, *, hard: bool = False) -> None:
+def torture(
+    server: Server,
+    folder: Path,
+    kills: int,
+    seed: int,
+    *,
+    hard: bool = False,
+    more_settings: Sequence[str] = (),
+) -> None:
     rng, done, runs = random.Random(seed), 0, 0
     run, out = folder / "r", folder / "log"
     while done < kills or run.exists():
@@ -111,7 +119,7 @@ def torture(server: Server, folder: Path, kills: int, seed: int, *, hard: bool =
             for path in (run, out):
                 shutil.rmtree(path, ignore_errors=True)
             out.mkdir()
-            words = ["run", "--out", str(run), *SETTINGS]
+            words = ["run", "--out", str(run), *SETTINGS, *more_settings]
         else:
             words = ["run", "--resume", str(run)]
         early = rng.random() < 0.2  # before, while or after the run directory is made or read
@@ -157,3 +165,12 @@ def test_fifty_kills_with_low_limits_full_disks_and_two_at_once(
 @pytest.mark.slow
 def test_fifty_kills(server: Server, tmp_path: Path) -> None:
     torture(server, tmp_path, kills=50, seed=2)
+
+
+# A ring of secrets, whose masks are drawn pair by pair.
+MASKED = ["--set", "privacy.noise.kind=pairwise", "--set", "privacy.noise.secrets=[[0,1],[1,2],[2,3],[0,3]]"]
+
+
+@pytest.mark.slow
+def test_thirty_kills_draw_no_mask_twice(server: Server, tmp_path: Path) -> None:
+    torture(server, tmp_path, kills=30, seed=3, more_settings=MASKED)

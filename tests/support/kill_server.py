@@ -20,8 +20,10 @@ import numpy as np
 
 from gossamer.cli import main
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.base import NOISE
+from gossamer.mechanism.noise.base import MASK, NOISE
 from gossamer.mechanism.reader import PrivateGradient
+
+PAIRS = 1_000_000  # masks are written down as noise of nodes from here on
 
 
 def call(words: list[str]) -> int:
@@ -52,6 +54,8 @@ def witness(folder: Path) -> None:
     ) -> None:
         if purpose == NOISE and not isinstance(out, np.ndarray):  # for a tensor it calls itself with an array
             put(drawn, "".join(f"{node} {step}\n" for node in nodes).encode())
+        if purpose == MASK and not isinstance(out, np.ndarray):
+            put(drawn, "".join(f"{PAIRS + pair} {step}\n" for pair in nodes).encode())
         draw(self, purpose, nodes, step, out, *args, **kwargs)
 
     def private(self: PrivateGradient, points: Any) -> Any:
