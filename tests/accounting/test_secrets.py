@@ -213,3 +213,12 @@ def test_a_listed_graph_of_many_edges_is_priced_in_no_time():
     for _ in range(1000):
         graph.kept(1, 100.0)
     assert time.perf_counter() - started < 3.0
+
+
+def test_a_long_ring_is_known_to_hold_together_in_no_time():
+    ring = Secrets.of(1000, [(i, (i + 1) % 1000) for i in range(1000)])
+    started = time.perf_counter()
+    assert ring.stays_connected(0)
+    assert ring.stays_connected(1)
+    assert not ring.stays_connected(2)
+    assert time.perf_counter() - started < 5.0

@@ -146,6 +146,10 @@ class Secrets:
 
         graph = nx.Graph(self.edges)
         graph.add_nodes_from(range(self.nodes))
+        if (
+            colluders < 2
+        ):  # in one walk; flows between many pairs of nodes take half a minute on a ring of 1000
+            return bool(nx.is_biconnected(graph) if colluders else nx.is_connected(graph))
         return bool(nx.node_connectivity(graph) > colluders)
 
     @cached_property
