@@ -61,7 +61,7 @@ class NetworkPlan:
             )
         histories = tuple(_alone(written[u][1]) for u in sorted(written))
         for u, (own, planned) in enumerate(zip(histories, self.histories, strict=True)):
-            # What is seen of a release follows from the planned noise of all: of another release it would be too little.
+            # What is seen of a release follows from the planned noise of all: of another one it would be too little.
             due = {event.step: event.release.noise_multiplier for event in planned}
             for event in own:
                 found = event.release.noise_multiplier
