@@ -15,6 +15,8 @@ from tests.support.spendings import full, spent
 
 from gossamer.accounting import budget
 from gossamer.accounting.chain import LedgerError
+from gossamer.accounting.releases import Pairwise
+from gossamer.accounting.secrets import Secrets
 from gossamer.accounting.spending import History, total
 from gossamer.errors import UserError
 
@@ -188,3 +190,12 @@ def test_lines_are_strict_json_each_with_the_hash_of_the_one_before(path: Path) 
 
     for before, line in itertools.pairwise(lines):
         assert json.loads(line)["prev"] == hashlib.sha256(before).hexdigest()
+
+
+def test_a_refusal_names_whom_the_total_holds_against(path: Path) -> None:
+    shared = Pairwise(
+        sigma=10.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove", nodes=4, colluders=2,
+        ratio=100.0, secrets=Secrets.complete(4).digest,
+    )  # fmt: skip
+    with pytest.raises(UserError, match="observer: any 2 of the nodes together"):
+        budget.reserve(path, spent("a", (shared, 4)), 1e-9)

@@ -1,6 +1,7 @@
 """σ_eff of cancelling noise: closed form, enumeration and spectrum against brute force over all coalitions."""
 
 import math
+import time
 from itertools import combinations
 
 import networkx as nx
@@ -188,3 +189,36 @@ def test_edges_of_a_file_are_checked(listed):
     with pytest.raises(ValueError, match="are no"):
         checked_edges(listed, 4)
     assert checked_edges([[0, 1], [3, 2]], 4) == [(0, 1), (3, 2)]
+
+
+def test_a_digest_says_nothing_of_another_number_of_nodes():
+    for graph in (Secrets.complete(12), Secrets.of(12, [(i, (i + 1) % 12) for i in range(12)])):
+        remember(graph)
+        assert known(graph.digest, 12) == graph
+        assert known(graph.digest, 3) is None
+        assert known(graph.digest, 1000) is None
+
+
+def test_a_digest_that_nobody_knows_is_no_work():
+    started = time.perf_counter()
+    for _ in range(1000):
+        assert known("0" * 32, module.MOST_EXPONENTIAL + 1) is None
+    assert time.perf_counter() - started < 1.0
+
+
+def test_a_listed_graph_of_many_edges_is_priced_in_no_time():
+    graph = Secrets.of(500, [(i, j) for i in range(500) for j in range(i) if (i, j) != (1, 0)])
+    started = time.perf_counter()
+    assert graph.kept(2, 100.0) < graph.kept(1, 100.0)
+    for _ in range(1000):
+        graph.kept(1, 100.0)
+    assert time.perf_counter() - started < 3.0
+
+
+def test_a_long_ring_is_known_to_hold_together_in_no_time():
+    ring = Secrets.of(1000, [(i, (i + 1) % 1000) for i in range(1000)])
+    started = time.perf_counter()
+    assert ring.stays_connected(0)
+    assert ring.stays_connected(1)
+    assert not ring.stays_connected(2)
+    assert time.perf_counter() - started < 5.0

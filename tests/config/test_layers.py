@@ -171,3 +171,24 @@ def test_monsters_end_in_one_short_sentence(text: str) -> None:
 
 def test_a_line_break_in_a_value_sets_no_other_key() -> None:
     assert parse_overrides(["nodes=1\nrounds = 3"]) == {"nodes": "1\nrounds = 3"}
+
+
+MASKED = {
+    "epsilon": 1.0,
+    "clip": {"kind": "constant", "bound": 1.0},
+    "noise": {"kind": "pairwise", "colluders": 1, "source": "seeded"},
+}
+
+
+@pytest.mark.parametrize("key", ["privacy.noise.colluders", "privacy.noise.family.colluders"])
+def test_the_later_of_the_short_and_the_long_key_of_a_noise_wins(key) -> None:
+    base = merge(BASE, {"privacy": MASKED})
+    assert resolve(base, {key: 3}).privacy.noise.family.colluders == 3
+    long = {**MASKED, "noise": {"family": {"kind": "pairwise", "colluders": 2}}}
+    assert resolve(merge(BASE, {"privacy": long}), {key: 3}).privacy.noise.family.colluders == 3
+
+
+@pytest.mark.parametrize("key", ["privacy.noise.kind", "privacy.noise.family.kind"])
+def test_another_noise_takes_the_old_ones_options_and_nothing_else(key) -> None:
+    noise = resolve(merge(BASE, {"privacy": MASKED}), {key: "gaussian"}).privacy.noise
+    assert (noise.family.kind, noise.source) == ("gaussian", "seeded")

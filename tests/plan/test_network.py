@@ -83,6 +83,10 @@ def test_ledgers_say_what_was_planned_also_after_a_stop(tmp_path: Path) -> None:
     assert [event.step for event in written.histories[0]] == list(range(8))
     np.testing.assert_allclose(written.by_pair(), network.by_pair(), rtol=1e-4)
     np.testing.assert_allclose(written.of_outsider(), network.of_outsider(), rtol=1e-4)
+    # Of draws that were not planned nothing would be seen, and ε of a coalition would be 0.
+    fewer = replace(network, histories=tuple(own[:4] for own in network.histories))
+    with pytest.raises(UserError, match="in draw 4 of node 0 another noise than this configuration plans"):
+        fewer.as_written(stopped / "ledger")
     (stopped / "ledger" / "node-007.jsonl").unlink()
     with pytest.raises(UserError, match="7 of 8 nodes"):
         network.as_written(stopped / "ledger")

@@ -87,7 +87,8 @@ def refuse_above(
     raise UserError(
         f"{said}: with this, all runs on these records have proven ε = {together.epsilon:.4g}{why} "
         f"after {before.epsilon:.4g} so far (δ = {together.delta:g}, {together.adjacency}, unit: {UNIT}; "
-        f"observer: everyone; {path}); ask for less privacy.epsilon or fewer rounds, or decide on a larger cap."
+        f"observer: {together.observer}; {path}); ask for less privacy.epsilon or fewer rounds, or decide on a larger "
+        "cap."
     )
 
 

@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 Edge = tuple[int, int]
 MOST_LISTED = 1000  # nodes of a graph given edge by edge: its spectrum is computed whole
+MOST_EXPONENTIAL = 10_000  # nodes of a graph by distances: its edges are listed, which takes a second
+MOST_RATIO = 1e6  # of a mask's variance over that of own noise: beyond, σ_eff would be rounded the wrong way
 _MOST_SETS, _MOST_WORK = 5000, 2e8  # coalitions that are tried one by one, and the additions that may take
 _ROUNDING = 1 - 1e-9  # σ_eff is rounded down by more than its computation can err
 
@@ -31,6 +33,11 @@ class Secrets:
 
     nodes: int
     edges: tuple[Edge, ...] | None = None
+
+    def __hash__(self) -> int:
+        return hash(
+            self.digest
+        )  # which is kept: prices are looked up by their graph, and it may have 500,000 edges
 
     @classmethod
     def complete(cls, nodes: int) -> Secrets:
@@ -67,11 +74,10 @@ class Secrets:
         n = self.nodes
         if self.edges is None:
             return n * np.eye(n) - np.ones((n, n))
+        i, j = np.array(self.edges, dtype=np.int64).reshape(-1, 2).T
         matrix = np.zeros((n, n))
-        for i, j in self.edges:
-            matrix[[i, j], [i, j]] += 1.0
-            matrix[[i, j], [j, i]] -= 1.0
-        return matrix
+        matrix[i, j] = matrix[j, i] = -1.0
+        return matrix - np.diag(matrix.sum(1))
 
     def covariance(self, ratio: float) -> NDArray[np.float64]:
         """Of the noise on all sums, in units of s²."""
@@ -140,6 +146,10 @@ class Secrets:
 
         graph = nx.Graph(self.edges)
         graph.add_nodes_from(range(self.nodes))
+        if (
+            colluders < 2
+        ):  # in one walk; flows between many pairs of nodes take half a minute on a ring of 1000
+            return bool(nx.is_biconnected(graph) if colluders else nx.is_connected(graph))
         return bool(nx.node_connectivity(graph) > colluders)
 
     @cached_property
@@ -223,12 +233,16 @@ def remember(secrets: Secrets) -> None:
 
 
 def known(digest: str, nodes: int) -> Secrets | None:
-    """The graph of that digest: one that follows from the number of nodes, or one that was remembered."""
-    if digest in _known:
-        return _known[digest]
-    for made in (Secrets.complete, Secrets.exponential):
-        found = made(nodes)
-        if found.digest == digest:
-            remember(found)
-            return found
-    return None
+    """The graph of that digest: one that follows from the number of nodes, or one that was remembered.
+
+    A digest names its number of nodes, too: said of another number it is none.
+    """
+    if digest not in _known and Secrets.complete(nodes).digest == digest:
+        remember(Secrets.complete(nodes))
+    found = _known.get(digest) or _exponential(nodes)
+    return found if found is not None and (found.digest, found.nodes) == (digest, nodes) else None
+
+
+@lru_cache(maxsize=32)
+def _exponential(nodes: int) -> Secrets | None:
+    return Secrets.exponential(nodes) if nodes <= MOST_EXPONENTIAL else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gossamer.config.auto import any_auto, replace_auto
 from gossamer.config.methods import expand_preset, method_names
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError
+from gossamer.mechanism.noise import families
 from gossamer.options.sentences import one_sentence, short
 
 
@@ -25,12 +27,12 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     changes = changes or {}
     for key, value in (*recipe.items(), *changes.items()):
         _refuse_monsters(key, value)
-    layered = {key: value for key, value in recipe.items() if key != "paper"}
+    layered = _noise_by_its_kind({key: value for key, value in recipe.items() if key != "paper"})
     mode = changes.get("mode", layered.get("mode", "sound"))
     if not isinstance(mode, str):
         raise UserError(f"mode = {short(mode)} must be 'sound' or 'paper'.")
     if mode == "paper":
-        layered = merge(layered, _table("paper", recipe.get("paper", {})))
+        layered = merge(layered, _noise_by_its_kind(_table("paper", recipe.get("paper", {}))))
     written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
     kind = changes.get("algorithm.kind", written_for)
     if kind not in method_names():
@@ -41,8 +43,8 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
         layered = adopt_method(layered, preset)
     # Kinds first: a new kind takes the old one's keys away, and must not take away what was set beside it.
     for key, value in sorted(changes.items(), key=_names_no_kind):
-        layered = merge(layered, _nest(key.split("."), value))
-    layered = _noise_by_its_kind(merge(preset, layered))
+        layered = merge(layered, _noise_by_its_kind(_nest(key.split("."), value)))
+    layered = merge(preset, layered)
     if any_auto(layered):
         layered = replace_auto(layered)
     try:
@@ -51,16 +53,25 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
         raise UserError(one_sentence(error, layered, model=RunConfig)) from None
 
 
-def _noise_by_its_kind(layered: dict[str, Any]) -> dict[str, Any]:
-    """`privacy.noise.kind = "pairwise"` is short for a family of that kind; its options may stand beside it."""
-    privacy = _table("privacy", layered.get("privacy", {}))
+def _noise_by_its_kind(layer: dict[str, Any]) -> dict[str, Any]:
+    """`privacy.noise.kind = "pairwise"` is short for a family of that kind, and so are a family's options beside it.
+
+    Layer by layer: whichever way a key is written, the later one wins, and a new kind takes no other key away.
+    """
+    privacy = _table("privacy", layer.get("privacy", {}))
     noise = _table("privacy.noise", privacy.get("noise", {}))
-    if "kind" not in noise:
-        return layered
-    own = {key: value for key, value in noise.items() if key in Noise.model_fields}
-    family = {key: value for key, value in noise.items() if key not in Noise.model_fields}
+    short_for = _family_keys() - set(Noise.model_fields)
+    family = {key: value for key, value in noise.items() if key in short_for}
+    if not family:
+        return layer
+    own = {key: value for key, value in noise.items() if key not in short_for}
     own["family"] = merge(_table("privacy.noise.family", noise.get("family", {})), family)
-    return {**layered, "privacy": {**privacy, "noise": own}}
+    return {**layer, "privacy": {**privacy, "noise": own}}
+
+
+def _family_keys() -> set[str]:
+    """Everything that some noise's table can hold."""
+    return {"kind", *(field.name for kind in families for field in fields(families[kind]))}
 
 
 def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:

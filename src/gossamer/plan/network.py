@@ -63,7 +63,18 @@ class NetworkPlan:
             raise UserError(
                 f"{ledgers} holds the ledgers of {len(written)} of {self.exchanges.nodes} nodes; all are due."
             )
-        return replace(self, histories=tuple(_alone(written[u][1]) for u in sorted(written)))
+        histories = tuple(_alone(written[u][1]) for u in sorted(written))
+        for u, (own, planned) in enumerate(zip(histories, self.histories, strict=True)):
+            # What is seen of a release follows from the planned noise of all: of another one it would be too little.
+            due = {event.step: event.release.noise_multiplier for event in planned}
+            for event in own:
+                found = event.release.noise_multiplier
+                if not math.isclose(found, due.get(event.step, -1.0), rel_tol=1e-9):
+                    raise UserError(
+                        f"{ledgers} has in draw {event.step} of node {u} another noise than this configuration plans; "
+                        "name the run's own configuration."
+                    )
+        return replace(self, histories=histories)
 
     def by_pair(self) -> Floats:
         """(nodes, nodes): [v, u] is the ε of u's records against node v; NaN where v is u."""

@@ -37,7 +37,7 @@ VALUES = {
     "dimensions": st.integers(1, 10**9),
     "nodes": st.just(1000),
     "colluders": st.integers(0, 999),
-    "ratio": st.floats(0.0, 1e11),
+    "ratio": st.floats(0.0, 1e6),
     "secrets": st.text("0123456789abcdef", min_size=32, max_size=32),
     "pass_number": st.none() | st.integers(0, 10**6),
     "lot_number": st.none() | st.integers(0, 10**6),

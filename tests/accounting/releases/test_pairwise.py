@@ -101,3 +101,8 @@ def test_it_reads_back_from_a_ledger():
 def test_nonsense_is_refused(changes):
     with pytest.raises(UserError, match=f"event {next(iter(changes))}"):
         pairwise(**{"secrets": Secrets.complete(20).digest, **changes})
+
+
+def test_masks_beyond_what_can_be_priced_are_refused():
+    with pytest.raises(UserError, match=r"event ratio = 10000000.0 must be a number between 0 and 1e\+06"):
+        pairwise(ratio=1e7)

@@ -232,6 +232,10 @@ REFUSALS = {
     "no such node": ({"secrets": [[0, 5]]}, r"secrets has the pair \[0, 5\]"),
     "with itself": ({"secrets": [[1, 1]]}, r"secrets has the pair \[1, 1\]"),
     "too many": ({"secrets": RING, "nodes": 2000}, "lists pairs, which goes up to 1000 nodes"),
+    "too many by distances": (
+        {"secrets": "exponential", "nodes": 20_000},
+        "'exponential' goes up to 10000 nodes",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from gossamer.accounting.pairs import Pair
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases.base import Noised, Release, not_one_of, registered
 from gossamer.accounting.releases.gaussian import Gaussian
-from gossamer.accounting.secrets import Edge, Secrets, checked_edges, known, remember
+from gossamer.accounting.secrets import MOST_RATIO, Edge, Secrets, checked_edges, known, remember
 from gossamer.errors import UserError
 
 UNKNOWN = "the graph of secrets behind its noise is not at hand"
@@ -38,8 +38,8 @@ class Pairwise(Noised):
             raise UserError(f"event nodes = {self.nodes!r} must be a number of nodes, at least 1")
         if not 0 <= self.colluders < self.nodes:
             raise UserError(f"event colluders = {self.colluders!r} must be at least 0 and below nodes")
-        if not 0.0 <= self.ratio < 1e12:
-            raise UserError(f"event ratio = {self.ratio!r} must be a finite number, at least 0")
+        if not 0.0 <= self.ratio <= MOST_RATIO:
+            raise UserError(f"event ratio = {self.ratio!r} must be a number between 0 and {MOST_RATIO:g}")
         if not isinstance(self.secrets, str) or len(self.secrets) != 32:
             raise UserError(not_one_of("secrets", self.secrets, ["a digest of 32 characters"]))
 

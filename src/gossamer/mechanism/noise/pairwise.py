@@ -24,7 +24,7 @@ from torch import Tensor
 from gossamer.accounting import releases
 from gossamer.accounting.observers import Colluders, Observer
 from gossamer.accounting.releases import Release
-from gossamer.accounting.secrets import MOST_LISTED, Edge, Secrets, remember
+from gossamer.accounting.secrets import MOST_EXPONENTIAL, MOST_LISTED, MOST_RATIO, Edge, Secrets, remember
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import MASK, ROUND_UP, Floats, Levels, Mechanism, NoiseKind, Participation
@@ -59,7 +59,9 @@ class Pairwise(_Pairwise):
     ratio: Annotated[
         float,
         Field(
-            gt=0, le=1e6, description="variance of a mask over that of a node's own noise; 10 with one mix"
+            gt=0,
+            le=MOST_RATIO,
+            description="variance of a mask over that of a node's own noise; 10 with one mix",
         ),
     ] = 100.0
     secrets: Annotated[
@@ -87,6 +89,11 @@ class Pairwise(_Pairwise):
         if self.secrets == "complete":
             return Secrets.complete(nodes)
         if self.secrets == "exponential":
+            if nodes > MOST_EXPONENTIAL:
+                raise UserError(
+                    f"{KEY}.secrets = 'exponential' goes up to {MOST_EXPONENTIAL} nodes, not nodes = {nodes}; use "
+                    "'complete'."
+                )
             return Secrets.exponential(nodes)
         if nodes > MOST_LISTED:
             raise UserError(
