@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.by_observer import Sharing, Spent, by_observer
 from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import NodeProof, recompute
 from gossamer.accounting.releases import ADJACENCIES
+from gossamer.errors import UserError
 from gossamer.plan.network import network_figures
 from gossamer.plan.observers import planned_sharing
+from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import finite
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED, UNIT
 from gossamer.run.assemble import Parts
@@ -71,7 +74,7 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
         "unit": UNIT,
         "observer": o.plan.observer.describe(),
         # What others than everyone learn, where that has a figure; of nodes elsewhere as it was planned.
-        "network": network_figures(o, run.directory.ledger if len(here) == len(by_node) else None),
+        "network": _network(o, run.directory.ledger if len(here) == len(by_node) else None),
         **by_observer(
             shared,
             [] if shared is None else _against_others(shared, own, group, elsewhere, worst.epsilon),
@@ -118,6 +121,14 @@ def _against_others(
     stated = group.join([priced[proof.spent] for proof in own], form, per_node=True)
     planned = [shared.epsilons(spent) for spent in dict.fromkeys(elsewhere)]
     return shared.around([max(of_nodes) for of_nodes in zip(*stated, *planned, strict=True)], epsilon)
+
+
+def _network(o: Outline, ledgers: Path | None) -> dict[str, Any] | None:
+    """A figure beside the others: where it cannot be had, the certificate goes without it."""
+    try:
+        return network_figures(o, ledgers)
+    except UserError:
+        return None
 
 
 def _notes(parts: Parts, run: Run) -> list[str]:
