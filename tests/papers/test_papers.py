@@ -12,7 +12,8 @@ def test_a_table_names_its_paper_its_place_and_its_runs(name):
     table = papers.read(name)
     assert table["title"]
     if table.get("layout") == "frontier":
-        used = {recipe for block in table["block"] for recipe in block["recipes"].values()}
+        named = [recipe for block in table["block"] for recipe in block["recipes"].values()]
+        used = {recipe["recipe"] if isinstance(recipe, dict) else recipe for recipe in named}
         assert used <= set(recipes.names())
         return
     assert table["paper"]
