@@ -43,3 +43,11 @@ def test_rounds_of_a_changing_graph_can_be_told_apart(runs: dict[str, Path]) -> 
     assert "24 directed links" in changing.note
     assert len(ring.data[0]["x"]) == 3 * 8  # each undirected link once
     assert "marker" not in ring.data[0]
+
+
+def test_the_axis_of_nodes_that_are_equal_stays_near_them(runs: dict[str, Path]) -> None:
+    (alone,) = read_runs([runs["central"]])
+    figure = next(f for f in curves([alone]) if f.title == "Accuracy of every node")
+    low, high = figure.layout["yaxis"]["range"]
+    (value,) = figure.data[0]["y"]
+    assert value - 0.06 < low < value < high <= 1.0

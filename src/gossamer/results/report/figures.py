@@ -156,6 +156,9 @@ def _final(runs: list[tuple[int, Run]], name: str, title: str, *, percent: bool)
     layout = axes(title.lower() if percent else title, tickformat=".1%" if percent else None)
     layout["xaxis"] |= {"title": {"text": "node", "standoff": 8}, "tickformat": "d"}
     layout["hovermode"] = "closest"
+    shares = [value for _, run in runs for value in run.last[f"{name}_by_node"]] if percent else []
+    if shares and max(shares) - min(shares) < 0.01:  # left alone, the axis of equal points goes to 150%
+        layout["yaxis"] |= {"range": [max(0.0, min(shares) - 0.05), min(1.0, max(shares) + 0.05)]}
     rounds = sorted({run.last["round"] for _, run in runs})
     after = f"after {rounds[0]:,} rounds" if len(rounds) == 1 else "at the end"
     return Figure(f"{title} of every node", f"Each node's own model {after}.", data, layout)
