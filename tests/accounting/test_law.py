@@ -87,7 +87,13 @@ def test_tilted_and_plain_composition_agree_where_both_work(mu, count, delta, sh
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.floats(0.1, 1.5), st.integers(1, 50), st.floats(0.0, 1.5), st.floats(0.3, 6.0), st.floats(0.3, 6.0))
+@given(
+    st.floats(0.1, 1.5),
+    st.integers(1, 50),
+    st.just(0.0) | st.floats(1e-6, 1.5),  # no tilt, or one that a saddle point may have
+    st.floats(0.3, 6.0),
+    st.floats(0.3, 6.0),
+)
 def test_what_comes_into_a_window_too_short_shows_no_loss(mu, count, share, reach, orders):
     """A good part of the losses lies outside and comes back at the other end: less is shown, never too much."""
     exact, deviation = gdp_epsilon(mu * math.sqrt(count), 1e-4), mu * math.sqrt(count)
