@@ -76,6 +76,7 @@ def test_ledger_alone_gives_the_same_epsilon_and_shows_tampering(command, tmp_pa
     assert command("plan", "--ledger", "r")[0] == 0
 
 
+@pytest.mark.slow
 def test_every_inner_step_of_dinno_is_in_the_ledger(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     inner = ["--set", "algorithm.steps=3", "--set", "algorithm.persistent=true"]
     code, out, _ = command("run", "--json", *SHORT, *DINNO, *inner, "--out", "r")

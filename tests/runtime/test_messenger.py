@@ -112,7 +112,7 @@ COLLECTIVES: dict[str, Callable[[Messenger], Any]] = {
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES.values(), ids=COLLECTIVES)
-@pytest.mark.parametrize("message", [0, 1])
+@pytest.mark.parametrize("message", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_what_is_changed_on_its_way_is_refused(
     message: int, collective: Callable[[Messenger], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +134,7 @@ def test_what_is_changed_on_its_way_is_refused(
         assert found[0] == "what rank 1 (nodes 2–4) stated was refused: its seal does not fit its content"
 
 
+@pytest.mark.slow
 def test_nothing_that_was_told_before_counts_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seal is of the place among all that was told, so an old parcel cannot be put in place of a new one."""
     for collective in (COLLECTIVES["a short statement"], COLLECTIVES["a sum"]):

@@ -69,6 +69,7 @@ def points(tmp_path: Path, **changes: Any) -> np.ndarray:
     ).points.numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options"),
     [("dp-dsgt", {}), ("dp-dinno", {"algorithm__optimiser": "plain", "algorithm__rho": 0.3})],
@@ -107,6 +108,7 @@ def test_a_node_alone_minimises_its_own(squares, tmp_path: Path) -> None:  # typ
             np.testing.assert_allclose(alone[i], solve(x[mine], y[mine], np.ones(mine.sum())), atol=5e-3)
 
 
+@pytest.mark.slow
 def test_pooled_records_are_drawn_so_that_nodes_count_alike(squares) -> None:  # type: ignore[no-untyped-def]
     parts = assemble(outline(resolve(LEAST_SQUARES, {**NOISY, "baseline": "central"})))
     node = parts.outline.plan.nodes[0]
@@ -179,6 +181,7 @@ def baseline_row(directory: Path) -> bool:
     return "baseline: central" in (directory / "certificate.html").read_text()
 
 
+@pytest.mark.slow
 def test_weights_are_public_and_average_to_one(squares) -> None:  # type: ignore[no-untyped-def]
     planned = outline(resolve(LEAST_SQUARES, {**NOISY, "weighting": "size"})).plan
     assert [node.weight for node in planned.nodes] == pytest.approx([0.2, 0.4, 2.4])

@@ -150,6 +150,7 @@ def finished(run: Path, folder: Path) -> None:
     assert rounds == [20, 40, 60]
 
 
+@pytest.mark.slow
 def test_three_kills(server: Server, tmp_path: Path) -> None:
     torture(server, tmp_path, kills=3, seed=1)
 

@@ -134,6 +134,7 @@ def pool() -> Any:
     made.close()
 
 
+@pytest.mark.slow
 def test_processes_with_secrets_of_their_own_reach_what_one_process_does(pool, tmp_path) -> None:
     """System noise: nothing to compare bit by bit, but a mean with masks left in it would have learned nothing."""
     sizes = uneven(2)

@@ -57,6 +57,7 @@ def test_adjacency_weights(topology: Topology, t: int) -> None:
     np.testing.assert_array_equal(dense.sum(axis=0), topology.out_degree(t))
 
 
+@pytest.mark.slow
 @settings(deadline=None, derandomize=True, max_examples=30)
 @given(any_topology("doubly"), st.integers(0, 2**32))
 def test_doubly_stochastic_rounds_average(topology: Topology, seed: int) -> None:

@@ -43,6 +43,7 @@ def test_deep_q_finds_an_action_that_depends_on_the_state() -> None:
     assert float(torch.stack(late).mean()) > 0.75
 
 
+@pytest.mark.slow
 def test_discount_looks_ahead() -> None:
     """Action 1 costs now and pays next turn: without a discount it is the worse one, with one the better."""
     shares = {}

@@ -140,6 +140,7 @@ def test_stopped_ranks_go_on_and_so_do_other_blocks_and_the_simulator(
         assert lines_of(whole / name) == lines_of(cut / name)
 
 
+@pytest.mark.slow
 def test_secret_noise_on_two_ranks_keeps_its_promise_and_its_local_models(
     two_ranks: Pool, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_notes_are_everybodys_and_the_first_claim_stands(pair: Any) -> None:
     assert nothing is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SLOW_TORCH)
 def test_silence_is_an_error_after_the_time_allowed(kind: str) -> None:
     pool = POOLS[kind](2, timeout=5.0)
@@ -108,7 +109,9 @@ def test_silence_is_an_error_after_the_time_allowed(kind: str) -> None:
         pool.close()
 
 
-@pytest.mark.parametrize("how", ["receive", "gather", "sum"])
+@pytest.mark.parametrize(
+    "how", ["receive", *(pytest.param(w, marks=pytest.mark.slow) for w in ("gather", "sum"))]
+)
 @pytest.mark.parametrize("kind", SLOW_TORCH)
 def test_a_rank_that_is_gone_is_a_lost_connection(kind: str, how: str) -> None:
     pool = POOLS[kind](2, timeout=30.0)

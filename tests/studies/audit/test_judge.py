@@ -105,6 +105,7 @@ class Gaussian(Told):
         return replace(told, scores=noise + self.mu * told.heads)
 
 
+@pytest.mark.slow
 def test_what_is_proven_is_judged_by_the_curve_and_a_claim_by_its_point() -> None:
     """μ = 1.5 where 1 is proven: outside of the curve, while the bound at one point stays under both figures."""
     epsilons = np.linspace(0, 6, 60).tolist()

@@ -209,7 +209,13 @@ def test_the_last_iterate_of_algorithm_1_shows_everything() -> None:
     assert "line 11" not in " ".join(attack_of(o, "messages", None, None).notes)
 
 
-@pytest.mark.parametrize("operator", ["forward-backward", "douglas-rachford", "peaceman-rachford"])
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "forward-backward",
+        *(pytest.param(o, marks=pytest.mark.slow) for o in ("douglas-rachford", "peaceman-rachford")),
+    ],
+)
 def test_a_sound_operator_is_not_accused_and_its_figure_is_nearly_reached(operator: str) -> None:
     o = outlined("dp-dkm/lasso", rounds=20, algorithm__operator=operator)
     attack = attack_of(o, "all", None, None)

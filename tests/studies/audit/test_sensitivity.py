@@ -266,6 +266,7 @@ def test_a_module_that_stops_on_ordinary_records_is_one_sentence() -> None:
         search(parts(), tries=10, make_vector=broken)
 
 
+@pytest.mark.slow
 def test_a_record_that_stops_the_run_is_told_but_breaks_no_bound() -> None:
     ordinary = parts(Head())
     o = ordinary.outline

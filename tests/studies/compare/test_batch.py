@@ -86,6 +86,7 @@ def test_a_batch_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     assert (second.summary["cells_kept"], second.summary["cells_unsigned"]) == (2, 2)
 
 
+@pytest.mark.slow
 def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> None:
     """The composition over cells, not only each cell's own ε; and none begins where all would pass the cap."""
     table = write_table(tmp_path / "all.csv")

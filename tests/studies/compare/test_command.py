@@ -107,6 +107,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "thesis.txt"]
 
 
+@pytest.mark.slow
 def test_the_same_command_finds_its_folder_again(command: Command, tmp_path: Path) -> None:
     words = ["compare", "quickstart", *SHORT, "--set", "algorithm.kind=sgp"]
     code, out, _ = command(*words)

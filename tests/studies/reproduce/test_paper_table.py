@@ -107,6 +107,7 @@ def test_every_cell_resolves_to_what_it_says(name: str, scale: str, monkeypatch:
                 assert tuned or config.privacy.clip.bound == 10.0
 
 
+@pytest.mark.slow
 def test_the_central_row_is_run_once_though_it_is_printed_four_times() -> None:
     cells = paper_cells(read("dp-consensus/table1"), "full")
     central = [c for c in cells if c.labels["method"] == "Central" and c.labels["budget"] == "ε = 1"]
