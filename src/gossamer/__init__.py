@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gossamer.run.api import Outcome, plan, resume, run
+    from gossamer.run.load import load
     from gossamer.studies.audit.api import audit
 
 __version__ = "0.1.0"
-__all__ = ["Outcome", "audit", "plan", "resume", "run"]
+__all__ = ["Outcome", "audit", "load", "plan", "resume", "run"]
 
 _CALLABLE_PACKAGES = ("plan", "run")  # folders of the same name, which can be called: see docs/decisions
 
@@ -31,6 +32,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"gossamer.{name}")
     if name == "audit":
         return importlib.import_module("gossamer.studies.audit.api").audit
+    if name == "load":
+        return importlib.import_module("gossamer.run.load").load
     if name in __all__:
         return getattr(importlib.import_module("gossamer.run.api"), name)
     raise AttributeError(f"module 'gossamer' has no attribute {name!r}")
