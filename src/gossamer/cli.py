@@ -357,8 +357,11 @@ def list_recipes(
     """The named, ready runs."""
     if schema or markdown:
         from gossamer.config.reference import as_data, as_markdown, as_text
+        from gossamer.options.plugins import broken_plugins
 
         _print_json(as_data()) if as_json else typer.echo(as_markdown() if markdown else as_text(), nl=False)
+        for sentence in broken_plugins():
+            typer.echo(f"gossamer: {sentence}", err=True)
         return
     from gossamer.config import recipes
 

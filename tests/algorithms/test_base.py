@@ -53,3 +53,13 @@ def test_a_rule_keeps_the_protocol(name: str) -> None:
 def test_a_name_is_registered_once() -> None:
     with pytest.raises(ValueError, match="'dsgd' is there already"):
         register("dsgd")(object)
+
+
+def test_a_methods_name_and_an_unfinished_class_are_refused() -> None:
+    import gossamer.config.methods  # noqa: F401  # which reserves its names
+
+    with pytest.raises(ValueError, match="'dyn-d2p' is there already"):
+        register("dyn-d2p")(type(rule("dsgd")))
+    with pytest.raises(TypeError, match="the algorithm 'half' lacks weights, draws, init, step, model"):
+        register("half")(object)
+    assert "half" not in RULES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -51,6 +52,33 @@ def rows() -> dict[str, tuple[int, int, str]]:
 def test_every_part_of_the_table_has_an_example() -> None:
     assert set(rows()) == set(EXAMPLES)
     assert {"algorithm", "clip", "noise", "data set", "topology", "observer"} == set(EXAMPLES)
+
+
+@pytest.mark.slow
+def test_the_package_is_found_once_it_is_installed(tmp_path: Path) -> None:
+    """As the page says: its pyproject.toml, the first example as the module, pip, and the command line."""
+    source, target = tmp_path / "source", tmp_path / "installed"
+    source.mkdir()
+    (settings,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
+    (source / "pyproject.toml").write_text(
+        settings.replace('dependencies = ["gossamer"]\n', ""), encoding="utf-8"
+    )
+    (source / "my_parts.py").write_text(EXAMPLES["algorithm"].partition("outcome =")[0], encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--quiet"]
+    installed = subprocess.run(
+        [*pip, "--target", target, source], capture_output=True, text=True, check=False
+    )
+    if installed.returncode and "setuptools" in installed.stderr:
+        pytest.skip("setuptools is not installed here, and nothing can be fetched to build the package")
+    assert installed.returncode == 0, installed.stderr
+    path = os.pathsep.join([str(target), *filter(None, [os.environ.get("PYTHONPATH")])])
+    planned = subprocess.run(
+        [sys.executable, "-m", "gossamer", "plan", "--set", "algorithm.kind=diffusion",
+         "--set", "topology.kind=ring", "--json"],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert planned.returncode == 0, planned.stderr
+    assert json.loads(planned.stdout)["epsilon_claimed"] is None
 
 
 @pytest.mark.parametrize("part", EXAMPLES)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from gossamer.errors import UserError
+from gossamer.options.plugins import broken_plugins, load_plugins
 
 UNIT = "one record of one node"  # what every ε here protects
 
@@ -218,9 +219,11 @@ def parse_observer(text: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Ob
     """An observer by its name on the command line; `arcs` are all (sender, receiver) of the run."""
     head, plus, count = text.partition("+")
     name, _, rest = (head + plus, plus, count) if plus else text.partition(":")
+    if name not in _FINDERS:
+        load_plugins()
     if name not in _FINDERS or bool(rest) != any(sign in _FINDERS[name][0] for sign in ":+"):
         known = ", ".join(example for example, _ in _FINDERS.values())
-        raise UserError(f"--observer {text} is not known; it can be {known}.")
+        raise UserError(" ".join([f"--observer {text} is not known; it can be {known}.", *broken_plugins()]))
     return _FINDERS[name][1](rest, nodes, list(arcs))
 
 

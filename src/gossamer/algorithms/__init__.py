@@ -6,7 +6,8 @@ lr, seed and rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ __all__ = [
     "means",
     "push_sum",
     "register",
+    "reserve",
     "rule",
     "rules",
     "wrappers",
@@ -38,12 +40,26 @@ RULES: dict[str, str | type[Any]] = {
 }
 
 
+_PARTS = ("weights", "draws", "init", "step", "model")
+_RESERVED: set[str] = set()  # names of methods that are no rules: what they mean must not change
+
+
+def reserve(names: Iterable[str]) -> None:
+    """No algorithm may be registered under these."""
+    _RESERVED.update(names)
+
+
 def register(name: str) -> Callable[[C], C]:
     """The same for an algorithm outside this package: a decorator of its class."""
 
     def add(rule: C) -> C:
-        if name in RULES:
+        if name in RULES or name in _RESERVED:
             raise ValueError(f"an algorithm {name!r} is there already")
+        has = {*dir(rule), *getattr(rule, "__dataclass_fields__", ())}
+        missing = [part for part in _PARTS if part not in has]
+        if missing or not is_dataclass(rule):
+            lacks = ", ".join(missing) or "@dataclass(frozen=True, kw_only=True)"
+            raise TypeError(f"the algorithm {name!r} lacks {lacks}: see gossamer.algorithms.base.Algorithm")
         RULES[name] = rule
         return rule
 

@@ -14,11 +14,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gossamer.config.algorithm import algorithms
 from gossamer.config.auto import any_auto, replace_auto
-from gossamer.config.methods import expand_preset, method_names
+from gossamer.config.methods import expand_preset
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
+from gossamer.options.plugins import broken_plugins
 from gossamer.options.sentences import one_sentence, short
 
 
@@ -35,9 +37,10 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
         layered = merge(layered, _noise_by_its_kind(_table("paper", recipe.get("paper", {}))))
     written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
     kind = changes.get("algorithm.kind", written_for)
-    if kind not in method_names():
-        known = ", ".join(sorted(method_names()))
-        raise UserError(f"algorithm.kind = {short(kind)} is not a method I know; the methods are {known}.")
+    if kind not in algorithms:
+        known = ", ".join(sorted(algorithms))
+        unknown = f"algorithm.kind = {short(kind)} is not a method I know; the methods are {known}."
+        raise UserError(" ".join([unknown, *broken_plugins()]))
     preset = expand_preset(kind, mode)
     if kind != written_for:
         layered = adopt_method(layered, preset)
@@ -60,6 +63,8 @@ def _noise_by_its_kind(layer: dict[str, Any]) -> dict[str, Any]:
     """
     privacy = _table("privacy", layer.get("privacy", {}))
     noise = _table("privacy.noise", privacy.get("noise", {}))
+    if set(noise) <= set(Noise.model_fields):
+        return layer
     short_for = _family_keys() - set(Noise.model_fields)
     family = {key: value for key, value in noise.items() if key in short_for}
     if not family:
