@@ -14,6 +14,7 @@ import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"^## An? ([\w ]+)\n.*?```python\n(.*?)```", PAGE, re.S | re.M))
+CHECKS = re.findall(r"^## Its tests\n.*?```python\n(.*?)```", PAGE, re.S | re.M)
 # In a process of its own: registering is for good, and other tests list what there is.
 RUNNER = """
 import json, sys
@@ -25,6 +26,9 @@ for name, code in json.load(sys.stdin).items():
     made = sys.modules[space["__name__"]].__dict__
     outcome = made.get("outcome")
     found[name] = outcome.result | {"notes": outcome.certificate["notes"]} if outcome else made["found"]
+parts = {name: made for m in found for name, made in vars(sys.modules[m.replace(" ", "_")]).items()}
+for checks in json.loads(sys.argv[1]):
+    exec(compile(checks, "checks", "exec"), parts)
 print(json.dumps(found, default=str))
 """
 
@@ -32,7 +36,7 @@ print(json.dumps(found, default=str))
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     ran = subprocess.run(
-        [sys.executable, "-c", RUNNER],
+        [sys.executable, "-c", RUNNER, json.dumps(CHECKS)],
         input=json.dumps(EXAMPLES),
         capture_output=True,
         text=True,
@@ -50,6 +54,7 @@ def rows() -> dict[str, tuple[int, int, str]]:
 
 
 def test_every_part_of_the_table_has_an_example() -> None:
+    assert len(CHECKS) == 1
     assert set(rows()) == set(EXAMPLES)
     assert {"algorithm", "clip", "noise", "data set", "topology", "observer"} == set(EXAMPLES)
 
