@@ -16,21 +16,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gossamer.results.report.made import report
     from gossamer.run.api import Outcome, plan, resume, run
     from gossamer.studies.audit.api import audit
+    from gossamer.studies.compare.command import compare
+    from gossamer.studies.tune import tune
 
 __version__ = "0.1.0"
-__all__ = ["Outcome", "audit", "plan", "resume", "run"]
+__all__ = ["Outcome", "audit", "compare", "plan", "report", "resume", "run", "tune"]
 
 _CALLABLE_PACKAGES = ("plan", "run")  # folders of the same name, which can be called: see docs/decisions
+_HOMES = {
+    "Outcome": "run.api",
+    "audit": "studies.audit.api",
+    "compare": "studies.compare.command",
+    "report": "results.report.made",
+    "resume": "run.api",
+    "tune": "studies.tune",
+}
+_PARTS = ("accounting", "kernels", "testing", "topology")  # folders with parts to be used by themselves
 
 
 def __getattr__(name: str) -> Any:
     """These bring torch along: loaded at first use."""
-    if name in _CALLABLE_PACKAGES:
+    if name in _CALLABLE_PACKAGES or name in _PARTS:
         return importlib.import_module(f"gossamer.{name}")
-    if name == "audit":
-        return importlib.import_module("gossamer.studies.audit.api").audit
-    if name in __all__:
-        return getattr(importlib.import_module("gossamer.run.api"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"gossamer.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'gossamer' has no attribute {name!r}")

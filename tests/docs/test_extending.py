@@ -25,7 +25,7 @@ for name, code in json.load(sys.stdin).items():
     exec(compile(code, name, "exec"), sys.modules[space["__name__"]].__dict__)
     made = sys.modules[space["__name__"]].__dict__
     outcome = made.get("outcome")
-    found[name] = outcome.result | {"notes": outcome.certificate["notes"]} if outcome else made["found"]
+    found[name] = outcome.result | {"notes": outcome.certificate["notes"]} if outcome else made["found"].result
 parts = {name: made for m in found for name, made in vars(sys.modules[m.replace(" ", "_")]).items()}
 for checks in json.loads(sys.argv[1]):
     exec(compile(checks, "checks", "exec"), parts)

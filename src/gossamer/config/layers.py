@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gossamer.config import recipes
 from gossamer.config.algorithm import algorithms
 from gossamer.config.auto import any_auto, replace_auto
 from gossamer.config.methods import expand_preset
@@ -54,6 +55,18 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
         return RunConfig.model_validate(layered)
     except ValidationError as error:
         raise UserError(one_sentence(error, layered, model=RunConfig)) from None
+
+
+def named(recipe: str | Mapping[str, Any] | RunConfig) -> tuple[str, Mapping[str, Any]]:
+    """(what people call it, its tables) of a recipe's name, a TOML file's path, tables, or a whole configuration."""
+    if isinstance(recipe, str):
+        return recipe, recipes.read(recipe)
+    tables = recipe.model_dump(exclude_none=True) if isinstance(recipe, RunConfig) else recipe
+    if not isinstance(tables, Mapping):
+        raise UserError(
+            f"{short(tables)} is no configuration; give a recipe's name, a TOML file, a dictionary or a RunConfig."
+        )
+    return str(tables.get("name", "unnamed")), tables
 
 
 def _noise_by_its_kind(layer: dict[str, Any]) -> dict[str, Any]:

@@ -8,37 +8,38 @@ from typing import Any
 
 from torch import nn
 
-from gossamer.config import recipes
-from gossamer.config.layers import resolve, stored
+from gossamer.config.layers import named, resolve, stored
 from gossamer.config.schema import RunConfig
-from gossamer.plan.outline import Outline
 from gossamer.results.rundir import RunDirectory
 from gossamer.run.outline import outline
+from gossamer.run.planned import Plan
 from gossamer.run.request import carrier, parts_of
 from gossamer.run.train import Outcome, execute
 
-__all__ = ["Outcome", "configure", "plan", "resume", "run"]
+__all__ = ["Outcome", "Plan", "configure", "plan", "resume", "run"]
 
 
-def configure(recipe: str | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
+def configure(
+    recipe: str | Mapping[str, Any] | RunConfig, changes: Mapping[str, Any] | None = None
+) -> RunConfig:
     """A recipe's name, a TOML file's path or a whole configuration, with changes like `{"privacy.epsilon": 1.0}`."""
-    return resolve(recipes.read(recipe) if isinstance(recipe, str) else recipe, changes)
+    return resolve(named(recipe)[1], changes)
 
 
 def plan(
-    recipe: str | Mapping[str, Any],
+    recipe: str | Mapping[str, Any] | RunConfig,
     changes: Mapping[str, Any] | None = None,
     *,
     module: nn.Module | None = None,
     data_dir: Path | None = None,
     force: bool = False,
-) -> Outline:
-    """What the run would cost, without training: see `.plan.figures()`; `force`: also beyond this machine's means."""
-    return outline(configure(recipe, changes), data_dir=data_dir, module=module, force=force)
+) -> Plan:
+    """What the run would cost, without training: see `.result`; `force`: also beyond this machine's means."""
+    return Plan.of(outline(configure(recipe, changes), data_dir=data_dir, module=module, force=force))
 
 
 def run(
-    recipe: str | Mapping[str, Any],
+    recipe: str | Mapping[str, Any] | RunConfig,
     changes: Mapping[str, Any] | None = None,
     *,
     module: nn.Module | None = None,
