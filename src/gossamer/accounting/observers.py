@@ -216,7 +216,12 @@ def register(name: str, example: str = "") -> Callable[[Find], Find]:
 
 
 def parse_observer(text: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Observer:
-    """An observer by its name on the command line; `arcs` are all (sender, receiver) of the run."""
+    """An observer by its name on the command line; `arcs` are all (sender, receiver) of the run.
+
+    >>> from gossamer.accounting.observers import parse_observer
+    >>> parse_observer("coalition:1,2", nodes=4, arcs=[(0, 1), (3, 2)]).describe()
+    'nodes 1, 2 together: what reaches them, and their own state'
+    """
     head, plus, count = text.partition("+")
     name, _, rest = (head + plus, plus, count) if plus else text.partition(":")
     if name not in _FINDERS:
