@@ -59,6 +59,7 @@ def gossamer(*words: str, at: Path, fails: bool = False) -> str:
         [sys.executable, "-m", "gossamer", *words],
         cwd=at,
         env=environment,
+        check=False,
         capture_output=True,
         text=True,
         timeout=600,
