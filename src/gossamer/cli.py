@@ -340,7 +340,10 @@ def predict(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Predictions of a trained model for new rows, with probabilities; columns are matched by name."""
+    """Predict new rows with what a run has trained.
+
+    Columns are matched by name and get what training rows got; a column of the truth, if there, is compared.
+    """
     from gossamer.run.predict import node_of, predict_file, sentences
 
     found = predict_file(run, data, out, node=node_of(node), module=_own_module(module), data_dir=data_dir)
@@ -356,7 +359,10 @@ def export(
     module: OwnModule = None,
     as_json: Json = False,
 ) -> None:
-    """A trained model for other programs, with a card that says what it is and what its ε covers."""
+    """Write a trained model for other programs, with its card.
+
+    The card says what the model is, takes and gives, and what its ε covers and does not.
+    """
     from gossamer.run.export import export as write
     from gossamer.run.predict import node_of
 

@@ -57,7 +57,7 @@ class Outcome(UsesModels):
 def execute(
     parts: Parts,
     *,
-    out: Path | None = None,
+    out: Path | str | None = None,
     resume: Path | None = None,
     group: Group | None = None,
     on_metrics: OnMetrics = lambda row: None,
@@ -66,6 +66,7 @@ def execute(
 ) -> Outcome:
     """Train, or go on in the directory `resume`; on the simulator, unless a `group` of processes carries it."""
     group = group or Alone(parts.outline.config.nodes)
+    out = None if out is None else Path(out)
     try:
         run = resume_run(parts, group, resume) if resume is not None else begin(parts, group, out)
     except OSError as error:
