@@ -3,6 +3,6 @@
 from gossamer.options.callable_package import make_callable
 
 # The modules that others may import; the rest is private to this folder.
-__all__ = ["api", "assemble", "budget", "data", "network", "outline", "request", "train"]
+__all__ = ["api", "assemble", "budget", "certificates", "data", "network", "outline", "request", "train"]
 
 make_callable(__name__, "gossamer.run.api:run")

@@ -135,7 +135,8 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
         )
         o.method.finish(exchange, o.stack.dim)
         run.book.close()
-        certificate = certify(parts, run, group)
+        models = o.method.released(o.algorithm, state, len(group.nodes))
+        certificate = certify(parts, run, group, models)
         _finish(run, group, certificate, config)
     except (KeyboardInterrupt, OSError) as stop:
         # Alone, the last complete round is worth keeping; several processes hardly stop after the same one.
@@ -148,7 +149,6 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
         raise _explained(stop, directory.path, group) from stop
     seconds = time.perf_counter() - start
     result = _result(config, certificate, row, seconds=seconds, run_dir=str(directory.path))
-    models = o.method.released(o.algorithm, state, len(group.nodes))
     return Outcome(result, certificate, directory.path, models)
 
 
