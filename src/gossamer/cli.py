@@ -59,7 +59,8 @@ def run(
     ] = None,
     data_dir: DataDir = None,
     track: Annotated[
-        str | None, typer.Option(help="Also send the public figures to a tracker: tensorboard.")
+        str | None,
+        typer.Option(help="Also send the public figures to a tracker: tensorboard, mlflow or wandb."),
     ] = None,
     force: Force = False,
     as_json: Json = False,

@@ -14,10 +14,10 @@ import torch
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
-from gossamer.results.certificate import SEEDED
+from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.certificate_page import page
 from gossamer.results.seals import END, STOPPED
-from gossamer.results.track import OpenTracker, Tracker, public
+from gossamer.results.track import OpenTracker, Tracker, certified_facts, privacy_facts, public
 from gossamer.results.verify import end_digests
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run, begin, unwritable
@@ -64,7 +64,10 @@ def execute(
         if track is not None and group.first:
             tracker = track(run.directory.path, _tracked_facts(parts.outline))
             on_metrics = _also(on_metrics, tracker)
-        return _train(parts, run, group, on_metrics, on_round)
+        outcome = _train(parts, run, group, on_metrics, on_round)
+        if tracker is not None:
+            tracker.end(certified_facts(outcome.certificate))
+        return outcome
     finally:
         run.close()
         if tracker is not None:
@@ -82,7 +85,12 @@ def _also(on_metrics: OnMetrics, tracker: Tracker) -> OnMetrics:
 def _tracked_facts(o: Outline) -> dict[str, Any]:
     config = o.config
     what = f"{config.name}: {config.algorithm.kind}, {config.mode} mode, seed {config.seed}"
-    return {"run": what, **({"stamp": SEEDED} if o.seeded else {})}
+    planned = privacy_facts({**o.plan.figures(), "unit": UNIT, "observer": o.plan.observer.describe()})
+    return {
+        "run": what,
+        **({"stamp": SEEDED} if o.seeded else {}),
+        **{f"planned.{name}": text for name, text in planned.items()},
+    }
 
 
 def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round: OnRound) -> Outcome:
