@@ -1,53 +1,73 @@
-"""Digests of the models that a run released: what a certificate is about, for whoever has one of them in hand."""
+"""Digests of the models that a run released: what a certificate is about, for whoever has one of them in hand.
+
+A run directory may hold them: `models.safetensors`, or a part for some nodes, `models.nodes-000-003.safetensors`, has
+every parameter under its name with the nodes as its first axis (one row where all nodes hold the same); `model.json`
+has the order of the parameters.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.results.files import read_bytes, read_object
 
-MODELS = "models.safetensors"
+MODELS, DESCRIPTION = "models.safetensors", "model.json"
 
 
 def model_digests(models: Any) -> list[str]:
-    """sha256 of each row of an (n, d) tensor: its numbers as they lie in memory, little-endian, in their order."""
-    rows = models.detach().cpu().contiguous().numpy()
-    return [hashlib.sha256(row.astype(row.dtype.newbyteorder("<")).tobytes()).hexdigest() for row in rows]
+    """sha256 of each row of an (n, d) tensor: float32, little-endian, all parameters of a node in their order."""
+    rows = models.detach().cpu().float().contiguous().numpy().astype("<f4")
+    return [hashlib.sha256(row.tobytes()).hexdigest() for row in rows]
 
 
-def check_models(run: Path, nodes: Sequence[int], stated: Sequence[Any]) -> bool:
+def check_models(run: Path, stated: Sequence[Any]) -> bool:
     """Are the models in this directory those that the certificate is about? False where there are none to compare."""
-    path = run / MODELS
-    if not path.is_symlink() and not path.exists():
-        return False
-    found = _rows(path)
-    if found is None:
-        return False
-    if len(found) not in (len(nodes), len(stated)):
-        raise UserError(f"{path} holds the models of {len(found)} nodes, and the run has {len(stated)}.")
-    whose = nodes if len(found) == len(nodes) else range(len(stated))
-    for node, digest in zip(whose, found, strict=True):
-        if digest != stated[node]:
-            raise UserError(
-                f"{path} does not hold the model of node {node} that the certificate is about; put it back."
-            )
-    return True
+    files = sorted(run.glob("models*.safetensors"))
+    for path in files:
+        numbers = [int(number) for number in re.findall(r"\d+", path.name)]
+        nodes = range(numbers[0], numbers[-1] + 1) if numbers else range(len(stated))
+        found = _digests_in(path)
+        found = found * len(nodes) if len(found) == 1 else found
+        if len(found) != len(nodes) or nodes.stop > len(stated):
+            raise UserError(f"{path} holds the models of {len(found)} nodes, and the run has {len(stated)}.")
+        for node, digest in zip(nodes, found, strict=True):
+            if digest != stated[node]:
+                raise UserError(
+                    f"{path} does not hold the model of node {node} that the certificate is about; put it back."
+                )
+    return bool(files)
 
 
-def _rows(path: Path) -> list[str] | None:
-    """Digests of the rows of the file's one table of models; None where it is kept in another way."""
+def _digests_in(path: Path) -> list[str]:
+    import torch
     from safetensors.torch import load
 
-    from gossamer.results.files import read_bytes
-
+    content = read_bytes(path)
     try:
-        tensors: Mapping[str, Any] = load(read_bytes(path))
+        tensors = load(content)
+        order = _order(path.parent) or list(tensors)
+        rows = [tensors.pop(name) for name in order]
+        flat = torch.cat([tensor.reshape(tensor.shape[0], -1) for tensor in rows], dim=1)
     except UserError:
         raise
-    except Exception as error:  # safetensors has exceptions of its own for what is no such file
-        raise UserError(f"{path} is damaged: it is not safetensors ({type(error).__name__}).") from None
-    tables = [tensor for tensor in tensors.values() if tensor.ndim == 2]
-    return model_digests(tables[0]) if len(tensors) == len(tables) == 1 else None
+    except Exception as error:  # safetensors and torch have their own for what is no such file
+        raise UserError(
+            f"{path} is damaged: it does not hold a run's models ({type(error).__name__})."
+        ) from None
+    if tensors:
+        raise UserError(f"{path} is damaged: {DESCRIPTION} does not know {sorted(tensors)[0]!r:.60}.")
+    return model_digests(flat)
+
+
+def _order(run: Path) -> list[str]:
+    """Of the parameters; empty where nothing says it."""
+    path = run / DESCRIPTION
+    if not path.is_symlink() and not path.exists():
+        return []
+    parameters = read_object(path, "parameters")["parameters"]
+    return [one["name"] if isinstance(one, dict) else one[0] for one in parameters]

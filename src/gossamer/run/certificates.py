@@ -11,7 +11,6 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import SIGNATURES, epsilon_text
 from gossamer.results.certificate_page import page
 from gossamer.results.plain_words import day
-from gossamer.results.released import MODELS
 from gossamer.results.rundir import RunDirectory, read_manifest
 from gossamer.results.signatures import check_signatures, read_private, read_public, signed
 from gossamer.results.stated_facts import says_what_it_is
@@ -61,7 +60,7 @@ def sign(run: Path, key: Path, name: str) -> list[str]:
 def _run(run: Path) -> list[str]:
     verdict = verify_run(run / "ledger", recompute(run / "ledger"))
     unchecked = check_network(run)
-    models = f"the models in {MODELS} are those of the certificate" if verdict.models else None
+    models = "the models in the directory are those that the certificate is about" if verdict.models else None
     return [line for line in (*verdict.sentences(), models, unchecked) if line]
 
 
