@@ -342,7 +342,7 @@ def certificate_key(
 def certificate_sign(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run's directory.")],
     key: Annotated[Path, typer.Option(help="Your private key (Ed25519, PEM).")],
-    name: Annotated[str, typer.Option(help="In whose name, for example your organisation's.")],
+    name: Annotated[str, typer.Option(help="In whose name: your organisation's.")] = "an unnamed signer",
 ) -> None:
     """Vouch for a run: check it, and put your signature into its certificate."""
     from gossamer.run.certificates import sign

@@ -13,6 +13,7 @@ from tests.support.certificates import by_observer, dated
 
 from gossamer.results.certificate_page import page
 from gossamer.results.certificate_sheet import sheet
+from gossamer.run import api
 
 NAMES = [
     {"signer": "Klinikum <Nord>", "key": "ab" * 32, "at": "2026-03-10T08:00:00Z", "signature": "cd" * 64}
@@ -68,9 +69,14 @@ def test_old_certificates_are_drawn_as_they_were() -> None:
     assert '<details class="screen"><summary>All figures' in page(dated(), "a run")
 
 
+SHORT = {"rounds": 6, "evaluation.every": 6}
+RUNS: dict[str, dict[str, Any]] = {
+    "quickstart": {},
+    "20 nodes": {"nodes": 20},
+    "pairwise": {"privacy.epsilon": 1.0, "privacy.noise.kind": "pairwise", "algorithm.mixes": "exact"},
+}
 CASES: dict[str, dict[str, Any]] = {
-    "quickstart": dated(nodes=8),
-    "20 nodes": dated(nodes=20, signatures=NAMES),
+    "20 nodes, all different": dated(nodes=20, signatures=NAMES),
     "ε by observer": {**dated(nodes=8, notes=[LONG] * 6, signatures=NAMES * 2), **by_observer()},
     "500 nodes": dated(nodes=500, notes=[LONG] * 6),
     "not proven": dated(epsilon_proven=None, not_proven_because=LONG, stamp="seeded noise: no privacy"),
@@ -81,6 +87,15 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_printed_on_one_page(tmp_path: Path, name: str) -> None:
     assert pages(tmp_path, page(CASES[name], "")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_what_runs_write_is_printed_on_one_page(tmp_path: Path, name: str) -> None:
+    made = api.run("quickstart", {**SHORT, **RUNS[name]}, out=tmp_path / "run").directory
+    text = (made / "certificate.html").read_text(encoding="utf-8")
+    assert ("It depends on how many nodes stand together" in text) == (name == "pairwise")
+    assert pages(tmp_path, text) == 1
 
 
 def pages(folder: Path, text: str) -> int:

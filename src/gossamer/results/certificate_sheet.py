@@ -128,7 +128,9 @@ def _nodes(c: dict[str, Any]) -> Iterable[str]:
 
 
 def _digests(all_of_them: Sequence[str]) -> str:
-    """One for all; each shortened where there are few."""
+    """One for all, the sha256 of them line by line; each shortened where there are few."""
+    if len(set(map(str, all_of_them))) == 1 < len(all_of_them):
+        return f"{all_of_them[0]} of each of the {len(all_of_them)}"
     one = heads_digest([str(digest) for digest in all_of_them])
     each = ", ".join(str(digest)[:12] for digest in all_of_them)
     return f"{one} over all {len(all_of_them)}" + (f" ({each} …)" if len(all_of_them) <= _HEADS else "")

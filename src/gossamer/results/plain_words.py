@@ -59,9 +59,7 @@ def promise(c: Mapping[str, Any]) -> list[str]:
         f"{_of_hundred(right_guesses(epsilon, delta))} times in 100. Without looking, by the toss of a coin, it is 50.",
     ]
     if right_guesses(epsilon, delta) > _HARDLY:
-        lines.append(
-            "In the worst case that is hardly any protection; attacks in practice may do worse than the limit."
-        )
+        lines.append("In the worst case that is hardly any protection.")
     return lines
 
 
