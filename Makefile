@@ -8,7 +8,7 @@ TOOLS  := .venv-tools
 READY  := $(VENV)/.ready
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-slow kills test-data lint reproduce-small verify-deps sbom audit-deps clean
+.PHONY: demo test test-slow kills test-data test-dist lint reproduce-small verify-deps sbom audit-deps clean
 
 # Installed again only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt
@@ -36,6 +36,10 @@ kills: $(READY)
 
 test-data: $(READY)
 	$(BIN)/pytest -n 2 -m data
+
+# The source archive and the wheel, the wheel in a clean environment of every Python that is on the machine.
+test-dist:
+	$(PYTHON) .ci/test_dist.py
 
 # Two papers' tables, cut to about ten minutes each on two quiet cores; continued where it was stopped.
 reproduce-small: $(READY)
