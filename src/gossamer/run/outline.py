@@ -24,7 +24,7 @@ from gossamer.plan.outline import Outline
 from gossamer.plan.pool import pool
 from gossamer.plan.privacy import plan_privacy, rates_of
 from gossamer.run.data import DataCache, DataFacts, facts_of
-from gossamer.run.estimate import estimate, expected, refuse_beyond_machine
+from gossamer.run.estimate import estimate, expected, refuse_beyond_machine, refuse_long_pricing
 from gossamer.run.exact import exact_topology, takes_exact_means, with_exact_means
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
@@ -50,6 +50,7 @@ def outline(
     hosted = config.nodes if nodes is None else len(nodes)
     if not force:
         refuse_beyond_machine(estimate(config, algorithm, hosted=hosted))
+        refuse_long_pricing(config, config.rounds * algorithm.draws)
     topology = _topology(config, algorithm)
     facts = facts_of(asked, data_dir, cache, nodes)
     method.check(facts.classes)
