@@ -209,11 +209,10 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """A paper's table: its number, ours in paper mode, ours in sound mode, claimed and proven ε of each."""
-    from gossamer.studies.reproduce.command import reproduce as run_table
-    from gossamer.studies.reproduce.command import tables
-
     if listed:
-        known = tables()
+        from gossamer import papers
+
+        known = papers.titles()
         if as_json:
             _print_json(known)
             return
@@ -223,6 +222,8 @@ def reproduce(
         return
     if table is None:
         raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
+    from gossamer.studies.reproduce.command import reproduce as run_table
+
     found = run_table(
         table,
         scale=scale,

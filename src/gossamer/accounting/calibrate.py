@@ -17,7 +17,8 @@ from gossamer.errors import UserError
 
 SLACK = 0.004  # how far below the budget a search may stop
 COARSE, MIDDLE = 0.25, 0.05  # tolerances of the first, cheap evaluations
-NARROW = 5e-4  # a bracket of the noise so narrow is good enough: where ε rises steeply, no figure comes near the budget
+PATIENCE = 12  # evaluations of the last stage before a wider bracket is good enough
+NARROW = 5e-4  # of a tiny ε such a bracket at once: it falls off a cliff, and no figure comes near the budget
 LINE = 0.8  # dε/d log μ in units of μ where ε is next to nothing: δ = 2Φ(μ/2) − 1 there
 MOST_LEVELS = 4000  # different amounts of noise that a search tells apart
 MARKS = 24  # prefixes looked at per round when searching for the number of steps
@@ -54,9 +55,9 @@ def common_factor(
             tolerance=tol,
         ).epsilon
 
-    # Where the central limit would put it: near for many steps, and far better than nothing for few.
-    shift = gdp_mu(epsilon, delta)
-    start = math.log(rate * math.sqrt(math.fsum(m**-2 for m in multipliers)) / shift)
+    shift, start = gdp_mu(epsilon, delta), 0.0
+    if is_tiny(epsilon, shift) or levels is not multipliers:  # where the central limit would put it
+        start = math.log(rate * math.sqrt(math.fsum(m**-2 for m in multipliers)) / shift)
     found = _search(spent, epsilon, start=start, tolerance=tolerance, falling=True, shift=shift)
     if levels is not multipliers:
         every = collate(_releases(multipliers, sampling, rate, adjacency))
@@ -158,6 +159,11 @@ def affordable(
     return max(low, 0)
 
 
+def is_tiny(epsilon: float, shift: float) -> bool:
+    """Is ε next to nothing beside the Gaussian shift that has it?"""
+    return epsilon < shift / 20
+
+
 def _search(
     spent: Callable[[float, float], float],
     epsilon: float,
@@ -176,7 +182,7 @@ def _search(
     """
     sign = -1.0 if falling else 1.0
     x, slope = start, 2 * sign
-    line = LINE * shift if epsilon < shift / 20 else None
+    line = LINE * shift if is_tiny(epsilon, shift) else None
     for stage in (COARSE, tolerance) if line else (COARSE, MIDDLE, tolerance):
         final = stage == tolerance
         safe, over = (-sign * math.inf, sign * math.inf)  # x known to be affordable, known not to be
@@ -188,7 +194,8 @@ def _search(
                 found = x
                 break
             safe, over = (x, over) if gap <= 0 else (safe, x)
-            near = NARROW if final else stage / 50  # not closer than it matters to the next stage
+            # not closer than it matters to the next stage, nor for long where ε rises steeply
+            near = (NARROW if line else 1e-6) if final and tried < PATIENCE else stage / 50
             if abs(safe - over) < near or (gap <= 0 and x == top):
                 found = safe
                 break
@@ -196,13 +203,12 @@ def _search(
                 steepness = abs((gap - last[1]) / (x - last[0]))
                 slope = sign * min(max(steepness, 0.2), 30.0)
             last = x, gap
-            # Short steps first: the start is near, and where ε vanishes nothing says how far to go.
-            reach = min(1.0, stage * 2**tried)
-            if line and figure == 0:
-                reach = 0.9 * near if math.isfinite(over) else 4 * near * 2**tried
             step = (gap + SLACK / 2) / slope if math.isfinite(gap) else math.copysign(1.0, gap) * sign
+            reach = 1.0
             if line and figure > 0:
                 step = sign * ((figure - epsilon) / line + math.copysign(near / 3, gap))
+            elif line:  # short steps first: the start is near, and nothing says how far to go
+                reach = min(1.0, 0.9 * near if math.isfinite(over) else 4 * near * 2**tried)
             x = min(top, x - min(max(step, -reach), reach))
             if not min(safe, over) < x < max(safe, over):
                 x = (safe + over) / 2

@@ -13,6 +13,7 @@ __all__ = [
     "RunConfig",
     "baselines",
     "checks",
+    "keys",
     "layers",
     "parse_overrides",
     "read_toml",

@@ -15,11 +15,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from gossamer.config.auto import any_auto, replace_auto
+from gossamer.config.keys import alike
 from gossamer.config.methods import expand_preset, method_names
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
+from gossamer.options.nearest import ending
 from gossamer.options.sentences import one_sentence, short
+from gossamer.options.toml import read_toml
 
 
 def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
@@ -37,7 +40,10 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     kind = changes.get("algorithm.kind", written_for)
     if kind not in method_names():
         known = ", ".join(sorted(method_names()))
-        raise UserError(f"algorithm.kind = {short(kind)} is not a method I know; the methods are {known}.")
+        raise UserError(
+            f"algorithm.kind = {short(kind)} is not a method I know; the methods are {known}"
+            f"{ending(kind, method_names())}"
+        )
     preset = expand_preset(kind, mode)
     if kind != written_for:
         layered = adopt_method(layered, preset)
@@ -50,7 +56,28 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     try:
         return RunConfig.model_validate(layered)
     except ValidationError as error:
-        raise UserError(one_sentence(error, layered, model=RunConfig)) from None
+        raise UserError(one_sentence(error, layered, model=RunConfig, elsewhere=alike)) from None
+
+
+def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
+    """A sentence for each table whose keys in the recipe are dropped because a change gives it another kind."""
+    said = []
+    for key, value in changes.items():
+        name, _, last = key.rpartition(".")
+        table: Any = recipe
+        for part in name.split("."):
+            table = table.get(part) if isinstance(table, Mapping) else None
+        if last != "kind" or name == "algorithm" or not isinstance(table, Mapping):
+            continue
+        parts = {k for k, v in table.items() if isinstance(v, Mapping)} if name in _WITH_PARTS else set()
+        lost = [k for k in table if k != "kind" and k not in parts and f"{name}.{k}" not in changes]
+        if lost and table.get("kind", value) != value:
+            keys = ", ".join(f"{name}.{k}" for k in lost)
+            said.append(
+                f"{key} = {short(value)} replaces the recipe's table [{name}]; dropped with it: {keys}. "
+                "Set those again that should stay."
+            )
+    return said
 
 
 def _noise_by_its_kind(layer: dict[str, Any]) -> dict[str, Any]:
@@ -144,19 +171,6 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
     return changes
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}.") from None
-    except (RecursionError, ValueError):
-        raise UserError(
-            f"{path} is no configuration: it is nested too deeply or has too many digits."
-        ) from None
-
-
 def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
     """The configuration a run directory holds: complete, so no preset is laid under it."""
     layered = read_toml(path)
@@ -167,7 +181,7 @@ def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
     try:
         return RunConfig.model_validate(layered)
     except ValidationError as error:
-        raise UserError(f"{path}: {one_sentence(error, layered, model=RunConfig)}") from None
+        raise UserError(f"{path}: {one_sentence(error, layered, model=RunConfig, elsewhere=alike)}") from None
 
 
 MOST_DEPTH, MOST_KEY, MOST_DIGITS = 16, 200, 400  # far more than any configuration has

@@ -18,7 +18,7 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
         notes.append("Labels are split over nodes: a node's identity gives away labels.")
     if config.privacy.sampling.needs_true_sizes:
         notes.append("Fixed-size sampling uses the exact number of records of every node: it is public.")
-    if config.data.own and getattr(config.data, "owner", None) is None:
+    if config.data.own and not config.data.file_per_node and getattr(config.data, "owner", None) is None:
         notes.append("The rows were dealt out from one file: ε holds for the partition as it fell.")
     if config.data.partition.kind == "sampled":
         notes.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any
 from gossamer.config import recipes
 from gossamer.config.baselines import effective
 from gossamer.config.checks import check
-from gossamer.config.layers import parse_overrides, resolve, stored
+from gossamer.config.layers import parse_overrides, replaced, resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory
+from gossamer.results.terminal import terminal
 from gossamer.results.track import OpenTracker, find_tracker
 from gossamer.run.assemble import Parts, assemble, without_private_hold_out
 from gossamer.run.budget import preview
@@ -58,7 +59,9 @@ def configuration(request: RunRequest) -> RunConfig:
     if request.runtime is not None:
         changes["runtime.kind"] = request.runtime
     if request.resume is None:
-        return resolve(recipes.read(request.recipe or "quickstart"), changes)
+        recipe = recipes.read(request.recipe or "quickstart")
+        show_replaced(recipe, changes)
+        return resolve(recipe, changes)
     if request.recipe is not None or request.out is not None:
         raise UserError(
             f"--resume {request.resume} goes on with the run in it; leave out the recipe and --out."
@@ -69,6 +72,12 @@ def configuration(request: RunRequest) -> RunConfig:
     if not request.resume.is_dir():
         raise UserError(f"--resume {request.resume} is not a directory; name one that `gossamer run` made.")
     return stored(RunDirectory.resume(request.resume).path / "config.toml", changes)
+
+
+def show_replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """On stderr, before anything else: what a new kind takes away must not be missed."""
+    for sentence in replaced(recipe, changes):
+        terminal(to_stderr=True).print(f"note: {sentence}", soft_wrap=True)
 
 
 def carrier(config: RunConfig) -> AbstractContextManager[Group]:
