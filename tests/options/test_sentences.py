@@ -25,7 +25,7 @@ SENTENCES: list[tuple[dict[str, Any], str]] = [
     ({"rouds": 5}, "rouds is not a key I know; did you mean rounds?"),
     ({"checkpoints.often": 1}, "checkpoints.often is not a key I know; the keys here are every."),
     ({"epsilon": 1.0}, "epsilon is not a key I know; did you mean privacy.epsilon?"),
-    ({"noise.multiplier": 1.0}, "noise is not a key I know; did you mean privacy.noise?"),
+    ({"sampling.rate": 1.0}, "sampling is not a key I know; did you mean privacy.sampling?"),
     ({"nodes": "4"}, "nodes = '4' must be a whole number."),
     ({"nodes": 2.5}, "nodes = 2.5 must be a whole number."),
     ({"nodes": True}, "nodes = true must be a whole number."),

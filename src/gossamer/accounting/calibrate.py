@@ -76,7 +76,7 @@ def levelled(multipliers: Sequence[float]) -> Sequence[float]:
     logs = np.log(np.asarray(multipliers, dtype=float))
     width = max(float(logs.max() - logs.min()) / MOST_LEVELS, 1e-12)
     levels = logs.min() + np.floor((logs - logs.min()) / width) * width
-    return np.minimum(np.exp(levels), multipliers).tolist()
+    return [float(level) for level in np.minimum(np.exp(levels), multipliers)]
 
 
 def least_scale(

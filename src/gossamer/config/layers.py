@@ -59,25 +59,26 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
         raise UserError(one_sentence(error, layered, model=RunConfig, elsewhere=alike)) from None
 
 
-def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
-    """A sentence for each table whose keys in the recipe are dropped because a change gives it another kind."""
-    said = []
-    for key, value in changes.items():
-        name, _, last = key.rpartition(".")
-        table: Any = recipe
-        for part in name.split("."):
-            table = table.get(part) if isinstance(table, Mapping) else None
-        if last != "kind" or name == "algorithm" or not isinstance(table, Mapping):
-            continue
-        parts = {k for k, v in table.items() if isinstance(v, Mapping)} if name in _WITH_PARTS else set()
-        lost = [k for k in table if k != "kind" and k not in parts and f"{name}.{k}" not in changes]
-        if lost and table.get("kind", value) != value:
-            keys = ", ".join(f"{name}.{k}" for k in lost)
-            said.append(
-                f"{key} = {short(value)} replaces the recipe's table [{name}]; dropped with it: {keys}. "
-                "Set those again that should stay."
-            )
-    return said
+def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> str | None:
+    """What to say where another data.kind takes the recipe's keys of its data away: they were written for a file.
+
+    Other tables lose keys too, but those of a clip or a graph belong to its kind alone.
+    """
+    table, kind = recipe.get("data"), changes.get("data.kind")
+    if not isinstance(table, Mapping) or kind is None or kind == table.get("kind", kind):
+        return None
+    lost = [
+        k
+        for k, v in table.items()
+        if k != "kind" and not isinstance(v, Mapping) and f"data.{k}" not in changes
+    ]
+    if not lost:
+        return None
+    keys = ", ".join(f"data.{key}" for key in lost)
+    return (
+        f"data.kind = {short(kind)} replaces the recipe's table [data]; dropped with it: {keys}. "
+        "Set those again that should stay."
+    )
 
 
 def _noise_by_its_kind(layer: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ __all__ = [
     "checkpoint",
     "console",
     "epsilon_plot",
+    "figure_words",
     "files",
     "headline",
     "metrics",
@@ -21,4 +22,5 @@ __all__ = [
     "terminal",
     "track",
     "verify",
+    "waiting",
 ]

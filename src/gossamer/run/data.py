@@ -24,6 +24,7 @@ from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.partition import Even, Owner
 from gossamer.data.partition import split as deal_out
 from gossamer.errors import UserError
+from gossamer.options.stage import stage
 
 Rows = NDArray[Any]
 
@@ -46,6 +47,7 @@ class DataCache:
 def load(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> Dataset:
     """The configuration's records; with a file per node, those of the nodes hosted here (of all, if None)."""
     labels_are_declared(config)
+    stage("reading the data")
     if isinstance(config.data, OwnFile) and config.data.file_per_node:
         hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
         return _public_hold_out(config, load_nodes(config.data, hosted, data_dir=data_dir, seed=config.seed))

@@ -19,6 +19,7 @@ from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
 from gossamer.models.centred import Centred
 from gossamer.models.check import check_no_mixing
+from gossamer.options.stage import stage
 from gossamer.plan.notes import notes_of
 from gossamer.plan.outline import Outline
 from gossamer.plan.pool import pool
@@ -51,6 +52,7 @@ def outline(
     if not force:
         refuse_beyond_machine(estimate(config, algorithm, hosted=hosted))
         refuse_long_pricing(config, config.rounds * algorithm.draws)
+    stage("building the graph")
     topology = _topology(config, algorithm)
     facts = facts_of(asked, data_dir, cache, nodes)
     method.check(facts.classes)

@@ -42,7 +42,7 @@ class RunRequest:
 
 
 def start(request: RunRequest) -> dict[str, Any] | None:
-    """Run it. What `--json` prints; None in a process that is not the first of its run."""
+    """Run it. What `--json` prints; None in a process that is not the first of its machine."""
     from gossamer.runtime.transport.torch import started_by_torchrun
 
     config = configuration(request)
@@ -60,8 +60,9 @@ def configuration(request: RunRequest) -> RunConfig:
         changes["runtime.kind"] = request.runtime
     if request.resume is None:
         recipe = recipes.read(request.recipe or "quickstart")
+        config = resolve(recipe, changes)
         show_replaced(recipe, changes)
-        return resolve(recipe, changes)
+        return config
     if request.recipe is not None or request.out is not None:
         raise UserError(
             f"--resume {request.resume} goes on with the run in it; leave out the recipe and --out."
@@ -75,8 +76,8 @@ def configuration(request: RunRequest) -> RunConfig:
 
 
 def show_replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """On stderr, before anything else: what a new kind takes away must not be missed."""
-    for sentence in replaced(recipe, changes):
+    """On stderr, before anything else: what a new kind of data takes away must not be missed."""
+    if (sentence := replaced(recipe, changes)) is not None:
         terminal(to_stderr=True).print(f"note: {sentence}", soft_wrap=True)
 
 
@@ -121,7 +122,12 @@ def run_here(
     tracker = find_tracker(request.track) if request.track else None
     with carrier(config) as group:
         result = run_in(group, config, request, tracker, on_round)
-        return result if group.first else None
+        return result if shows(group) else None
+
+
+def shows(group: Group) -> bool:
+    """One process of every machine speaks to its people; of processes on one machine, the first of all."""
+    return group.first_here if group.spread else group.first
 
 
 def run_in(
@@ -132,7 +138,7 @@ def run_in(
     on_round: Callable[[int], None] = lambda t: None,
 ) -> dict[str, Any]:
     parts = parts_of(config, group, data_dir=request.data_dir, force=request.force)
-    with RunDisplay(config.name, config.rounds, quiet=request.quiet, hidden=not group.first) as display:
+    with RunDisplay(config.name, config.rounds, quiet=request.quiet, hidden=not shows(group)) as display:
         planned = [
             (parts.outline, 1 if request.resume is None else 0)
         ]  # one that goes on has reserved its share

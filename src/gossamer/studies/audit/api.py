@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import nn
 
-from gossamer.run.api import configure
+from gossamer.run.api import a_path, configure
 from gossamer.studies.audit import command
 
 
 def audit(
-    recipe: str | Mapping[str, Any],
+    recipe: str | Path | Mapping[str, Any],
     changes: Mapping[str, Any] | None = None,
     *,
     module: nn.Module | None = None,
@@ -21,8 +21,8 @@ def audit(
     canary: str | None = None,
     runs: int | None = None,
     confidence: float = 0.999,
-    out: Path | None = None,
-    data_dir: Path | None = None,
+    out: Path | str | None = None,
+    data_dir: Path | str | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
     """Attack what the run would release; what `gossamer audit --json` prints.
@@ -37,7 +37,7 @@ def audit(
         canary=canary,
         runs=runs,
         confidence=confidence,
-        out=out,
-        data_dir=data_dir,
+        out=a_path(out),
+        data_dir=a_path(data_dir),
         force=force,
     )

@@ -12,11 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gossamer.config import recipes
-from gossamer.config.layers import parse_overrides, read_toml, resolve
+from gossamer.config.layers import parse_overrides, resolve
 from gossamer.errors import UserError
 from gossamer.models.own import load_module
+from gossamer.options.toml import read_toml
 from gossamer.results.audit_page import STOPS, allowed, verdict
-from gossamer.results.certificate import epsilon_text
+from gossamer.results.certificate import epsilon_text, three_lines
+from gossamer.results.figure_words import coloured
 from gossamer.results.files import read_text
 from gossamer.results.terminal import terminal
 from gossamer.results.verify import verify_files
@@ -99,12 +101,8 @@ def show(found: dict[str, Any], console: Console) -> None:
         show_search(audit["sensitivity"], console)
     for note in audit["notes"]:
         console.print(f"note: {note}", soft_wrap=True)
-    console.print(
-        f"claimed ε = {epsilon_text(found['epsilon_claimed'])}   proven ε = {epsilon_text(found['epsilon_proven'])}   "
-        f"audited ε ≥ {epsilon_text(found['epsilon_audited'])}   (δ = {found['delta']:g}, {found['adjacency']}, "
-        f"unit: {found['unit']})",
-        soft_wrap=True,
-    )
+    for line in three_lines(found):
+        console.print(coloured(line), soft_wrap=True)
     if found["not_proven_because"]:
         console.print(f"not proven: {found['not_proven_because']}", soft_wrap=True)
     console.print(verdict(found), soft_wrap=True)
