@@ -111,7 +111,10 @@ class StoredWeights:
     def _nodes_of(self, name: str) -> range:
         """From its name, which the seal has, so that no large file is read for it."""
         numbers = [int(number) for number in re.findall(r"\d+", name)]
-        return range(numbers[0], numbers[1] + 1) if numbers else range(self.description.nodes)
+        named = range(numbers[0], numbers[1] + 1) if numbers else range(self.description.nodes)
+        if not 0 <= named.start < named.stop <= self.description.nodes:
+            raise UserError(f"{self._run / name} is named after nodes that the run does not have; remove it.")
+        return named
 
     def _part(self, name: str) -> tuple[dict[str, Any], Point]:
         if name not in self._parts:
