@@ -36,6 +36,7 @@ def test_everything_a_run_left_can_be_read(tmp_path: Path) -> None:
     assert repr(loaded) == f"<gossamer run 'study' in {outcome.directory}, finished>"
 
 
+@pytest.mark.slow
 def test_a_baseline_is_read_as_what_ran(tmp_path: Path) -> None:
     outcome = trained(tmp_path, {"baseline": "central"})
     loaded = gossamer.load(outcome.directory)
