@@ -9,7 +9,7 @@ TOOLS  := .venv-tools
 READY  := $(VENV)/.ready
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo docs test test-slow kills test-data lint reproduce-small verify-deps sbom audit-deps clean
+.PHONY: demo docs notebooks test test-slow kills test-data lint reproduce-small verify-deps sbom audit-deps clean
 
 # Installed again only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt
@@ -28,6 +28,10 @@ docs: $(VENV)/.docs
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
+
+# The notebooks anew, with what they print.
+notebooks: $(READY)
+	$(BIN)/jupyter execute --inplace docs/notebooks/*.ipynb
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
