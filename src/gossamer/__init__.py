@@ -16,11 +16,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gossamer.data.memory import Data
     from gossamer.run.api import Outcome, plan, resume, run
     from gossamer.studies.audit.api import audit
 
 __version__ = "0.1.0"
-__all__ = ["Outcome", "audit", "plan", "resume", "run"]
+__all__ = ["Data", "Outcome", "audit", "plan", "resume", "run"]
 
 _CALLABLE_PACKAGES = ("plan", "run")  # folders of the same name, which can be called: see docs/decisions
 
@@ -29,6 +30,8 @@ def __getattr__(name: str) -> Any:
     """These bring torch along: loaded at first use."""
     if name in _CALLABLE_PACKAGES:
         return importlib.import_module(f"gossamer.{name}")
+    if name == "Data":
+        return importlib.import_module("gossamer.data.memory").Data
     if name == "audit":
         return importlib.import_module("gossamer.studies.audit.api").audit
     if name in __all__:

@@ -145,4 +145,4 @@ def test_facts_are_those_of_the_published_files():
         facts = datasets[name].facts
         assert (facts.shape, facts.classes) == (entry.shape, entry.classes)
         assert facts.rows == entry.rows or name == "covertype"  # which is split anew
-    assert [name for name in datasets if datasets[name].own] == ["csv", "parquet", "npz"]
+    assert [name for name in datasets if datasets[name].own] == ["csv", "parquet", "npz", "memory"]

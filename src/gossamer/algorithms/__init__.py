@@ -7,12 +7,17 @@ lr, seed and rounds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any, TypeVar
+
+from gossamer.errors import UserError
+from gossamer.options.registry import kind_name, same_definition
 
 # The modules that others may import; the rest is private to this folder.
 __all__ = [
     "RULES",
+    "adopt",
     "base",
     "dinno",
     "dsgd",
@@ -48,6 +53,25 @@ def register(name: str) -> Callable[[C], C]:
         return rule
 
     return add
+
+
+def adopt(made: type[Any]) -> str:
+    """Register an algorithm of the caller's own, unless it is known, and return its name: see `Registry.adopt`."""
+    if not is_dataclass(made):
+        raise UserError(
+            f"{made.__name__} must be a frozen dataclass: its fields are the algorithm's options."
+        )
+    missing = [name for name in ("weights", "draws", "init", "step", "model") if not hasattr(made, name)]
+    if missing:
+        raise UserError(
+            f"{made.__name__} has no {missing[0]}; an algorithm has weights, draws, init, step and model."
+        )
+    name = vars(made).get("kind") or kind_name(made.__name__)
+    known = RULES.get(name)
+    if isinstance(known, str) or (known is not None and not same_definition(known, made)):
+        raise UserError(f"an algorithm {name!r} is there already; give {made.__name__} another name.")
+    RULES[name] = made
+    return str(name)
 
 
 def rule(name: str) -> type[Any]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RunConfig",
+    "algorithm",
     "baselines",
     "checks",
     "layers",

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gossamer.config.schema import RunConfig
-from gossamer.data.own import OwnFile
+from gossamer.data.memory import Memory
+from gossamer.data.own import OwnRecords
 from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
 from gossamer.models.lookup import Lookup
@@ -149,7 +150,7 @@ def places_need_a_table(config: RunConfig) -> None:
 def labels_are_declared(config: RunConfig) -> None:
     """What the labels can be decides the model's size, which everyone sees: so it must not be read off the records."""
     data = config.data
-    if not isinstance(data, OwnFile) or not is_private(config):
+    if not isinstance(data, OwnRecords) or not is_private(config):
         return
     if data.classes is None and data.task != "regression":
         raise UserError(
@@ -176,6 +177,11 @@ def a_cap_is_on_own_records(config: RunConfig) -> None:
         raise UserError(
             f"privacy.cap = {config.privacy.cap:g} is about all runs on the same records of your own, and data.kind = "
             f"{config.data.kind!r} is public: nothing adds up there; leave it out."
+        )
+    if config.privacy.cap is not None and isinstance(config.data, Memory):
+        raise UserError(
+            f"privacy.cap = {config.privacy.cap:g} is kept on file beside the records, and data.kind = 'memory' has no "
+            "file; give the records as one, or leave it out."
         )
 
 

@@ -19,6 +19,7 @@ from gossamer.config.methods import expand_preset, method_names
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
+from gossamer.models.own import Own
 from gossamer.options.sentences import one_sentence, short
 
 
@@ -27,14 +28,15 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     changes = changes or {}
     for key, value in (*recipe.items(), *changes.items()):
         _refuse_monsters(key, value)
-    layered = _noise_by_its_kind({key: value for key, value in recipe.items() if key != "paper"})
+    layered = _in_full({key: value for key, value in recipe.items() if key != "paper"})
     mode = changes.get("mode", layered.get("mode", "sound"))
     if not isinstance(mode, str):
         raise UserError(f"mode = {short(mode)} must be 'sound' or 'paper'.")
     if mode == "paper":
-        layered = merge(layered, _noise_by_its_kind(_table("paper", recipe.get("paper", {}))))
+        layered = merge(layered, _in_full(_table("paper", recipe.get("paper", {}))))
     written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
-    kind = changes.get("algorithm.kind", written_for)
+    whole = _table("algorithm", changes.get("algorithm", {}))
+    kind = changes.get("algorithm.kind", whole.get("kind", written_for))
     if kind not in method_names():
         known = ", ".join(sorted(method_names()))
         raise UserError(f"algorithm.kind = {short(kind)} is not a method I know; the methods are {known}.")
@@ -43,7 +45,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
         layered = adopt_method(layered, preset)
     # Kinds first: a new kind takes the old one's keys away, and must not take away what was set beside it.
     for key, value in sorted(changes.items(), key=_names_no_kind):
-        layered = merge(layered, _noise_by_its_kind(_nest(key.split("."), value)))
+        layered = merge(layered, _in_full(_nest(key.split("."), value)))
     layered = merge(preset, layered)
     if any_auto(layered):
         layered = replace_auto(layered)
@@ -51,6 +53,19 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
         return RunConfig.model_validate(layered)
     except ValidationError as error:
         raise UserError(one_sentence(error, layered, model=RunConfig)) from None
+
+
+def _in_full(layer: dict[str, Any]) -> dict[str, Any]:
+    """A layer with its short keys written out, before it is laid over another."""
+    return _noise_by_its_kind(_model_by_its_name(layer))
+
+
+def _model_by_its_name(layer: dict[str, Any]) -> dict[str, Any]:
+    """`model = "softmax"` is a model of that kind, `model = "net.py:make"` the user's own code."""
+    model = layer.get("model")
+    if not isinstance(model, str):
+        return layer
+    return {**layer, "model": {"kind": "own", "path": model} if ":" in model else {"kind": model}}
 
 
 def _noise_by_its_kind(layer: dict[str, Any]) -> dict[str, Any]:
@@ -158,16 +173,22 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """The configuration a run directory holds: complete, so no preset is laid under it."""
+    """The configuration a run directory holds: complete, so no preset is laid under it.
+
+    Code that it names is not run, unless `changes` name it again.
+    """
     layered = read_toml(path)
     for key, value in (*layered.items(), *(changes or {}).items()):
         _refuse_monsters(key, value)
     for key, value in (changes or {}).items():
         layered = merge(layered, _nest(key.split("."), value))
     try:
-        return RunConfig.model_validate(layered)
+        config = RunConfig.model_validate(layered)
     except ValidationError as error:
         raise UserError(f"{path}: {one_sentence(error, layered, model=RunConfig)}") from None
+    if isinstance(config.model, Own) and "model.path" not in (changes or {}):
+        return config.model_copy(update={"model": config.model.withheld()})
+    return config
 
 
 MOST_DEPTH, MOST_KEY, MOST_DIGITS = 16, 200, 400  # far more than any configuration has

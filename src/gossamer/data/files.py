@@ -51,12 +51,21 @@ def existing(key: str, value: str, data_dir: Path | None) -> Path:
 def read_table(
     file_kind: str, path: Path, label: str, features: Sequence[str] | None, owner: str | None
 ) -> Records:
-    there = column_names(file_kind, path)
-    if len(there) > MOST_COLUMNS:
+    refuse_too_many(path, column_names(file_kind, path))
+    return from_columns(path, _columns(file_kind, path), label, features, owner)
+
+
+def refuse_too_many(path: Path, names: Sequence[str]) -> None:
+    if len(names) > MOST_COLUMNS:
         raise UserError(
-            f"{path.name} has {len(there)} columns, and at most {MOST_COLUMNS} are read: leave some out"
+            f"{path.name} has {len(names)} columns, and at most {MOST_COLUMNS} are read: leave some out"
         )
-    columns = _columns(file_kind, path)
+
+
+def from_columns(
+    path: Path, columns: Mapping[str, Any], label: str, features: Sequence[str] | None, owner: str | None
+) -> Records:
+    """A table's Arrow columns by name; of `path` only the name is used, to speak of it."""
     for key, name in [("label", label), ("owner", owner), *(("features", name) for name in features or ())]:
         if name is not None and name not in columns:
             raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {listed([*columns])}")
@@ -140,10 +149,16 @@ def _columns(file_kind: str, path: Path) -> dict[str, Any]:
                 found = parquet.read_table(file)
     except _ARROW as error:
         raise _unreadable(file_kind, path, error) from error
-    twice = sorted({name for name in found.column_names if found.column_names.count(name) > 1})
+    return columns_of(path, found)
+
+
+def columns_of(path: Path, table: Any) -> dict[str, Any]:
+    """The columns of an Arrow table by name."""
+    names = table.column_names
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"{path.name} has two columns named {twice[0]!r}: give each a name of its own")
-    return {name: found.column(name) for name in found.column_names}
+    return {name: table.column(name) for name in names}
 
 
 def _is_numeric(kind: Any) -> bool:

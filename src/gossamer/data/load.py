@@ -6,14 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.data import own, public, sources, synthetic
+from gossamer.data import memory, own, public, sources, synthetic
 from gossamer.data.dataset import Dataset
 from gossamer.data.fetch import cache_dir
 from gossamer.data.limits import one_of
 from gossamer.data.source import Facts, Source, datasets
 from gossamer.errors import UserError
 
-__all__ = ["Facts", "SetInfo", "Source", "catalogue", "datasets", "get", "load", "own", "public", "synthetic"]
+__all__ = [
+    "Facts",
+    "SetInfo",
+    "Source",
+    "catalogue",
+    "datasets",
+    "get",
+    "load",
+    "memory",
+    "own",
+    "public",
+    "synthetic",
+]
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,9 @@ BUDGET = "budget.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnFile(Source):
-    """Records of the user's own, in a file."""
+class OwnRecords(Source):
+    """Records of the user's own, wherever they lie: what is private about them is declared."""
 
-    path: Annotated[
-        str, Field(description="the file; {node} in it stands for the node's number: a file per node")
-    ]
-    owner: Annotated[
-        str | None, Field(description="the column, or array, whose values become the partition over nodes")
-    ] = None
-    test: Annotated[str | None, Field(description="a hold-out in a file of its own, declared public")] = None
     task: Annotated[
         Literal["classification", "regression"] | None,
         Field(
@@ -49,6 +42,36 @@ class OwnFile(Source):
         dict[str, list[float]] | None, Field(description="public [lo, hi] of a column, mapped to [0, 1]")
     ] = None
 
+    own: ClassVar[bool] = True
+
+    @property
+    def one_lot(self) -> bool:
+        """Do all nodes' records come as one, without a word on who holds which?"""
+        return not self.file_per_node
+
+    def dataset(self, train: Records, held_out: Records | None) -> Dataset:
+        return _assemble(
+            self.kind,
+            train,
+            held_out,
+            task=self.task,
+            classes=self.classes,
+            ranges=self.ranges,
+            public_test=self.test_is_public,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnFile(OwnRecords):
+    """Records of the user's own, in a file."""
+
+    path: Annotated[
+        str, Field(description="the file; {node} in it stands for the node's number: a file per node")
+    ]
+    owner: Annotated[
+        str | None, Field(description="the column, or array, whose values become the partition over nodes")
+    ] = None
+    test: Annotated[str | None, Field(description="a hold-out in a file of its own, declared public")] = None
     budget: Annotated[
         str | None,
         Field(
@@ -56,7 +79,14 @@ class OwnFile(Source):
         ),
     ] = None
 
-    own: ClassVar[bool] = True
+    @property
+    def test_is_public(self) -> bool:
+        """Was a hold-out given apart from the records, and so declared public?"""
+        return self.test is not None
+
+    @property
+    def one_lot(self) -> bool:
+        return self.owner is None and not self.file_per_node
 
     @property
     def file_per_node(self) -> bool:
@@ -81,17 +111,6 @@ class OwnFile(Source):
     def reading(self, names: Sequence[str]) -> OwnFile:
         """The same, with the columns of these names in this order."""
         return self
-
-    def _dataset(self, train: Records, held_out: Records | None) -> Dataset:
-        return _assemble(
-            self.kind,
-            train,
-            held_out,
-            task=self.task,
-            classes=self.classes,
-            ranges=self.ranges,
-            public_test=self.test is not None,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +145,7 @@ class _Table(OwnFile):
                     f"matched by name, and it has {listed(there)}"
                 )
             held_out = read_table(self.kind, public, self.label, train.columns, None)
-        return self._dataset(train, held_out)
+        return self.dataset(train, held_out)
 
 
 @datasets.register("csv")
@@ -160,7 +179,7 @@ class Npz(OwnFile):
             held_out = from_arrays(public, load_npz(public), ("x_test", "x"), ("y_test", "y"), None)
         elif "x_test" in raw:
             held_out = from_arrays(file, raw, ("x_test",), ("y_test",), None)
-        return self._dataset(train, held_out)
+        return self.dataset(train, held_out)
 
 
 def _assemble(

@@ -115,6 +115,11 @@ class Source(ABC):
         return False
 
     @property
+    def test_is_public(self) -> bool:
+        """May figures on the hold-out be shown?"""
+        return not self.own
+
+    @property
     def known(self) -> Facts | None:
         """Rows, shape and classes as `load` will give them, where they follow without reading a record."""
         if self.facts is None or replace(self, transform=[], records=None, partition=Even()) != type(self)():
@@ -133,7 +138,10 @@ class Source(ABC):
         """
         if seed < 0:
             raise UserError(f"seed = {seed} must be a whole number at least 0")
-        dataset = self.read(data_dir, seed)
+        return self.prepared(self.read(data_dir, seed), data_dir, seed)
+
+    def prepared(self, dataset: Dataset, data_dir: Path | None, seed: int) -> Dataset:
+        """The set as it was read, with the options that all sets have."""
         if self.labels is not None:
             dataset = _only_labels(dataset, self.labels)
         if self.transform:

@@ -23,7 +23,7 @@ CLASS_LOSSES = ("cross-entropy", "logistic", "squared")  # of networks with an o
 
 def linear_loss(config: RunConfig) -> LinearLoss | None:
     """The loss named under [loss]; None where the data decide, or where it is over a class each."""
-    if config.loss is None:
+    if config.loss is None or hasattr(config.loss, "per_record"):
         return None
     if config.model.kind != "linear" and config.loss.kind in CLASS_LOSSES:
         return None
@@ -42,6 +42,8 @@ def linear_loss(config: RunConfig) -> LinearLoss | None:
 
 def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any:
     """(outputs, targets) → one loss per record."""
+    if config and hasattr(config.loss, "per_record"):
+        return _own(config.loss)
     named = linear_loss(config) if config else None
     if config and named is not None:
         if named.binary != (classes == 2):
@@ -70,6 +72,22 @@ def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any
             f"loss.kind = {config.loss.kind!r} needs classes; the data have numbers to predict: use 'squared'."
         )
     return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
+
+
+def _own(named: Any) -> Any:
+    """The caller's own loss: one number a record, or records could not be told apart."""
+
+    def loss(outputs: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = named.per_record(outputs, y)
+        # What is traced has no shape yet; the trace is followed afterwards.
+        if isinstance(found, Tensor) and found.shape != outputs.shape[:1]:
+            raise UserError(
+                f"loss.kind = {named.kind!r} gives numbers of shape {tuple(found.shape)} for {len(outputs)} records; "
+                'it must give one number for each, as torch\'s losses do with reduction="none".'
+            )
+        return found
+
+    return loss
 
 
 def _over_classes(kind: str) -> Any:

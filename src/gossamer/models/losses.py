@@ -12,12 +12,13 @@ where l has kinks and no gradient method applies. Labels of the classification l
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from gossamer.options.registry import Registry
+from gossamer.options.registry import Registry, kind_name
 from gossamer.options.types import Positive
 
 if TYPE_CHECKING:
@@ -174,3 +175,16 @@ class CrossEntropy:
 @dataclass(frozen=True, kw_only=True)
 class Squared:
     """½ Σ (output − target)², every class an output of its own: ridge regression."""
+
+
+def own_loss(function: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    """A kind of loss that is the caller's function: (outputs, targets) → one number for each record."""
+    name = kind_name(getattr(function, "__name__", type(function).__name__))
+    name = name if name.replace("-", "").isalnum() else "own"  # a lambda has no name
+    # Of a torch module the function itself: one that is called as a module could only be traced inside another.
+    per_record = staticmethod(getattr(function, "forward", function))
+    made = make_dataclass(name, [], frozen=True, namespace={"kind": name, "per_record": per_record})
+    made.__module__ = getattr(function, "__module__", None) or type(function).__module__
+    made.__doc__ = f"A loss of your own: {name}."
+    losses.adopt(made)
+    return made()

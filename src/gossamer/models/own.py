@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from gossamer.errors import UserError
 from gossamer.models.table import models
@@ -22,11 +24,35 @@ _LOADED_AS = "gossamer_own_module"  # what a file is called in sys.modules: pick
 @models.register("own")
 @dataclass(frozen=True, kw_only=True)
 class Own:
-    """A torch module of your own: gossamer.run(..., module=net)."""
+    """A torch module of your own: gossamer.run(..., module=net), or model = "net.py:make"."""
+
+    path: Annotated[
+        str | None,
+        Field(description="FILE:NAME, a module or what makes one; this code is run; not set: from Python"),
+    ] = None
+
+    def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+        if self.path is None:
+            raise UserError(
+                "model.kind = 'own' needs the module itself: gossamer.run(..., module=net) from Python, or "
+                'model = "net.py:make".'
+            )
+        import torch
+
+        return load_module(self.path, seed=torch.initial_seed(), key="model.path =")
+
+    def withheld(self) -> Own:
+        """The same, but its code is not run: for a configuration that somebody else may have written."""
+        return self if self.path is None else Withheld(path=self.path)
+
+
+class Withheld(Own):
+    """Named by a run directory: opening one must not run what it names."""
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         raise UserError(
-            "model.kind = 'own' needs the module itself: gossamer.run(..., module=net) from Python."
+            f"the run's model is code of yours, {self.path}, and code that a run directory names is not run unless you "
+            f"say so: add --set model.path={self.path}, or module=… from Python."
         )
 
 

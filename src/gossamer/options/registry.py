@@ -18,6 +18,7 @@ can be registered at any time before.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
@@ -74,6 +75,25 @@ class Registry(Generic[T]):
 
         return add
 
+    def adopt(self, made: type[Any]) -> str:
+        """Register a class of the caller's own, unless it is known, and return its name: its `kind`, or the class's.
+
+        Defined anew, as in a notebook whose cell is run again, it takes its own place.
+        """
+        if not dataclasses.is_dataclass(made):
+            raise UserError(
+                f"{made.__name__} must be a dataclass: its fields are the options of {self.table}."
+            )
+        name = vars(made).get("kind") or kind_name(made.__name__)
+        known = self._kinds.get(name)
+        taken = name in self if known is None else not same_definition(known, made)
+        if taken:
+            raise UserError(
+                f"{self.table}.kind = {name!r} is there already; give {made.__name__} another name."
+            )
+        self._kinds[name] = _named(made, name)
+        return str(name)
+
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys([*self._names(), *self._kinds]))
 
@@ -86,6 +106,10 @@ class Registry(Generic[T]):
         if name not in self._made:
             self._made[name] = _named(self._make(name), name)
         return self._made[name]
+
+    def forget(self, name: str) -> None:
+        """What `make` made of this name is made again: what it was made of has changed."""
+        self._made.pop(name, None)
 
     @property
     def kinds(self) -> dict[str, type[Any]]:
@@ -124,6 +148,16 @@ class Registry(Generic[T]):
         """The options of a part as plain values, as a TOML file could hold them."""
         written: dict[str, Any] = _adapter(type(value)).dump_python(value)
         return written
+
+
+def kind_name(class_name: str) -> str:
+    """`MyClip` → my-clip."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_", "-", class_name).strip("-").lower()
+
+
+def same_definition(known: Any, made: Any) -> bool:
+    """Are they one class or function, perhaps defined twice?"""
+    return known is made or (known.__module__, known.__qualname__) == (made.__module__, made.__qualname__)
 
 
 def _named(made: C, name: str) -> C:

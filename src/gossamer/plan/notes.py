@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from gossamer.config.schema import RunConfig
+from gossamer.data.memory import Memory
+from gossamer.data.own import OwnRecords
 from gossamer.methods.base import Method
+
+READ_OFF = {
+    "records": "The number of records of each node was read off them, not declared: no ε covers it.",
+    "classes": "Which labels there are was read off the records, not declared: no ε covers it.",
+    "targets": "The range of the targets was read off the records, not declared: no ε covers it.",
+}
 
 
 def notes_of(config: RunConfig, method: Method) -> list[str]:
@@ -18,8 +26,11 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
         notes.append("Labels are split over nodes: a node's identity gives away labels.")
     if config.privacy.sampling.needs_true_sizes:
         notes.append("Fixed-size sampling uses the exact number of records of every node: it is public.")
-    if config.data.own and getattr(config.data, "owner", None) is None:
+    if isinstance(config.data, OwnRecords) and config.data.one_lot:
         notes.append("The rows were dealt out from one file: ε holds for the partition as it fell.")
+    if isinstance(config.data, Memory):
+        notes.append("The records were handed over in memory: what other runs spent on them is not added up.")
+        notes += [READ_OFF[what] for what in config.data.read_off]
     if config.data.partition.kind == "sampled":
         notes.append(
             "A record may sit on several nodes; the ε of one node does not cover its copies on others."

@@ -43,6 +43,10 @@ class RunDisplay:
 
     def plan(self, o: Outline, budget: dict[str, Any] | None = None) -> None:
         show_plan(o, self.console, budget)
+        self.begin()
+
+    def begin(self) -> None:
+        """From here on rounds and figures are shown."""
         if self._terminal:
             from rich.console import Group
 

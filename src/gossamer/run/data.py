@@ -20,6 +20,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.data.by_node import load_nodes
 from gossamer.data.dataset import Dataset
 from gossamer.data.load import datasets
+from gossamer.data.memory import Data, Memory
 from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.partition import Even, Owner
 from gossamer.data.partition import split as deal_out
@@ -29,25 +30,32 @@ Rows = NDArray[Any]
 
 
 class DataCache:
-    """Holds the data set read last: the next run that wants the same does not read it again."""
+    """Holds the data set read last: the next run that wants the same does not read it again.
 
-    def __init__(self) -> None:
-        self._key = ""
+    `given`: records that were handed over in Python, for `data.kind = "memory"`.
+    """
+
+    def __init__(self, given: Data | None = None) -> None:
+        self._key, self._given = "", given
         self._dataset: Dataset | None = None
 
     def load(self, config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> Dataset:
         key = _key(config, data_dir, nodes)
         if self._dataset is None or key != self._key:
             self._dataset = None  # let go of the old one first: they can be large
-            self._dataset, self._key = load(config, data_dir, nodes), key
+            self._dataset, self._key = load(config, data_dir, nodes, self._given), key
         return self._dataset
 
 
-def load(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> Dataset:
+def load(
+    config: RunConfig, data_dir: Path | None, nodes: range | None = None, given: Data | None = None
+) -> Dataset:
     """The configuration's records; with a file per node, those of the nodes hosted here (of all, if None)."""
     labels_are_declared(config)
+    hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
+    if isinstance(config.data, Memory) and given is not None:
+        return _public_hold_out(config, given.dataset(config.data, hosted, data_dir, config.seed))
     if isinstance(config.data, OwnFile) and config.data.file_per_node:
-        hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
         return _public_hold_out(config, load_nodes(config.data, hosted, data_dir=data_dir, seed=config.seed))
     return _public_hold_out(config, config.data.load(data_dir, config.seed))
 

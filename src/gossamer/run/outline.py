@@ -53,7 +53,7 @@ def outline(
     topology = _topology(config, algorithm)
     facts = facts_of(asked, data_dir, cache, nodes)
     method.check(facts.classes)
-    own = module is not None
+    own = module is not None or config.model.kind == "own" or hasattr(config.loss, "per_record")
     if not force:
         refuse_beyond_machine(expected(config, facts, algorithm, hosted=hosted, module=module))
     module, algorithm = _centred(config, facts, module or _model(config, facts), algorithm)
@@ -96,7 +96,7 @@ def _model(config: RunConfig, facts: DataFacts) -> nn.Module:
 
 
 def _try_on(vector: Any, facts: DataFacts, *, own: bool) -> None:
-    """A user's own module is refused here, before anything is written, if it cannot keep records apart."""
+    """A user's own module or loss is refused here, before anything is written, if it cannot keep records apart."""
     if not own or not hasattr(vector, "try_on"):
         return
     kind = torch.float32 if facts.shape else torch.int64  # a record without a shape is a place in a table

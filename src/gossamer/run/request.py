@@ -19,6 +19,7 @@ from gossamer.results.rundir import RunDirectory
 from gossamer.results.track import OpenTracker, find_tracker
 from gossamer.run.assemble import Parts, assemble, without_private_hold_out
 from gossamer.run.budget import preview
+from gossamer.run.data import DataCache
 from gossamer.run.outline import outline
 from gossamer.run.train import execute
 from gossamer.runtime.blocks import split
@@ -63,7 +64,7 @@ def configuration(request: RunRequest) -> RunConfig:
         raise UserError(
             f"--resume {request.resume} goes on with the run in it; leave out the recipe and --out."
         )
-    fixed = next((key for key in changes if not key.startswith("runtime.")), None)
+    fixed = next((key for key in changes if not key.startswith(("runtime.", "model.path"))), None)
     if fixed is not None:
         raise UserError(f"--set {fixed} cannot change a run that has begun; only runtime.* may differ.")
     if not request.resume.is_dir():
@@ -92,13 +93,19 @@ def carrier(config: RunConfig) -> AbstractContextManager[Group]:
 
 
 def parts_of(
-    config: RunConfig, group: Group, *, data_dir: Path | None = None, module: Any = None, force: bool = False
+    config: RunConfig,
+    group: Group,
+    *,
+    data_dir: Path | None = None,
+    module: Any = None,
+    force: bool = False,
+    cache: DataCache | None = None,
 ) -> Parts:
     """What this process needs for its nodes; one process' mistake is everybody's."""
 
     def assembled() -> Parts:
-        o = outline(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force)
-        parts = assemble(o, data_dir=data_dir, nodes=group.nodes)
+        o = outline(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force, cache=cache)
+        parts = assemble(o, data_dir=data_dir, nodes=group.nodes, cache=cache)
         return parts if group.size == 1 else without_private_hold_out(parts)
 
     parts: Parts = agreed(group, assembled, what="read its data or its settings")

@@ -95,7 +95,7 @@ def _refuse_unpaid_figures(results: Iterable[dict[str, Any]]) -> None:
 
 
 def _refuse_private_choice(data: Any) -> None:
-    if data.held_out or (data.own and data.test is None):
+    if data.held_out or not data.test_is_public:
         raise UserError(
             "the choice would look at private records without paying for it: name a public hold-out with data.test, "
             "and leave out data.held_out."

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gossamer.config import recipes
-from gossamer.config.layers import parse_overrides, read_toml, resolve
+from gossamer.config.layers import parse_overrides, resolve, stored
 from gossamer.errors import UserError
 from gossamer.models.own import load_module
 from gossamer.results.audit_page import STOPS, allowed, verdict
@@ -52,8 +52,8 @@ def run_audit(
             )
         verify_files(run)  # damage shows before the attack, which takes long
         read_text(run / "config.toml")
-    recipe = read_toml(run / "config.toml") if run is not None else recipes.read(name)
-    config = resolve(recipe, parse_overrides(sets))
+    asked = resolve(recipes.read(name), parse_overrides(sets)) if run is None else None
+    config = asked or stored(Path(name) / "config.toml")
     own = load_module(module, seed=config.seed) if module is not None else None
     console = terminal(to_stderr=quiet)
     console.print(

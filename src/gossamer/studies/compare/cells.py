@@ -24,7 +24,7 @@ def finished(out: Path, cell: Cell) -> bool:
         return False
     try:
         read_text(place / "config.toml")  # a pipe in its place is refused, not waited for
-        return stored(place / "config.toml") == cell.config
+        return stored(place / "config.toml").model_dump() == cell.config.model_dump()
     except UserError:
         return False
 

@@ -1,0 +1,229 @@
+"""Records handed over in Python: arrays, tensors, a pandas or polars frame, a torch Dataset; for all nodes, or by node.
+
+They are the user's own and private, as those in a file are, and pass the same checks. Nothing of them is written down:
+the configuration says that there were such records, and who goes on with the run hands them over again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from gossamer.data.dataset import Array, Dataset
+from gossamer.data.files import Records, columns_of, from_arrays, from_columns, refuse_too_many
+from gossamer.data.own import OwnRecords
+from gossamer.data.source import datasets
+from gossamer.errors import UserError
+
+_HERE = Path("data=")  # how messages speak of what was handed over
+
+
+@datasets.register("memory")
+@dataclass(frozen=True, kw_only=True)
+class Memory(OwnRecords):
+    """Records handed over in Python: gossamer.run(..., data=(x, y)), see gossamer.Data."""
+
+    by_node: Annotated[bool, Field(description="were each node's records handed over apart?")] = False
+    owners: Annotated[bool, Field(description="did they come with a word on which node holds each?")] = False
+    test: Annotated[bool, Field(description="was a hold-out handed over with them? It is public then")] = (
+        False
+    )
+    read_off: Annotated[
+        list[Literal["records", "classes", "targets"]],
+        Field(
+            description="what was read off the records instead of declared: no ε covers it, the certificate says so"
+        ),
+    ] = field(default_factory=list)
+
+    @property
+    def file_per_node(self) -> bool:
+        return self.by_node
+
+    @property
+    def one_lot(self) -> bool:
+        return not (self.by_node or self.owners)
+
+    @property
+    def test_is_public(self) -> bool:
+        return self.test
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        raise UserError(
+            "data.kind = 'memory' needs the records themselves: gossamer.run(..., data=(x, y)) from Python."
+        )
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run is to learn from, as Python has it.
+
+    records: (x, y) of arrays or tensors; a pandas or polars frame (with `label`); a torch Dataset of (x, y) pairs; or
+        each node's own: a list, or a dictionary by node, of any of these.
+    label: the column of a frame to predict.
+    owners: which node holds each record: an array with one value a record, or a frame's column.
+    features: the columns of a frame to learn from; all others if not set.
+    test: a hold-out in the same form, declared public: figures on it may be shown.
+    classes, task, count, ranges: `data.classes`, `data.task`, `data.records` and `data.ranges` of the configuration,
+        which are public: what is private about the records is declared, not read off them.
+    """
+
+    records: Any
+    label: str | None = None
+    owners: Any = None
+    features: Sequence[str] | None = None
+    test: Any = None
+    classes: int | Sequence[Any] | None = None
+    task: Literal["classification", "regression"] | None = None
+    count: int | Sequence[int] | None = None
+    ranges: Mapping[str, Sequence[float]] | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> Data:
+        return value if isinstance(value, cls) else cls(value)
+
+    @property
+    def nodes(self) -> int | None:
+        """How many there are, where each has its own records."""
+        return len(self.records) if self.by_node else None
+
+    @property
+    def by_node(self) -> bool:
+        return isinstance(self.records, list | dict)
+
+    def table(self) -> dict[str, Any]:
+        """What the configuration says of them."""
+        declared: dict[str, Any] = {
+            "classes": _plain(self.classes),
+            "task": self.task,
+            "records": _plain(self.count),
+            "ranges": None if self.ranges is None else {k: [*map(float, v)] for k, v in self.ranges.items()},
+        }
+        return {
+            "kind": "memory",
+            "by_node": self.by_node,
+            "owners": self.owners is not None,
+            "test": self.test is not None,
+            **{key: value for key, value in declared.items() if value is not None},
+        }
+
+    def dataset(self, source: Memory, nodes: Sequence[int], data_dir: Path | None, seed: int) -> Dataset:
+        """The records of these nodes, or, where they came as one, of all."""
+        held_out = None if self.test is None else self._read(self.test, None)
+        if not self.by_node:
+            return source.prepared(
+                source.dataset(self._read(self.records, self.owners), held_out), data_dir, seed
+            )
+        if self.owners is not None:
+            raise UserError(
+                "data= has each node's records apart, and owners besides; give one of the two, not both."
+            )
+        found = {i: source.dataset(self._read(self._of(i), None), held_out) for i in nodes}
+        first = found[nodes[0]]
+        for i, its in found.items():
+            if its.x_train.shape[1:] != first.x_train.shape[1:] or its.columns != first.columns:
+                raise UserError(
+                    f"data= has other columns for node {i} than for node {nodes[0]}; give all nodes the same."
+                )
+        together = replace(
+            first,
+            x_train=np.concatenate([its.x_train for its in found.values()]),
+            y_train=np.concatenate([its.y_train for its in found.values()]),
+            test_shares_rows=any(its.test_shares_rows for its in found.values()),
+            owner=np.concatenate([np.full(len(its.y_train), i, np.int64) for i, its in found.items()]),
+        )
+        return source.prepared(together, data_dir, seed)
+
+    def _of(self, node: int) -> Any:
+        try:
+            return self.records[node]
+        except (KeyError, IndexError):
+            raise UserError(f"data= has no records for node {node}; hand over those of every node.") from None
+
+    def _read(self, given: Any, owners: Any) -> Records:
+        if _is_frame(given):
+            return self._table(given, owners)
+        if _is_torch_dataset(given):
+            given = _pairs(given)
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise UserError(
+                f"data= is of type {type(given).__name__}; give (x, y), a frame with its label, gossamer.Data(frame, "
+                "label=…), a torch Dataset, or a list of these, one for each node."
+            )
+        arrays = {"x": _array(given[0]), "y": _array(given[1])}
+        if isinstance(owners, str):
+            raise UserError(f"owners = {owners!r} names a column, and data= has none; give an array.")
+        owner = None if owners is None else "owners"
+        if owner is not None:
+            arrays["owners"] = _array(owners)
+        return from_arrays(_HERE, arrays, ["x"], ["y"], owner)
+
+    def _table(self, frame: Any, owners: Any) -> Records:
+        if self.label is None:
+            raise UserError(
+                "data= is a frame; say which column is to be predicted: gossamer.Data(frame, label=…)."
+            )
+        owner = owners if isinstance(owners, str) else None
+        columns = columns_of(_HERE, _arrow(frame))
+        refuse_too_many(_HERE, [*columns])
+        read = from_columns(_HERE, columns, self.label, self.features, owner)
+        if owner is None and owners is not None:
+            by_row = _array(owners)
+            if by_row.shape != (len(read.y),):
+                raise UserError(
+                    f"owners has shape {by_row.shape}, and there are {len(read.y)} records; give one value for each."
+                )
+            read = replace(read, owner=by_row)
+        return read
+
+
+def _plain(value: Any) -> Any:
+    """As a configuration holds it: numpy's numbers and arrays are Python's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _array(value: Any) -> Array:
+    if hasattr(value, "detach"):  # a tensor
+        value = value.detach().cpu()
+    array = np.asarray(value)
+    words = array.dtype.kind == "O" and all(isinstance(item, str) for item in array.flat)
+    return array.astype(np.str_) if words else array  # as pandas keeps them
+
+
+def _is_frame(value: Any) -> bool:
+    return hasattr(value, "columns") and (hasattr(value, "to_arrow") or hasattr(value, "iloc"))
+
+
+def _arrow(frame: Any) -> Any:
+    """polars brings its own way to Arrow; of pandas Arrow knows one, and leaves the index out."""
+    import pyarrow as pa
+
+    try:
+        if hasattr(frame, "to_arrow"):
+            return frame.to_arrow()
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
+        raise UserError(f"data= holds a column that is neither numbers nor words: {reason}") from None
+
+
+def _is_torch_dataset(value: Any) -> bool:
+    import torch.utils.data
+
+    if isinstance(value, torch.utils.data.IterableDataset):
+        raise UserError("data= is an IterableDataset, whose records have no number; give one with a length.")
+    return isinstance(value, torch.utils.data.Dataset)
+
+
+def _pairs(dataset: Any) -> tuple[Array, Array]:
+    """Every record once: what a dataset draws anew at each visit stays as it was drawn here."""
+    pairs = [dataset[i] for i in range(len(dataset))]
+    if not pairs or any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
+        raise UserError("data= is a Dataset; its items must be pairs (x, y), and there must be at least one.")
+    return np.stack([_array(x) for x, _ in pairs]), np.stack([_array(y) for _, y in pairs])

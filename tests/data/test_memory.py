@@ -1,0 +1,112 @@
+"""Records handed over in Python become the same data set whichever way they come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import IterableDataset, TensorDataset
+
+from gossamer.data.load import datasets
+from gossamer.data.memory import Data, Memory
+from gossamer.errors import UserError
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(12, 3)).astype(np.float32)
+Y = np.arange(12) % 3
+
+
+def read(data: Data, nodes: range = range(3), **more: Any) -> Any:
+    source = datasets.parse({**data.table(), **more})
+    assert isinstance(source, Memory)
+    return data.dataset(source, nodes, None, 0)
+
+
+def frame(library: str) -> Any:
+    module = pytest.importorskip(library)
+    return module.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "site": Y, "y": Y})
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda: Data((X, Y), classes=3),
+        lambda: Data((torch.from_numpy(X), torch.from_numpy(Y)), classes=3),
+        lambda: Data((X.tolist(), Y.tolist()), classes=3),
+        lambda: Data(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), classes=3),
+        lambda: Data(frame("pandas"), label="y", features=["a", "b", "c"], classes=3),
+        lambda: Data(frame("polars"), label="y", features=["a", "b", "c"], classes=3),
+        lambda: Data(frame("polars"), label="y", owners="site", classes=3),
+    ],
+)
+def test_every_form_is_the_same_records(form: Any) -> None:
+    found = read(form())
+    np.testing.assert_array_equal(found.x_train, X)
+    np.testing.assert_array_equal(found.y_train, Y)
+    assert (found.classes, found.x_train.dtype, found.y_train.dtype) == (3, np.float32, np.int64)
+
+
+def test_by_node_and_by_owner_are_one_partition() -> None:
+    parts = [(X[node::3], Y[node::3]) for node in range(3)]
+    apart = read(Data(parts, classes=3))
+    np.testing.assert_array_equal(apart.owner, np.repeat(range(3), 4))
+    np.testing.assert_array_equal(apart.x_train, np.concatenate([X[node::3] for node in range(3)]))
+    by_name = read(Data(dict(enumerate(parts)), classes=3), nodes=range(1, 2))
+    np.testing.assert_array_equal(by_name.x_train, X[1::3])  # one rank hands over its own nodes' alone
+    owned = read(Data((X, Y), owners=np.array(["a", "b", "c"] * 4), classes=3))
+    np.testing.assert_array_equal(owned.owner, Y)
+
+
+def test_what_is_declared_becomes_the_configuration_and_names_none_of_the_records() -> None:
+    data = Data((X, Y), classes=np.array([0, 1, 2]), count=(4, 4, 4), test=(X[:2] + 9, Y[:2]), owners=Y)
+    assert data.table() == {
+        "kind": "memory", "by_node": False, "owners": True, "test": True, "classes": [0, 1, 2], "records": [4, 4, 4],
+    }  # fmt: skip
+    found = read(data)
+    assert found.public_test
+    assert len(found.y_test) == 2
+    assert not found.test_shares_rows
+    assert read(Data((X, Y), classes=3, test=(X[:2], Y[:2]))).test_shares_rows
+
+
+def test_words_are_labels_and_numbers_targets() -> None:
+    named = read(Data((X, np.array(["x", "y", "z"] * 4, dtype=object)), classes=["z", "y", "x"]))
+    np.testing.assert_array_equal(named.y_train, [2, 1, 0] * 4)
+    targets = read(Data((X, X[:, 0] / 2), task="regression"))
+    assert targets.classes is None
+    np.testing.assert_array_equal(targets.y_train, X[:, 0] / 2)
+
+
+class Endless(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        return iter([(X[0], 0)])
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (lambda: Data(X), r"is of type ndarray; give \(x, y\), a frame with its label"),
+        (lambda: Data((X, Y[:5])), r"y has shape \(5,\) where one value per row needs \(12,\)"),
+        (lambda: Data((np.full_like(X, np.nan), Y)), "NaN or infinite in 12 of 12 rows"),
+        (lambda: Data(frame("polars")), r"say which column is to be predicted"),
+        (lambda: Data(frame("polars"), label="z"), "data.label = 'z' is no column of data="),
+        (lambda: Data(frame("polars"), label="y", owners=Y[:3]), r"owners has shape \(3,\), and there are 12 records"),
+        (lambda: Data((X, Y), owners="site"), "names a column, and data= has none"),
+        (lambda: Data(Endless()), "IterableDataset, whose records have no number"),
+        (lambda: Data([(X, Y)], owners=Y), "each node's records apart, and owners besides"),
+        (lambda: Data([(X, Y), (X[:, :2], Y), (X, Y)]), "other columns for node 1 than for node 0"),
+        (lambda: Data({0: (X, Y)}), "no records for node 1"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence(data: Any, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        read(data(), **({} if data().classes else {"classes": 3}))
+
+
+def test_a_configuration_alone_does_not_have_the_records() -> None:
+    with pytest.raises(
+        UserError, match=r"needs the records themselves: gossamer\.run\(\.\.\., data=\(x, y\)\)"
+    ):
+        Memory().load()

@@ -1,0 +1,31 @@
+"""Kinds that a test hands over or registers are forgotten after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gossamer.algorithms import RULES
+from gossamer.config.algorithm import algorithms
+from gossamer.data.load import datasets
+from gossamer.mechanism.clipping import clips
+from gossamer.mechanism.noise import families
+from gossamer.models.losses import losses
+from gossamer.topology.kinds import topologies
+
+TABLES = [
+    RULES,
+    algorithms._made,
+    *(registry._kinds for registry in (datasets, clips, families, losses, topologies)),
+]
+
+
+@contextmanager
+def forgotten() -> Iterator[None]:
+    before = [dict(table) for table in TABLES]
+    try:
+        yield
+    finally:
+        for table, known in zip(TABLES, before, strict=True):
+            table.clear()
+            table.update(known)
