@@ -102,6 +102,7 @@ def run(chosen: list[Block], folder: Path) -> None:
     """Run blocks in their order, Python in this process, as if all were typed in one folder."""
     page = types.ModuleType("page")
     sys.modules["page"] = page  # dataclasses look for their module
+    sys.path.insert(0, str(folder))  # files of the page can be imported
     with contextlib.chdir(folder):
         for block in chosen:
             try:
@@ -156,13 +157,17 @@ def _command(words: list[str], fails: bool) -> None:
 
 
 def _shell(block: Block, folder: Path) -> None:
-    """As a reader would type it; `gossamer` and `python` are those of this environment."""
+    """As a reader would type it; `gossamer` and `python` are of this environment, and pip installs beside the page."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    function = f'gossamer() {{ command python -m gossamer "$@" {block.with_}; }}\n'
+    functions = (
+        f'gossamer() {{ command python -m gossamer "$@" {block.with_}; }}\n'
+        'pip() { command python -m pip -q "$@" --no-deps --target installed; }\n'
+    )
     ran = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", function + block.code],
+        ["bash", "-euo", "pipefail", "-c", functions + block.code],
         cwd=folder,
-        env=os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(_python_path())},
+        env=os.environ
+        | {"PATH": path, "PYTHONPATH": os.pathsep.join([*_python_path(), str(folder / "installed")])},
         capture_output=True,
         text=True,
         check=False,
