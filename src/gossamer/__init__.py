@@ -17,23 +17,40 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gossamer.data.memory import Data
+    from gossamer.estimators import PrivateClassifier, PrivateRegressor
     from gossamer.run.api import Outcome, plan, resume, run
+    from gossamer.run.load import load
     from gossamer.studies.audit.api import audit
 
 __version__ = "0.1.0"
-__all__ = ["Data", "Outcome", "audit", "plan", "resume", "run"]
+__all__ = [
+    "Data",
+    "Outcome",
+    "PrivateClassifier",
+    "PrivateRegressor",
+    "audit",
+    "load",
+    "plan",
+    "resume",
+    "run",
+]
 
+# Where each is: loaded at first use, since they bring torch along.
+_HOMES = {
+    "Data": "gossamer.data.memory",
+    "Outcome": "gossamer.run.api",
+    "PrivateClassifier": "gossamer.estimators",
+    "PrivateRegressor": "gossamer.estimators",
+    "audit": "gossamer.studies.audit.api",
+    "load": "gossamer.run.load",
+    "resume": "gossamer.run.api",
+}
 _CALLABLE_PACKAGES = ("plan", "run")  # folders of the same name, which can be called: see docs/decisions
 
 
 def __getattr__(name: str) -> Any:
-    """These bring torch along: loaded at first use."""
     if name in _CALLABLE_PACKAGES:
         return importlib.import_module(f"gossamer.{name}")
-    if name == "Data":
-        return importlib.import_module("gossamer.data.memory").Data
-    if name == "audit":
-        return importlib.import_module("gossamer.studies.audit.api").audit
-    if name in __all__:
-        return getattr(importlib.import_module("gossamer.run.api"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'gossamer' has no attribute {name!r}")

@@ -316,6 +316,61 @@ def _plan_from_ledger(directory: Path, anchor: str | None, as_json: bool) -> Non
         typer.echo(unchecked, err=as_json)
 
 
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a finished run.")]
+OfNode = Annotated[str, typer.Option("--node", help="Whose model: a node's number, or average.")]
+OwnModule = Annotated[
+    str | None,
+    typer.Option("--module", metavar="FILE:NAME", help="Your own torch module, where the run trained one."),
+]
+
+
+@app.command()
+def predict(
+    run: Run,
+    data: Annotated[Path, typer.Argument(help="New rows: a .csv, .parquet or .npz file.")],
+    out: Annotated[Path, typer.Option(help="The CSV file to write.")] = Path("predictions.csv"),
+    node: OfNode = "average",
+    module: OwnModule = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Predictions of a trained model for new rows, with probabilities; columns are matched by name."""
+    from gossamer.run.predict import node_of, predict_file, sentences
+
+    found = predict_file(run, data, out, node=node_of(node), module=_own_module(module), data_dir=data_dir)
+    _print_json(found) if as_json else typer.echo("\n".join(sentences(found)))
+
+
+@app.command()
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="The folder to make.")],
+    kind: Annotated[str, typer.Option("--format", help="safetensors, torchscript or onnx.")] = "safetensors",
+    node: OfNode = "average",
+    module: OwnModule = None,
+    as_json: Json = False,
+) -> None:
+    """A trained model for other programs, with a card that says what it is and what its ε covers."""
+    from gossamer.run.export import export as write
+    from gossamer.run.predict import node_of
+
+    found = write(run, out, kind=kind, node=node_of(node), module=_own_module(module))
+    if as_json:
+        _print_json(found)
+        return
+    for name in found["files"]:
+        typer.echo(f"{Path(found['out']) / name}")
+
+
+def _own_module(asked: str | None) -> Any:
+    """Executed because the user named it here; what a run directory names never is."""
+    if asked is None:
+        return None
+    from gossamer.models.own import load_module
+
+    return load_module(asked)
+
+
 @certificate_app.command("anchor")
 def certificate_anchor(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],

@@ -1,4 +1,16 @@
 """Where records come from (checked), data sets, and their partition over nodes."""
 
 # The modules that others may import; the rest is private to this folder.
-__all__ = ["by_node", "dataset", "limits", "load", "memory", "own", "partition", "source", "synthetic"]
+__all__ = [
+    "by_node",
+    "dataset",
+    "files",
+    "inputs",
+    "limits",
+    "load",
+    "memory",
+    "own",
+    "partition",
+    "source",
+    "synthetic",
+]

@@ -32,3 +32,9 @@ class Dataset:
     truth: npt.NDArray[np.float32] | None = None  # the coefficients that made a synthetic set
     columns: tuple[str, ...] = ()  # of a table of the user's own, in the order in which they were read
     test_shares_rows: bool = False  # does a hold-out that was declared public hold training records?
+    labels: tuple[
+        Any, ...
+    ] = ()  # what the classes are called, in the order of their numbers; empty: by number
+    raw_shape: tuple[int, ...] | None = (
+        None  # of a record as it came, before the table's steps; None: as it is
+    )

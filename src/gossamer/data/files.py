@@ -49,8 +49,9 @@ def existing(key: str, value: str, data_dir: Path | None) -> Path:
 
 
 def read_table(
-    file_kind: str, path: Path, label: str, features: Sequence[str] | None, owner: str | None
+    file_kind: str, path: Path, label: str | None, features: Sequence[str] | None, owner: str | None
 ) -> Records:
+    """`label`: None where nothing is to be learned or compared; the records then have no y."""
     refuse_too_many(path, column_names(file_kind, path))
     return from_columns(path, _columns(file_kind, path), label, features, owner)
 
@@ -63,7 +64,7 @@ def refuse_too_many(path: Path, names: Sequence[str]) -> None:
 
 
 def from_columns(
-    path: Path, columns: Mapping[str, Any], label: str, features: Sequence[str] | None, owner: str | None
+    path: Path, columns: Mapping[str, Any], label: str | None, features: Sequence[str] | None, owner: str | None
 ) -> Records:
     """A table's Arrow columns by name; of `path` only the name is used, to speak of it."""
     for key, name in [("label", label), ("owner", owner), *(("features", name) for name in features or ())]:
@@ -81,10 +82,10 @@ def from_columns(
     if len(set(chosen)) < len(chosen):
         raise UserError(f"data.features = {chosen} names a column twice")
 
-    rows = len(columns[label])
+    rows = len(columns[chosen[0]])
     if not rows:
         raise UserError(f"{path.name} has no rows: give a file with records")
-    needed = {*chosen, label} | ({owner} if owner else set())
+    needed = {*chosen, *([label] if label else []), *([owner] if owner else [])}
     _refuse_missing(path, rows, {name: columns[name].null_count for name in columns if name in needed})
     words = [name for name in chosen if not _is_numeric(columns[name].type)]
     if words:
@@ -96,8 +97,8 @@ def from_columns(
         for position, name in enumerate(chosen):
             x[:, position] = _numpy(path, name, columns[name])
     _refuse_non_finite(path, x, chosen)
-    y = _numpy(path, label, columns[label])
-    if y.dtype.kind == "f":
+    y: Array = np.zeros(0, np.float32) if label is None else _numpy(path, label, columns[label])
+    if label is not None and y.dtype.kind == "f":
         _refuse_non_finite(path, y[:, None], [label])
     return Records(x, y, _numpy(path, owner, columns[owner]) if owner else None, chosen)
 
@@ -220,11 +221,16 @@ def from_arrays(
     if not len(x):
         raise UserError(f"{path.name} has no rows: give a file with records")
     columns = [str(column) for column in range(x.shape[1])] if x.ndim == 2 else []
-    features = _images(x) if x.ndim > 2 else _float32(x)
+    features = as_records(x)
     _refuse_non_finite(path, features.reshape(len(x), -1), columns or ["x"])
     if y.dtype.kind == "f":
         _refuse_non_finite(path, y[:, None], [y_names[0]])
     return Records(features, y, owners, columns)
+
+
+def as_records(x: Array) -> Floats:
+    """Numbers of any type as a model's records: tables as they are, images with their channels first."""
+    return _images(x) if x.ndim > 2 else _float32(x)
 
 
 def _images(x: Array) -> Floats:

@@ -208,15 +208,16 @@ def _assemble(
     kind = task or ("regression" if targets else "classification")
     labels: dict[str, Array] = {}
     count: int | None = None
+    names: tuple[Any, ...] = ()
     note = "private records: the digest stays on the node"
     if kind == "regression":
         labels = {"y_train": _targets(train.y), "y_test": _targets(held_out.y)}
     else:
         known = _known_labels(train.y, classes)
-        labels["y_train"] = _ids(train.y, known, "data.label", "the declared data.classes")
+        labels["y_train"] = class_numbers(train.y, known, "data.label", "the declared data.classes")
         where = "the training labels" if classes is None else "the declared data.classes"
-        labels["y_test"] = _ids(held_out.y, known, "data.test", where)
-        count = len(known)
+        labels["y_test"] = class_numbers(held_out.y, known, "data.test", where)
+        count, names = len(known), tuple(known.tolist())
         note += "; classes declared" if classes is not None else "; classes read off the training labels"
     owner = None if train.owner is None else np.unique(train.owner, return_inverse=True)[1].astype(np.int64)
     parts = {
@@ -238,6 +239,7 @@ def _assemble(
         public_test=public_test,
         owner=owner,
         columns=tuple(train.columns),
+        labels=names,
         test_shares_rows=public_test and share_rows(train.x, held_out.x),
         provenance={"source": "own file", "sha256": digest(parts), "note": note},
     )
@@ -276,7 +278,7 @@ def _class_labels(y: Array) -> Array:
     return y.astype(np.int64)
 
 
-def _ids(y: Array, known: Array, key: str, where: str) -> npt.NDArray[np.int64]:
+def class_numbers(y: Array, known: Array, key: str, where: str) -> npt.NDArray[np.int64]:
     """The position of every label in `known`."""
     y = _class_labels(y)
     if (y.dtype.kind in "US") != (known.dtype.kind in "US"):

@@ -142,6 +142,7 @@ class Source(ABC):
 
     def prepared(self, dataset: Dataset, data_dir: Path | None, seed: int) -> Dataset:
         """The set as it was read, with the options that all sets have."""
+        dataset = replace(dataset, raw_shape=dataset.x_train.shape[1:])
         if self.labels is not None:
             dataset = _only_labels(dataset, self.labels)
         if self.transform:
@@ -260,4 +261,5 @@ def _one_against_rest(dataset: Dataset, positive: int) -> Dataset:
         raise UserError(f"data.positive = {positive!r} needs labels of classes; these data have numbers")
     label = at_most("data.positive", positive, dataset.classes - 1, least=0)
     y_train, y_test = ((y == label).astype(np.int64) for y in (dataset.y_train, dataset.y_test))
-    return replace(dataset, y_train=y_train, y_test=y_test, classes=2)
+    name = dataset.labels[label] if dataset.labels else label
+    return replace(dataset, y_train=y_train, y_test=y_test, classes=2, labels=(f"not {name}", str(name)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 CLASS_LOSSES = ("cross-entropy", "logistic", "squared")  # of networks with an output per class
+_WITHOUT_PROBABILITIES = ("hinge", "squared")
 
 
 def linear_loss(config: RunConfig) -> LinearLoss | None:
@@ -88,6 +89,18 @@ def _own(named: Any) -> Any:
         return found
 
     return loss
+
+
+def probabilities(classes: int | None, config: RunConfig) -> Literal["softmax", "sigmoid"] | None:
+    """What makes probabilities of the outputs under this loss; None where it gives them no such meaning.
+
+    "sigmoid" is every class against the rest: where there is an output for each, they are then divided by their sum.
+    """
+    named = config.loss.kind if config.loss else None
+    if not classes or named in _WITHOUT_PROBABILITIES or hasattr(config.loss, "per_record"):
+        return None
+    each = config.model.kind in ("linear", "one-vs-all") or (named is not None and named != "cross-entropy")
+    return "sigmoid" if each else "softmax"
 
 
 def _over_classes(kind: str) -> Any:

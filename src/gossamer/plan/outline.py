@@ -32,6 +32,7 @@ class Outline:
     dataset: Dataset | None  # loaded only where the outline needs it
     pool: Pool | None  # of the central baseline
     forced: bool = False  # whether or not this machine has the means
+    own_module: bool = False  # did the user bring the module along, in place of the configuration's?
 
     @property
     def loss(self) -> Any:

@@ -20,5 +20,6 @@ __all__ = [
     "stated",
     "terminal",
     "track",
+    "trained",
     "verify",
 ]

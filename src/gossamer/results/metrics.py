@@ -12,7 +12,7 @@ from torch.func import functional_call
 from gossamer.kernels.stack import ParameterStack
 from gossamer.runtime.forms import Form, any_number, maybe, row
 
-_BATCH = 2000
+BATCH = 2000  # records at a time; whoever predicts takes as many, so that every output is the same to the last bit
 
 
 class Together(Protocol):
@@ -100,18 +100,18 @@ class Evaluator:
     def _score(self, point: Tensor, x: Tensor, y: Tensor) -> tuple[float, float]:
         parameters = {name: view[0] for name, view in self._stack.views(point[None]).items()}
         right = loss = 0.0
-        for start in range(0, len(x), _BATCH):
-            target = y[start : start + _BATCH]
-            outputs = functional_call(self._module, parameters, (x[start : start + _BATCH],))
+        for start in range(0, len(x), BATCH):
+            target = y[start : start + BATCH]
+            outputs = functional_call(self._module, parameters, (x[start : start + BATCH],))
             loss += float(self._loss(outputs, target).double().sum())
             right += (
-                float((_guess(outputs) == target).sum())
+                float((guess(outputs) == target).sum())
                 if self._classes
                 else float((outputs.flatten() - target.flatten()).double().square().sum())
             )
         return (right / len(x) if self._classes else (right / len(x)) ** 0.5), loss / len(x)
 
 
-def _guess(outputs: Tensor) -> Tensor:
+def guess(outputs: Tensor) -> Tensor:
     """The class: of the largest output, or by the sign of a single one."""
     return outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()

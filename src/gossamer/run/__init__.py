@@ -3,6 +3,18 @@
 from gossamer.options.callable_package import make_callable
 
 # The modules that others may import; the rest is private to this folder.
-__all__ = ["api", "assemble", "budget", "data", "network", "outline", "request", "train"]
+__all__ = [
+    "api",
+    "assemble",
+    "budget",
+    "data",
+    "export",
+    "load",
+    "network",
+    "outline",
+    "predict",
+    "request",
+    "train",
+]
 
 make_callable(__name__, "gossamer.run.api:run")

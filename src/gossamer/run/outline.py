@@ -77,7 +77,7 @@ def outline(
         algorithm, plan = with_exact_means(config, algorithm, topology, plan)
     return Outline(
         config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.classes,
-        facts.dataset, pooled, force,
+        facts.dataset, pooled, force, own,
     )  # fmt: skip
 
 

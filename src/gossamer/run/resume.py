@@ -168,6 +168,7 @@ def keep(
     bytes_sent: int,
     seconds: float,
     *,
+    layout: dict[str, Any],
     all_kept: bool,
 ) -> None:
     """Write a checkpoint after `done` rounds; the one before goes once every process has its part of this one."""
@@ -182,6 +183,7 @@ def keep(
         facts={
             "bytes_sent": bytes_sent,
             "seconds": seconds,
+            "layout": layout,
             "ledgers": {node: [counts[node], heads[node]] for node in group.nodes},
             "seals": run.sealer.made if run.sealer is not None else 0,
         },
@@ -194,9 +196,16 @@ def keep(
 
 
 def seal(
-    run: Run, group: Group, kind: str, done: int, checkpoints: dict[str, str], **more: str | None
+    run: Run,
+    group: Group,
+    kind: str,
+    done: int,
+    files: dict[str, str],
+    *,
+    folder: str = "checkpoints/",
+    **more: str | None,
 ) -> None:
-    """Sign what the processes of this machine have on file; `checkpoints`: of this process, name → digest."""
+    """Sign what the processes of this machine have on file; `files`: of this process in `folder`, name → digest."""
     if not run.signed:
         return
     heads, counts = run.book.heads(), run.book.counts()
@@ -207,14 +216,14 @@ def seal(
         per_node=True,
     )
     written = group.join(
-        [(group.machine, list(checkpoints.items()))], row(sentence, list_of(row(file_name, digest_form)))
+        [(group.machine, list(files.items()))], row(sentence, list_of(row(file_name, digest_form)))
     )
     ours = [item for machine, items in written if machine == group.machine for item in items]
-    files = {f"checkpoints/{name}": found for name, found in ours}
+    sealed = {f"{folder}{name}": found for name, found in ours}
     here: Heads = {
         node: (made, head)
         for node, (machine, made, head) in enumerate(everywhere)
         if machine == group.machine
     }
     if run.sealer is not None:
-        run.sealer.seal(kind, done, here, files, **more)
+        run.sealer.seal(kind, done, here, sealed, **more)

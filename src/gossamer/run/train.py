@@ -18,11 +18,14 @@ from gossamer.results.certificate import SEEDED
 from gossamer.results.certificate_page import page
 from gossamer.results.seals import END, STOPPED
 from gossamer.results.track import OpenTracker, Tracker, public
+from gossamer.results.trained.models import Models
+from gossamer.results.trained.uses import UsesModels
 from gossamer.results.verify import end_digests
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run, begin, unwritable
 from gossamer.run.certify import SHARED, certify
 from gossamer.run.evaluate import evaluation_of, evaluation_rounds
+from gossamer.run.models import keep_models, layout_of
 from gossamer.run.resume import keep, seal
 from gossamer.run.resume import resume as resume_run
 from gossamer.runtime.forms import count
@@ -34,13 +37,14 @@ OnRound = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(UsesModels):
     """What came of a run."""
 
     result: dict[str, Any]  # what `--json` prints
     certificate: dict[str, Any]
     directory: Path
     points: torch.Tensor  # (n, d) the nodes' models
+    models: Models  # the same, ready to be used: `.module()`, `.predict(x)`
 
 
 def execute(
@@ -105,7 +109,8 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
 
     def save(done: int, tensors: dict[str, Any], sent: int) -> None:
         seconds, all_kept = time.perf_counter() - start, config.checkpoints.every is not None
-        keep(run, group, done, tensors, sent, seconds, all_kept=all_kept)
+        layout = layout_of(o.stack, run.state)
+        keep(run, group, done, tensors, sent, seconds, layout=layout, all_kept=all_kept)
 
     def after_round(t: int, state: Any) -> None:
         nonlocal row, last, reached
@@ -135,8 +140,9 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
         )
         o.method.finish(exchange, o.stack.dim)
         run.book.close()
+        models, points, files = keep_models(parts, run, group, state)
         certificate = certify(parts, run, group)
-        _finish(run, group, certificate, config)
+        _finish(run, group, certificate, config, files)
     except (KeyboardInterrupt, OSError) as stop:
         # Alone, the last complete round is worth keeping; several processes hardly stop after the same one.
         with suppress(OSError):
@@ -147,17 +153,18 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
                 seal(run, group, STOPPED, reached, {})  # what is on file since the checkpoint
         raise _explained(stop, directory.path, group) from stop
     seconds = time.perf_counter() - start
-    result = _result(config, certificate, row, seconds=seconds, run_dir=str(directory.path))
-    models = o.method.released(o.algorithm, state, len(group.nodes))
-    return Outcome(result, certificate, directory.path, models)
+    result = result_of(config, certificate, row, seconds=seconds, run_dir=str(directory.path))
+    return Outcome(result, certificate, directory.path, points, models)
 
 
-def _finish(run: Run, group: Group, certificate: dict[str, Any], config: RunConfig) -> None:
+def _finish(
+    run: Run, group: Group, certificate: dict[str, Any], config: RunConfig, models: dict[str, str]
+) -> None:
     """Pages, the last seal, the certificate, which says that the run is finished; then its key is nobody's."""
     directory = run.directory
     if group.first_here:
         directory.write_text("certificate.html", page(certificate, config.name))
-    seal(run, group, END, config.rounds, {}, **end_digests(directory.path, certificate))
+    seal(run, group, END, config.rounds, models, folder="", **end_digests(directory.path, certificate))
     if group.first_here:
         directory.write_json("certificate.json", certificate)
         if run.sealer is not None:
@@ -170,7 +177,7 @@ def checkpoint_rounds(rounds: int, every: int | None) -> set[int]:
     return {*range(every, rounds + 1, every), rounds}
 
 
-def _result(
+def result_of(
     config: RunConfig, certificate: dict[str, Any], row: dict[str, Any], *, seconds: float, run_dir: str
 ) -> dict[str, Any]:
     """What `--json` prints: the certificate's figures and the last evaluation's."""

@@ -60,6 +60,21 @@ def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) 
     )
 
 
+def applied(x: Floats, transform: object, load: Load) -> Floats:
+    """New records through the same steps, fitted again on the same public sets; nothing is kept."""
+    made = set_up(named_steps(transform), x.shape[1:])
+    for step, before in to_fit(made):
+        table = {"kind": step.public} if isinstance(step.public, str) else dict(step.public)
+        source = load(table.pop("kind"), table)
+        if source.x_train.shape[1:] != x.shape[1:]:
+            raise UserError(
+                f"data.transform: public = {step.public!r} has records of shape {source.x_train.shape[1:]}, the data "
+                f"{x.shape[1:]}."
+            )
+        _fit(step, [], before, source)
+    return _apply(made, x, "features")
+
+
 def _costly(steps: Sequence[Mapping[str, Any]], made: Sequence[Step]) -> int:
     """How many steps, from the first, lead up to the last one that takes long; none of them may need a fit."""
     ends = [k + 1 for k, step in enumerate(steps) if costly(step)]

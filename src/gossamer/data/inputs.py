@@ -1,0 +1,108 @@
+"""What a record is when it comes, and what is done to it before a model sees it: names and public constants only.
+
+A run writes this beside its models, so that a new row gets exactly what a training row got.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from gossamer.data.dataset import Array, Dataset
+from gossamer.data.features import pipeline
+from gossamer.data.files import as_records
+from gossamer.data.limits import listed
+from gossamer.data.projection import fit_components, project
+from gossamer.data.scaling import to_ranges, with_bias
+from gossamer.data.source import SCALES, Source, datasets
+from gossamer.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    shape: tuple[int, ...]  # of a record as it comes; () is a place in a table
+    columns: tuple[str, ...] = ()  # their names in order, where it is a table that has names
+    label: str | None = None  # the column that is predicted
+    owner: str | None = None  # the column that said which node a training row belongs to
+    ranges: dict[str, list[float]] = field(default_factory=dict)
+    transform: list[Any] = field(default_factory=list)
+    pca: int | None = None
+    pca_from: str = "train"
+    scale: Literal["none", "unit-ball", "unit-sphere"] = "none"
+    bias: bool | Literal["outside"] = False
+
+    def records(self, x: Any) -> Array:
+        """Rows as a user has them (an array, a tensor, a frame) as records of this shape, not prepared yet."""
+        names = [str(name) for name in getattr(x, "columns", ())]
+        if names and self.columns:
+            lacking = [name for name in self.columns if name not in names]
+            if lacking:
+                raise UserError(
+                    f"x has no column {listed(lacking)}, which the model was trained on: it has {listed(names)}."
+                )
+            x = x[[list(x.columns)[names.index(name)] for name in self.columns]]
+        found = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+        if found.dtype.kind not in "iufb":
+            raise UserError(f"x holds values of type {found.dtype}; give numbers.")
+        if self.shape == ():
+            rows: Array = found.astype(np.int64)
+        else:
+            rows = as_records(found) if found.ndim in (2, 3, 4) else found
+        if rows.shape[1:] != self.shape or rows.ndim == 0:
+            raise UserError(
+                f"x has shape {found.shape}; the model takes rows of shape {self.shape}: "
+                f"({', '.join(['rows', *map(str, self.shape)])})."
+            )
+        if not np.isfinite(rows).all():
+            raise UserError("x holds NaN or infinite values; fill them or leave their rows out.")
+        return rows
+
+    def prepared(self, rows: Array, data_dir: Path | None = None) -> Array:
+        """Records after the steps that a training record went through, in the same order; one at a time."""
+
+        def public(kind: str, options: dict[str, Any]) -> Dataset:
+            return datasets.parse({"kind": kind, **options}).load(data_dir)
+
+        if self.ranges:
+            rows = to_ranges(rows, self.columns, self.ranges)
+        if self.transform:
+            rows = pipeline.applied(rows, self.transform, public)
+        if self.pca is not None:
+            if self.pca_from == "train":
+                raise UserError(
+                    "data.pca_from = 'train' fitted the components on the training records, which a run does not "
+                    "keep: new rows cannot get what those got; train with a public data.pca_from."
+                )
+            rows = project(rows, *fit_components(public(self.pca_from, {}).x_train, self.pca))
+        if self.scale != "none":
+            rows = SCALES[self.scale](rows)
+        return with_bias(rows, outside=self.bias == "outside") if self.bias else rows
+
+    def steps(self) -> list[str]:
+        """The same in words, for a page."""
+        said = [f"column {name}: [{lo:g}, {hi:g}] becomes [0, 1]" for name, (lo, hi) in self.ranges.items()]
+        said += [f"step: {step if isinstance(step, str) else dict(step)}" for step in self.transform]
+        if self.pca is not None:
+            said.append(f"{self.pca} principal components of {self.pca_from}")
+        said += {"unit-ball": ["x / max(1, ‖x‖)"], "unit-sphere": ["x / ‖x‖"]}.get(self.scale, [])
+        if self.bias:
+            said.append("(x, 1)" if self.bias == "outside" else "(x, 1)/√2")
+        return said
+
+
+def inputs_of(source: Source, dataset: Dataset) -> Inputs:
+    return Inputs(
+        shape=dataset.x_train.shape[1:] if dataset.raw_shape is None else dataset.raw_shape,
+        columns=dataset.columns,
+        label=getattr(source, "label", None),
+        owner=getattr(source, "owner", None),
+        ranges=getattr(source, "ranges", None) or {},
+        transform=source.transform,
+        pca=source.pca,
+        pca_from=source.pca_from,
+        scale=source.scale,
+        bias=source.bias,
+    )

@@ -1,0 +1,145 @@
+"""`model.json`: what the models of a run take and give, and how to build the network that their numbers belong to.
+
+It holds public things only, and whoever reads one reads a stranger's file: it is checked, and no code is named in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import nn
+
+from gossamer.data.inputs import Inputs
+from gossamer.errors import UserError
+from gossamer.kernels.stack import ParameterStack
+from gossamer.models.centred import Centred
+from gossamer.models.kinds import models
+from gossamer.results.files import read_bytes
+
+FORMAT = 1
+BROUGHT = (
+    "own",
+    "python",
+)  # kinds of networks that are the user's code: a run directory is never asked for it
+_MOST_BYTES = 64 << 20
+
+Label = bool | int | float | str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parameter:
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+    run: str  # its name for itself
+    nodes: int
+    task: Literal["classification", "regression"]
+    classes: int | None
+    labels: tuple[Label, ...]  # what the classes are called, in the order of the outputs; empty: 0, 1, …
+    inputs: Inputs
+    input_shape: tuple[int, ...]  # of a record after its steps: what the network takes
+    outputs: int
+    probabilities: Literal["softmax", "sigmoid"] | None  # what makes them of the outputs
+    model: dict[str, Any]  # kind and options
+    own_module: bool  # the user's own code, which is not kept
+    centre: bool  # is a mean, the first parameter, subtracted from every record?
+    parameters: tuple[Parameter, ...]
+    format: int = FORMAT
+
+    @property
+    def names(self) -> list[Label]:
+        """The classes as predictions name them."""
+        return list(self.labels) if self.labels else list(range(self.classes or 0))
+
+    def text(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    def network(self, own: nn.Module | None = None) -> nn.Module:
+        """With any weights; `own`: the user's module, where the run was of one."""
+        kind = self.model["kind"]
+        if own is None and (self.own_module or kind in BROUGHT):
+            raise UserError(
+                "the run trained a module of the user's own, and a run directory holds no code; hand it over: "
+                "gossamer.load(RUN, module=net), or --module FILE:NAME."
+            )
+        if own is not None:
+            found = Centred(own, math.prod(self.input_shape)) if self._needs_centre(own) else own
+            self.check_fits(found, "the module")
+            return found
+        with torch.random.fork_rng(devices=[]):
+            with torch.device("meta"):  # takes no memory, whatever sizes a stranger's file names
+                self.check_fits(self._built(), f"model.kind = {kind!r}")
+            return self._built()
+
+    def _built(self) -> nn.Module:
+        made = models.parse(self.model).make(self.input_shape, self.classes or 1)
+        return Centred(made, math.prod(self.input_shape)) if self.centre else made
+
+    def _needs_centre(self, own: nn.Module) -> bool:
+        return self.centre and not isinstance(own, Centred)
+
+    def check_fits(self, module: nn.Module, what: str) -> None:
+        """Names and shapes of its parameters, one by one."""
+        stack = ParameterStack(module)
+        there = dict(zip(stack.names, stack.shapes, strict=True))
+        for parameter in self.parameters:
+            if parameter.name not in there:
+                raise UserError(
+                    f"{what} has no parameter {parameter.name!r}, which the run trained; it has {_some(stack.names)}."
+                )
+            if there[parameter.name] != parameter.shape:
+                raise UserError(
+                    f"{what} has a parameter {parameter.name!r} of shape {there[parameter.name]}; the run trained one "
+                    f"of shape {parameter.shape}."
+                )
+        if len(there) > len(self.parameters):
+            known = {parameter.name for parameter in self.parameters}
+            strange = next(name for name in there if name not in known)
+            raise UserError(f"{what} has a parameter {strange!r}, which the run did not train.")
+
+
+_FORM = TypeAdapter(Description)
+
+
+def parse(text: bytes, path: Path) -> Description:
+    """What `Description.text` wrote, whoever wrote it."""
+    if len(text) > _MOST_BYTES:
+        raise UserError(f"{path} is damaged: it has {len(text)} bytes, and a description has far fewer.")
+    try:
+        found: Description = _FORM.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{path} is damaged: it is not the description of a model (at {where or 'its start'})."
+        ) from None
+    labels_fit = not found.labels or len(found.labels) == found.classes
+    positive = [found.nodes, found.outputs, *found.input_shape, *found.inputs.shape]
+    if (
+        found.format != FORMAT
+        or not labels_fit
+        or min(positive) < 1
+        or not isinstance(found.model.get("kind"), str)
+    ):
+        raise UserError(
+            f"{path} is damaged, or of another version of gossamer: its figures do not go together."
+        )
+    return found
+
+
+def read(path: Path) -> Description:
+    return parse(read_bytes(path), path)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -1,0 +1,128 @@
+"""The models of a run, ready to be used: as torch modules, and for predictions on new rows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gossamer.errors import UserError
+from gossamer.results.metrics import BATCH, guess
+from gossamer.results.trained.description import Description
+from gossamer.results.trained.weights import StoredWeights, Weights
+
+Node = int | Literal["average"]
+
+
+class Models:
+    """`network` makes the architecture anew, with any weights; `data_dir`: where public sets are looked for."""
+
+    def __init__(
+        self,
+        description: Description,
+        weights: Weights,
+        network: Callable[[], nn.Module],
+        data_dir: Path | None = None,
+    ):
+        self.description, self._weights = description, weights
+        self._network, self._data_dir = network, data_dir
+
+    @classmethod
+    def stored(cls, run: Path, module: nn.Module | None = None, data_dir: Path | None = None) -> Models:
+        """From a run directory; `module`: the user's own, where the run was of one. Nothing in it is executed."""
+        weights = StoredWeights(run)
+        description = weights.description
+
+        def network() -> nn.Module:
+            return description.network(copy.deepcopy(module))
+
+        return cls(description, weights, network, data_dir)
+
+    @property
+    def nodes(self) -> list[int]:
+        """Whose models are at hand; of a run over several machines, those of this one."""
+        return list(self._weights.nodes)
+
+    def weights(self, node: Node = "average") -> dict[str, Tensor]:
+        """Parameter → values, of one node or of the mean of all nodes' models."""
+        if node == "average":
+            return self._weights.average()
+        if type(node) is not int or not 0 <= node < self.description.nodes:
+            last = self.description.nodes - 1
+            raise UserError(f"node = {node!r} is no node of this run: name 0 to {last}, or 'average'.")
+        if node not in self._weights.nodes:
+            raise UserError(
+                f"the model of node {node} lies on the machine that hosts it; here are those of {_nodes(self.nodes)}, "
+                "and the average."
+            )
+        return self._weights.of(node)
+
+    def module(self, node: Node = "average") -> nn.Module:
+        """A network of its own with those weights, in evaluation mode."""
+        values, made = self.weights(node), self._network()
+        self.description.check_fits(made, "the module")
+        with torch.no_grad():
+            for name, parameter in made.named_parameters():
+                parameter.copy_(values[name])
+        return made.cpu().eval()
+
+    def outputs(self, x: Any, node: Node = "average") -> Tensor:
+        """(rows, outputs) what the network gives for these rows, after the steps that training rows went through."""
+        rows = self.description.inputs.prepared(self.description.inputs.records(x), self._data_dir)
+        if rows.shape[1:] != self.description.input_shape:
+            raise UserError(
+                f"a record becomes {rows.shape[1:]} numbers here, and the model takes {self.description.input_shape}."
+            )
+        inputs, made = torch.from_numpy(np.ascontiguousarray(rows)), self.module(node)
+        with torch.no_grad():
+            parts = [made(inputs[at : at + BATCH]) for at in range(0, len(inputs), BATCH)]
+        return torch.cat(parts) if parts else torch.zeros(0, self.description.outputs)
+
+    def predict(self, x: Any, node: Node = "average") -> NDArray[Any]:
+        """(rows,) the classes by their names, or the numbers of a regression."""
+        return self.decide(self.outputs(x, node))
+
+    def predict_proba(self, x: Any, node: Node = "average") -> NDArray[np.float32]:
+        """(rows, classes) in the order of `description.names`."""
+        found = self.chances(self.outputs(x, node))
+        if found is None:
+            what = (
+                "a regression has no classes"
+                if self.description.classes is None
+                else "its loss gives it none"
+            )
+            raise UserError(f"this model has no probabilities: {what}; use predict, or outputs.")
+        return found
+
+    def decide(self, outputs: Tensor) -> NDArray[Any]:
+        numbers = self.description.classes is None
+        found: NDArray[Any] = (
+            outputs.flatten().numpy()
+            if numbers
+            else np.asarray(self.description.names)[guess(outputs).numpy()]
+        )
+        return found
+
+    def chances(self, outputs: Tensor) -> NDArray[np.float32] | None:
+        """Probabilities of the classes, where the loss gives the outputs such a meaning."""
+        how = self.description.probabilities
+        if how is None:
+            return None
+        if how == "softmax":
+            found: NDArray[np.float32] = outputs.softmax(1).numpy()
+            return found
+        each = outputs.sigmoid()
+        shares = torch.cat([1 - each, each], 1) if each.shape[1] == 1 else each / each.sum(1, keepdim=True)
+        return shares.numpy()
+
+
+def _nodes(nodes: list[int]) -> str:
+    ends = [at for at in range(1, len(nodes)) if nodes[at] != nodes[at - 1] + 1]
+    runs = [nodes[a:b] for a, b in zip([0, *ends], [*ends, len(nodes)], strict=True)]
+    return "nodes " + ", ".join(f"{r[0]}–{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs if r)

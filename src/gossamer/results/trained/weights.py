@@ -1,0 +1,189 @@
+"""The numbers of a run's released models on disk, and in memory.
+
+    models.safetensors                 every parameter under its name, first axis the nodes (a part per process:
+                                       models.nodes-000-003.safetensors); one row where all nodes hold the same
+    average.safetensors                the mean over all nodes, every parameter under its name
+
+They are what the method releases: where its state is another (push-sum's x and w), it has been divided already. The
+last seal of a run names these files: one that it does not name is not read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gossamer.errors import UserError
+from gossamer.kernels.stack import ParameterStack
+from gossamer.results import seals
+from gossamer.results.files import read_bytes
+from gossamer.results.rundir import read_manifest, write_atomically
+from gossamer.results.trained.description import Description, parse
+
+DESCRIPTION, AVERAGE = "model.json", "average.safetensors"
+VERSION = 1
+_PART = re.compile(r"models(\.nodes-\d+-\d+)?\.safetensors")
+READING = (
+    "Every tensor is a parameter of the network under its name, as the method releases it; in models*.safetensors the "
+    "first axis is the nodes named here."
+)
+
+Point = dict[str, Tensor]  # parameter → its values
+
+
+class Weights(Protocol):
+    @property
+    def nodes(self) -> range | list[int]:
+        """Whose models are at hand."""
+        ...
+
+    def of(self, node: int) -> Point: ...
+
+    def average(self) -> Point: ...
+
+
+class HeldWeights:
+    """In memory, of the nodes hosted here."""
+
+    def __init__(self, stack: ParameterStack, nodes: range, points: Tensor, average: Tensor):
+        self._stack, self.nodes = stack, nodes
+        self._points, self._average = points.detach().cpu(), average.detach().cpu()
+
+    def of(self, node: int) -> Point:
+        return _row(self._stack, self._points[node - self.nodes.start])
+
+    def average(self) -> Point:
+        return _row(self._stack, self._average)
+
+    def write(self, folder: Path, run: str, of: int, *, average: bool) -> dict[str, str]:
+        """The files of these nodes, and of the average if asked for: name → digest."""
+        first, last = self.nodes.start, self.nodes.stop
+        same = bool((self._points == self._points[:1]).all())
+        said = {"what": "the nodes' models", "nodes": [first, last], "of": of, "all_the_same": same}
+        rows = self._stack.views(self._points[:1] if same else self._points)
+        name = (
+            "models.safetensors"
+            if last - first == of
+            else f"models.nodes-{first:03d}-{last - 1:03d}.safetensors"
+        )
+        written = {name: _save(folder / name, rows, {"run": run, **said})}
+        if average:
+            mean = {"run": run, "what": "the mean of all nodes' models", "of": of}
+            written[AVERAGE] = _save(folder / AVERAGE, self.average(), mean)
+        return written
+
+
+class StoredWeights:
+    """In a run directory; read, and held against the last seal, when they are first asked for."""
+
+    def __init__(self, run: Path):
+        self._run = run
+        self._sealed = sealed_files(run)
+        self.description: Description = parse(self._read(DESCRIPTION), run / DESCRIPTION)
+        self._parts: dict[str, tuple[dict[str, Any], Point]] = {}
+        names = [name for name in self._names() if _PART.fullmatch(name)]
+        self._where = {node: name for name in names for node in self._nodes_of(name)}
+
+    @property
+    def nodes(self) -> list[int]:
+        return sorted(self._where)
+
+    def of(self, node: int) -> Point:
+        said, tensors = self._part(self._where[node])
+        row = 0 if said.get("all_the_same") else node - said["nodes"][0]
+        return {name: value[row] for name, value in tensors.items()}
+
+    def average(self) -> Point:
+        return self._part(AVERAGE)[1]
+
+    def _names(self) -> list[str]:
+        if self._sealed is not None:
+            return sorted(self._sealed)
+        return sorted(path.name for path in self._run.glob("models*.safetensors"))
+
+    def _nodes_of(self, name: str) -> range:
+        """From its name, which the seal has, so that no large file is read for it."""
+        numbers = [int(number) for number in re.findall(r"\d+", name)]
+        return range(numbers[0], numbers[1] + 1) if numbers else range(self.description.nodes)
+
+    def _part(self, name: str) -> tuple[dict[str, Any], Point]:
+        if name not in self._parts:
+            self._parts[name] = self._checked(name)
+        return self._parts[name]
+
+    def _checked(self, name: str) -> tuple[dict[str, Any], Point]:
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        path, content = self._run / name, self._read(name)
+        try:
+            length = int.from_bytes(content[:8], "little")
+            said = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["gossamer"])
+            tensors = load(content)
+            rows = (
+                ()
+                if name == AVERAGE
+                else (1 if said["all_the_same"] else said["nodes"][1] - said["nodes"][0],)
+            )
+            wanted = {p.name: (*rows, *p.shape) for p in self.description.parameters}
+            whole = said["run"] == self.description.run and said["version"] == VERSION
+            whole = whole and (name == AVERAGE or range(*said["nodes"]) == self._nodes_of(name))
+        except (SafetensorError, LookupError, TypeError, ValueError, RecursionError):
+            raise UserError(f"{path} is damaged; put it back.") from None
+        if not whole or {key: tuple(value.shape) for key, value in tensors.items()} != wanted:
+            raise UserError(
+                f"{path} does not hold what {self._run / DESCRIPTION} says; put them back together."
+            )
+        return said, tensors
+
+    def _read(self, name: str) -> bytes:
+        path = self._run / name
+        if not path.exists() and not path.is_symlink():
+            raise UserError(f"{path} is missing: {_no_models(self._run, self._sealed)}.")
+        content = read_bytes(path)
+        if self._sealed is not None and self._sealed.get(name) != hashlib.sha256(content).hexdigest():
+            raise UserError(f"{path} is not what the run had signed at its end; put it back.")
+        return content
+
+
+def sealed_files(run: Path) -> dict[str, str] | None:
+    """Name → digest of the files that the run's last seal names; None where runs had no keys yet."""
+    manifest = read_manifest(run)
+    if "key" not in manifest:
+        return None
+    found, _, _ = seals.read_seals(run, manifest["run"], manifest["key"], lenient=True)
+    last: Mapping[str, Any] = found[-1] if found else {}
+    if last.get("kind") != seals.END:
+        raise UserError(
+            f"{run} has not ended: models are written at a run's end; `gossamer run --resume {run}` goes on with it."
+        )
+    return dict(last["files"])
+
+
+def _no_models(run: Path, sealed: Mapping[str, str] | None) -> str:
+    if sealed is not None and DESCRIPTION in sealed:
+        return "the run had written it; put it back"
+    if (run / "certificate.json").exists():
+        return "the run was made before runs kept their models; run it anew"
+    return f"the run has not ended; `gossamer run --resume {run}` goes on with it"
+
+
+def _row(stack: ParameterStack, point: Tensor) -> Point:
+    return {name: value[0] for name, value in stack.views(point[None]).items()}
+
+
+def _save(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, Any]) -> str:
+    from safetensors.torch import save
+
+    content = {name: value.to(torch.float32).clone().contiguous() for name, value in tensors.items()}
+    header = {"version": VERSION, **said, "reading": READING}
+    data = save(content, metadata={"gossamer": json.dumps(header)})
+    write_atomically(path, data)
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,82 @@
+"""At a run's end: the models that its method releases, in the run directory and as an outcome holds them."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from typing import Any
+
+import torch
+
+from gossamer.data.inputs import inputs_of
+from gossamer.kernels.stack import ParameterStack
+from gossamer.methods.objective import probabilities
+from gossamer.models.centred import Centred
+from gossamer.models.kinds import models as kinds
+from gossamer.results.trained.description import Description, Parameter
+from gossamer.results.trained.models import Models
+from gossamer.results.trained.weights import DESCRIPTION, HeldWeights
+from gossamer.run.assemble import Parts
+from gossamer.run.begin import Run
+from gossamer.runtime.group import Group
+
+
+def keep_models(
+    parts: Parts, run: Run, group: Group, state: Any
+) -> tuple[Models, torch.Tensor, dict[str, str]]:
+    """(ready to use, (m, d) the models of the nodes hosted here, files of this process: name → digest).
+
+    Only what is released: models that never leave their nodes are in no file. Every process writes its own nodes'; the
+    first of a machine what they share, the average among it, of which every process knows the sum.
+    """
+    o, folder = parts.outline, run.directory.path
+    points = o.method.released(o.algorithm, state, len(group.nodes)).detach()
+    held = HeldWeights(o.stack, group.nodes, points, group.mean(points))
+    description = describe(parts, run.identity)
+    files = held.write(folder, run.identity, o.config.nodes, average=group.first_here)
+    if group.first_here:
+        text = description.text()
+        run.directory.write_text(DESCRIPTION, text)
+        files[DESCRIPTION] = hashlib.sha256(text.encode()).hexdigest()
+    return Models(description, held, lambda: copy.deepcopy(o.module), parts.data_dir), points, files
+
+
+def describe(parts: Parts, run: str) -> Description:
+    o, dataset = parts.outline, parts.dataset
+    shape = dataset.x_train.shape[1:]
+    model = {"kind": o.config.model.kind, **kinds.options(o.config.model)}
+    return Description(
+        run=run,
+        nodes=o.config.nodes,
+        task="classification" if o.classes else "regression",
+        classes=o.classes,
+        labels=dataset.labels,
+        inputs=inputs_of(o.config.data, dataset),
+        input_shape=shape,
+        outputs=_outputs(o.module, shape),
+        probabilities=probabilities(o.classes, o.config),
+        model={"kind": "own"} if o.own_module else model,
+        own_module=o.own_module,
+        centre=isinstance(o.module, Centred),
+        parameters=tuple(
+            Parameter(name=name, shape=size) for name, size in zip(o.stack.names, o.stack.shapes, strict=True)
+        ),
+    )
+
+
+@torch.no_grad()
+def _outputs(module: torch.nn.Module, shape: tuple[int, ...]) -> int:
+    """How many numbers a record gives: tried on one of zeros."""
+    kind = torch.float32 if shape else torch.int64  # a record without a shape is a place in a table
+    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    return int(module(torch.zeros(1, *shape, dtype=kind, device=device)).numel())
+
+
+def layout_of(stack: ParameterStack, state: Any) -> dict[str, Any]:
+    """How a checkpoint is to be read, for its header."""
+    divided = "x / w" if hasattr(state, "w") else "what the method makes of these tensors"
+    return {
+        "parameters": [[name, list(shape)] for name, shape in zip(stack.names, stack.shapes, strict=True)],
+        "rows": "A tensor of so many columns has a row per node: the parameters flattened, in this order.",
+        "state": f"This is the method's own state; a node's model is {divided}. Finished runs keep models.safetensors.",
+    }

@@ -1,0 +1,176 @@
+"""`gossamer predict`: a file of new rows through a trained model, into a file of predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from gossamer.config.schema import RunConfig
+from gossamer.data.files import as_records, column_names, load_npz, read_table
+from gossamer.data.inputs import Inputs
+from gossamer.data.limits import listed
+from gossamer.data.own import class_numbers
+from gossamer.errors import UserError
+from gossamer.results.rundir import write_atomically
+from gossamer.results.trained.models import Models, Node
+from gossamer.run.load import load
+
+KINDS = {".csv": "csv", ".parquet": "parquet", ".npz": "npz"}
+NOT_KNOWN_PUBLIC = "not private: the file is not known to be public, so no ε covers this figure"
+
+
+def predict_file(
+    run: Path,
+    file: Path,
+    out: Path,
+    *,
+    node: Node = "average",
+    module: nn.Module | None = None,
+    data_dir: Path | None = None,
+) -> dict[str, Any]:
+    """What `--json` prints: how many rows, what was left out, and how good it was where the file says the truth."""
+    loaded = load(run, module=module, data_dir=data_dir)
+    models = loaded.models
+    if out.exists() and file.exists() and out.samefile(file):
+        raise UserError(f"--out {out} is the file with the rows; name another.")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out} cannot be written: there is no folder {out.parent}.")
+    x, y, unused = _rows(models, file)
+    truth = None if y is None else _truth(models, y, file)
+    outputs = models.outputs(x, node)
+    predicted, chances = models.decide(outputs), models.chances(outputs)
+    columns: dict[str, Any] = {"prediction": predicted}
+    if models.description.classes is not None:
+        shown, word = (outputs.numpy(), "score") if chances is None else (chances, "probability")
+        names = models.description.names if shown.shape[1] > 1 else models.description.names[1:]
+        columns |= {f"{word}_{name}": shown[:, i] for i, name in enumerate(names)}
+    _write(out, columns)
+    found: dict[str, Any] = {
+        "run": str(run),
+        "node": node,
+        "rows": len(predicted),
+        "out": str(out),
+        "task": models.description.task,
+        "columns": list(columns),
+        "not_used": unused,
+    }
+    return found | (
+        {} if truth is None else _quality(models, predicted, truth, public=_is_public(loaded.config, file))
+    )
+
+
+def _rows(models: Models, file: Path) -> tuple[Any, NDArray[Any] | None, list[str]]:
+    """(records, what they should be called where the file says it, columns that nothing is done with)."""
+    inputs, kind = models.description.inputs, KINDS.get(file.suffix.lower())
+    if kind is None:
+        raise UserError(f"{file} is of no kind that is read here; give {', '.join(KINDS)}.")
+    if not file.is_file():
+        raise UserError(f"{file} is no file; give the path of an existing one.")
+    return _from_npz(file, inputs) if kind == "npz" else _from_table(kind, file, inputs)
+
+
+def _from_table(kind: str, file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any] | None, list[str]]:
+    if not inputs.columns:
+        raise UserError(
+            f"the model takes records of shape {inputs.shape} without names of columns; give an .npz file with an "
+            "array x."
+        )
+    there = column_names(kind, file)
+    lacking = [name for name in inputs.columns if name not in there]
+    if lacking:
+        raise UserError(
+            f"{file.name} has no column {listed(lacking)}, which the model was trained on: columns are matched by "
+            f"name, and it has {listed(there)}."
+        )
+    label = inputs.label if inputs.label in there else None
+    found = read_table(kind, file, label, inputs.columns, None)
+    unused = [name for name in there if name not in (*inputs.columns, label)]
+    return found.x, None if label is None else found.y, unused
+
+
+def _from_npz(file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any] | None, list[str]]:
+    raw = load_npz(file)
+    x = next((name for name in ("x", "x_test") if name in raw), None)
+    if x is None:
+        raise UserError(f"{file.name} has no array x or x_test; it has {listed(list(raw))}.")
+    y = x.replace("x", "y", 1)
+    rows = raw[x] if raw[x].ndim not in (2, 3, 4) or raw[x].dtype.kind not in "iufb" else as_records(raw[x])
+    try:
+        rows = inputs.records(rows)
+    except UserError as error:
+        raise UserError(f"{file.name}: {error}") from None
+    if y in raw and raw[y].shape != (len(rows),):
+        raise UserError(
+            f"{file.name}: {y} has shape {raw[y].shape} where one value per row needs ({len(rows)},)."
+        )
+    return rows, raw.get(y), [name for name in raw if name not in (x, y)]
+
+
+def _truth(models: Models, y: NDArray[Any], file: Path) -> NDArray[Any]:
+    """Labels as the numbers of their classes, or targets."""
+    d = models.description
+    if d.classes is None:
+        if y.dtype.kind not in "iufb":
+            raise UserError(
+                f"{file.name}: {d.inputs.label or 'y'} holds words, and the model predicts numbers."
+            )
+        return y.astype(np.float32)
+    what = f"{file.name}: {d.inputs.label or 'y'}"
+    return class_numbers(
+        y, np.asarray(d.names), what, "the classes that the model knows; without them, predictions work"
+    )
+
+
+def _quality(models: Models, predicted: NDArray[Any], truth: NDArray[Any], *, public: bool) -> dict[str, Any]:
+    if models.description.classes is None:
+        figure = {"rmse": float(np.sqrt(np.square(predicted.astype(np.float64) - truth).mean()))}
+    else:
+        right = predicted == np.asarray(models.description.names)[truth]
+        figure = {"accuracy": float(right.mean())}
+    return {**figure, "public": public, **({} if public else {"not_private_because": NOT_KNOWN_PUBLIC})}
+
+
+def _is_public(config: RunConfig, file: Path) -> bool:
+    """Only the hold-out that the run's own configuration declared is known to be."""
+    declared = getattr(config.data, "test", None)
+    return declared is not None and Path(declared).expanduser().resolve() == file.resolve()
+
+
+def _write(out: Path, columns: dict[str, Any]) -> None:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    sink = pa.BufferOutputStream()
+    csv.write_csv(table, sink)
+    try:
+        write_atomically(out, sink.getvalue().to_pybytes())
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be written: {error.strerror or error}.") from None
+
+
+def sentences(found: dict[str, Any]) -> list[str]:
+    """The same for people, a line each."""
+    said = [f"{found['rows']} rows predicted: {found['out']}"]
+    if found["not_used"]:
+        said.append(f"columns not used: {listed(found['not_used'])}")
+    if "accuracy" in found:
+        said.append(f"accuracy {100 * found['accuracy']:.2f}% on these rows")
+    elif "rmse" in found:
+        said.append(f"RMSE {found['rmse']:.4g} on these rows")
+    if "not_private_because" in found:
+        said.append(f"({found['not_private_because']})")
+    return said
+
+
+def node_of(text: str) -> Node:
+    """`--node`: a number, or average."""
+    if text == "average":
+        return "average"
+    if not text.isdecimal() or len(text) > 9:
+        raise UserError(f"--node {text} is neither a node's number nor 'average'.")
+    return int(text)
