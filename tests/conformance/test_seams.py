@@ -167,7 +167,17 @@ def test_nobody_imports_a_name_that_is_private() -> None:
 def test_the_library_exports_what_its_page_says() -> None:
     import gossamer
 
-    assert gossamer.__all__ == ["Data", "Outcome", "PrivateClassifier", "PrivateRegressor", "audit", "load", "plan", "resume", "run"]
+    assert gossamer.__all__ == [
+        "Data",
+        "Outcome",
+        "PrivateClassifier",
+        "PrivateRegressor",
+        "audit",
+        "load",
+        "plan",
+        "resume",
+        "run",
+    ]
     for name in gossamer.__all__:
         assert callable(getattr(gossamer, name))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -63,6 +63,14 @@ def test_lists_and_tables_are_told_apart_from_the_line_above() -> None:
     assert apart("```text\na\n- b\n```") == "```text\na\n- b\n```"
 
 
+def test_arguments_in_docstrings_become_a_list() -> None:
+    pytest.importorskip("griffe", reason="the extra docs is not installed")
+    as_list = script("site_docstrings").as_list
+    assert as_list("Train.\n\nloss: any\n    loss\nclip, noise: a name\n\nEnd: so.") == (
+        "Train.\n\n- `loss`: any loss\n- `clip`, `noise`: a name\n\nEnd: so."
+    )
+
+
 def test_links_that_leave_the_pages_lead_to_a_copy() -> None:
     pytest.importorskip("mkdocs", reason="the extra docs is not installed")
     hooks = script("site_hooks")
