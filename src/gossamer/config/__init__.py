@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RunConfig",
     "algorithm",
+    "auto",
     "baselines",
     "checks",
     "layers",

@@ -64,7 +64,11 @@ def refuse_too_many(path: Path, names: Sequence[str]) -> None:
 
 
 def from_columns(
-    path: Path, columns: Mapping[str, Any], label: str | None, features: Sequence[str] | None, owner: str | None
+    path: Path,
+    columns: Mapping[str, Any],
+    label: str | None,
+    features: Sequence[str] | None,
+    owner: str | None,
 ) -> Records:
     """A table's Arrow columns by name; of `path` only the name is used, to speak of it."""
     for key, name in [("label", label), ("owner", owner), *(("features", name) for name in features or ())]:

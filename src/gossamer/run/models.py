@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ def keep_models(
         text = description.text()
         run.directory.write_text(DESCRIPTION, text)
         files[DESCRIPTION] = hashlib.sha256(text.encode()).hexdigest()
-    return Models(description, held, lambda: copy.deepcopy(o.module), parts.data_dir), points, files
+    return Models(description, held, partial(copy.deepcopy, o.module), parts.data_dir), points, files
 
 
 def describe(parts: Parts, run: str) -> Description:

@@ -1,0 +1,274 @@
+"""scikit-learn's way in: `PrivateClassifier(epsilon=1.0, nodes=8).fit(x, y).predict(x)`.
+
+The estimators write a configuration and hand it to `gossamer.run`: what is checked, priced and certified there is
+checked, priced and certified here. What is private about the records and not declared (how many there are, which
+labels occur, the range of the targets) is read off them, as scikit-learn's users expect, with a warning that says so
+and a line in the certificate; declare it, and both are gone. The parameters are dataclass fields: scikit-learn reads
+them off the signature of the constructor, which has to name each.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gossamer.config.auto import noise_of_a_run, travel
+from gossamer.data.memory import Data
+from gossamer.errors import UserError
+from gossamer.mechanism.noise import families
+from gossamer.run.api import run
+
+Array = NDArray[Any]
+CLIP, ROUNDS = 0.5, 100  # of a regression: residuals and records are at most about one
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something private was read off the records because it was not declared: no ε covers it."""
+
+
+@dataclass(eq=False, repr=False)
+class _Private(BaseEstimator):  # type: ignore[misc]
+    """Both estimators: a linear model on records in the unit ball, trained without a server.
+
+    epsilon, delta: the proven (ε, δ) of one record of one node against everyone who sees all messages.
+    nodes: among how many the rows are dealt out, where nothing says whose they are.
+    owners: the column of x, by name or number, that says whose a row is: a node for each value.
+    topology, method: `topology.kind` and `algorithm.kind`.
+    noise: "gaussian", each node's own; or "pairwise", which cancels between nodes (docs/pairwise.md).
+    bounds: public (lowest, highest) of the features: two numbers, or two of each column; without them, rows are only
+        scaled to norm 1, each by itself, and columns of different size learn badly.
+    records: the public number of records of a node, one for all or a list; if not declared, it is read off.
+    rounds: how often the nodes compute and exchange; "auto": from public numbers.
+    fit_intercept: a constant beside the features.
+    random_state: of the start, the deal and the graph. Noise is secret all the same, and differs from fit to fit.
+    seeded_noise: noise that follows random_state, for science: no privacy, and everything says so.
+    settings: further keys of the configuration, {"algorithm.momentum": 0.5}; they win.
+    directory: where the run directory is made; if not said it is removed after the fit.
+    """
+
+    epsilon: float = 1.0
+    _: KW_ONLY
+    delta: float = 1e-5
+    nodes: int = 8
+    owners: str | int | None = None
+    topology: str = "one-peer-exponential"
+    method: str = "full-lot"
+    noise: str = "gaussian"
+    bounds: tuple[Any, Any] | None = None
+    records: int | Sequence[int] | None = None
+    rounds: int | str = "auto"
+    fit_intercept: bool = True
+    random_state: Any = None
+    seeded_noise: bool = False
+    settings: Mapping[str, Any] | None = None
+    directory: str | Path | None = None
+
+    def _train(self, x: Array, targets: Array, owners: Any, data: dict[str, Any]) -> Self:
+        """`data`: what is declared of the targets, and what was read off."""
+        read_off = data.pop("read_off", [])
+        if owners is None:
+            nodes, count = (
+                self.nodes,
+                [len(x) // self.nodes + (i < len(x) % self.nodes) for i in range(self.nodes)],
+            )
+        else:
+            count = np.unique(owners, return_counts=True)[1].tolist()
+            nodes = len(count)
+        if nodes > len(x):
+            raise ValueError(f"nodes = {nodes} is more than the {len(x)} samples; every node needs a record.")
+        if self.records is None:
+            read_off = [*read_off, "records"]
+        if read_off:
+            named = " and ".join(_READ_OFF[what] for what in read_off)
+            warnings.warn(
+                f"{named} were read off the data: no ε covers that; declare them.", PrivacyLeakWarning, 3
+            )
+        given = Data(
+            (x, targets), owners=owners, count=count if self.records is None else self.records, **data
+        )
+        config = self._configuration(nodes, given.table(), x.shape[1], read_off)
+        with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
+            out = Path(temporary) / "run" if self.directory is None else Path(self.directory)
+            try:
+                self.outcome_ = run(config, self.settings, data=given, out=out)
+            except UserError as error:
+                raise ValueError(str(error)) from error
+        self.certificate_ = self.outcome_.certificate
+        return self
+
+    def _configuration(
+        self, nodes: int, data: dict[str, Any], width: int, read_off: list[str]
+    ) -> dict[str, Any]:
+        state = check_random_state(self.random_state)
+        # Noise that cancels between nodes is worth having only where all of them take the same mean.
+        cancels = getattr(families.kinds.get(self.noise), "cancels", False)
+        noise = {"source": "seeded" if self.seeded_noise else "system", "family": {"kind": self.noise}}
+        ranges = None if self.bounds is None else _ranges(self.bounds, width)
+        return {
+            "name": type(self).__name__,
+            "nodes": nodes,
+            "seed": int(state.randint(2**31 - 1)),
+            "data": {
+                **data,
+                "read_off": read_off,
+                "scale": "unit-ball",
+                **({} if ranges is None else {"ranges": ranges}),
+            },
+            "topology": {"kind": self.topology},
+            "algorithm": {"kind": self.method, **({"mixes": "exact"} if cancels else {})},
+            "privacy": {"epsilon": float(self.epsilon), "delta": float(self.delta), "noise": noise},
+        }
+
+    def _split_owners(self, x: Any, owners: Any) -> tuple[Any, Any]:
+        """(the features, whose each row is): the column that says so is no feature."""
+        if owners is not None and self.owners is not None:
+            raise ValueError(
+                f"owners = {self.owners!r} names a column, and fit was given owners besides; give one."
+            )
+        if self.owners is None:
+            return x, None if owners is None else np.asarray(owners)
+        if hasattr(x, "columns"):
+            names = list(x.columns)
+            if self.owners not in names:
+                raise ValueError(
+                    f"owners = {self.owners!r} is no column of x; it has {', '.join(map(str, names))}."
+                )
+            return x[[name for name in names if name != self.owners]], np.asarray(x[self.owners])
+        table = np.asarray(x)
+        if not isinstance(self.owners, int) or table.ndim != 2 or not 0 <= self.owners < table.shape[1]:
+            raise ValueError(f"owners = {self.owners!r} is no column of x; give its number, from 0.")
+        return np.delete(table, self.owners, axis=1), table[:, self.owners]
+
+    def _features(self, x: Any) -> Any:
+        """Without the owners' column, where x has it."""
+        fitted = getattr(self, "n_features_in_", None)
+        if self.owners is None or np.ndim(x) != 2 or np.shape(x)[1] == fitted:
+            return x
+        return self._split_owners(x, None)[0]
+
+
+_READ_OFF = {
+    "records": "the number of records of each node (records=)",
+    "classes": "the labels (classes=)",
+    "targets": "the range of the targets (target_range=)",
+}
+
+
+def _ranges(bounds: tuple[Any, Any], width: int) -> dict[str, list[float]]:
+    """What becomes [0, 1], so chosen that a column within its bounds becomes ±1/√p: a row is at most 1 long."""
+    lowest, highest = (np.broadcast_to(np.asarray(bound, dtype=float), (width,)) for bound in bounds)
+    middle, reach = (lowest + highest) / 2, (highest - lowest) / 2 * np.sqrt(width)
+    return {str(k): [float(m), float(m + r)] for k, (m, r) in enumerate(zip(middle, reach, strict=True))}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
+    """Softmax regression of any number of classes, each node's records protected by differential privacy.
+
+    classes: all labels there may be, declared; if not, they are read off.
+
+    After `fit`: `outcome_` (the run: see `gossamer.run`), `certificate_` (the privacy statement), `classes_`.
+
+    >>> from sklearn.datasets import load_digits
+    >>> x, y = load_digits(return_X_y=True)
+    >>> model = PrivateClassifier(epsilon=8, classes=range(10), records=224, bounds=(0, 16))
+    >>> bool(model.fit(x, y).score(x, y) > 0.8)
+    True
+    """
+
+    __doc__ += "\n" + (_Private.__doc__ or "").partition("\n")[2]
+
+    classes: Sequence[Any] | None = None
+
+    def fit(self, X: Any, y: Any, owners: Any = None) -> Self:
+        """Train. `owners`: whose each row is, where no column of X says so."""
+        X, owners = self._split_owners(X, owners)
+        X, y = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(y)
+        declared = np.unique(y if self.classes is None else np.asarray([*self.classes]))
+        if len(declared) < 2:
+            raise ValueError(
+                f"a classifier needs samples of at least 2 classes; there is one class: {declared[0]!r}."
+            )
+        unknown = np.setdiff1d(y, declared)
+        if len(unknown):
+            raise ValueError(f"y has labels that are not among the declared classes: {unknown[:5].tolist()}.")
+        self.classes_ = declared
+        told = {"classes": len(declared), "read_off": ["classes"] if self.classes is None else []}
+        return self._train(X, np.searchsorted(declared, y), owners, told)
+
+    def _configuration(
+        self, nodes: int, data: dict[str, Any], width: int, read_off: list[str]
+    ) -> dict[str, Any]:
+        config = super()._configuration(nodes, data, width, read_off)
+        config["model"] = {"kind": "softmax", "bias": bool(self.fit_intercept)}
+        config["rounds"] = self.rounds
+        return config
+
+    def predict_proba(self, X: Any) -> Array:
+        check_is_fitted(self)
+        X = validate_data(self, self._features(X), dtype=np.float32, reset=False)
+        return np.asarray(self.outcome_.predict_proba(X))
+
+    def predict(self, X: Any) -> Array:
+        likely = self.predict_proba(X).argmax(axis=1)
+        found: Array = self.classes_[likely]
+        return found
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
+    """Linear regression, each node's records protected by differential privacy.
+
+    target_range: public (lowest, highest) of the targets; if not declared, it is read off. Targets outside are moved to
+        its ends.
+
+    After `fit`: `outcome_` (the run: see `gossamer.run`), `certificate_` (the privacy statement), `target_range_`.
+    """
+
+    __doc__ += "\n" + (_Private.__doc__ or "").partition("\n")[2]
+
+    target_range: tuple[float, float] | None = None
+
+    def fit(self, X: Any, y: Any, owners: Any = None) -> Self:
+        """Train. `owners`: whose each row is, where no column of X says so."""
+        X, owners = self._split_owners(X, owners)
+        X, y = validate_data(self, X, y, dtype=np.float32, y_numeric=True)
+        low, high = (float(y.min()), float(y.max())) if self.target_range is None else self.target_range
+        if not low < high:
+            low, high = low - 0.5, low + 0.5  # all targets are one
+        self.target_range_ = (float(low), float(high))
+        scaled = np.clip((2 * y.astype(np.float64) - low - high) / (high - low), -1, 1).astype(np.float32)
+        told = {"task": "regression", "read_off": ["targets"] if self.target_range is None else []}
+        return self._train(X, scaled, owners, told)
+
+    def _configuration(
+        self, nodes: int, data: dict[str, Any], width: int, read_off: list[str]
+    ) -> dict[str, Any]:
+        """Steps of at most one: a loss that curves at most by one, whose residuals the clip cuts off, then settles."""
+        config = super()._configuration(nodes, data, width, read_off)
+        rounds = ROUNDS if self.rounds == "auto" else int(self.rounds)
+        if self.fit_intercept:
+            config["data"]["bias"] = True
+        step = min(1.0, travel(noise_of_a_run(config)) / (rounds * CLIP))
+        config["privacy"]["clip"] = {"kind": "constant", "bound": CLIP}
+        config["algorithm"] |= {"lr": float(f"{step:.4g}"), "momentum": 0.0}
+        return {**config, "model": {"kind": "linear"}, "loss": {"kind": "least-squares"}, "rounds": rounds}
+
+    def predict(self, X: Any) -> Array:
+        check_is_fitted(self)
+        X = validate_data(self, self._features(X), dtype=np.float32, reset=False)
+        low, high = self.target_range_
+        scaled = np.asarray(self.outcome_.predict(X), dtype=np.float64).reshape(len(X))
+        return (scaled * (high - low) + low + high) / 2
