@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.data.memory import Data
     from gossamer.estimators import PrivateClassifier, PrivateRegressor
+    from gossamer.results.report.made import report
     from gossamer.run.api import Outcome, plan, resume, run
     from gossamer.run.load import load
     from gossamer.studies.audit.api import audit
+    from gossamer.studies.compare.command import compare
+    from gossamer.studies.tune import tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,10 +32,13 @@ __all__ = [
     "PrivateClassifier",
     "PrivateRegressor",
     "audit",
+    "compare",
     "load",
     "plan",
+    "report",
     "resume",
     "run",
+    "tune",
 ]
 
 # Where each is: loaded at first use, since they bring torch along.
@@ -42,14 +48,18 @@ _HOMES = {
     "PrivateClassifier": "gossamer.estimators",
     "PrivateRegressor": "gossamer.estimators",
     "audit": "gossamer.studies.audit.api",
+    "compare": "gossamer.studies.compare.command",
     "load": "gossamer.run.load",
+    "report": "gossamer.results.report.made",
     "resume": "gossamer.run.api",
+    "tune": "gossamer.studies.tune",
 }
 _CALLABLE_PACKAGES = ("plan", "run")  # folders of the same name, which can be called: see docs/decisions
+_PARTS = ("accounting", "kernels", "testing", "topology")  # folders with parts to be used by themselves
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CALLABLE_PACKAGES:
+    if name in _CALLABLE_PACKAGES or name in _PARTS:
         return importlib.import_module(f"gossamer.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)

@@ -139,12 +139,15 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Runs side by side: a table with mean ± std over seeds, and its plot. Finished cells are not run again."""
+    from gossamer.config.layers import parse_overrides
     from gossamer.studies.compare.command import compare as run_comparison
+    from gossamer.studies.compare.command import show_comparison
+    from gossamer.studies.compare.grid import parse_overs
 
     found = run_comparison(
         recipe,
-        sets=overrides or [],
-        overs=over or [],
+        parse_overrides(overrides or []),
+        over=parse_overs(over or []),
         seeds=seeds,
         baselines=baselines,
         out=out,
@@ -153,7 +156,8 @@ def compare(
         force=force,
         quiet=as_json,
     )
-    _finish(found, as_json)
+    show_comparison(found, quiet=as_json)
+    _finish(found.result, as_json)
 
 
 @app.command()
@@ -171,13 +175,15 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Choose settings by private runs that share one budget; the choice looks at a public hold-out."""
+    from gossamer.config.layers import parse_overrides
     from gossamer.results.console import show_tuning
+    from gossamer.studies.compare.grid import parse_overs
     from gossamer.studies.tune import tune as run_tuning
 
     found = run_tuning(
         recipe,
-        sets=overrides or [],
-        overs=over or [],
+        parse_overrides(overrides or []),
+        over=parse_overs(over or []),
         out=out,
         jobs=jobs,
         data_dir=data_dir,
@@ -185,8 +191,8 @@ def tune(
         quiet=as_json,
     )
     if not as_json:
-        show_tuning(found)
-    _finish(found, as_json)
+        show_tuning(found.result)
+    _finish(found.result, as_json)
 
 
 @app.command()
@@ -389,13 +395,13 @@ def report(
     ] = None,
 ) -> None:
     """Runs side by side, as one self-contained HTML file; exit 2 if what it shows does not verify."""
-    from gossamer.results.report.page import write_report
+    from gossamer.results.report.made import report as write_report
 
-    target, broken = write_report(runs, out)
-    typer.echo(f"report: {target}")
-    for sentence in broken:
+    made = write_report(runs, out=out)
+    typer.echo(f"report: {made.path}")
+    for sentence in made.unverified:
         typer.echo(f"gossamer: {sentence}", err=True)
-    if broken:
+    if made.unverified:
         raise typer.Exit(2)
 
 
@@ -412,8 +418,11 @@ def list_recipes(
     """The named, ready runs."""
     if schema or markdown:
         from gossamer.config.reference import as_data, as_markdown, as_text
+        from gossamer.options.plugins import broken_plugins
 
         _print_json(as_data()) if as_json else typer.echo(as_markdown() if markdown else as_text(), nl=False)
+        for sentence in broken_plugins():
+            typer.echo(f"gossamer: {sentence}", err=True)
         return
     from gossamer.config import recipes
 

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.quadratics import D, Quadratic, dinno_by_node, optimum, problem, train
+from tests.support.quadratics import dinno_by_node, optimum
 
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.dinno import DiNNO
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.testing.quadratics import D, Quadratic, problem, train
 from gossamer.topology.kinds import build as build_topology
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from tests.support.quadratics import Quadratic, optimum, problem, train
+from tests.support.quadratics import optimum
 
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.testing.quadratics import Quadratic, problem, train
 from gossamer.topology.kinds import build as build_topology
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.support.quadratics import Quadratic, problem, topology, train
 
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.push_sum import PushSum
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.testing.quadratics import Quadratic, problem, topology, train
 from gossamer.topology.kinds import build as build_topology
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from tests.support.quadratics import CASES, D, Quadratic, optimum, problem, topology, train
+from tests.support.quadratics import CASES, optimum
 
 from gossamer.methods import rules
-from gossamer.methods.gossip import bytes_per_message
-from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.testing import check_algorithm
+from gossamer.testing.quadratics import D, problem, topology, train
 from gossamer.topology.kinds import build as build_topology
 
 every_algorithm = pytest.mark.parametrize("name", CASES)
@@ -61,16 +59,10 @@ def test_one_node_is_the_single_node_method(name: str) -> None:
 
 
 @every_algorithm
-@pytest.mark.parametrize("irregular", [False, True])
-def test_stacked_step_is_the_node_by_node_step(name: str, irregular: bool) -> None:
+def test_what_authors_of_other_methods_are_told_holds_here(name: str) -> None:
+    """Node by node as its reference, on blocks of nodes, through a checkpoint, with the draws and messages it says."""
     case = CASES[name]
-    algorithm = case.make(0.1)
-    a, b, x0 = problem(7, seed=5)
-    kind = ("digraph", {"p": 0.4}) if irregular and algorithm.weights == "column" else ("ring", {})
-    topo = build_topology(kind[0], nodes=7, weights=algorithm.weights, seed=2, **kind[1])
-    state = train(algorithm, topo, a, b, x0, 15)
-    expected = case.by_node(topo.weights(0).toarray(), a, b, x0, 0.1, 15)
-    np.testing.assert_allclose(algorithm.model(state).numpy(), expected, rtol=1e-4, atol=1e-5)
+    check_algorithm(case.rule, options=case.options, reference=case.by_node)
 
 
 @every_algorithm
@@ -80,30 +72,3 @@ def test_golden_trajectory(name: str) -> None:
     a, b, x0 = problem(8, seed=11)
     state = train(algorithm, topology(algorithm, 8), a, b, x0, 20)
     np.testing.assert_allclose(algorithm.model(state)[0, :3].numpy(), CASES[name].golden, atol=2e-6)
-
-
-def test_every_inner_step_is_one_draw() -> None:
-    a, b, x0 = problem(4)
-    for name, case in CASES.items():
-        algorithm = case.make(0.1)
-        calls = 0
-
-        def grad(points: torch.Tensor) -> torch.Tensor:
-            nonlocal calls
-            calls += 1
-            return Quadratic(a, b)(points)
-
-        topo = topology(algorithm, 4)
-        run(algorithm, algorithm.init(torch.from_numpy(x0).float()), grad, SimulatedExchange(topo), rounds=5)
-        assert calls == 5 * algorithm.draws, name
-
-
-@every_algorithm
-def test_messages_are_as_long_as_planned(name: str) -> None:
-    a, b, x0 = problem(8)
-    algorithm = CASES[name].make(0.1)
-    topo = topology(algorithm, 8)
-    exchange = SimulatedExchange(topo)
-    run(algorithm, algorithm.init(torch.from_numpy(x0).float()), Quadratic(a, b), exchange, rounds=6)
-    links = sum(int(topo.out_degree(t).sum()) for t in range(6))
-    assert exchange.bytes_sent == bytes_per_message(algorithm, D) * links

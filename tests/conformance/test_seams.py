@@ -174,10 +174,13 @@ def test_the_library_exports_what_its_page_says() -> None:
         "PrivateClassifier",
         "PrivateRegressor",
         "audit",
+        "compare",
         "load",
         "plan",
+        "report",
         "resume",
         "run",
+        "tune",
     ]
     for name in gossamer.__all__:
         assert callable(getattr(gossamer, name))

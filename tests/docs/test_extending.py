@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"^## An? ([\w ]+)\n.*?```python\n(.*?)```", PAGE, re.S | re.M))
+CHECKS = re.findall(r"^## Its tests\n.*?```python\n(.*?)```", PAGE, re.S | re.M)
 # In a process of its own: registering is for good, and other tests list what there is.
 RUNNER = """
 import json, sys
@@ -23,7 +25,10 @@ for name, code in json.load(sys.stdin).items():
     exec(compile(code, name, "exec"), sys.modules[space["__name__"]].__dict__)
     made = sys.modules[space["__name__"]].__dict__
     outcome = made.get("outcome")
-    found[name] = outcome.result | {"notes": outcome.certificate["notes"]} if outcome else made["found"]
+    found[name] = outcome.result | {"notes": outcome.certificate["notes"]} if outcome else made["found"].result
+parts = {name: made for m in found for name, made in vars(sys.modules[m.replace(" ", "_")]).items()}
+for checks in json.loads(sys.argv[1]):
+    exec(compile(checks, "checks", "exec"), parts)
 print(json.dumps(found, default=str))
 """
 
@@ -31,7 +36,7 @@ print(json.dumps(found, default=str))
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     ran = subprocess.run(
-        [sys.executable, "-c", RUNNER],
+        [sys.executable, "-c", RUNNER, json.dumps(CHECKS)],
         input=json.dumps(EXAMPLES),
         capture_output=True,
         text=True,
@@ -49,8 +54,36 @@ def rows() -> dict[str, tuple[int, int, str]]:
 
 
 def test_every_part_of_the_table_has_an_example() -> None:
+    assert len(CHECKS) == 1
     assert set(rows()) == set(EXAMPLES)
     assert {"algorithm", "clip", "noise", "data set", "topology", "observer"} == set(EXAMPLES)
+
+
+@pytest.mark.slow
+def test_the_package_is_found_once_it_is_installed(tmp_path: Path) -> None:
+    """As the page says: its pyproject.toml, the first example as the module, pip, and the command line."""
+    source, target = tmp_path / "source", tmp_path / "installed"
+    source.mkdir()
+    (settings,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
+    (source / "pyproject.toml").write_text(
+        settings.replace('dependencies = ["gossamer"]\n', ""), encoding="utf-8"
+    )
+    (source / "my_parts.py").write_text(EXAMPLES["algorithm"].partition("outcome =")[0], encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--quiet"]
+    installed = subprocess.run(
+        [*pip, "--target", target, source], capture_output=True, text=True, check=False
+    )
+    if installed.returncode and "setuptools" in installed.stderr:
+        pytest.skip("setuptools is not installed here, and nothing can be fetched to build the package")
+    assert installed.returncode == 0, installed.stderr
+    path = os.pathsep.join([str(target), *filter(None, [os.environ.get("PYTHONPATH")])])
+    planned = subprocess.run(
+        [sys.executable, "-m", "gossamer", "plan", "--set", "algorithm.kind=diffusion",
+         "--set", "topology.kind=ring", "--json"],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert planned.returncode == 0, planned.stderr
+    assert json.loads(planned.stdout)["epsilon_claimed"] is None
 
 
 @pytest.mark.parametrize("part", EXAMPLES)

@@ -9,6 +9,7 @@ import torch
 from tests.support.configurations import configured
 from torch import Tensor
 
+from gossamer.algorithms import RULES
 from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage, bare
 from gossamer.errors import UserError
 from gossamer.methods import method_of
@@ -145,3 +146,15 @@ def test_noise_and_claims_of_other_methods_are_refused(
         method.check(10)
     assert says in str(caught.value)
     method_of(configured(**passes)).check(10)
+
+
+def test_a_method_without_a_paper_makes_no_papers_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RULES, "newcomer", "gossamer.algorithms.dsgd:DSGD")
+    changes = {"algorithm__kind": "newcomer", "topology__kind": "ring"}
+    method_of(configured(**changes)).check(10)
+    # What a recipe says of another method's claim goes with that method; what is asked for in so many words is refused.
+    for claim in ("rdp", "gdp-clt", "adad2p"):
+        with pytest.raises(
+            UserError, match=f"privacy.claim = '{claim}' is the formula of a paper, .* 'newcomer'"
+        ):
+            method_of(configured(**changes, privacy__claim=claim)).check(10)

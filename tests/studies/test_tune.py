@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import tomli_w
 
+from gossamer.config.layers import parse_overrides
 from gossamer.errors import UserError
 from gossamer.run.api import plan
-from gossamer.studies.tune import tune
+from gossamer.studies.compare.grid import parse_overs
+from gossamer.studies.tune import Tuning, tune
 
 DIGITS: dict[str, Any] = {
     "nodes": 4,
@@ -36,16 +38,18 @@ def recipe(tmp_path: Path) -> str:
 def test_the_candidates_together_cost_what_was_asked(recipe: str, tmp_path: Path) -> None:
     found = tune(
         recipe,
-        sets=["rounds=10", "privacy.centre=0.05"],
-        overs=["algorithm.lr=2,20"],
+        {"rounds": 10, "privacy.centre": 0.05},
+        over={"algorithm.lr": [2.0, 20.0]},
         out=tmp_path / "out",
         jobs=1,
         quiet=True,
     )
-    assert found["epsilon_proven"] == pytest.approx(8.0, rel=1e-6)
-    assert [c["epsilon_proven"] < 6 for c in found["candidates"]] == [True, True]
-    assert found["chosen"]["accuracy_mean"] == max(c["accuracy_mean"] for c in found["candidates"])
-    certificate = (Path(found["run_dir"]) / "certificate.json").read_text()
+    assert found.epsilon_proven == pytest.approx(8.0, rel=1e-6)
+    assert [c["epsilon_proven"] < 6 for c in found.candidates] == [True, True]
+    assert found.chosen is not None
+    assert found.chosen["accuracy_mean"] == max(c["accuracy_mean"] for c in found.candidates)
+    assert found.directory is not None
+    certificate = (found.directory / "certificate.json").read_text()
     assert "One of 2 runs that share the budget" in certificate
 
 
@@ -70,7 +74,7 @@ def test_full_lots_share_the_budget_by_the_root(runs: int) -> None:
 )
 def test_mistakes(recipe: str, sets: list[str], overs: list[str], words: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=words):
-        tune(recipe, sets=sets, overs=overs, out=tmp_path / "out", quiet=True)
+        tune(recipe, parse_overrides(sets), over=parse_overs(overs), out=tmp_path / "out", quiet=True)
     assert not (tmp_path / "out").exists()
 
 
@@ -84,7 +88,9 @@ def test_own_records_need_a_public_hold_out(recipe: str, tmp_path: Path) -> None
         "data.transform=[]",
     ]
     with pytest.raises(UserError, match="public hold-out"):
-        tune(recipe, sets=own, overs=["algorithm.lr=1,2"], out=tmp_path / "out", quiet=True)
+        tune(
+            recipe, parse_overrides(own), over={"algorithm.lr": [1.0, 2.0]}, out=tmp_path / "out", quiet=True
+        )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,7 @@ def test_own_records_need_a_public_hold_out(recipe: str, tmp_path: Path) -> None
 def test_a_choice_is_among_settings_of_one_gossip_method(recipe: str, over: str) -> None:
     """Local models have an un-noised tail: looking at them would not be post-processing."""
     with pytest.raises(UserError, match="one gossip method"):
-        tune(recipe, overs=[over])
+        tune(recipe, over=parse_overs([over]))
 
 
 def test_nothing_is_chosen_by_figures_that_no_epsilon_covers(
@@ -109,4 +115,27 @@ def test_nothing_is_chosen_by_figures_that_no_epsilon_covers(
 
     monkeypatch.setattr(module, "run_rows", unpaid)
     with pytest.raises(UserError, match=r"figures that no ε covers \(why\)"):
-        tune(recipe, overs=["algorithm.lr=1,2"], out=tmp_path / "out", quiet=True)
+        tune(recipe, over={"algorithm.lr": [1.0, 2.0]}, out=tmp_path / "out", quiet=True)
+
+
+def test_it_shows_the_choice_and_what_all_of_it_costs() -> None:
+    one = {"settings": {"algorithm.lr": 2.0}, "accuracy_mean": 0.5, "epsilon_proven": 4.0}
+    other = {"settings": {"algorithm.lr": "<b>"}, "accuracy_mean": 0.8, "epsilon_proven": 4.0}
+    terms = {"delta": 1e-4, "adjacency": "add-remove", "unit": "one record", "observer": "everyone"}
+    found = Tuning({
+        "candidates": [one, other], "chosen": other, "run_dir": "runs/x", "epsilon_proven": 8.0, "failed": {"c": "why"},
+        **terms,
+    })  # fmt: skip
+    for text in (repr(found), found._repr_html_()):
+        for piece in (
+            "accuracy 80.00%",
+            "chosen",
+            "proven ε = 8",
+            "δ = 0.0001",
+            "add-remove",
+            "everyone",
+            "c failed: why",
+        ):
+            assert piece in text
+    assert "<b>" in repr(found)
+    assert "algorithm.lr = &lt;b&gt;" in found._repr_html_()

@@ -6,7 +6,7 @@ Gradients are exact gradients of f_i(x) = ½ a_i ‖x − b_i‖².
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,6 @@ from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.algorithms.push_sum import PushSum
 from gossamer.methods.km.algorithm import KM
-from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
-from gossamer.topology.kinds import build as build_topology
-
-D = 5
 
 
 def push_sum_by_node(
@@ -143,30 +138,34 @@ def descent(a: np.ndarray, b: np.ndarray, x: np.ndarray, lr: float, rounds: int)
 
 @dataclass(frozen=True)
 class Case:
-    make: Callable[[float], Any]
+    rule: type[Any]
     by_node: Callable[..., np.ndarray]
     fixed_point: Callable[..., np.ndarray]
     single_node: Callable[..., np.ndarray]  # (a, b, x0, lr, rounds) → the point n = 1 must reach
-    golden: tuple[float, ...]  # node 0's first three coordinates after 20 rounds of `_golden_run`
+    golden: tuple[float, ...]  # node 0's first three coordinates after 20 rounds of `test_golden_trajectory`
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def make(self, lr: float) -> Any:
+        return self.rule(lr=Exponential(lr), **self.options)
 
 
 CASES = {
     "push-sum": Case(
-        make=lambda lr: PushSum(lr=Exponential(lr)),
+        rule=PushSum,
         by_node=push_sum_by_node,
         fixed_point=push_sum_fixed_point,
         single_node=descent,
         golden=(-0.038908, -0.026887, -0.031822),
     ),
     "dsgd": Case(
-        make=lambda lr: DSGD(lr=Exponential(lr)),
+        rule=DSGD,
         by_node=dsgd_by_node,
         fixed_point=dsgd_fixed_point,
         single_node=descent,
         golden=(-0.014662, -0.142926, 0.046734),
     ),
     "dsgt": Case(
-        make=lambda lr: DSGT(lr=Exponential(lr)),
+        rule=DSGT,
         by_node=dsgt_by_node,
         fixed_point=optimum,
         # The tracker starts at 0, so the first round does not move.
@@ -174,45 +173,19 @@ CASES = {
         golden=(-0.058380, 0.018144, -0.074832),
     ),
     "km": Case(  # of the forward operator: gradient descent again, with steps αγ
-        make=lambda lr: KM(lr=Exponential(lr), operator="forward", gamma=1.0),
+        rule=KM,
+        options={"operator": "forward", "gamma": 1.0},
         by_node=dsgd_by_node,
         fixed_point=dsgd_fixed_point,
         single_node=descent,
         golden=(-0.014662, -0.142926, 0.046734),
     ),
     "dinno": Case(
-        make=lambda lr: DiNNO(lr=Exponential(lr), rho=0.3, steps=3, optimiser="plain"),
+        rule=DiNNO,
+        options={"rho": 0.3, "steps": 3, "optimiser": "plain"},
         by_node=dinno_by_node,
         fixed_point=optimum,
         single_node=lambda a, b, x, lr, rounds: descent(a, b, x, lr, 3 * rounds),
         golden=(-0.178047, -0.251183, 0.250891),
     ),
 }
-
-
-class Quadratic:
-    def __init__(self, a: np.ndarray, b: np.ndarray):
-        self.a, self.b = torch.from_numpy(a).float()[:, None], torch.from_numpy(b).float()
-
-    def __call__(self, points: torch.Tensor) -> torch.Tensor:
-        return self.a * (points - self.b)
-
-
-def problem(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return rng.uniform(0.5, 2.0, n), rng.normal(size=(n, D)), rng.normal(size=(n, D))
-
-
-def topology(algorithm: Any, n: int, *, irregular: bool = False) -> Any:
-    if n == 1:
-        return build_topology("complete", nodes=1, weights=algorithm.weights, seed=0)
-    if algorithm.weights != "column":
-        kind, options = ("erdos-renyi", {"p": 0.5}) if irregular else ("ring", {})
-    else:
-        kind, options = ("digraph", {"p": 0.3}) if irregular else ("one-peer-exponential", {})
-    return build_topology(kind, nodes=n, weights=algorithm.weights, seed=1, **options)
-
-
-def train(algorithm: Any, topo: Any, a: np.ndarray, b: np.ndarray, x0: np.ndarray, rounds: int) -> Any:
-    start = algorithm.init(torch.from_numpy(x0).float())
-    return run(algorithm, start, Quadratic(a, b), SimulatedExchange(topo), rounds=rounds)

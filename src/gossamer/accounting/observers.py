@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from gossamer.errors import UserError
+from gossamer.options.plugins import broken_plugins, load_plugins
 
 UNIT = "one record of one node"  # what every ε here protects
 
@@ -215,12 +216,19 @@ def register(name: str, example: str = "") -> Callable[[Find], Find]:
 
 
 def parse_observer(text: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Observer:
-    """An observer by its name on the command line; `arcs` are all (sender, receiver) of the run."""
+    """An observer by its name on the command line; `arcs` are all (sender, receiver) of the run.
+
+    >>> from gossamer.accounting.observers import parse_observer
+    >>> parse_observer("coalition:1,2", nodes=4, arcs=[(0, 1), (3, 2)]).describe()
+    'nodes 1, 2 together: what reaches them, and their own state'
+    """
     head, plus, count = text.partition("+")
     name, _, rest = (head + plus, plus, count) if plus else text.partition(":")
+    if name not in _FINDERS:
+        load_plugins()
     if name not in _FINDERS or bool(rest) != any(sign in _FINDERS[name][0] for sign in ":+"):
         known = ", ".join(example for example, _ in _FINDERS.values())
-        raise UserError(f"--observer {text} is not known; it can be {known}.")
+        raise UserError(" ".join([f"--observer {text} is not known; it can be {known}.", *broken_plugins()]))
     return _FINDERS[name][1](rest, nodes, list(arcs))
 
 

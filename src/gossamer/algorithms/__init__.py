@@ -6,7 +6,7 @@ lr, seed and rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ __all__ = [
     "means",
     "push_sum",
     "register",
+    "reserve",
     "rule",
     "rules",
     "wrappers",
@@ -43,12 +44,26 @@ RULES: dict[str, str | type[Any]] = {
 }
 
 
+_PARTS = ("weights", "draws", "init", "step", "model")
+_RESERVED: set[str] = set()  # names of methods that are no rules: what they mean must not change
+
+
+def reserve(names: Iterable[str]) -> None:
+    """No algorithm may be registered under these."""
+    _RESERVED.update(names)
+
+
 def register(name: str) -> Callable[[C], C]:
     """The same for an algorithm outside this package: a decorator of its class."""
 
     def add(rule: C) -> C:
-        if name in RULES:
+        if name in RULES or name in _RESERVED:
             raise ValueError(f"an algorithm {name!r} is there already")
+        has = {*dir(rule), *getattr(rule, "__dataclass_fields__", ())}
+        missing = [part for part in _PARTS if part not in has]
+        if missing or not is_dataclass(rule):
+            lacks = ", ".join(missing) or "@dataclass(frozen=True, kw_only=True)"
+            raise TypeError(f"the algorithm {name!r} lacks {lacks}: see gossamer.algorithms.base.Algorithm")
         RULES[name] = rule
         return rule
 
@@ -57,20 +72,16 @@ def register(name: str) -> Callable[[C], C]:
 
 def adopt(made: type[Any]) -> str:
     """Register an algorithm of the caller's own, unless it is known, and return its name: see `Registry.adopt`."""
-    if not is_dataclass(made):
-        raise UserError(
-            f"{made.__name__} must be a frozen dataclass: its fields are the algorithm's options."
-        )
-    missing = [name for name in ("weights", "draws", "init", "step", "model") if not hasattr(made, name)]
-    if missing:
-        raise UserError(
-            f"{made.__name__} has no {missing[0]}; an algorithm has weights, draws, init, step and model."
-        )
     name = vars(made).get("kind") or kind_name(made.__name__)
     known = RULES.get(name)
-    if isinstance(known, str) or (known is not None and not same_definition(known, made)):
+    taken = isinstance(known, str) or name in _RESERVED
+    if taken or (known is not None and not same_definition(known, made)):
         raise UserError(f"an algorithm {name!r} is there already; give {made.__name__} another name.")
-    RULES[name] = made
+    try:
+        RULES.pop(name, None)
+        register(name)(made)
+    except TypeError as error:
+        raise UserError(f"{error}.") from None
     return str(name)
 
 

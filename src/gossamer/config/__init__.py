@@ -16,6 +16,7 @@ __all__ = [
     "baselines",
     "checks",
     "layers",
+    "methods",
     "parse_overrides",
     "read_toml",
     "recipes",

@@ -14,12 +14,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gossamer.config import recipes
+from gossamer.config.algorithm import algorithms
 from gossamer.config.auto import any_auto, replace_auto
-from gossamer.config.methods import expand_preset, method_names
+from gossamer.config.methods import expand_preset
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
 from gossamer.models.own import Own
+from gossamer.options.plugins import broken_plugins
 from gossamer.options.sentences import one_sentence, short
 
 
@@ -37,9 +40,10 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
     whole = _table("algorithm", changes.get("algorithm", {}))
     kind = changes.get("algorithm.kind", whole.get("kind", written_for))
-    if kind not in method_names():
-        known = ", ".join(sorted(method_names()))
-        raise UserError(f"algorithm.kind = {short(kind)} is not a method I know; the methods are {known}.")
+    if kind not in algorithms:
+        known = ", ".join(sorted(algorithms))
+        unknown = f"algorithm.kind = {short(kind)} is not a method I know; the methods are {known}."
+        raise UserError(" ".join([unknown, *broken_plugins()]))
     preset = expand_preset(kind, mode)
     if kind != written_for:
         layered = adopt_method(layered, preset)
@@ -68,6 +72,18 @@ def _model_by_its_name(layer: dict[str, Any]) -> dict[str, Any]:
     return {**layer, "model": {"kind": "own", "path": model} if ":" in model else {"kind": model}}
 
 
+def named(recipe: str | Path | Mapping[str, Any] | RunConfig) -> tuple[str, Mapping[str, Any]]:
+    """(what people call it, its tables) of a recipe's name, a TOML file's path, tables, or a whole configuration."""
+    if isinstance(recipe, str | Path):
+        return str(recipe), recipes.read(str(recipe))
+    tables = recipe.model_dump(exclude_none=True) if isinstance(recipe, RunConfig) else recipe
+    if not isinstance(tables, Mapping):
+        raise UserError(
+            f"{short(tables)} is no configuration; give a recipe's name, a TOML file, a dictionary or a RunConfig."
+        )
+    return str(tables.get("name", "unnamed")), tables
+
+
 def _noise_by_its_kind(layer: dict[str, Any]) -> dict[str, Any]:
     """`privacy.noise.kind = "pairwise"` is short for a family of that kind, and so are a family's options beside it.
 
@@ -75,6 +91,8 @@ def _noise_by_its_kind(layer: dict[str, Any]) -> dict[str, Any]:
     """
     privacy = _table("privacy", layer.get("privacy", {}))
     noise = _table("privacy.noise", privacy.get("noise", {}))
+    if set(noise) <= set(Noise.model_fields):
+        return layer
     short_for = _family_keys() - set(Noise.model_fields)
     family = {key: value for key, value in noise.items() if key in short_for}
     if not family:

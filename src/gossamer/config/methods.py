@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gossamer.algorithms import RULES
+from gossamer.algorithms import RULES, reserve
 from gossamer.errors import UserError
 
 _POISSON_LOT = {"sampling": {"kind": "poisson", "lot": 32}}
@@ -151,6 +151,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dp-dinno": _consensus("dinno", paper_options={"include_self": True}),  # the paper's N_i contains i
 }
 
+reserve(PRESETS)
+
 
 MEANINGS = {
     "sgp": "Stochastic gradient push without clip and noise (Assran et al. 2019).",
@@ -189,6 +191,11 @@ def method_names() -> list[str]:
 
 def preset_of(kind: str) -> dict[str, Any]:
     return PRESETS.get(kind) or {"rule": kind, **_OF_A_NEW_ONE}
+
+
+def of_a_paper(kind: str) -> bool:
+    """Is it one of the named methods? Whatever else is registered has no paper whose claim it could make."""
+    return kind in PRESETS
 
 
 def expand_preset(kind: str, mode: str) -> dict[str, Any]:

@@ -68,6 +68,21 @@ def clipped_sum(
 
     method: "vmap" is the slow reference, "book-keeping" insists on the fast way, "auto" takes it where it is
     exact and logs a notice where it is not. Lots that need more than about `max_bytes` are done in slices.
+
+    Two nodes with three records each, every record's gradient scaled down to norm 1 before they are added:
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from gossamer.kernels.clipped_sum import clipped_sum
+    >>> from gossamer.kernels.stack import ParameterStack
+    >>> model = nn.Linear(4, 2)
+    >>> kernel = clipped_sum(model, nn.CrossEntropyLoss(reduction="none"))
+    >>> points = ParameterStack(model).flatten(model).repeat(2, 1)  # a model for each node
+    >>> x, y = torch.randn(2, 3, 4), torch.tensor([[0, 1, 0], [1, 1, 0]])
+    >>> everyone = torch.ones(2, 3, dtype=torch.bool)
+    >>> sums, norms = kernel(points, x, y, everyone, lambda norms: (1 / norms).clamp_max(1))
+    >>> sums.shape, norms.shape, bool((sums.norm(dim=1) <= 3).all())
+    (torch.Size([2, 10]), torch.Size([2, 3]), True)
     """
     if method not in {"auto", "vmap", "book-keeping"}:
         raise UserError(f'method = "{method}" is unknown; choose "auto", "book-keeping" or "vmap"')

@@ -6,7 +6,17 @@ from gossamer.algorithms import rule, rules
 from gossamer.config.schema import RunConfig
 from gossamer.methods.base import Method
 
-__all__ = ["Method", "base", "claims", "km", "method_of", "objective", "rules", "without_replacement"]
+__all__ = [
+    "Method",
+    "base",
+    "claims",
+    "gossip",
+    "km",
+    "method_of",
+    "objective",
+    "rules",
+    "without_replacement",
+]
 
 
 def method_of(config: RunConfig) -> Method:

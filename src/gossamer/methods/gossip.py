@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage
+from gossamer.config.methods import of_a_paper
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
@@ -99,6 +100,12 @@ class Gossip:
     def check_claim(self) -> None:
         """Another method's claim is not this one's."""
         claim, known = self.config.privacy.claim, ["none", *CLAIMS, *self.own_claims]
+        if claim != "none" and not of_a_paper(self.config.algorithm.kind):
+            raise UserError(
+                f"privacy.claim = {claim!r} is the formula of a paper, and algorithm.kind = "
+                f"{self.config.algorithm.kind!r} is in none: it has no claim, and what is proven holds without one; "
+                "leave privacy.claim out."
+            )
         if claim not in known:
             raise UserError(
                 f"privacy.claim = {claim!r} is another method's; algorithm.kind = {self.config.algorithm.kind!r} can "

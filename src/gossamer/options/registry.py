@@ -12,7 +12,7 @@
 The same class is the configuration, `{ kind = "constant", bound = 1.0 }`, and the part itself or what makes it. In a
 pydantic model `Annotated[Clip, clips]` is a field that reads such a table: types are checked strictly, unknown keys are
 refused, and what is written out again has the `kind` and every field. Kinds are looked up when a table is read, so one
-can be registered at any time before.
+can be registered at any time before; those of other packages are: see `plugins`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationEr
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from gossamer.errors import UserError
+from gossamer.options.plugins import load_plugins
 from gossamer.options.sentences import UNKNOWN_KEY, UNKNOWN_KIND, one_sentence
 
 T = TypeVar("T")
@@ -95,12 +96,18 @@ class Registry(Generic[T]):
         return str(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._names(), *self._kinds]))
+        load_plugins()
+        return iter(self._known())
 
     def __contains__(self, name: object) -> bool:
-        return name in list(self)
+        return name in self._known() or name in list(self)
+
+    def _known(self) -> list[str]:
+        return list(dict.fromkeys([*self._names(), *self._kinds]))
 
     def __getitem__(self, name: str) -> type[Any]:
+        if name not in self:
+            raise KeyError(name)
         if self._make is None or name in self._kinds:
             return self._kinds[name]
         if name not in self._made:

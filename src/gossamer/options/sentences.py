@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gossamer.errors import UserError
+from gossamer.options.plugins import broken_plugins
 
 # The types of the registry's own errors.
 UNKNOWN_KIND, UNKNOWN_KEY = "unknown_kind", "unknown_key"
@@ -95,7 +96,12 @@ def _unknown_kind(key: str, value: Any, kinds: Sequence[str]) -> str:
         return f'{key} = {short(value)} must be a table, for example {key}.kind = "{kinds[0]}".'
     if "kind" not in value:
         return f"{key}.kind is missing; it can be {', '.join(kinds)}."
-    return f"{key}.kind = {short(value['kind'])} is not known; it can be {', '.join(kinds)}."
+    return " ".join(
+        [
+            f"{key}.kind = {short(value['kind'])} is not known; it can be {', '.join(kinds)}.",
+            *broken_plugins(),
+        ]
+    )
 
 
 def _unknown_key(key: str, kind: str | None, known: Sequence[str]) -> str:

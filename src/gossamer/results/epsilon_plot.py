@@ -64,7 +64,7 @@ def draw(
     def label(px: float, py: float, words: str, *, anchor: str = "start", colour: str = "#333") -> str:
         return f'<text x="{px:.1f}" y="{py:.1f}" text-anchor="{anchor}" fill="{colour}">{words}</text>'
 
-    marks = _round_marks(top)
+    marks = round_marks(top)
     grid = "".join(
         f'<line x1="{_LEFT}" x2="{_WIDTH - 16}" y1="{y(v):.1f}" y2="{y(v):.1f}" stroke="#e4e4e4"/>'
         for v in marks
@@ -90,7 +90,7 @@ def draw(
     )
 
 
-def _round_marks(top: float) -> list[float]:
+def round_marks(top: float) -> list[float]:
     """0 and a few round numbers up to `top`."""
     rough = top / 4
     unit = 10.0 ** math.floor(math.log10(rough))

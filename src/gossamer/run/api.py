@@ -9,22 +9,21 @@ from typing import Any
 
 from torch import nn
 
-from gossamer.config import recipes
-from gossamer.config.layers import resolve, stored
+from gossamer.config.layers import named, resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.plan.outline import Outline
 from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.track import find_tracker
 from gossamer.run.data import DataCache
 from gossamer.run.objects import Objects
 from gossamer.run.outline import outline
+from gossamer.run.planned import Plan
 from gossamer.run.request import carrier, parts_of
 from gossamer.run.train import Outcome, execute
 from gossamer.runtime.group import Group
 
-__all__ = ["Outcome", "configure", "plan", "resume", "run"]
+__all__ = ["Outcome", "Plan", "configure", "plan", "resume", "run"]
 
 Recipe = str | Path | Mapping[str, Any] | RunConfig
 Changes = Mapping[str, Any] | None
@@ -36,10 +35,7 @@ def configure(recipe: Recipe, changes: Changes = None, **objects: Any) -> RunCon
 
     `objects` are those of `run`; what `changes` say wins over what an object says of itself.
     """
-    if isinstance(recipe, RunConfig):
-        recipe = recipe.model_dump(exclude_none=True)
-    read = recipes.read(str(recipe)) if isinstance(recipe, str | Path) else recipe
-    return resolve(read, {**Objects(**objects).changes(), **(changes or {})})
+    return resolve(named(recipe)[1], {**Objects(**objects).changes(), **(changes or {})})
 
 
 def plan(
@@ -55,13 +51,12 @@ def plan(
     topology: Any = None,
     data_dir: Path | str | None = None,
     force: bool = False,
-) -> Outline:
-    """What the run would cost, without training: see `.plan.figures()`. The arguments are those of `run`."""
+) -> Plan:
+    """What the run would cost, without training: see `.result`. The arguments are those of `run`."""
     objects = Objects(module, data, loss, algorithm, clip, noise, topology)
     config = configure(recipe, changes, **vars(objects))
-    return outline(
-        config, data_dir=_path(data_dir), module=module, cache=DataCache(objects.given), force=force
-    )
+    cache = DataCache(objects.given)
+    return Plan.of(outline(config, data_dir=_path(data_dir), module=module, cache=cache, force=force))
 
 
 def run(

@@ -16,6 +16,7 @@ from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
 from gossamer.results.certificate import SEEDED
 from gossamer.results.certificate_page import page
+from gossamer.results.notebook import outcome_html, outcome_text
 from gossamer.results.seals import END, STOPPED
 from gossamer.results.track import OpenTracker, Tracker, public
 from gossamer.results.trained.models import Models
@@ -36,7 +37,7 @@ OnMetrics = Callable[[dict[str, Any]], None]
 OnRound = Callable[[int], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outcome(UsesModels):
     """What came of a run."""
 
@@ -45,6 +46,12 @@ class Outcome(UsesModels):
     directory: Path
     points: torch.Tensor  # (n, d) the nodes' models
     models: Models  # the same, ready to be used: `.module()`, `.predict(x)`
+
+    def __repr__(self) -> str:
+        return outcome_text(self.result, self.certificate)
+
+    def _repr_html_(self) -> str:
+        return outcome_html(self.result, self.certificate, self.directory)
 
 
 def execute(

@@ -6,57 +6,127 @@ for. The choice looks at their models on a public hold-out only, so it is post-p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.recompute import worst_epsilon
-from gossamer.config import recipes
-from gossamer.config.layers import parse_overrides, resolve
+from gossamer.config.layers import named, resolve
 from gossamer.errors import UserError
 from gossamer.methods import method_of
+from gossamer.results.certificate import epsilon_text
 from gossamer.results.headline import no_epsilon_covers
+from gossamer.results.notebook import columns, quality, relation, shown, table
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.cells import folder as folder_of
 from gossamer.studies.compare.command import default_folder
-from gossamer.studies.compare.grid import Row, lay_out, parse_overs
+from gossamer.studies.compare.grid import Recipe, Row, lay_out, plain
 
 # What may differ between candidates: nothing that a release's price depends on.
 _FREE = ("algorithm.", "model.", "topology.", "loss", "data.transform", "privacy.clip")
 
 
+@dataclass(frozen=True, repr=False)
+class Tuning:
+    """The candidates, the chosen one, and what all of them cost together."""
+
+    result: dict[str, Any]  # what `--json` prints
+
+    @property
+    def candidates(self) -> list[dict[str, Any]]:
+        candidates: list[dict[str, Any]] = self.result["candidates"]
+        return candidates
+
+    @property
+    def chosen(self) -> dict[str, Any] | None:
+        chosen: dict[str, Any] | None = self.result["chosen"]
+        return chosen
+
+    @property
+    def epsilon_proven(self) -> float | None:
+        """Of all candidates together; δ, adjacency, unit and observer stand beside it in `result`."""
+        epsilon: float | None = self.result["epsilon_proven"]
+        return epsilon
+
+    @property
+    def failed(self) -> dict[str, str]:
+        failed: dict[str, str] = self.result["failed"]
+        return failed
+
+    @property
+    def directory(self) -> Path | None:
+        """Of the chosen run."""
+        return Path(self.result["run_dir"]) if self.result["run_dir"] else None
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        return [
+            (
+                ", ".join(f"{key} = {plain(value)}" for key, value in candidate["settings"].items()),
+                quality(candidate) or "—",
+                epsilon_text(candidate["epsilon_proven"]),
+                "chosen" if candidate == self.chosen else "",
+            )
+            for candidate in self.candidates
+        ]
+
+    def _notes(self) -> list[str]:
+        failed = [f"{label} failed: {reason}" for label, reason in self.failed.items()]
+        if self.chosen is None:
+            return failed
+        together = (
+            f"all runs together: proven ε = {epsilon_text(self.epsilon_proven)} ({relation(self.result)})"
+        )
+        return [together, f"the chosen run: {self.directory}", *failed]
+
+    def __repr__(self) -> str:
+        return "\n".join([columns(_HEADER, self._rows()), *self._notes()])
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        bold = next((i for i, row in enumerate(rows) if row[-1]), None)
+        return shown("Settings chosen by private runs", table(_HEADER, rows, bold=bold), notes=self._notes())
+
+
+_HEADER = ("settings", "judged by", "own ε", "")
+
+
 def tune(
-    name: str,
+    recipe: Recipe,
+    changes: Mapping[str, Any] | None = None,
     *,
-    sets: Sequence[str] = (),
-    overs: Sequence[str] = (),
+    over: Mapping[str, Sequence[Any]] | None = None,
     out: Path | None = None,
     jobs: int | None = None,
     data_dir: Path | None = None,
     force: bool = False,
-    quiet: bool = False,
-) -> dict[str, Any]:
-    """Run the candidates, and return what `--json` prints."""
-    varied, fixed = parse_overs(overs), parse_overrides(sets)
+    quiet: bool = True,
+) -> Tuning:
+    """Choose among the values of `over` by private runs that share one budget; the choice sees a public hold-out.
+
+    `gossamer.tune("my.toml", over={"algorithm.lr": [1.0, 3.0]})`. `quiet`: progress goes to stderr.
+    """
+    varied, fixed = dict(over or {}), dict(changes or {})
+    name, tables = named(recipe)
     for key in varied:
         if not key.startswith(_FREE):
             raise UserError(
                 f"--over {key} changes what a release costs or what is learned; a choice can be made among "
                 "algorithm, model, topology, loss, data.transform and privacy.clip."
             )
-    config = resolve(recipes.read(name), fixed)
+    config = resolve(tables, fixed)
     _refuse_private_choice(config.data)
     if "algorithm.kind" in varied or method_of(config).keeps_local_models:
         raise UserError(
             f"algorithm.kind = {config.algorithm.kind!r}: choose among settings of one method, and not of one "
             "whose un-noised local models would be looked at; leave it as one gossip method."
         )
-    count = len(lay_out([name], sets=sets, overs=overs))
+    count = len(lay_out([recipe], sets=fixed, overs=varied))
     if count < 2:
         raise UserError(
             "there is nothing to choose from: list at least two values, for example --over algorithm.lr=1,3."
         )
-    rows = lay_out([name], sets=[*sets, f"privacy.runs={count}"], overs=overs)
+    rows = lay_out([recipe], sets={**fixed, "privacy.runs": count}, overs=varied)
     out = out or default_folder([name], rows)
     batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
     finished = [(row, results[0]) for row, results in zip(rows, batch.results, strict=True) if results]
@@ -67,7 +137,7 @@ def tune(
     best = max(
         finished, key=lambda pair: pair[1].get("accuracy_mean", -pair[1].get("rmse_mean", 0.0)), default=None
     )
-    return {
+    result = {
         "candidates": [_figures(row, result) for row, result in finished],
         "chosen": _figures(*best) if best else None,
         "run_dir": str(folder_of(out, best[0].cells[0])) if best else None,
@@ -78,6 +148,7 @@ def tune(
         "observer": finished[0][1]["observer"] if finished else None,
         **batch.summary,
     }
+    return Tuning(result)
 
 
 def _figures(row: Row, result: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gossamer.errors import UserError
@@ -88,3 +90,16 @@ def test_a_mistake_is_one_sentence(given: dict[str, object], words: list[str]) -
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize(
+    ("over", "says"), [(4.0, "must list values"), ("ab", "must list values"), ([1, 1], "twice")]
+)
+def test_values_given_in_python_are_lists(over: Any, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        lay_out(["quickstart"], overs={"privacy.epsilon": over})
+
+
+def test_python_and_the_command_line_lay_out_the_same() -> None:
+    typed = lay_out(["quickstart"], sets=["rounds=5"], overs=["privacy.epsilon=1.0,2.0"])
+    assert lay_out(["quickstart"], sets={"rounds": 5}, overs={"privacy.epsilon": [1.0, 2.0]}) == typed

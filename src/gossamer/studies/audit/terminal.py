@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gossamer.config import recipes
-from gossamer.config.layers import parse_overrides, resolve, stored
-from gossamer.errors import UserError
-from gossamer.models.own import load_module
+from gossamer.config.layers import parse_overrides
+from gossamer.config.schema import RunConfig
 from gossamer.results.audit_page import STOPS, allowed, verdict
 from gossamer.results.certificate import epsilon_text
-from gossamer.results.files import read_text
 from gossamer.results.terminal import terminal
-from gossamer.results.verify import verify_files
-from gossamer.studies.audit.command import add_to_run
-from gossamer.studies.audit.command import audit as run_attack
+from gossamer.studies.audit.api import audit
 
 
 def run_audit(
@@ -42,23 +36,13 @@ def run_audit(
 
     `module` is "file.py:name", a network of the user's own in place of the configuration's.
     """
-    run = Path(name) if Path(name).is_dir() else None
-    if run is not None:
-        if not os.path.lexists(run / "certificate.json"):
-            raise UserError(f"{run} has no certificate.json; give a finished run, a recipe or a TOML file.")
-        if sets:
-            raise UserError(
-                "--set would audit something else than this run; leave it out, or name its recipe."
-            )
-        verify_files(run)  # damage shows before the attack, which takes long
-        read_text(run / "config.toml")
-    asked = resolve(recipes.read(name), parse_overrides(sets)) if run is None else None
-    config = asked or stored(Path(name) / "config.toml")
-    own = load_module(module, seed=config.seed) if module is not None else None
+    changes = parse_overrides(sets)
     console = terminal(to_stderr=quiet)
-    console.print(
-        f"{config.name}: {config.algorithm.kind}, mode {config.mode}, observer {observer}", soft_wrap=True
-    )
+
+    def begun(config: RunConfig) -> None:
+        told = f"{config.name}: {config.algorithm.kind}, mode {config.mode}, observer {observer}"
+        console.print(told, soft_wrap=True)
+
     bars = Progress(
         TextColumn("trainings"),
         BarColumn(),
@@ -70,22 +54,23 @@ def run_audit(
     )
     with bars:
         task = bars.add_task("trainings", total=runs)
-        found = run_attack(
-            config,
+        found = audit(
+            name,
+            changes,
             observer=observer,
             canary=canary,
             runs=runs,
             confidence=confidence,
             out=out,
             data_dir=data_dir,
-            module=own,
+            module=module,
             force=force,
+            on_start=begun,
             on_batch=lambda done, of: bars.update(task, completed=done, total=of),
-        )
+        ).result
     show(found, console)
-    if run is not None:
-        add_to_run(run, found)
-        console.print(f"the certificate of {run} has the audited figure now", soft_wrap=True)
+    if Path(name).is_dir():
+        console.print(f"the certificate of {name} has the audited figure now", soft_wrap=True)
     return found
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gossamer.config.schema import RunConfig
 from gossamer.results.rundir import write_atomically
 from gossamer.studies.compare.batch import run_rows
-from gossamer.studies.compare.grid import EPSILON, METHOD, Row, lay_out, short
+from gossamer.studies.compare.comparison import Comparison
+from gossamer.studies.compare.grid import EPSILON, METHOD, Recipe, Row, lay_out, short
 from gossamer.studies.compare.plot import curves_page, epsilon_page, write_page
 from gossamer.studies.compare.progress import show
 from gossamer.studies.compare.statistics import curve, summarise
@@ -17,24 +19,27 @@ from gossamer.studies.compare.table import as_csv, compare_table
 
 
 def compare(
-    names: Sequence[str],
+    recipes: Recipe | Sequence[Recipe],
+    changes: Mapping[str, Any] | None = None,
     *,
-    sets: Sequence[str] = (),
-    overs: Sequence[str] = (),
+    over: Mapping[str, Sequence[Any]] | None = None,
     seeds: int = 1,
     baselines: bool = False,
     out: Path | None = None,
     jobs: int | None = None,
     data_dir: Path | None = None,
     force: bool = False,
-    quiet: bool = False,
-) -> dict[str, Any]:
-    """Run what is missing, write table.csv, table.md and plot.html, and return what `--json` prints."""
-    from gossamer.results.certificate import account
-    from gossamer.results.terminal import terminal
+    quiet: bool = True,
+) -> Comparison:
+    """Runs side by side: every recipe with every value of `over`, `seeds` times each.
 
-    rows = lay_out(names, sets=sets, overs=overs, seeds=seeds, baselines=baselines)
-    out = out or default_folder(names, rows)
+    `gossamer.compare("quickstart", {"rounds": 50}, over={"algorithm.kind": ["dyn-d2p", "dp-dsgd"]}, seeds=3)`. Recipes
+    are names, TOML files, dictionaries or configurations. What is finished in the folder `out` is not run again; table
+    and plot are written there. `quiet`: progress goes to stderr.
+    """
+    several = [recipes] if isinstance(recipes, str | Mapping | RunConfig) else list(recipes)
+    rows = lay_out(several, sets=changes or {}, overs=over or {}, seeds=seeds, baselines=baselines)
+    out = out or default_folder([row.recipe for row in rows], rows)
     batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
     figures = [
         {
@@ -49,10 +54,6 @@ def compare(
     table = compare_table(figures)
     write_atomically(out / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
     write_atomically(out / "table.md", table.markdown().encode())
-    console = terminal(to_stderr=quiet)
-    show(table, quiet=quiet)
-    for line in account(batch.budget):
-        console.print(line, soft_wrap=True)
     swept = any(EPSILON in row.settings for row in rows)
     labels = _labels(rows, without_epsilon=swept)
     page = (
@@ -61,23 +62,36 @@ def compare(
         else curves_page([curve(results) for results in batch.results], figures, labels, table)
     )
     plot = write_page(out / "plot.html", page)
-    console.print(f"in {out}: table.csv, table.md" + (", plot.html" if plot else ""), soft_wrap=True)
-    if not plot:
-        console.print("No plot: plotly is not installed; pip install 'gossamer[report]' brings it.")
-    return {
+    result = {
         "rows": figures,
         "caption": list(table.caption),
         **batch.summary,
         "table": str(out / "table.csv"),
         "plot": str(out / "plot.html") if plot else None,
     }
+    return Comparison(result, table, page)
+
+
+def show_comparison(found: Comparison, *, quiet: bool) -> None:
+    """The table on the terminal, and where the files are; all of it on stderr where `quiet`."""
+    from gossamer.results.certificate import account
+    from gossamer.results.terminal import terminal
+
+    console, out = terminal(to_stderr=quiet), found.directory
+    show(found.table, quiet=quiet)
+    for line in account(found.result["budget"]):
+        console.print(line, soft_wrap=True)
+    plot = ", plot.html" if found.result["plot"] else ""
+    console.print(f"in {out}: table.csv, table.md{plot}", soft_wrap=True)
+    if not plot:
+        console.print("No plot: plotly is not installed; pip install 'gossamer[report]' brings it.")
 
 
 def default_folder(names: Sequence[str], rows: Sequence[Row]) -> Path:
     """The same command finds its own folder again, and so continues where it stopped."""
     digest = hashlib.sha256("".join(cell.name for row in rows for cell in row.cells).encode()).hexdigest()[:8]
     readable = "-".join(
-        Path(name).stem if name.endswith(".toml") else name.replace("/", "-") for name in names
+        Path(name).stem if name.endswith(".toml") else name.replace("/", "-") for name in dict.fromkeys(names)
     )
     return Path("runs") / f"compare-{readable[:60]}-{digest}"
 

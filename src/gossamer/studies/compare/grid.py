@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from gossamer.config import recipes
-from gossamer.config.layers import parse_overrides, resolve
+from gossamer.config.layers import named, parse_overrides, resolve
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 
@@ -65,16 +64,21 @@ class Row:
         return ", ".join([self.recipe, *parts, *([self.baseline] if self.baseline else [])])
 
 
+Recipe = str | Mapping[str, Any] | RunConfig
+
+
 def lay_out(
-    names: Sequence[str],
+    recipes: Sequence[Recipe],
     *,
-    sets: Iterable[str] = (),
-    overs: Iterable[str] = (),
+    sets: Iterable[str] | Mapping[str, Any] = (),
+    overs: Iterable[str] | Mapping[str, Sequence[Any]] = (),
     seeds: int = 1,
     baselines: bool = False,
 ) -> list[Row]:
-    """Every combination, resolved and checked; the first mistake raises."""
-    fixed, varied = parse_overrides(sets), parse_overs(overs)
+    """Every combination, resolved and checked; the first mistake raises. `sets`, `overs`: as typed, or by key."""
+    fixed = sets if isinstance(sets, Mapping) else parse_overrides(sets)
+    varied = _listed(overs) if isinstance(overs, Mapping) else parse_overs(overs)
+    called = [named(recipe) for recipe in recipes]
     for key in varied:
         if key in fixed:
             raise UserError(f"{key} is given by --set and by --over; keep one of them.")
@@ -82,11 +86,10 @@ def lay_out(
         raise UserError(f"--seeds {seeds} must be at least 1.")
     if seeds > 1 and "seed" in varied:
         raise UserError("--over seed and --seeds both vary the seed; keep one of them.")
-    if len(set(names)) < len(names):
+    if len({name for name, _ in called}) < len(called):
         raise UserError("a recipe is named twice; name each once.")
     rows: dict[str, Row] = {}
-    for name in names:
-        recipe = recipes.read(name)
+    for name, recipe in called:
         for values in itertools.product(*varied.values()):
             chosen = dict(zip(varied, values, strict=True))
             for baseline in (None, *(BASELINES if baselines else ())):
@@ -143,6 +146,16 @@ def parse_overs(texts: Iterable[str]) -> dict[str, list[Any]]:
             raise UserError(f"--over {text!r} lists a value twice; list each once.")
         varied[key] = [parse_overrides([f"{key}={value}"])[key] for value in values]
     return varied
+
+
+def _listed(over: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """{"a.b": [1, 2]} from Python; one value alone is a slip."""
+    for key, values in over.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise UserError(f"over {key} = {values!r} must list values, for example [0.3, 1.0].")
+        if any(value in values[:k] for k, value in enumerate(values)):
+            raise UserError(f"over {key} = {values!r} lists a value twice; list each once.")
+    return {key: list(values) for key, values in over.items()}
 
 
 def split_values(text: str) -> list[str]:

@@ -1,0 +1,76 @@
+"""Blocks of nodes side by side, as processes would host them: a thread each, which meet at every exchange."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.runtime.loop import Exchange
+from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.topology.schedule import Topology
+
+PATIENCE = 20.0  # seconds that one block waits for another
+
+
+class _Meeting:
+    """Everyone brings rows; who comes last mixes them all; everyone takes their own away."""
+
+    def __init__(self, graph: Topology, blocks: int, patience: float):
+        self._exchange = SimulatedExchange(graph)
+        self._rows: list[tuple[Tensor, ...]] = [()] * blocks
+        self._come = threading.Barrier(blocks, self._mix, timeout=patience)
+        self._gone = threading.Barrier(blocks, timeout=patience)
+        self._mixed: tuple[Tensor, ...] = ()
+        self._t = 0
+
+    def _mix(self) -> None:
+        mixed = self._exchange(self._t, *(torch.cat(parts) for parts in zip(*self._rows, strict=True)))
+        self._mixed = mixed if isinstance(mixed, tuple) else (mixed,)
+
+    def exchange(self, place: int, nodes: range) -> Exchange:
+        def mix(t: int, *tensors: Tensor) -> Any:
+            self._rows[place], self._t = tensors, t
+            self._come.wait()
+            own = tuple(tensor[nodes.start : nodes.stop] for tensor in self._mixed)
+            self._gone.wait()
+            return own[0] if len(own) == 1 else own
+
+        return mix
+
+    def leave(self) -> None:
+        self._come.abort()
+        self._gone.abort()
+
+
+def in_blocks(
+    work: Callable[[range, Exchange], Tensor],
+    graph: Topology,
+    blocks: Sequence[range],
+    patience: float = PATIENCE,
+) -> list[Tensor]:
+    """What `work(nodes, exchange)` gives for each block; the first failure of any is raised here."""
+    meeting = _Meeting(graph, len(blocks), patience)
+    found: dict[int, Tensor] = {}
+    failures: list[BaseException] = []
+
+    def one(place: int, nodes: range) -> None:
+        try:
+            found[place] = work(nodes, meeting.exchange(place, nodes))
+        except BaseException as failure:
+            failures.append(failure)
+        finally:
+            if place not in found:
+                meeting.leave()
+
+    threads = [threading.Thread(target=one, args=each, daemon=True) for each in enumerate(blocks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:  # that nobody came is only what follows from another's failure
+        raise min(failures, key=lambda failure: isinstance(failure, threading.BrokenBarrierError))
+    return [found[place] for place in range(len(blocks))]

@@ -1,0 +1,96 @@
+"""`check_clip`: does a clip keep every record within the bound that the proof rests on?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.mechanism.clipping import Clip, ClipKind
+
+NODES, DRAWS, LOT = 3, 8, 16.0
+SLACK = 1 + 1e-6  # float32
+# From nothing to what a spiteful record can bring.
+NORMS = torch.cat([torch.zeros(1), torch.logspace(-30, 37, 400), torch.linspace(0.01, 20, 400)])
+
+
+def check_clip(clip: ClipKind) -> None:
+    """Raise an AssertionError, with what is to be mended, unless no record can move a sum by more than the bound.
+
+    `clip` is a kind with its options, as a configuration would make it. Of one that does not enforce its bound, and
+    says so, only what it computes is looked at.
+
+    >>> from gossamer.mechanism.clipping import ConstantClip
+    >>> from gossamer.testing import check_clip
+    >>> check_clip(ConstantClip(bound=0.5))
+    """
+    name = type(clip).__name__
+    lots, largest = (
+        torch.full((NODES,), LOT, dtype=torch.float64),
+        torch.full((NODES,), 2.0, dtype=torch.float64),
+    )
+    made = clip.make(DRAWS, lots, largest)
+    for k in range(DRAWS):
+        _one_draw(name, clip, made, k)
+        again = made.at(k, NODES)
+        if not torch.equal(again.reference, made.at(k, NODES).reference):
+            raise AssertionError(
+                f"{name}.at({k}) says another bound the second time; it must depend on the draw alone."
+            )
+        _follow(name, clip, made, k, lots)
+    _goes_on(name, clip.make(DRAWS, lots, largest), made)
+
+
+def _one_draw(name: str, clip: ClipKind, made: Clip, k: int) -> None:
+    step = made.at(k, NODES)
+    if tuple(step.reference.shape) != (NODES,) or not bool((step.reference > 0).all()):
+        raise AssertionError(
+            f"{name}.at({k}).reference must be a positive number for each of the {NODES} nodes."
+        )
+    if clip.enforced and not step.enforced and math.isinf(clip.record_bound):
+        raise AssertionError(
+            f"{name} says that it enforces its bound, and its draw {k} says that it does not."
+        )
+    unit = torch.ones(NODES) if step.unit is None else step.unit.float()
+    norms = NORMS.expand(NODES, -1)
+    weights = step.weigh(norms / unit[:, None])
+    if weights.shape != norms.shape or not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
+        raise AssertionError(
+            f"{name}.at({k}).weigh must give every norm a weight, finite and not negative: also 0 and the largest."
+        )
+    if not step.enforced:
+        return
+    contributions = weights.double() * norms.double()
+    over = contributions / step.reference.double()[:, None]
+    if float(over.max()) > SLACK:
+        at = float(norms.flatten()[int(over.argmax())])
+        raise AssertionError(
+            f"{name}: in draw {k} a record's vector of length {at:.3g} still has {float(over.max()):.3g} times the "
+            "bound after its weight; the bound is what noise is scaled to, so weigh(norm) · norm may not exceed it."
+        )
+
+
+def _follow(name: str, clip: ClipKind, made: Clip, k: int, lots: Tensor) -> None:
+    """Records of any length take part in a draw; a bound that follows none must not move."""
+    before = made.at(k, NODES).reference.clone()
+    norms = torch.rand(NODES, int(LOT), generator=torch.Generator().manual_seed(k)) * 10.0 ** (k - 4)
+    active = torch.ones(NODES, dtype=torch.bool)
+    made.follow(norms, torch.ones_like(norms, dtype=torch.bool), lambda: torch.zeros(NODES), lots, active)
+    if not clip.follows_records and not torch.equal(before, made.at(k, NODES).reference):
+        raise AssertionError(
+            f"{name} moves its bound by the records' norms, and follows_records is not set: that is a release of its "
+            "own, which must be paid for."
+        )
+
+
+def _goes_on(name: str, fresh: Clip, made: Clip) -> None:
+    """A checkpoint carries what it has learned."""
+    kept: dict[str, Any] = {key: value.clone() for key, value in made.state().items()}
+    fresh.restore(kept)
+    for k in range(DRAWS):
+        if not torch.equal(fresh.at(k, NODES).reference, made.at(k, NODES).reference):
+            raise AssertionError(
+                f"{name} has another bound after a checkpoint; state() must hold all that follow() changes."
+            )

@@ -1,0 +1,159 @@
+"""`check_noise`: is there as much noise as the ledger will say?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gossamer.accounting.releases import Release
+from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.noise import Levels, Mechanism, NoiseKind, Participation
+from gossamer.mechanism.schedules import Constant
+
+Floats = NDArray[np.float64]
+NODES, DIMENSION = 4, 20_000
+SHARE = 0.03  # of the noise, that an estimate from so many numbers may be off
+PART = Participation("poisson", 0.1, "add-remove")
+
+
+def check_noise(noise: NoiseKind, *, end: float = math.inf) -> None:
+    """Raise an AssertionError, with what is to be mended, unless as much noise is added as its releases state.
+
+    `noise` is a kind with its options, as a configuration would make it; `end` is where truncated noise ends, in units
+    of its scale. What is drawn is measured: against the noise of each node that is left to someone who sees all the
+    other sums, where it is Gaussian, and by how it is spread where it has another density.
+
+    >>> from gossamer.mechanism.noise.gaussian import Gaussian
+    >>> from gossamer.testing import check_noise
+    >>> check_noise(Gaussian())
+    """
+    name, among = type(noise).__name__, noise.among(NODES)
+    for multiplier, bound in ((1.0, 1.0), (4.0, 0.5)):
+        levels = Levels(torch.full((NODES,), multiplier, dtype=torch.float64), Constant(1.0))
+        made = among.make(levels, np.full(NODES, end), "float").agree(
+            range(NODES), lambda texts: texts, "check", seeded=True
+        )
+        stated = _stated(name, among, made, multiplier, bound, end)
+        drawn = _drawn(made, 0, multiplier, bound)
+        if not np.array_equal(drawn, _drawn(made, 0, multiplier, bound)):
+            raise AssertionError(
+                f"{name} draws from elsewhere than the stream it is given; take its noise from the stream, by node and "
+                "number of the draw, or no seeded run can be repeated."
+            )
+        _as_much(name, among, drawn, stated)
+        _fresh(name, drawn, _drawn(made, 1, multiplier, bound))
+        _only_where_asked(name, made, multiplier, bound)
+
+
+def _stated(
+    name: str, noise: NoiseKind, made: Mechanism, multiplier: float, bound: float, end: float
+) -> list[Release]:
+    """What each node's ledger would say; what was planned may not be more."""
+    limits = made.sensitivity(torch.full((NODES,), bound, dtype=torch.float64), DIMENSION).tolist()
+    written = [
+        made.release(i, multiplier, limit, DIMENSION, PART, enforced=True) for i, limit in enumerate(limits)
+    ]
+    planned = noise.release(multiplier * limits[0], limits[0], DIMENSION, PART, end)
+    for one in written:
+        if one.noise_multiplier < planned.noise_multiplier * (1 - 1e-9):
+            raise AssertionError(
+                f"{name} plans {planned.noise_multiplier:.4g} sensitivities of noise and puts "
+                f"{one.noise_multiplier:.4g} on file; its `release` and its mechanism's must agree."
+            )
+    return written
+
+
+def _drawn(made: Mechanism, k: int, multiplier: float, bound: float) -> Floats:
+    """(nodes, numbers) the noise of draw k."""
+    sums = torch.zeros(NODES, DIMENSION)
+    made.add(
+        Stream.seeded(7),
+        np.arange(NODES),
+        k,
+        sums,
+        multiplier=torch.full((NODES,), multiplier, dtype=torch.float64),
+        bound=torch.full((NODES,), bound, dtype=torch.float64),
+        active=torch.ones(NODES, dtype=torch.bool),
+    )
+    found: Floats = sums.double().numpy()
+    return found
+
+
+def _as_much(name: str, noise: NoiseKind, drawn: Floats, stated: list[Release]) -> None:
+    if not noise.adds:
+        return
+    if noise.gaussian:
+        left = _left_to_the_others(drawn)
+        for i, release in enumerate(stated):
+            sigma = release.noise_multiplier * release.sensitivity
+            if left[i] < sigma * (1 - SHARE):
+                raise AssertionError(
+                    f"{name}: node {i}'s release states noise of {sigma:.4g}, and {left[i]:.4g} is left of it to who "
+                    "sees the other nodes' sums; state what is left, or add more."
+                )
+        return
+    for i, release in enumerate(stated):
+        density = release.density
+        if density is None:
+            raise AssertionError(
+                f"{name}: a release of kind {release.kind!r} says no density, so that nothing can be measured."
+            )
+        for share in (0.25, 1.0, 2.0):
+            width = share * density.scale
+            most = float(density.between(np.array(-width), np.array(width)))
+            inside = float((np.abs(drawn[i]) <= width).mean())
+            if inside > most + 5 * math.sqrt(most * (1 - most) / DIMENSION) + 1e-9:
+                raise AssertionError(
+                    f"{name}: {inside:.1%} of node {i}'s noise lies within ±{width:.4g}, where its release states "
+                    f"{most:.1%}; it adds less than it states."
+                )
+
+
+def _left_to_the_others(drawn: Floats) -> Floats:
+    """(nodes,) the standard deviation of each node's noise, given all the others'."""
+    covariance = drawn @ drawn.T / drawn.shape[1]
+    scale = np.sqrt(np.diag(covariance))
+    if not scale.all():
+        return np.zeros_like(scale)
+    correlation = covariance / np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(correlation)
+    precision = (vectors**2 / np.maximum(values, 1e-12)).sum(1)
+    left: Floats = scale / np.sqrt(precision)
+    return left
+
+
+def _fresh(name: str, first: Floats, second: Floats) -> None:
+    """No noise twice."""
+    size = np.sqrt((first**2).mean(1) * (second**2).mean(1))
+    together = np.abs((first * second).mean(1)) / np.where(size > 0, size, 1.0)
+    if together.max() > SHARE:
+        raise AssertionError(
+            f"{name} uses noise of one draw in the next again; whoever subtracts two sums is rid of it: take it from "
+            "the stream by the number of the draw."
+        )
+
+
+def _only_where_asked(name: str, made: Mechanism, multiplier: float, bound: float) -> None:
+    """A node whose budget is spent releases nothing, and its row stays as it is."""
+    sums = torch.zeros(NODES, 8)
+    active = torch.tensor([True] * (NODES - 1) + [False])
+    try:
+        made.add(
+            Stream.seeded(7),
+            np.arange(NODES),
+            0,
+            sums,
+            multiplier=torch.full((NODES,), multiplier, dtype=torch.float64),
+            bound=torch.full((NODES,), bound, dtype=torch.float64),
+            active=active,
+        )
+    except UserError:  # a noise may need all of them
+        return
+    if bool((sums[:-1] == 0).all()) and made.adds:
+        raise AssertionError(
+            f"{name} adds nothing once one node's budget is spent; the others still need noise."
+        )
