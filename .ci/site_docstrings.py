@@ -1,4 +1,7 @@
-"""Docstrings name arguments a line each, `records: (x, y) of arrays…`: on the site these become a list."""
+"""Docstrings name arguments a line each, `records: (x, y) of arrays…`: on the site these become a list.
+
+Examples, `>>> …` and what they print, become code.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,16 @@ _NAMED = re.compile(r"((?:[a-z_]\w*)(?:, [a-z_]\w*)*)(?:: |  +)(\S.*)")
 def as_list(text: str) -> str:
     """Lines that begin with names and a colon, and what is indented below each, as items."""
     lines: list[str] = []
+    example = False
     for line in text.split("\n"):
         named = _NAMED.fullmatch(line)
-        if named:
+        if line.startswith(">>>") and not example:
+            lines += ["", "```pycon", line]
+            example = True
+        elif example:
+            lines += [line] if line.strip() else ["```", ""]
+            example = bool(line.strip())
+        elif named:
             if lines and lines[-1] and not lines[-1].startswith("- "):
                 lines.append("")
             names = ", ".join(f"`{name}`" for name in named[1].split(", "))
@@ -24,7 +34,7 @@ def as_list(text: str) -> str:
             lines[-1] += f" {line.strip()}"
         else:
             lines.append(line)
-    return "\n".join(lines)
+    return "\n".join([*lines, "```"] if example else lines)
 
 
 class ListsOfNames(griffe.Extension):

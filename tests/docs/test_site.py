@@ -69,6 +69,7 @@ def test_arguments_in_docstrings_become_a_list() -> None:
     assert as_list("Train.\n\nloss: any\n    loss\nclip, noise: a name\n\nEnd: so.") == (
         "Train.\n\n- `loss`: any loss\n- `clip`, `noise`: a name\n\nEnd: so."
     )
+    assert as_list("So:\n>>> a[0][1]\n2") == "So:\n\n```pycon\n>>> a[0][1]\n2\n```"
 
 
 def test_links_that_leave_the_pages_lead_to_a_copy() -> None:
