@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.data.memory import Data
     from gossamer.estimators import PrivateClassifier, PrivateRegressor
+    from gossamer.options.plugins import plugin
     from gossamer.results.report.made import report
     from gossamer.run.api import Outcome, plan, resume, run
     from gossamer.run.load import load
@@ -35,6 +36,7 @@ __all__ = [
     "compare",
     "load",
     "plan",
+    "plugin",
     "report",
     "resume",
     "run",
@@ -50,6 +52,7 @@ _HOMES = {
     "audit": "gossamer.studies.audit.api",
     "compare": "gossamer.studies.compare.command",
     "load": "gossamer.run.load",
+    "plugin": "gossamer.options.plugins",
     "report": "gossamer.results.report.made",
     "resume": "gossamer.run.api",
     "tune": "gossamer.studies.tune",

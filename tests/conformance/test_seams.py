@@ -177,6 +177,7 @@ def test_the_library_exports_what_its_page_says() -> None:
         "compare",
         "load",
         "plan",
+        "plugin",
         "report",
         "resume",
         "run",

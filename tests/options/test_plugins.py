@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ class Plain:
 
 
 GOOD = """
+import os
 import sys
 from dataclasses import dataclass
 
@@ -86,3 +88,38 @@ def test_a_name_that_is_taken_is_the_packages_mistake(outside: Path) -> None:
     assert "bad-package 1.2" in sentence
     assert "test.shade.kind = 'plain' is registered twice" in sentence
     assert shades["plain"] is Plain
+
+
+def test_one_file_is_a_plug_in_here_and_in_the_processes_that_follow(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(plugins.FILES, "")
+    file = outside / "deep.py"
+    file.write_text(GOOD)
+    plugins.plugin(file)
+    plugins.plugin(str(file))  # once is enough
+    assert shades.parse({"kind": "deep", "depth": 2.0}).depth == 2.0
+    assert os.environ[plugins.FILES] == str(file)
+    # Another process finds it by the environment alone.
+    monkeypatch.setattr(plugins, "_LOADED", plugins._Loaded())
+    shades._kinds.pop("deep")
+    sys.modules.pop("gossamer_plugin_deep")
+    assert shades.parse({"kind": "deep"}).depth == 1.0
+    sys.modules.pop("gossamer_plugin_deep")
+
+
+def test_a_file_that_is_none_or_stops_is_one_sentence(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(plugins.FILES, "")
+    with pytest.raises(UserError, match=r"the plug-in nothing\.py is no file"):
+        plugins.plugin("nothing.py")
+    (outside / "stops.py").write_text("1 / 0")
+    with pytest.raises(
+        UserError, match=r"stops\.py could not be loaded: ZeroDivisionError: division by zero"
+    ):
+        plugins.plugin(outside / "stops.py")
+    assert os.environ[plugins.FILES] == ""
+    monkeypatch.setenv(plugins.FILES, str(outside / "stops.py"))
+    monkeypatch.setattr(plugins, "_LOADED", plugins._Loaded())
+    with pytest.raises(UserError, match="it can be plain"):
+        shades.parse({"kind": "deep"})
+    assert "stops.py could not be loaded (ZeroDivisionError" in plugins.broken_plugins()[0]

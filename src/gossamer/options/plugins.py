@@ -1,7 +1,12 @@
-"""Parts of other packages: entry points in the group `gossamer.plugins` name modules that register what they have.
+"""Parts from outside: modules that register what they have.
+
+Either a package names its module in the entry-point group `gossamer.plugins`,
 
     [project.entry-points."gossamer.plugins"]
     mine = "my_package.parts"
+
+or it is one file, `gossamer --plugin mine.py …`, `gossamer.plugin("mine.py")` or GOSSAMER_PLUGINS=mine.py: the
+environment carries its name to the processes of a comparison and the ranks of a run.
 
 The modules are imported when a kind is asked for that is not ours, or when all kinds are listed. A package that cannot
 be imported stops nobody who does not need it: it is remembered here, and named where a kind is missing.
@@ -9,11 +14,18 @@ be imported stops nobody who does not need it: it is remembered here, and named 
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from threading import RLock
+from types import ModuleType
 
-GROUP = "gossamer.plugins"
+from gossamer.errors import UserError
+
+GROUP, FILES = "gossamer.plugins", "GOSSAMER_PLUGINS"
 
 
 @dataclass
@@ -36,6 +48,44 @@ def load_plugins() -> None:
                 entry.load()
             except (Exception, SystemExit) as error:
                 _LOADED.broken.append(_sentence(entry, error))
+        for name in filter(None, os.environ.get(FILES, "").split(os.pathsep)):
+            try:
+                _run(Path(name))
+            except (Exception, SystemExit) as error:
+                _LOADED.broken.append(f"The plug-in {name} could not be loaded ({_why(error)}); mend it.")
+
+
+def plugin(path: Path | str) -> ModuleType:
+    """The parts that this file registers, here and in the processes that are started from here; once for each file."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise UserError(f"the plug-in {path} is no file; name a Python file that registers parts.")
+    load_plugins()
+    try:
+        module = _run(file)
+    except (Exception, SystemExit) as error:
+        raise UserError(f"the plug-in {path} could not be loaded: {_why(error)}.") from error
+    named = list(filter(None, os.environ.get(FILES, "").split(os.pathsep)))
+    os.environ[FILES] = os.pathsep.join(dict.fromkeys([*named, str(file)]))
+    return module
+
+
+def _run(file: Path) -> ModuleType:
+    """The file as a module, at its name in sys.modules: pickles and dataclasses look there."""
+    name = f"gossamer_plugin_{file.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(file):
+        return known
+    found = importlib.util.spec_from_file_location(name, file)
+    if found is None or found.loader is None:
+        raise ValueError("its name must end in .py")
+    module = sys.modules[name] = importlib.util.module_from_spec(found)
+    try:
+        found.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def broken_plugins() -> tuple[str, ...]:
@@ -44,12 +94,15 @@ def broken_plugins() -> tuple[str, ...]:
 
 
 def _sentence(entry: EntryPoint, error: BaseException) -> str:
-    said = " ".join(str(error).split())[:200]
-    why = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return (
-        f"The plug-in {entry.name!r} of the package {_package(entry)} could not be loaded ({why}); mend or "
+        f"The plug-in {entry.name!r} of the package {_package(entry)} could not be loaded ({_why(error)}); mend or "
         "uninstall that package."
     )
+
+
+def _why(error: BaseException) -> str:
+    said = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _package(entry: EntryPoint) -> str:
