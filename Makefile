@@ -31,7 +31,7 @@ $(VENV)/.docs: $(READY)
 
 # The notebooks anew, with what they print.
 notebooks: $(READY)
-	$(BIN)/jupyter execute --inplace docs/notebooks/*.ipynb
+	$(BIN)/python .ci/run_notebooks.py
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -58,10 +58,10 @@ def test_blocks_that_need_data(page: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_block_that_fails_is_named_with_its_place(tmp_path: Path) -> None:
     wrong = Block("docs/page.md", 7, "python", "1 / 0\n")
-    with pytest.raises(AssertionError, match="docs/page.md:7: ZeroDivisionError"):
+    with pytest.raises(AssertionError, match=r"docs/page\.md:7: ZeroDivisionError"):
         run([wrong], tmp_path)
     refused = Block("docs/page.md", 9, "sh", "gossamer data get nowhere\n")
-    with pytest.raises(AssertionError, match="docs/page.md:9: .*ended with 2"):
+    with pytest.raises(AssertionError, match=r"docs/page\.md:9: .*ended with 2"):
         run([refused], tmp_path)
 
 
