@@ -9,12 +9,12 @@ TOOLS  := .venv-tools
 READY  := $(VENV)/.ready
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo docs notebooks test test-slow kills test-data lint reproduce-small verify-deps sbom audit-deps clean
+.PHONY: demo docs notebooks test test-slow kills test-data test-dist lint reproduce-small verify-deps sbom audit-deps clean
 
 # Installed again only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,report,track]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,report,track,export]'
 	touch $@
 
 demo: $(READY)
@@ -50,6 +50,10 @@ kills: $(READY)
 
 test-data: $(READY)
 	$(BIN)/pytest -n 2 -m data
+
+# The source archive and the wheel, the wheel in a clean environment of every Python that is on the machine.
+test-dist:
+	$(PYTHON) .ci/test_dist.py
 
 # Two papers' tables, cut to about ten minutes each on two quiet cores; continued where it was stopped.
 reproduce-small: $(READY)

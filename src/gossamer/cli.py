@@ -59,7 +59,8 @@ def run(
     ] = None,
     data_dir: DataDir = None,
     track: Annotated[
-        str | None, typer.Option(help="Also send the public figures to a tracker: tensorboard.")
+        str | None,
+        typer.Option(help="Also send the public figures to a tracker: tensorboard, mlflow or wandb."),
     ] = None,
     force: Force = False,
     as_json: Json = False,
@@ -340,7 +341,10 @@ def predict(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Predictions of a trained model for new rows, with probabilities; columns are matched by name."""
+    """Predict new rows with what a run has trained.
+
+    Columns are matched by name and get what training rows got; a column of the truth, if there, is compared.
+    """
     from gossamer.run.predict import node_of, predict_file, sentences
 
     found = predict_file(run, data, out, node=node_of(node), module=_own_module(module), data_dir=data_dir)
@@ -356,7 +360,10 @@ def export(
     module: OwnModule = None,
     as_json: Json = False,
 ) -> None:
-    """A trained model for other programs, with a card that says what it is and what its ε covers."""
+    """Write a trained model for other programs, with its card.
+
+    The card says what the model is, takes and gives, and what its ε covers and does not.
+    """
     from gossamer.run.export import export as write
     from gossamer.run.predict import node_of
 
@@ -385,6 +392,47 @@ def certificate_anchor(
     from gossamer.results.verify import anchor_of
 
     typer.echo(anchor_of(run))
+
+
+@certificate_app.command("key")
+def certificate_key(
+    out: Annotated[Path, typer.Option(help="The file to make: a private key, readable by you alone.")],
+) -> None:
+    """Make a key to sign certificates with; prints the public half, for those who will verify."""
+    from gossamer.results.signatures import make_key
+
+    typer.echo(f"public key: {make_key(out)}")
+    typer.echo(f"private key: {out} (keep it; who has it can sign in your name)", err=True)
+
+
+@certificate_app.command("sign")
+def certificate_sign(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run's directory.")],
+    key: Annotated[Path, typer.Option(help="Your private key (Ed25519, PEM).")],
+    name: Annotated[str, typer.Option(help="In whose name: your organisation's.")] = "an unnamed signer",
+) -> None:
+    """Vouch for a run: check it, and put your signature into its certificate."""
+    from gossamer.run.certificates import sign
+
+    for sentence in sign(run, key, name):
+        typer.echo(sentence)
+
+
+@certificate_app.command("verify")
+def certificate_verify(
+    certificate: Annotated[
+        Path, typer.Argument(metavar="RUN|FILE", help="A run directory, or a certificate.json alone.")
+    ],
+    public_key: Annotated[
+        str | None,
+        typer.Option(metavar="HEX|PEM", help="It must be signed by this key: 64 digits, or a file."),
+    ] = None,
+) -> None:
+    """Does the certificate agree with ledgers, seals and models, and who signed it? Exit 2 if anything is wrong."""
+    from gossamer.run.certificates import verify
+
+    for sentence in verify(certificate, public_key):
+        typer.echo(sentence)
 
 
 @app.command()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from tests.support.configurations import configured
 from tests.support.without_replacement import DIGITS
 
+from gossamer.algorithms import RULES
+from gossamer.algorithms.dsgd import DSGD
+from gossamer.mechanism.clipping import ConstantClip, clips
 from gossamer.methods import method_of
 from gossamer.plan.notes import notes_of
 
@@ -45,3 +49,25 @@ def test_the_methods_own_notes_come_first() -> None:
     assert own == method_of(config).notes()
     assert "raw losses" in own[0]
     assert "runs that share the budget" in last
+
+
+def test_parts_of_others_are_named_with_what_rests_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Foreign(ConstantClip):
+        pass
+
+    class Method(DSGD):
+        pass
+
+    monkeypatch.setattr(Foreign, "__module__", "my_parts.clips")
+    monkeypatch.setattr(Method, "__module__", "__main__")
+    monkeypatch.setitem(clips._kinds, "foreign", Foreign)
+    monkeypatch.setitem(RULES, "newcomer", Method)
+    Foreign.kind = "foreign"
+    said = notes("quickstart", algorithm__kind="newcomer", privacy__clip={"kind": "foreign", "bound": 1.0})
+    assert said == [
+        "The method 'newcomer' comes from the script itself, not from this library: no paper's ε is claimed for it, and "
+        "the proof does not rest on it.",
+        "The clip 'foreign' comes from the package my_parts, not from this library: the proof rests on the bound that it "
+        "states.",
+    ]

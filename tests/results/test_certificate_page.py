@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.certificates import audit, by_observer, certificate, search
+from tests.support.certificates import audit, by_observer, certificate, dated, search
 
 from gossamer.results.certificate_page import boxes, page
 
@@ -81,7 +81,7 @@ BAD = "<img src=x onerror=alert(1)>"
 def test_whatever_a_certificate_holds_becomes_text() -> None:
     """Every text of it, wherever it is: none comes out as mark-up."""
     base = {
-        **certificate(audit=audit(sensitivity=search()), epsilon_audited=0.7),
+        **dated(audit=audit(sensitivity=search()), epsilon_audited=0.7, signatures=[signature()]),
         **by_observer(),
         "violated": ["proven"],
     }
@@ -116,6 +116,10 @@ def test_a_remote_nodes_figure_says_whose_word_it_is() -> None:
     text = page(made, "a run")
     assert "0.125 <small>as stated by rank 1 (nodes 1–1)</small>" in text
     assert text.count("as stated by") == 1
+
+
+def signature() -> dict[str, str]:
+    return {"signer": "a", "key": "ab", "at": "2026-03-10T08:00:00Z", "signature": "cd"}
 
 
 def texts(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

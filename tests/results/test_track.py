@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.certificates import dated
 
-from gossamer.results.track import public
+from gossamer.errors import UserError
+from gossamer.results import track
+from gossamer.results.track import TRACKERS, Unhurt, certified_facts, find_tracker, public, scalars
 from gossamer.run import api
 from gossamer.run.assemble import assemble
 from gossamer.run.train import execute
@@ -59,6 +62,9 @@ class Listener:
     def metrics(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
 
+    def end(self, facts: dict[str, str]) -> None:
+        self.ended = facts
+
     def close(self) -> None:
         self.closed += 1
 
@@ -68,7 +74,52 @@ def test_any_other_tracker_fits(tmp_path: Path) -> None:
     execute(assemble(outline), out=tmp_path / "r", track=Listener)
     assert [row["round"] for row in Listener.last.rows] == [4, 8]
     assert (Listener.last.closed, Listener.last.directory) == (1, tmp_path / "r")
-    assert Listener.last.facts == {"run": "quickstart: dyn-d2p, sound mode, seed 0"}
+    assert Listener.last.facts["run"] == "quickstart: dyn-d2p, sound mode, seed 0"
+    for facts, prefix in ((Listener.last.facts, "planned."), (Listener.last.ended, "")):  # no ε alone
+        for key in ("epsilon_proven", "epsilon_claimed", "delta", "adjacency", "unit", "observer"):
+            assert facts[prefix + key]
+    assert "proven ε = " in Listener.last.ended["privacy"]
+
+
+def test_what_other_runs_spent_is_told_to_nobody() -> None:
+    spent = {"delta": 1e-5, "runs": 7, "epsilon": 9.9}
+    facts = certified_facts(dated(budget=spent))
+    assert "on these records" not in facts["privacy"]
+    assert "9.9" not in str(facts)
+
+
+def test_figures_are_numbers_and_each_nodes_are_apart() -> None:
+    row = {"round": 3, "loss_mean": 1, "accuracy_by_node": [0.5, None], "words": "x", "none": None}
+    assert scalars(row) == {"loss_mean": 1.0, "accuracy_by_node/0": 0.5}
+
+
+class Broken(Listener):
+    def metrics(self, row: dict[str, Any]) -> None:
+        raise ConnectionError("gone")
+
+
+def test_a_tracker_that_fails_does_not_cost_the_run(tmp_path: Path, capsys: Any) -> None:
+    outline = api.plan("quickstart", {"rounds": 4, "evaluation.every": 2})
+    out = tmp_path / "r"
+    outcome = execute(assemble(outline), out=out, track=lambda d, f: Unhurt("broken", lambda: Broken(d, f)))
+    assert outcome.result["rounds"] == 4
+    assert (out / "certificate.json").exists()
+    said = capsys.readouterr().err
+    assert said.count("--track broken failed (ConnectionError); the run goes on without it") == 1
+
+    def never() -> Any:
+        raise OSError
+
+    Unhurt("shut", never).close()
+    assert "--track shut failed (OSError)" in capsys.readouterr().err
+
+
+def test_extras_that_are_named_can_be_installed() -> None:
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for name, known in TRACKERS.items():
+        assert any(line.startswith(known.library) for line in extras[known.extra]), name
 
 
 def test_mistakes_are_one_sentence_and_leave_nothing(
@@ -76,9 +127,12 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
 ) -> None:
     code, _, errors = command("run", "--track", "abacus", *SHORT)
     assert code == 2
-    assert "--track abacus is not a tracker I know; use tensorboard." in errors
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "--track abacus is not a tracker I know; use tensorboard, mlflow, wandb." in errors
+    monkeypatch.setattr(track, "find_spec", lambda name: None)
     code, _, errors = command("run", "--track", "tensorboard", *SHORT)
     assert code == 2
     assert "pip install 'gossamer[track]'" in errors
+    for name in ("mlflow", "wandb"):
+        with pytest.raises(UserError, match=rf"pip install 'gossamer\[{name}\]' brings it"):
+            find_tracker(name)
     assert list(tmp_path.iterdir()) == []

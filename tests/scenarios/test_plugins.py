@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,16 @@ def test_the_command_line_ranks_and_comparisons_find_it(outside: Path, tmp_path:
 
     report = gossamer("report", "alone", outside=outside, cwd=tmp_path)
     assert report.returncode == 0, report.stderr
+    assert (
+        "comes from the package tiny_methods, not from this library"
+        in (tmp_path / "alone/report.html").read_text()
+    )
+
+    attacked = gossamer("audit", "alone", "--runs", "2", "--json", outside=outside, cwd=tmp_path)
+    assert attacked.returncode == 0, attacked.stderr
+    audited = json.loads(attacked.stdout.splitlines()[-1])
+    assert (audited["epsilon_claimed"], audited["violation"]) == (None, False)
+    assert audited["epsilon_audited"] <= audited["epsilon_proven"]
 
     schema = gossamer("recipes", "--schema", outside=outside, cwd=tmp_path)
     assert "diffusion: Adapt, then combine." in schema.stdout
@@ -99,3 +110,40 @@ def test_without_its_package_the_run_directory_still_says_what_is_missing(
         fine = gossamer(*command, outside=outside, cwd=tmp_path)
         assert fine.returncode == 0, fine.stderr
         assert ("tiny-methods 1.2" in fine.stderr) == (command == ["recipes", "--schema"])
+
+
+@pytest.mark.slow
+def test_every_part_of_the_page_works_from_a_package(tmp_path: Path) -> None:
+    """The examples of docs/extending.md as modules of one package, all of them in one run."""
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^## An? ([\w ]+)\n.*?```python\n(.*?)```", page, re.S | re.M)
+    modules = {
+        f"part_{k}": re.split(r"^(?:outcome|changes) =", code, flags=re.M)[0]
+        for k, (_, code) in enumerate(examples)
+    }
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    install(folder, "all-parts", modules, {name.replace("_", "-"): name for name in modules})
+    asked = {
+        "algorithm.kind": "diffusion", "privacy.clip.kind": "smooth", "privacy.noise.kind": "leaning",
+        "privacy.noise.lean": 0.3, "data.kind": "moons", "data.n": 400, "topology.kind": "wheel", "model.kind": "mlp",
+        "nodes": 6, "rounds": 4, "privacy.noise.source": "seeded",
+    }  # fmt: skip
+    words = [word for key, value in asked.items() for word in ("--set", f"{key}={value}")]
+    ran = gossamer("run", "quickstart", *words, "--json", "--out", "r", outside=folder, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["epsilon_claimed"] is None
+    assert 0 < found["epsilon_proven"] <= 8
+    notes = json.loads((tmp_path / "r" / "certificate.json").read_text())["notes"]
+    assert [note.split(" comes from ")[0] for note in notes][-3:] == [
+        "The method 'diffusion'", "The clip 'smooth'", "The noise 'leaning'",
+    ]  # fmt: skip
+    listed = gossamer("data", "list", outside=folder, cwd=tmp_path)
+    assert "moons" in listed.stdout
+    attacked = gossamer(
+        "audit", "quickstart", "--set", "topology.kind=wheel", "--set", "rounds=2", "--set", "algorithm.kind=dp-dsgd",
+        "--observer", "neighbourhood", "--runs", "1", "--json", outside=folder, cwd=tmp_path,
+    )  # fmt: skip
+    assert attacked.returncode == 0, attacked.stderr
+    assert json.loads(attacked.stdout.splitlines()[-1])["observer"].startswith("nodes 1, 2, 3")

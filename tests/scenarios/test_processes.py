@@ -15,6 +15,7 @@ from tests.support.ledgers import lines_of
 from tests.support.methods import METHODS
 from tests.support.pool import Pool, uneven
 
+import gossamer
 from gossamer.config import recipes
 from gossamer.config.layers import resolve, stored
 from gossamer.config.schema import RunConfig
@@ -50,6 +51,10 @@ def agree_on_a_run(pool: Any, method: str, folder: Path) -> None:
     assert set(one) - {"gradient.vector.slopes"} == set(two)
     for key, value in two.items():
         torch.testing.assert_close(value, one[key], rtol=1e-4, atol=1e-5)
+    models = [gossamer.load(folder / way).models for way in ("alone", "ranks")]
+    for whose in ("average", *range(sum(sizes))):
+        for name, value in models[0].weights(whose).items():
+            torch.testing.assert_close(models[1].weights(whose)[name], value, rtol=1e-4, atol=1e-5)
     for node in range(sum(sizes)):
         events = [lines_of(folder / way / "ledger" / f"node-{node:03d}.jsonl") for way in ("alone", "ranks")]
         assert events[0] == events[1] or "quantile" in method  # its bounds follow norms, to float tolerance

@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 from tests.support.old_runs import copy_of_old_run
-from tests.support.tampering import WAYS, files_of, finished, noticed, same_content, stopped
+from tests.support.tampering import WAYS, cut, files_of, finished, flip, noticed, same_content, stopped, swap
 
+import gossamer
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
+from gossamer.errors import UserError
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
 from gossamer.run.train import execute
@@ -33,8 +35,8 @@ HARMLESS_FINISHED = ("run.lock",)
 # An old checkpoint is not read while there is a newer one; when it is, or at the run's end, its damage is noticed.
 HARMLESS_STOPPED = ("run.lock", "metrics.jsonl", "checkpoints/round-000002.safetensors")
 # Where nothing can be taken for the file's content, its absence is no harm either: nothing reads a page, and a
-# checkpoint that is not there is gone on without.
-MAY_BE_GONE = ("certificate.html", "checkpoints/")
+# checkpoint that is not there is gone on without. Who wants a model says that it is missing; no figure is about it.
+MAY_BE_GONE = ("certificate.html", "checkpoints/", "models.safetensors", "average.safetensors", "model.json")
 
 
 class Runs:
@@ -104,6 +106,19 @@ def test_a_way_of_damage_on_some_files(runs: Runs, way: Any) -> None:
         rng = random.Random(f"{way.__name__} {kind}")
         for name in rng.sample(files_of(runs.base / kind), 3):
             runs.case(kind, name, way, seed)
+
+
+@pytest.mark.parametrize("name", ["models.safetensors", "average.safetensors", "model.json"])
+def test_a_changed_model_is_noticed_by_those_who_verify_and_those_who_use_it(runs: Runs, name: str) -> None:
+    for way in (flip, swap, cut):
+        assert runs.case("finished", name, way, 3)
+    run = shutil.copytree(runs.base / "finished", runs.base / f"spoilt-{name}")
+    flip(run / name, run / name, random.Random(0))
+    with pytest.raises(UserError, match=f"{name} is not what the run had signed"):
+        gossamer.load(run).models.weights(0 if name == "models.safetensors" else "average")
+    (run / name).unlink()
+    with pytest.raises(UserError, match=f"{name} is missing: the run had written it; put it back"):
+        gossamer.load(run).models.weights(0 if name == "models.safetensors" else "average")
 
 
 @pytest.mark.slow

@@ -38,6 +38,27 @@ def certificate(**changes: Any) -> dict[str, Any]:
     return {**made, **changes}
 
 
+def dated(nodes: int = 2, **changes: Any) -> dict[str, Any]:
+    """A certificate that says what it is of and from when, as runs write them now."""
+    each = [{"node": i, "records": 100 + i, "rate": 0.25, "lot": 25.0} for i in range(nodes)]
+    made = certificate(
+        name="a training",
+        run="0123456789abcdef",
+        started="2026-03-09T10:20:30Z",
+        issued="2026-03-09T11:00:00Z",
+        key="ab" * 32,
+        nodes=nodes,
+        rounds=1200,
+        data={"kind": "digits", "own": False},
+        digests={"configuration": "cd" * 32, "data": "ef" * 32, "models": ["12" * 32] * nodes},
+        public_constants=each,
+        draws=[7] * nodes,
+        epsilon_by_node=[{"claimed": 1.25, "proven": 2.5}] * nodes,
+        ledger_heads=["34" * 32] * nodes,
+    )
+    return {**made, **changes}
+
+
 def by_observer(planned: int = 1, nodes: int = 8) -> dict[str, Any]:
     """What a certificate has where nodes share noise; with q colluding nodes ε is (q + 1) / 4."""
     curve = {q: (q + 1) / 4 for q in range(nodes)}

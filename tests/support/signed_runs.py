@@ -33,7 +33,7 @@ def unsigned(run: Path) -> Path:
     (run / SEALS).unlink()
     edit(run / "manifest.json", lambda m: [m.pop(key) for key in ("key", "nonce")])
     heads = [rechained(path, header=True) for path in sorted((run / "ledger").glob("*.jsonl"))]
-    edit(run / "certificate.json", lambda c: c.update(ledger_heads=heads))
+    edit(run / "certificate.json", lambda c: c.update(ledger_heads=heads, key=None))
     return run
 
 

@@ -36,7 +36,7 @@ class Inputs:
 
     def records(self, x: Any) -> Array:
         """Rows as a user has them (an array, a tensor, a frame) as records of this shape, not prepared yet."""
-        names = [str(name) for name in getattr(x, "columns", ())]
+        names = [str(name) for name in getattr(x, "columns", ())]  # of pandas or polars
         if names and self.columns:
             lacking = [name for name in self.columns if name not in names]
             if lacking:

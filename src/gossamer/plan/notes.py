@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from gossamer.algorithms import rule
 from gossamer.config.schema import RunConfig
 from gossamer.data.memory import Memory
 from gossamer.data.own import OwnRecords
@@ -35,4 +38,33 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
         notes.append(
             "A record may sit on several nodes; the ε of one node does not cover its copies on others."
         )
+    return [*notes, *_of_others(config)]
+
+
+def _of_others(config: RunConfig) -> list[str]:
+    """Parts that are not ours: the figures say no more than those parts do."""
+    privacy, notes = config.privacy, []
+    if (whose := _origin(rule(config.algorithm.rule))) is not None:
+        notes.append(
+            f"The method {config.algorithm.kind!r} comes from {whose}, not from this library: no paper's ε is claimed "
+            "for it, and the proof does not rest on it."
+        )
+    for key, part, states in (
+        ("clip", privacy.clip, "bound"),
+        ("noise", privacy.noise.family, "noise"),
+        ("sampling", privacy.sampling, "sampling"),
+    ):
+        if (whose := _origin(type(part))) is not None:
+            notes.append(
+                f"The {key} {part.kind!r} comes from {whose}, not from this library: the proof rests on the {states} "
+                "that it states."
+            )
     return notes
+
+
+def _origin(part: type[Any]) -> str | None:
+    """The package that a class is from; None if it is ours."""
+    package = part.__module__.partition(".")[0]
+    if package == "gossamer":
+        return None
+    return "the script itself" if package == "__main__" else f"the package {package}"

@@ -22,6 +22,10 @@ NOT_PUBLIC = (
     "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
 )
 SEEDED = "seeded noise: no privacy"
+# An audit puts its figures into the certificate of a run that has ended, so that nobody can sign them; and whoever
+# vouches for it signs there (results/signatures.py), as long as it is the same otherwise.
+SIGNATURES = "signatures"
+ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit", SIGNATURES)
 
 
 def epsilon_text(value: float | None) -> str:

@@ -6,8 +6,11 @@ import html
 from typing import Any
 
 from gossamer.results.certificate import account, epsilon_text
+from gossamer.results.certificate_sheet import STYLE as SHEET_STYLE
+from gossamer.results.certificate_sheet import sheet
 from gossamer.results.network import network_lines
 from gossamer.results.observers import explained, known, nodes_of, shares_noise
+from gossamer.results.stated_facts import says_what_it_is
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -31,11 +34,16 @@ POLICY = (
 
 
 def page(certificate: dict[str, Any], name: str) -> str:
+    """One printed page in words, and all figures below it on the screen; `name` is of certificates that have none."""
+    if says_what_it_is(certificate):
+        name, style = certificate["name"], STYLE + SHEET_STYLE
+        body = f'{sheet(certificate)}<details class="screen"><summary>All figures</summary>{fragment(certificate)}</details>'
+    else:  # as it was drawn when it was made: a page that an audit had drawn again is compared with this
+        style, body = STYLE, f"<p>{html.escape(name)}</p>{fragment(certificate)}"
     e = html.escape
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8">{POLICY}<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>Privacy certificate: {e(name)}</title><style>{STYLE}</style><h1>Privacy certificate</h1><p>{e(name)}</p>"
-        f"{fragment(certificate)}</html>\n"
+        f"<title>Privacy certificate: {e(name)}</title><style>{style}</style><h1>Privacy certificate</h1>{body}</html>\n"
     )
 
 

@@ -10,7 +10,7 @@ import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ from gossamer.accounting.ledger import node_path
 from gossamer.accounting.recompute import NodeProof, recompute
 from gossamer.errors import UserError
 from gossamer.results import seals
+from gossamer.results.certificate import ADDED_LATER
 from gossamer.results.certificate_page import page
 from gossamer.results.files import digest_of, digest_of_object, read_metrics, read_object, read_text
 from gossamer.results.rundir import finite, read_manifest
+from gossamer.results.signatures import check_signatures
 from gossamer.results.stated import compare_figures
+from gossamer.results.stated_facts import compare_facts
 
-# An audit puts its figures into the certificate of a run that has ended, so that nobody can sign them.
-ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit")
 _STATED = (
     "epsilon_claimed", "epsilon_proven", "epsilon_proven_lower", "epsilon_by_node", "not_proven_because", "delta",
     "adjacency", "unit", "observer", "noise_source", "stamp", "public_constants", "draws", "ledger_heads", "versions",
@@ -43,6 +44,7 @@ class Verdict:
     anchored: bool = False
     behind: int = 0  # events behind the last signed head
     broken: str | None = None
+    models: bool = False  # those in the directory are the certificate's
 
     def sentences(self) -> list[str]:
         if self.broken is not None:
@@ -74,17 +76,18 @@ def look_at(run: Path) -> Verdict:
 def verify_run(ledgers: Path, proofs: Sequence[NodeProof], anchor: str | None = None) -> Verdict:
     """Of the run whose ledgers these are; raises a sentence where anything differs."""
     run = ledgers.parent
-    with _whatever_it_holds(run):
+    with whatever_it_holds(run):
         manifest = read_manifest(run) if _there(run / "manifest.json") else None
         certificate = read_certificate(run) if _there(run / "certificate.json") else None
         _same_key(run, manifest, {node_path(ledgers, proof.node): proof.header for proof in proofs})
         elsewhere = compare_figures(ledgers, certificate, manifest, proofs) if certificate is not None else ()
-        return _signed(run, manifest, certificate, elsewhere, anchor)
+        models = certificate is not None and compare_facts(run, certificate, manifest)
+        return replace(_signed(run, manifest, certificate, elsewhere, anchor), models=models)
 
 
 def verify_files(run: Path) -> Verdict:
     """What was signed alone, without pricing anything: for those who read many runs, or one that goes on."""
-    with _whatever_it_holds(run):
+    with whatever_it_holds(run):
         certificate = read_certificate(run) if _there(run / "certificate.json") else None
         manifest = read_manifest(run)
         nodes = {node_path(run / "ledger", node) for node in manifest.get("ledgers_here", [])}
@@ -94,7 +97,7 @@ def verify_files(run: Path) -> Verdict:
 
 
 @contextmanager
-def _whatever_it_holds(run: Path) -> Iterator[None]:
+def whatever_it_holds(run: Path) -> Iterator[None]:
     """A directory of others' is data: what no run of this program writes, signed or not, is a sentence as well."""
     try:
         yield
@@ -113,6 +116,8 @@ def _signed(
     elsewhere: tuple[int, ...] = (),
     anchor: str | None = None,
 ) -> Verdict:
+    if certificate is not None:
+        check_signatures(certificate, run / "certificate.json")
     if manifest is None or "key" not in manifest:
         if anchor is not None:
             raise UserError(f"{run} is not signed, so no anchor was ever made of it: it is another run.")
@@ -155,7 +160,12 @@ def _behind(run: Path, manifest: Mapping[str, Any], last: Mapping[str, Any]) -> 
 
 def read_certificate(run: Path) -> dict[str, Any]:
     """Of a finished run, with all that it has to state."""
-    return read_object(run / "certificate.json", *_STATED)
+    return certificate_in(run / "certificate.json")
+
+
+def certificate_in(file: Path) -> dict[str, Any]:
+    """One that was handed over, too."""
+    return read_object(file, *_STATED)
 
 
 def end_digests(run: Path, certificate: Mapping[str, Any]) -> dict[str, str]:

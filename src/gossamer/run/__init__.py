@@ -7,6 +7,7 @@ __all__ = [
     "api",
     "assemble",
     "budget",
+    "certificates",
     "data",
     "export",
     "load",

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from gossamer.accounting.by_observer import Sharing, Spent, by_observer
 from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import NodeProof, recompute
@@ -17,6 +19,9 @@ from gossamer.plan.observers import planned_sharing
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import finite
 from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED, UNIT
+from gossamer.results.files import digest_of
+from gossamer.results.released import model_digests
+from gossamer.results.stated_facts import facts_of_data
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run, nodes_here, versions
 from gossamer.run.budget import everyones, now
@@ -44,8 +49,8 @@ STATED = (
 )
 
 
-def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
-    """From the ledgers alone, each priced where it lies."""
+def certify(parts: Parts, run: Run, group: Group, models: Tensor) -> dict[str, Any]:
+    """From the ledgers alone, each priced where it lies; `models`: (m, d) what the nodes of this process released."""
     o, config = parts.outline, parts.outline.config
     totals = agreed(group, lambda: run.accounts.settle(now(), run.directory.ledger))
     own = recompute(run.directory.ledger, group.nodes, observer=o.plan.observer)
@@ -65,7 +70,7 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
     ]
     worst = max(proofs, key=lambda p: p.epsilon)
     return {
-        "run": run.identity,
+        **_facts(parts, run, group.join(model_digests(models), hexadecimal(64), per_node=True)),
         **figures,
         "epsilon_proven": finite(worst.epsilon),
         "epsilon_proven_lower": worst.lower,
@@ -100,6 +105,27 @@ def certify(parts: Parts, run: Run, group: Group) -> dict[str, Any]:
         "draws": draws,
         "ledger_heads": group.join([heads[i] for i in group.nodes], hexadecimal(64), per_node=True),
         "versions": versions(),
+    }
+
+
+def _facts(parts: Parts, run: Run, models: list[str]) -> dict[str, Any]:
+    """What the certificate is of, and from when."""
+    config, manifest = parts.outline.config, run.directory.read_manifest()
+    data, digest = facts_of_data(config.data.kind, manifest)
+    return {
+        "name": config.name,
+        "run": run.identity,
+        "started": manifest["started"],
+        "issued": now(),
+        "key": manifest.get("key"),  # None in runs begun before there were keys
+        "nodes": len(models),
+        "rounds": config.rounds,
+        "data": data,
+        "digests": {
+            "configuration": digest_of(run.directory.path / "config.toml"),
+            "data": digest,
+            "models": models,
+        },
     }
 
 

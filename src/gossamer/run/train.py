@@ -14,11 +14,11 @@ import torch
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
-from gossamer.results.certificate import SEEDED
+from gossamer.results.certificate import SEEDED, UNIT
 from gossamer.results.certificate_page import page
 from gossamer.results.notebook import outcome_html, outcome_text
 from gossamer.results.seals import END, STOPPED
-from gossamer.results.track import OpenTracker, Tracker, public
+from gossamer.results.track import OpenTracker, Tracker, certified_facts, privacy_facts, public
 from gossamer.results.trained.models import Models
 from gossamer.results.trained.uses import UsesModels
 from gossamer.results.verify import end_digests
@@ -57,7 +57,7 @@ class Outcome(UsesModels):
 def execute(
     parts: Parts,
     *,
-    out: Path | None = None,
+    out: Path | str | None = None,
     resume: Path | None = None,
     group: Group | None = None,
     on_metrics: OnMetrics = lambda row: None,
@@ -66,6 +66,7 @@ def execute(
 ) -> Outcome:
     """Train, or go on in the directory `resume`; on the simulator, unless a `group` of processes carries it."""
     group = group or Alone(parts.outline.config.nodes)
+    out = None if out is None else Path(out)
     try:
         run = resume_run(parts, group, resume) if resume is not None else begin(parts, group, out)
     except OSError as error:
@@ -75,7 +76,10 @@ def execute(
         if track is not None and group.first:
             tracker = track(run.directory.path, _tracked_facts(parts.outline))
             on_metrics = _also(on_metrics, tracker)
-        return _train(parts, run, group, on_metrics, on_round)
+        outcome = _train(parts, run, group, on_metrics, on_round)
+        if tracker is not None:
+            tracker.end(certified_facts(outcome.certificate))
+        return outcome
     finally:
         run.close()
         if tracker is not None:
@@ -93,7 +97,12 @@ def _also(on_metrics: OnMetrics, tracker: Tracker) -> OnMetrics:
 def _tracked_facts(o: Outline) -> dict[str, Any]:
     config = o.config
     what = f"{config.name}: {config.algorithm.kind}, {config.mode} mode, seed {config.seed}"
-    return {"run": what, **({"stamp": SEEDED} if o.seeded else {})}
+    planned = privacy_facts({**o.plan.figures(), "unit": UNIT, "observer": o.plan.observer.describe()})
+    return {
+        "run": what,
+        **({"stamp": SEEDED} if o.seeded else {}),
+        **{f"planned.{name}": text for name, text in planned.items()},
+    }
 
 
 def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round: OnRound) -> Outcome:
@@ -148,7 +157,7 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
         o.method.finish(exchange, o.stack.dim)
         run.book.close()
         models, points, files = keep_models(parts, run, group, state)
-        certificate = certify(parts, run, group)
+        certificate = certify(parts, run, group, points)
         _finish(run, group, certificate, config, files)
     except (KeyboardInterrupt, OSError) as stop:
         # Alone, the last complete round is worth keeping; several processes hardly stop after the same one.

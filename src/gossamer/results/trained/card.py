@@ -31,7 +31,7 @@ def card(
         "task": d.task,
         "classes": d.names,
         "model": {"file": file, "format": kind, "network": d.model, "of": whose(node, d.nodes)},
-        "inputs": _inputs(d),
+        "inputs": _inputs(d, kind),
         "outputs": meaning(d),
         "data": {**{k: v for k, v in data.items() if k != "sha256"}, "sha256": data.get("sha256", WITHHELD)},
         "method": c.get("method"),
@@ -49,7 +49,9 @@ def card(
             "stamp": c["stamp"],
             "not_proven_because": c["not_proven_because"],
             "budget": c.get("budget"),
-            "not_covered": c["not_covered"],
+            "not_covered": [
+                sentence.replace("listed here", "of the certificate") for sentence in c["not_covered"]
+            ],
         },
         "run": d.run,
         "trained": manifest.get("started"),
@@ -79,16 +81,14 @@ def meaning(d: Description) -> str:
     return f"{each}; scores, which are no probabilities"
 
 
-def _inputs(d: Description) -> dict[str, Any]:
-    within = steps_inside(d.inputs)
+def _inputs(d: Description, kind: str) -> dict[str, Any]:
+    inside = steps_inside(d.inputs) and kind != "safetensors"
     return {
-        "shape": list(d.inputs.shape if within else d.input_shape),
+        "shape": list(d.inputs.shape if inside else d.input_shape),
         "columns": list(d.inputs.columns),
         "label": d.inputs.label,
         "steps": d.inputs.steps(),
-        "steps_are": "in the file for torchscript and onnx; to be done before for safetensors"
-        if within
-        else "to be done before: `gossamer predict` does them",
+        "steps_are": "in the file" if inside else "to be done before, as `gossamer predict` does them",
     }
 
 
@@ -117,8 +117,10 @@ def markdown(c: Mapping[str, Any]) -> str:
         *_list(
             {
                 "Proven": f"ε = {epsilon_text(_inf(p['epsilon_proven']))} at δ = {p['delta']:g}",
-                "Claimed by its paper": f"ε = {epsilon_text(p['epsilon_claimed'])}",
-                "Audited": f"ε ≥ {epsilon_text(p['epsilon_audited'])}",
+                "Claimed by its paper": p["epsilon_claimed"] and f"ε = {epsilon_text(p['epsilon_claimed'])}",
+                "Audited": "no"
+                if p["epsilon_audited"] is None
+                else f"ε ≥ {epsilon_text(p['epsilon_audited'])}",
                 "Adjacency": p["adjacency"],
                 "Unit": p["unit"],
                 "Observer": p["observer"],
@@ -135,7 +137,9 @@ def markdown(c: Mapping[str, Any]) -> str:
         "",
         *_list(
             {
-                "A record": f"shape {inputs['shape']}",
+                "A record": f"{' × '.join(map(str, inputs['shape'])) or 'a place'}, float32"
+                if inputs["shape"]
+                else "a place in a table, int64",
                 "Columns, in this order": ", ".join(_plain(name) for name in columns[:50])
                 + (f" and {len(columns) - 50} more (model.json)" if len(columns) > 50 else ""),
                 "Predicted column": inputs["label"] and _plain(inputs["label"]),

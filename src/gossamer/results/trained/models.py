@@ -58,7 +58,7 @@ class Models:
             raise UserError(f"node = {node!r} is no node of this run: name 0 to {last}, or 'average'.")
         if node not in self._weights.nodes:
             raise UserError(
-                f"the model of node {node} lies on the machine that hosts it; here are those of {_nodes(self.nodes)}, "
+                f"the model of node {node} lies where that node was hosted; here are those of {_nodes(self.nodes)}, "
                 "and the average."
             )
         return self._weights.of(node)

@@ -1,0 +1,90 @@
+"""What a run says of its models is read back as it was, and a stranger's file is a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.trained import description
+from torch import nn
+
+from gossamer.errors import UserError
+from gossamer.models.centred import Centred
+from gossamer.results.trained.description import Parameter, parse, read
+
+
+def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    for labels in (("no", "yes"), (False, True), (3, 7), (0.5, 1.5), ()):
+        said = description(labels=labels)
+        (tmp_path / "model.json").write_text(said.text())
+        assert read(tmp_path / "model.json") == said
+        assert said.names == list(labels or (0, 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": ["only one"]}, {"nodes": 0}, {"model": {}}, {"format": 2}, {"inputs": []}, {"classes": "two"},
+        {"parameters": [{"name": 1}]}, {"input_shape": [-1]}, {"task": "magic"},
+    ],
+)  # fmt: skip
+def test_what_no_run_writes_is_a_sentence(change: dict[str, Any]) -> None:
+    content = json.dumps({**json.loads(description().text()), **change}).encode()
+    with pytest.raises(UserError, match=r"^run/model\.json is damaged"):
+        parse(content, Path("run/model.json"))
+    for text in (b"", b"[1]", b"\xff", b"{" * 100_000):
+        with pytest.raises(UserError, match=r"^run/model\.json is damaged"):
+            parse(text, Path("run/model.json"))
+
+
+def test_a_network_is_built_by_its_name_and_no_larger_than_what_was_trained() -> None:
+    assert description().network()[1].weight.shape == (2, 2)
+    assert isinstance(description(centre=True, parameters=_CENTRED).network(), Centred)
+    monster = description(model={"kind": "mlp", "hidden": [10**9, 10**9]})
+    with pytest.raises(
+        UserError, match=r"model\.kind = 'mlp' has a parameter '1\.weight' of shape \(1000000000, 2\)"
+    ):
+        monster.network()
+
+
+_CENTRED = (
+    Parameter(name="centre", shape=(2,)),
+    Parameter(name="head.1.weight", shape=(2, 2)),
+    Parameter(name="head.1.bias", shape=(2,)),
+)
+
+
+@pytest.mark.parametrize(
+    "change", [{"own_module": True}, {"model": {"kind": "own"}}, {"model": {"kind": "python"}}]
+)
+def test_a_module_of_the_users_own_must_be_handed_over(change: dict[str, Any]) -> None:
+    with pytest.raises(
+        UserError, match=r"holds no code; hand it over: gossamer\.load\(RUN, module=net\), or --module"
+    ):
+        description(**change).network()
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 2))
+    assert description(**change).network(net) is net
+
+
+@pytest.mark.parametrize(
+    ("net", "words"),
+    [
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(3, 2)),
+            r"of shape \(2, 3\); the run trained one of shape \(2, 2\)",
+        ),
+        (
+            nn.Linear(2, 2),
+            r"the module has no parameter '1\.weight', which the run trained; it has weight, bias",
+        ),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.Linear(2, 2)),
+            r"'2\.weight', which the run did not train",
+        ),
+    ],
+)
+def test_another_module_than_was_trained_is_refused_by_name(net: nn.Module, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        description(own_module=True).network(net)
