@@ -5,18 +5,33 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gossamer.arguments import (
+    DataDir,
+    Force,
+    Jobs,
+    Json,
+    PaperTable,
+    Plugins,
+    Recipe,
+    RecipeOrRun,
+    Recipes,
+    Set,
+    SomeRecipe,
+    Version,
+)
 from gossamer.errors import StoppedError, UserError
 
 app = typer.Typer(
     help="Differentially private, fully decentralized learning: claimed, proven and audited ε side by side.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -25,28 +40,18 @@ app.add_typer(data_app, name="data")
 certificate_app = typer.Typer(help="What a run has signed, for others to check.", no_args_is_help=True)
 app.add_typer(certificate_app, name="certificate")
 
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override one value of the configuration; may be repeated."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on the last line.")]
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Folder with data sets as npz files (or set GOSSAMER_DATA).")
-]
 
-Force = Annotated[
-    bool, typer.Option("--force", help="Try a run that this machine seems too small or too slow for.")
-]
-Jobs = Annotated[int | None, typer.Option(help="Runs at a time (default: one per core).")]
+@app.callback()
+def options(version: Version = False, plugins: Plugins = None) -> None:
+    from gossamer.options.plugins import plugin
+
+    for file in plugins or []:
+        plugin(file)
 
 
 @app.command()
 def run(
-    recipe: Annotated[
-        str | None, typer.Argument(help="A recipe's name or a TOML file (default: quickstart).")
-    ] = None,
+    recipe: SomeRecipe = None,
     overrides: Set = None,
     out: Annotated[
         Path | None, typer.Option(help="The run directory to make (default: a new one under runs/).")
@@ -79,7 +84,7 @@ def run(
 
 @app.command()
 def plan(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name or a TOML file.")] = "quickstart",
+    recipe: Recipe = "quickstart",
     overrides: Set = None,
     ledger: Annotated[
         Path | None, typer.Option(help="Recompute ε from the ledgers of a run instead.")
@@ -102,12 +107,16 @@ def plan(
         return
     if anchor is not None:
         raise UserError("--anchor is compared with a run; name it with --ledger.")
+    from gossamer.config import recipes
     from gossamer.config.layers import parse_overrides
     from gossamer.results.console import show_plan, summary
     from gossamer.run.api import plan as outline
     from gossamer.run.budget import preview
+    from gossamer.run.request import show_replaced
 
-    o = outline(recipe, parse_overrides(overrides or []), data_dir=data_dir, force=force)
+    changes = parse_overrides(overrides or [])
+    o = outline(recipe, changes, data_dir=data_dir, force=force)
+    show_replaced(recipes.read(recipe), changes)
     if noises:
         from gossamer.results.noise_table import noise_summary, show_noises
 
@@ -121,7 +130,7 @@ def plan(
 
 @app.command()
 def compare(
-    recipe: Annotated[list[str], typer.Argument(help="Recipes' names or TOML files.")],
+    recipe: Recipes,
     over: Annotated[
         list[str] | None,
         typer.Option("--over", metavar="KEY=V1,V2", help="Run with each of these values; may be repeated."),
@@ -163,7 +172,7 @@ def compare(
 
 @app.command()
 def tune(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name or a TOML file.")],
+    recipe: Recipe,
     over: Annotated[
         list[str] | None,
         typer.Option("--over", metavar="KEY=V1,V2", help="The values to choose among; may be repeated."),
@@ -198,7 +207,7 @@ def tune(
 
 @app.command()
 def reproduce(
-    table: Annotated[str | None, typer.Argument(help="PAPER/TABLE, for example dyn-d2p/table2.")] = None,
+    table: PaperTable = None,
     listed: Annotated[bool, typer.Option("--list", help="The tables there are.")] = False,
     scale: Annotated[
         str, typer.Option(help="small: about ten minutes on two cores; full: the paper's setting.")
@@ -216,20 +225,19 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """A paper's table: its number, ours in paper mode, ours in sound mode, claimed and proven ε of each."""
-    from gossamer.studies.reproduce.command import reproduce as run_table
-    from gossamer.studies.reproduce.command import tables
-
     if listed:
-        known = tables()
+        from gossamer import papers
+
+        known = papers.titles()
         if as_json:
             _print_json(known)
             return
-        width = max(map(len, known))
-        for name, title in known.items():
-            typer.echo(f"{name:<{width}}  {title}")
+        _print_listing(known)
         return
     if table is None:
         raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
+    from gossamer.studies.reproduce.command import reproduce as run_table
+
     found = run_table(
         table,
         scale=scale,
@@ -246,9 +254,10 @@ def reproduce(
 
 @app.command()
 def audit(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name, a TOML file, or a finished run's folder.")],
+    recipe: RecipeOrRun,
     observer: Annotated[
-        str, typer.Option(help="Who attacks: all, all+2, messages, neighbour, coalition:1,2 or final.")
+        str,
+        typer.Option(help="Who attacks: all, all+2, messages, neighbour, coalition:1,2 or final."),
     ] = "all",
     canary: Annotated[
         str | None,
@@ -478,9 +487,7 @@ def list_recipes(
     if as_json:
         _print_json(known)
         return
-    width = max(map(len, known))
-    for name, text in known.items():
-        typer.echo(f"{name:<{width}}  {text}")
+    _print_listing(known)
 
 
 @data_app.command("list")
@@ -506,16 +513,39 @@ def data_get(name: str, data_dir: DataDir = None) -> None:
     typer.echo(f"{name} is at {get(name, data_dir=data_dir)}")
 
 
+def _print_listing(entries: dict[str, str]) -> None:
+    from gossamer.results.terminal import terminal
+
+    terminal().listing(entries)
+
+
 def _print_json(content: Any) -> None:
     from gossamer.results.rundir import finite
+    from gossamer.results.waiting import ended
 
+    ended()
     typer.echo(json.dumps(finite(content), ensure_ascii=False))
+
+
+# Those that load torch, and so have something to wait for.
+_SLOW = ("run", "plan", "compare", "tune", "audit", "reproduce")
+
+
+def _waiting() -> AbstractContextManager[None]:
+    """A word about what is done, from the first second: torch alone takes two."""
+    asked = sys.argv[1] if len(sys.argv) > 1 else ""
+    if asked not in _SLOW or {"--help", "--list"} & set(sys.argv) or "_GOSSAMER_COMPLETE" in os.environ:
+        return nullcontext()
+    from gossamer.results.waiting import waiting
+
+    return waiting("loading torch")
 
 
 def main() -> None:
     """Entry point: a user's mistake is one sentence on stderr and exit 2."""
     try:
-        app()
+        with _waiting():
+            app()
     except UserError as error:
         typer.echo(f"gossamer: {error}", err=True)
         sys.exit(2)

@@ -5,7 +5,8 @@ import math
 import pytest
 from tests.support.releases import DELTA, RATE, dyn_d2p, gaussian
 
-from gossamer.accounting.calibrate import affordable, common_factor, largest_rate
+from gossamer.accounting import calibrate
+from gossamer.accounting.calibrate import MOST_LEVELS, affordable, common_factor, largest_rate, levelled
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import collate
@@ -55,6 +56,29 @@ def test_factors_far_from_one(epsilon):
     )
     found = proven([(gaussian(factor, rate=0.02), 200)], 1e-5, "replace-one").epsilon
     assert 0.98 * epsilon <= found <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6])
+def test_a_budget_of_next_to_nothing_is_met_without_a_long_search(epsilon, monkeypatch):
+    evaluations = []
+
+    def counted(*args, **kwargs):
+        evaluations.append(proven(*args, **kwargs))
+        return evaluations[-1]
+
+    monkeypatch.setattr(calibrate, "proven", counted)
+    factor = common_factor([1.0] * 40, rate=0.2, epsilon=epsilon, **{**ASK, "delta": 1e-4})
+    assert len(evaluations) <= 15  # there were 47
+    assert proven([(gaussian(factor, rate=0.2), 40)], 1e-4, "add-remove").epsilon <= epsilon
+    assert proven([(gaussian(0.998 * factor, rate=0.2), 40)], 1e-4, "add-remove").epsilon > epsilon
+
+
+def test_many_different_noises_are_searched_as_fewer():
+    multipliers = [1 + k / 30_000 for k in range(20_000)]
+    levels = levelled(multipliers)
+    assert len(set(levels)) <= MOST_LEVELS + 1
+    assert all(0.999 * m < level <= m for level, m in zip(levels, multipliers, strict=True))
+    assert levelled(multipliers[:100]) == multipliers[:100]
 
 
 def test_affordable_steps_by_counting():

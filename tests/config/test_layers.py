@@ -8,7 +8,7 @@ import pytest
 
 from gossamer.config import recipes
 from gossamer.config.algorithm import algorithms
-from gossamer.config.layers import merge, parse_overrides, resolve
+from gossamer.config.layers import merge, parse_overrides, replaced, resolve
 from gossamer.config.methods import PRESETS
 from gossamer.errors import UserError
 
@@ -147,7 +147,7 @@ def test_a_mistake_is_one_sentence(changes: dict[str, Any], words: list[str]) ->
         resolve(BASE, changes)
     message = str(caught.value)
     assert "\n" not in message
-    assert message.endswith(".")
+    assert message.endswith((".", "?"))
     for word in words:
         assert word in message
 
@@ -192,3 +192,16 @@ def test_the_later_of_the_short_and_the_long_key_of_a_noise_wins(key) -> None:
 def test_another_noise_takes_the_old_ones_options_and_nothing_else(key) -> None:
     noise = resolve(merge(BASE, {"privacy": MASKED}), {key: "gaussian"}).privacy.noise
     assert (noise.family.kind, noise.source) == ("gaussian", "seeded")
+
+
+def test_what_a_new_kind_of_data_drops_is_said() -> None:
+    recipe = {"data": {"kind": "csv", "path": "a.csv", "label": "y", "partition": {"kind": "even"}}}
+    said = replaced(recipe, {"data.kind": "mnist", "data.label": "z"})
+    assert said is not None
+    assert said.startswith(
+        "data.kind = 'mnist' replaces the recipe's table [data]; dropped with it: data.path. "
+    )
+    assert replaced(recipe, {"data.kind": "csv"}) is None
+    assert replaced(recipe, {"data.partition.kind": "dirichlet"}) is None
+    assert replaced({"nodes": 3}, {"data.kind": "mnist", "nodes": 4}) is None
+    assert replaced({"data": {"kind": "digits"}}, {"data.kind": "mnist"}) is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic_core.core_schema import ErrorType
 
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
+from gossamer.options.sentences import NO_WORDS, _expected
 
 BASE: dict[str, Any] = {
     "nodes": 4,
@@ -20,8 +22,10 @@ BASE: dict[str, Any] = {
 }
 KM = {"algorithm.kind": "dp-dkm"}
 SENTENCES: list[tuple[dict[str, Any], str]] = [
-    ({"rouds": 5}, "rouds is not a key I know; did you mean rounds."),
+    ({"rouds": 5}, "rouds is not a key I know; did you mean rounds?"),
     ({"checkpoints.often": 1}, "checkpoints.often is not a key I know; the keys here are every."),
+    ({"epsilon": 1.0}, "epsilon is not a key I know; did you mean privacy.epsilon?"),
+    ({"sampling.rate": 1.0}, "sampling is not a key I know; did you mean privacy.sampling?"),
     ({"nodes": "4"}, "nodes = '4' must be a whole number."),
     ({"nodes": 2.5}, "nodes = 2.5 must be a whole number."),
     ({"nodes": True}, "nodes = true must be a whole number."),
@@ -35,11 +39,11 @@ SENTENCES: list[tuple[dict[str, Any], str]] = [
     ({"privacy.epsilon": [1.0, 2.0, -1.0, 1.0]}, "privacy.epsilon[2] = -1.0 must be greater than 0."),
     ({"data.kind": "digit"}, "data.kind = 'digit' is not known; it can be "),
     ({"data": "digits"}, "data = 'digits' must be a table, for example data.kind = "),
-    ({"data.pcaa": 3}, "data.pcaa is not a key of kind 'digits'; did you mean pca."),
+    ({"data.pcaa": 3}, "data.pcaa is not a key of kind 'digits'; did you mean data.pca?"),
     ({"data.train_rows": "all"}, "data.train_rows = 'all' must be a whole number."),
     ({"data.records": [1, 2]}, "data.records lists 2 values but nodes = 4; give one per node."),
     ({"data.records": "few"}, "data.records = 'few' must be a whole number or a list."),
-    ({"data.labels": []}, "data.labels = [] must have at least 1 entries."),
+    ({"data.labels": []}, "data.labels = [] must have at least 1 entry."),
     ({"data.labels": [1, "x"]}, "data.labels[1] = 'x' must be a whole number."),
     ({"data.transform": "log"}, "data.transform = 'log' must be a list."),
     ({"data.transform": ["wavelets"]}, "data.transform has 'wavelets'; a step is one of "),
@@ -71,7 +75,7 @@ SENTENCES: list[tuple[dict[str, Any], str]] = [
     ({"algorithm.lr": 0}, "algorithm.lr = 0 must be greater than 0 or a table."),
     (
         {"algorithm.lr": {"start": 1.0, "dacay": 2.0}},
-        "algorithm.lr.dacay is not a key I know; did you mean decay.",
+        "algorithm.lr.dacay is not a key I know; did you mean algorithm.lr.decay?",
     ),
     ({"algorithm.lr": {"decay": 2.0}}, "algorithm.lr.start is missing; it must be set."),
     (
@@ -110,7 +114,40 @@ def test_a_mistake_is_one_sentence_for_people(changes: dict[str, Any], sentence:
     message = str(caught.value)
     assert message.startswith(sentence)
     assert message == sentence or sentence.endswith(" ")
-    assert message.endswith(".")
+    assert message.endswith((".", "?"))
     assert "\n" not in message
     for word in ("Input", "valid", "pydantic", "collections", "pattern", "NoneType", "instance"):
         assert word not in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({"data.kind": "digit"}, "; did you mean digits?"),
+        ({"topology.kind": "rign"}, "; did you mean ring?"),
+        ({"algorithm.kind": "dyn-d2"}, "; did you mean dyn-d2p?"),
+        ({"data.ranges": "yes", "data.kind": "csv", "data.path": "a", "data.label": "y"}, "must be a table."),
+    ],
+)
+def test_a_kind_that_is_nearly_one_is_asked_back(changes: dict[str, Any], end: str) -> None:
+    with pytest.raises(UserError) as caught:
+        resolve(BASE, changes)
+    assert str(caught.value).endswith(end)
+
+
+# Of Python calls, attributes and JSON texts: nothing that a table of a configuration is read by.
+ELSEWHERE = (
+    "no_such_attribute", "json_", "needs_python_object", "get_attribute_error", "default_factory", "assertion_error",
+    "missing_sentinel", "ellipsis", "is_instance_of", "is_subclass_of", "callable", "arguments_type", "argument",
+    "unexpected_", "multiple_argument", "invalid_key",
+)  # fmt: skip
+OTHERWISE = ("missing", "extra_forbidden", "value_error", "union_tag_invalid", "union_tag_not_found")
+
+
+@pytest.mark.parametrize("name", get_args(ErrorType))
+def test_every_mistake_that_pydantic_knows_has_our_words(name: str) -> None:
+    limits = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "expected")
+    said = _expected({"type": name, "msg": "Input should be a valid X", "ctx": dict.fromkeys(limits, 3)})
+    assert "Input" not in said and "{" not in said  # noqa: PT018
+    if not any(part in name for part in (*ELSEWHERE, *OTHERWISE)):
+        assert said != NO_WORDS

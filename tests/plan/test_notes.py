@@ -41,6 +41,7 @@ def test_a_note_stands_where_its_cause_is(recipe: str, changes: dict[str, Any], 
 def test_a_plain_run_has_none_and_an_owner_needs_no_word_about_dealing() -> None:
     assert notes("quickstart") == []
     assert notes("quickstart", data={**OWN, "owner": "site"}) == []
+    assert notes("quickstart", data={**OWN, "path": "site-{node}.csv"}) == []
 
 
 def test_the_methods_own_notes_come_first() -> None:

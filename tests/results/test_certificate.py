@@ -28,11 +28,15 @@ def test_a_figure_in_three_digits(value: float | None, text: str) -> None:
 
 
 def test_the_statement_says_all_that_an_epsilon_needs() -> None:
-    first, second, *rest = statement(certificate())
-    assert first.startswith("claimed ε = 1.25   proven ε = 2.5   audited ε ≥ —")
+    first, kinds, second, *rest = statement(certificate())
+    assert first.startswith("proven ε = 2.5   claimed ε = 1.25   audited ε ≥ —")
+    assert kinds == (
+        "proven: by an accountant, from what is released; claimed: by a paper <eq. 3>; "
+        "audited: not attacked (see gossamer audit)"
+    )
     assert "(δ = 1e-05, add-remove, unit: one record of one node)" in first
     assert second == "observer: everyone"
-    assert rest == ["about the claim: the claim is of one number"]
+    assert rest == ["about the claim (a paper <eq. 3>): the claim is of one number"]
 
 
 def test_no_privacy_is_said_first_and_a_missing_proof_has_its_reason() -> None:

@@ -54,6 +54,8 @@ def test_an_evaluation_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         shown.metrics({key: value for key, value in ROW.items() if not key.startswith("accuracy")})
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
+        "each line: min / mean / max over nodes; consensus: the models' distance from their mean; "
+        "sent: by all nodes so far",
         "round 5  accuracy 50.0% / 62.5% / 75.0%  consensus 0.0123  proven ε 1.5  sent 123 kB",
         "round 5  RMSE to the truth 0.1 / 0.2 / 0.3  consensus 0.0123  proven ε 1.5  sent 123 kB",
         "round 5  hold-out none  consensus 0.0123  proven ε 1.5  sent 123 kB",
@@ -67,7 +69,7 @@ def test_with_json_stdout_belongs_to_the_object_and_others_are_silent(
     RunDisplay("mine", 10, quiet=True, hidden=True).metrics(ROW)
     out = capsys.readouterr()
     assert out.out == ""
-    assert len(out.err.splitlines()) == 1
+    assert len(out.err.splitlines()) == 2
 
 
 def test_an_outcome_ends_with_the_statement_and_where_it_lies(capsys: pytest.CaptureFixture[str]) -> None:

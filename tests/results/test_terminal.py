@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gossamer.results.terminal import terminal
@@ -14,3 +16,38 @@ def test_brackets_stay_and_errors_go_to_stderr(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr()
     assert out.out == "pip install 'gossamer[report]'\n"
     assert out.err == "a file named [red]x[/red]\n"
+
+
+@pytest.mark.parametrize("width", [20, 80, 140])
+def test_on_a_terminal_no_word_is_broken_and_elsewhere_no_line(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (
+        "the paper's formula is a central-limit approximation: /a/path/that/is/longer/than/twenty and more "
+    )
+    text = (words * 3).strip()
+    terminal().print(text, soft_wrap=True)
+    assert capsys.readouterr().out == text + "\n"
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    terminal().print(text, soft_wrap=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines).split() == text.split()
+    assert all(len(line) <= width or " " not in line.strip() for line in lines)
+    assert len(lines) > 1
+
+
+def test_names_with_texts_stand_below_each_other(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal().listing({"a": "one", "long": "two"})
+    assert capsys.readouterr().out == "a     one\nlong  two\n"
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    terminal().listing({"a": "one and two and three and four and five and six"})
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert shown.splitlines() == ["a  one and two and three and four and", "   five and six"]

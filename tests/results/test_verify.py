@@ -24,7 +24,7 @@ from gossamer.run.train import execute
 
 
 def test_an_untouched_run_agrees_is_signed_and_has_no_key_left(run: Path) -> None:
-    assert verdict(run) == Verdict(certified=True, signed=True)
+    assert verdict(run) == Verdict(certified=True, signed=True, models=True)
     assert not (run / KEY).exists()
     assert verdict(run).sentences() == [
         "all chains verify and agree with the certificate", "signed by the run's key"

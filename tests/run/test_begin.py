@@ -14,7 +14,7 @@ from gossamer.accounting.ledger import read_all
 from gossamer.config.layers import stored
 from gossamer.errors import UserError
 from gossamer.run.assemble import assemble
-from gossamer.run.begin import begin, digest, require_same_everywhere
+from gossamer.run.begin import _different_keys, begin, digest, require_same_everywhere
 from gossamer.runtime.group import Alone
 
 FIXED: dict[str, Any] = {"rounds": 4, "privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
@@ -75,9 +75,7 @@ class Others(Alone):
         return [items[0], self.change(items[0])]
 
 
-@pytest.mark.parametrize(
-    ("place", "name"), [(0, "configuration"), (1, "model"), (2, "version"), (3, "data set")]
-)
+@pytest.mark.parametrize(("place", "name"), [(1, "model"), (2, "version"), (3, "data set")])
 def test_ranks_that_differ_are_refused_by_what_differs(place: int, name: str) -> None:
     parts = assemble(outlined(**FIXED))
 
@@ -87,6 +85,33 @@ def test_ranks_that_differ_are_refused_by_what_differs(place: int, name: str) ->
     with pytest.raises(UserError, match=f"rank 1 has another {name} than rank 0; give all ranks the same"):
         require_same_everywhere(parts, Others(change))
     require_same_everywhere(parts, Others(lambda here: here))
+
+
+def test_a_configuration_that_differs_is_refused_by_its_keys_and_no_value_travels() -> None:
+    """Both ranks' statements as they would be sent."""
+    settings = [
+        {},
+        {"privacy__noise__multiplier": 57.0},
+        {"privacy__noise__multiplier": 57.0, "topology__kind": "ring", "seed": 3},
+    ]
+    said: list[list[Any]] = []
+    for one in settings:
+        kept: list[Any] = []
+        group = Others(lambda here, kept=kept: kept.append(here) or here)
+        require_same_everywhere(assemble(outlined(**(FIXED | one))), group)
+        _different_keys(configured(**(FIXED | one)), False, group, 1)
+        said.append(kept)
+    assert "57.0" not in json.dumps(said)
+    parts = assemble(outlined(**FIXED))
+    for other, named in (
+        (1, "privacy.noise.multiplier"),
+        (2, "privacy.noise.multiplier, seed, topology.kind"),
+    ):
+        answers = iter(said[other])
+        with pytest.raises(
+            UserError, match=f"^rank 1 has another {named} than rank 0; give all ranks the same"
+        ):
+            require_same_everywhere(parts, Others(lambda here, answers=answers: next(answers)))
 
 
 def test_ranks_that_read_their_columns_in_another_order_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,14 @@ from gossamer.errors import UserError
 from gossamer.methods import method_of
 from gossamer.run import estimate as module
 from gossamer.run.data import facts_of
-from gossamer.run.estimate import MOST_SECONDS, estimate, expected, refuse_beyond_machine, size_of
+from gossamer.run.estimate import (
+    MOST_SECONDS,
+    estimate,
+    expected,
+    refuse_beyond_machine,
+    refuse_long_pricing,
+    size_of,
+)
 
 MEASURE = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
@@ -50,6 +57,17 @@ def test_records_that_were_loaded_count_with_their_copies() -> None:
     assert config.data.bytes_read >= module.RECORDS * facts.dataset.x_train.nbytes
     found = expected(config, replace(facts, dataset=None), method_of(config).algorithm(), hosted=8)
     assert found.memory["data.kind = 'synthetic-classification'"] == config.data.bytes_read
+
+
+def test_draws_that_would_take_minutes_to_price_are_refused() -> None:
+    for changes, most in (({}, "40,000"), ({"algorithm__kind": "const-d2p"}, "200,000")):
+        config = configured(rounds=1_000_000, **changes)
+        with pytest.raises(
+            UserError, match=rf"rounds = 1000000 means 1,000,000 draws .* at most {most} draws"
+        ):
+            refuse_long_pricing(config, config.rounds)
+        refuse_long_pricing(config, 40_000)
+    refuse_long_pricing(configured(privacy__sampling={"kind": "full"}, rounds=1_000_000), 1_000_000)
 
 
 def test_a_model_is_counted_without_being_made() -> None:

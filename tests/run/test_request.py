@@ -10,7 +10,7 @@ from tests.support.configurations import configured
 
 from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
-from gossamer.run.request import RunRequest, carrier, configuration
+from gossamer.run.request import RunRequest, carrier, configuration, shows
 from gossamer.runtime.group import Alone
 
 
@@ -68,3 +68,20 @@ def test_the_runtime_and_torchrun_must_agree(monkeypatch: pytest.MonkeyPatch) ->
         carrier(configured())
     with pytest.raises(UserError, match=r"runtime\.ranks = 9 is more than nodes = 8"):
         carrier(configured(runtime__kind="processes"))
+
+
+@pytest.mark.parametrize(
+    ("first", "first_here", "spread", "speaks"),
+    [
+        (True, True, False, True),
+        (False, False, False, False),
+        (False, True, True, True),
+        (False, False, True, False),
+    ],
+)
+def test_one_process_of_every_machine_speaks(
+    first: bool, first_here: bool, spread: bool, speaks: bool
+) -> None:
+    group = Alone(3)
+    vars(group).update(first=first, first_here=first_here, spread=spread)
+    assert shows(group) is speaks

@@ -25,6 +25,18 @@ def test_silence_alone_is_called_silence() -> None:
     assert said_of_rank_1(SilentError()) == "rank 1 (nodes 3–5) has not answered for 0.2 s in round 7"
 
 
+def test_rounds_are_counted_and_not_their_exchanges() -> None:
+    notes = MemoryNotes(Memory(3))
+    watch = Watch(notes, 0, BLOCKS, timeout=0.2)
+    try:
+        watch.begin(2)
+        watch.waiting(7, 1)  # the eighth exchange, in the third round
+        assert watch.round == 2
+        assert str(watch.lost(1, SilentError())).endswith("in round 2")
+    finally:
+        watch.close()
+
+
 def test_a_broken_connection_to_a_rank_that_is_gone_is_its_end() -> None:
     assert said_of_rank_1(LostError()) == "rank 1 (nodes 3–5) ended in round 7"
 

@@ -6,6 +6,8 @@ Every result has been evaluated, not extrapolated: the figure proven for it is a
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from gossamer.accounting.checks import check_delta, check_epsilon
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.observers import EVERYONE, Observer
@@ -16,6 +18,9 @@ from gossamer.errors import UserError
 SLACK = 0.004  # how far below the budget a search may stop
 COARSE, MIDDLE = 0.25, 0.05  # tolerances of the first, cheap evaluations
 PATIENCE = 12  # evaluations of the last stage before a wider bracket is good enough
+NARROW = 5e-4  # of a tiny ε such a bracket at once: it falls off a cliff, and no figure comes near the budget
+LINE = 0.8  # dε/d log μ in units of μ where ε is next to nothing: δ = 2Φ(μ/2) − 1 there
+MOST_LEVELS = 4000  # different amounts of noise that a search tells apart
 MARKS = 24  # prefixes looked at per round when searching for the number of steps
 
 
@@ -37,19 +42,41 @@ def common_factor(
         total = max(mus) if sampling == "one-pass" else math.sqrt(sum(mu * mu for mu in mus))
         swap = 2 if adjacency == "replace-one" or sampling == "fixed-size" else 1
         return swap * total / gdp_mu(epsilon, delta) * (1 + 1e-9)
-    kinds = collate(_releases(multipliers, sampling, rate, adjacency))
+    levels = levelled(multipliers)
+    kinds = collate(_releases(levels, sampling, rate, adjacency))
 
-    def spent(log_factor: float, tol: float) -> float:
+    def spent(log_factor: float, tol: float, of: Sequence[tuple[Release, int]] = kinds) -> float:
         factor = math.exp(log_factor)
         return proven(
-            [(kind.scaled(factor), n) for kind, n in kinds],
+            [(kind.scaled(factor), n) for kind, n in of],
             delta,
             adjacency,
             observer=observer,
             tolerance=tol,
         ).epsilon
 
-    return math.exp(_search(spent, epsilon, start=0.0, tolerance=tolerance, falling=True))
+    shift, start = gdp_mu(epsilon, delta), 0.0
+    if is_tiny(epsilon, shift) or levels is not multipliers:  # where the central limit would put it
+        start = math.log(rate * math.sqrt(math.fsum(m**-2 for m in multipliers)) / shift)
+    found = _search(spent, epsilon, start=start, tolerance=tolerance, falling=True, shift=shift)
+    if levels is not multipliers:
+        every = collate(_releases(multipliers, sampling, rate, adjacency))
+        while spent(found, tolerance, every) > epsilon:  # bounds of other groups may lie a little apart
+            found += SLACK / 2
+    return math.exp(found)
+
+
+def levelled(multipliers: Sequence[float]) -> Sequence[float]:
+    """Thousands of different noises as a few thousand, each at most as large as the one that it stands for.
+
+    A search prices them again and again. Less noise costs more, so what is found for these is enough for those.
+    """
+    if len(multipliers) <= MOST_LEVELS:
+        return multipliers
+    logs = np.log(np.asarray(multipliers, dtype=float))
+    width = max(float(logs.max() - logs.min()) / MOST_LEVELS, 1e-12)
+    levels = logs.min() + np.floor((logs - logs.min()) / width) * width
+    return [float(level) for level in np.minimum(np.exp(levels), multipliers)]
 
 
 def least_scale(
@@ -69,13 +96,9 @@ def least_scale(
             collate(releases(math.exp(log_factor))), delta, adjacency, observer=observer, tolerance=tol
         ).epsilon
 
-    start = math.log(common_start(len(releases(1.0)), epsilon, delta))
-    return math.exp(_search(spent, epsilon, start=start, tolerance=tolerance, falling=True))
-
-
-def common_start(count: int, epsilon: float, delta: float) -> float:
-    """Where a search for noise begins: what a Gaussian would need."""
-    return math.sqrt(count) / gdp_mu(epsilon, delta)
+    shift = gdp_mu(epsilon, delta)
+    start = math.log(math.sqrt(len(releases(1.0))) / shift)  # what a Gaussian would need
+    return math.exp(_search(spent, epsilon, start=start, tolerance=tolerance, falling=True, shift=shift))
 
 
 def largest_rate(
@@ -97,9 +120,9 @@ def largest_rate(
 
     if spent(0.0, COARSE) <= epsilon:
         return 1.0
-    return math.exp(
-        _search(spent, epsilon, start=math.log(0.01), tolerance=tolerance, falling=False, top=0.0)
-    )
+    start, shift = math.log(0.01), gdp_mu(epsilon, delta)
+    found = _search(spent, epsilon, start=start, tolerance=tolerance, falling=False, shift=shift, top=0.0)
+    return math.exp(found)
 
 
 def affordable(
@@ -136,6 +159,11 @@ def affordable(
     return max(low, 0)
 
 
+def is_tiny(epsilon: float, shift: float) -> bool:
+    """Is ε next to nothing beside the Gaussian shift that has it?"""
+    return epsilon < shift / 20
+
+
 def _search(
     spent: Callable[[float, float], float],
     epsilon: float,
@@ -143,16 +171,19 @@ def _search(
     start: float,
     tolerance: float,
     falling: bool,
+    shift: float,
     top: float = math.inf,
 ) -> float:
-    """The x where spent(x, tolerance) comes to ε from below.
+    """The x where spent(x, tolerance) comes to ε from below; x is the logarithm of what is searched.
 
     Secant steps on log ε, kept inside the bracket once there is one; the first stages are cheap and only
-    bring x and the slope near.
+    bring x and the slope near. `shift` is the Gaussian shift that has this ε: where ε is next to nothing beside it,
+    log ε falls off a cliff while ε itself is a straight line of known slope.
     """
     sign = -1.0 if falling else 1.0
     x, slope = start, 2 * sign
-    for stage in (COARSE, MIDDLE, tolerance):
+    line = LINE * shift if is_tiny(epsilon, shift) else None
+    for stage in (COARSE, tolerance) if line else (COARSE, MIDDLE, tolerance):
         final = stage == tolerance
         safe, over = (-sign * math.inf, sign * math.inf)  # x known to be affordable, known not to be
         last: tuple[float, float] | None = None
@@ -164,7 +195,7 @@ def _search(
                 break
             safe, over = (x, over) if gap <= 0 else (safe, x)
             # not closer than it matters to the next stage, nor for long where ε rises steeply
-            near = 1e-6 if final and tried < PATIENCE else stage / 50
+            near = (NARROW if line else 1e-6) if final and tried < PATIENCE else stage / 50
             if abs(safe - over) < near or (gap <= 0 and x == top):
                 found = safe
                 break
@@ -173,7 +204,12 @@ def _search(
                 slope = sign * min(max(steepness, 0.2), 30.0)
             last = x, gap
             step = (gap + SLACK / 2) / slope if math.isfinite(gap) else math.copysign(1.0, gap) * sign
-            x = min(top, x - min(max(step, -1.0), 1.0))
+            reach = 1.0
+            if line and figure > 0:
+                step = sign * ((figure - epsilon) / line + math.copysign(near / 3, gap))
+            elif line:  # short steps first: the start is near, and nothing says how far to go
+                reach = min(1.0, 0.9 * near if math.isfinite(over) else 4 * near * 2**tried)
+            x = min(top, x - min(max(step, -reach), reach))
             if not min(safe, over) < x < max(safe, over):
                 x = (safe + over) / 2
         else:

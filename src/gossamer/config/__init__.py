@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gossamer.config.layers import parse_overrides, read_toml, resolve, stored
+    from gossamer.config.layers import parse_overrides, resolve, stored
     from gossamer.config.schema import RunConfig
 
 __all__ = [
@@ -15,10 +15,11 @@ __all__ = [
     "auto",
     "baselines",
     "checks",
+    "completion",
+    "keys",
     "layers",
     "methods",
     "parse_overrides",
-    "read_toml",
     "recipes",
     "reference",
     "resolve",
@@ -29,7 +30,6 @@ __all__ = [
 _HOMES = {
     "RunConfig": "schema",
     "parse_overrides": "layers",
-    "read_toml": "layers",
     "resolve": "layers",
     "stored": "layers",
 }

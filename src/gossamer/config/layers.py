@@ -17,13 +17,16 @@ from pydantic import ValidationError
 from gossamer.config import recipes
 from gossamer.config.algorithm import algorithms
 from gossamer.config.auto import any_auto, replace_auto
+from gossamer.config.keys import alike
 from gossamer.config.methods import expand_preset
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
 from gossamer.models.own import Own
+from gossamer.options.nearest import ending
 from gossamer.options.plugins import broken_plugins
 from gossamer.options.sentences import one_sentence, short
+from gossamer.options.toml import read_toml
 
 
 def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
@@ -41,8 +44,9 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     whole = _table("algorithm", changes.get("algorithm", {}))
     kind = changes.get("algorithm.kind", whole.get("kind", written_for))
     if kind not in algorithms:
-        known = ", ".join(sorted(algorithms))
-        unknown = f"algorithm.kind = {short(kind)} is not a method I know; the methods are {known}."
+        known = sorted(algorithms)
+        unknown = f"algorithm.kind = {short(kind)} is not a method I know; the methods are {', '.join(known)}"
+        unknown += ending(kind, known)
         raise UserError(" ".join([unknown, *broken_plugins()]))
     preset = expand_preset(kind, mode)
     if kind != written_for:
@@ -56,7 +60,29 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     try:
         return RunConfig.model_validate(layered)
     except ValidationError as error:
-        raise UserError(one_sentence(error, layered, model=RunConfig)) from None
+        raise UserError(one_sentence(error, layered, model=RunConfig, elsewhere=alike)) from None
+
+
+def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> str | None:
+    """What to say where another data.kind takes the recipe's keys of its data away: they were written for a file.
+
+    Other tables lose keys too, but those of a clip or a graph belong to its kind alone.
+    """
+    table, kind = recipe.get("data"), changes.get("data.kind")
+    if not isinstance(table, Mapping) or kind is None or kind == table.get("kind", kind):
+        return None
+    lost = [
+        k
+        for k, v in table.items()
+        if k != "kind" and not isinstance(v, Mapping) and f"data.{k}" not in changes
+    ]
+    if not lost:
+        return None
+    keys = ", ".join(f"data.{key}" for key in lost)
+    return (
+        f"data.kind = {short(kind)} replaces the recipe's table [data]; dropped with it: {keys}. "
+        "Set those again that should stay."
+    )
 
 
 def _in_full(layer: dict[str, Any]) -> dict[str, Any]:
@@ -177,19 +203,6 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
     return changes
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}.") from None
-    except (RecursionError, ValueError):
-        raise UserError(
-            f"{path} is no configuration: it is nested too deeply or has too many digits."
-        ) from None
-
-
 def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
     """The configuration a run directory holds: complete, so no preset is laid under it.
 
@@ -203,7 +216,7 @@ def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
     try:
         config = RunConfig.model_validate(layered)
     except ValidationError as error:
-        raise UserError(f"{path}: {one_sentence(error, layered, model=RunConfig)}") from None
+        raise UserError(f"{path}: {one_sentence(error, layered, model=RunConfig, elsewhere=alike)}") from None
     if isinstance(config.model, Own) and "model.path" not in (changes or {}):
         return config.model_copy(update={"model": config.model.withheld()})
     return config

@@ -8,12 +8,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+from gossamer.options.stage import stage
 
 CONNECT_SECONDS = 5
 CLIENT_SECONDS = 900  # a registry client downloads up to 170 MB
@@ -107,13 +110,27 @@ def npm_package(spec: str, folder: Path) -> Path:
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[Any]:
     """A bar on a terminal, nothing elsewhere."""
+    stage("" if sys.stderr.isatty() else f"fetching {label}")
     if not sys.stderr.isatty():
         yield lambda _advance: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield lambda advance: bar.update(task, advance=advance)
@@ -121,10 +138,14 @@ def progress(label: str, total: int | None) -> Iterator[Any]:
 
 def _run(command: Sequence[str], folder: Path, client: str) -> None:
     try:
-        with progress(command[-1], None):
+        with progress(command[-1], None) as advance, _growth(folder, advance):
             done = subprocess.run(
                 command,
                 cwd=folder,
+                env={
+                    **os.environ,
+                    "TMPDIR": str(folder),
+                },  # pip loads into it, where the bytes can be counted
                 capture_output=True,
                 text=True,
                 timeout=CLIENT_SECONDS,
@@ -137,6 +158,36 @@ def _run(command: Sequence[str], folder: Path, client: str) -> None:
         raise FetchError(f"{client} could not be started") from error
     if done.returncode:
         raise FetchError(f"{client} {_failure(done.stderr or done.stdout)}")
+
+
+@contextmanager
+def _growth(folder: Path, advance: Any) -> Iterator[None]:
+    """Tell by how much a folder grows while a client fills it, which shows nothing itself."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        seen = 0
+        while not ended.wait(0.25):
+            now = _bytes_in(folder)
+            if now > seen:
+                advance(now - seen)
+                seen = now
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # it may be gone already
+            total += path.stat().st_size
+    return total
 
 
 def _failure(text: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from gossamer.data import memory, own, public, sources, synthetic
 from gossamer.data.dataset import Dataset
 from gossamer.data.fetch import cache_dir
-from gossamer.data.limits import one_of
 from gossamer.data.source import Facts, Source, datasets
 from gossamer.errors import UserError
+from gossamer.options.nearest import ending
 
 __all__ = [
     "Facts",
@@ -68,7 +68,15 @@ def _info(name: str, facts: Facts | None, places: list[Path]) -> SetInfo:
 
 def get(name: str, *, data_dir: Path | None = None) -> Path:
     """Bring a public set into the cache and return the file's path there."""
-    entry = sources.PUBLIC[one_of("data set", name, sources.PUBLIC)]
+    if name in datasets and name not in sources.PUBLIC:
+        how = "needs a file of your own" if datasets[name].own else "comes with the program"
+        raise UserError(f"{name} {how}: there is nothing to get; use it with data.kind = {name!r}.")
+    if name not in sources.PUBLIC:
+        can = ", ".join(sources.PUBLIC)
+        raise UserError(
+            f"{name!r} is not a data set I know; to get there are {can}{ending(name, sources.PUBLIC)}"
+        )
+    entry = sources.PUBLIC[name]
     found = sources.find(name, data_dir)
     if found.path is not None and found.path.parent == cache_dir():
         return found.path

@@ -1,4 +1,14 @@
 """How a kind and its options are declared, checked and listed."""
 
 # The modules that others may import; the rest is private to this folder.
-__all__ = ["callable_package", "plugins", "registry", "sentences", "types", "words"]
+__all__ = [
+    "callable_package",
+    "nearest",
+    "plugins",
+    "registry",
+    "sentences",
+    "stage",
+    "toml",
+    "types",
+    "words",
+]

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from gossamer.errors import UserError
+from gossamer.options.nearest import ending, nearest
 from gossamer.options.plugins import broken_plugins
 
 # The types of the registry's own errors.
 UNKNOWN_KIND, UNKNOWN_KEY = "unknown_kind", "unknown_key"
 
 _UNKNOWN = (UNKNOWN_KEY, "extra_forbidden")
+# By pydantic's name of the mistake: its own words are about Python and about itself.
+_PHRASES = {
+    "greater_than": "be greater than {gt}",
+    "greater_than_equal": "be at least {ge}",
+    "less_than": "be less than {lt}",
+    "less_than_equal": "be at most {le}",
+    "multiple_of": "be a multiple of {multiple_of}",
+    "too_short": "have at least {min_length} entries",
+    "too_long": "have at most {max_length} entries",
+    "literal_error": "be {expected}",
+    "enum": "be {expected}",
+    "finite_number": "be a finite number",
+    "string_too_short": "have at least {min_length} characters",
+    "string_too_long": "have at most {max_length} characters",
+    "string_pattern_mismatch": "be written in another way",
+    "string_unicode": "be plain text",
+    "string_not_ascii": "be text of plain ASCII letters",
+    "int_parsing_size": "be a whole number of fewer digits",
+    "recursion_loop": "not hold itself",
+    "recursion_depth_exceeded": "not be nested so deeply",
+    "set_item_not_hashable": "be a list of single values",
+}
+# The others by the type that they speak of, which their names begin with.
 _EXPECTED = {
     "int": "a whole number",
     "float": "a number",
@@ -27,13 +50,39 @@ _EXPECTED = {
     "dataclass": "a table",
     "model": "a table",
     "none": "left out",
+    "set": "a list",
+    "frozen": "a list",
+    "deque": "a list",
+    "iterable": "a list",
+    "iteration": "a list",
+    "named": "a list",
+    "ordered": "a table",
+    "counter": "a table",
+    "bytes": "text",
+    "decimal": "a number",
+    "fraction": "a number",
+    "complex": "a number",
+    "date": "a date",
+    "datetime": "a date with a time",
+    "time": "a time",
+    "timezone": "a time",
+    "url": "an address",
+    "uuid": "an identifier",
 }
+NO_WORDS = "be something else"  # of a mistake that no option of ours can have
 
 
 def one_sentence(
-    error: ValidationError, given: Any, table: str = "", model: type[BaseModel] | None = None
+    error: ValidationError,
+    given: Any,
+    table: str = "",
+    model: type[BaseModel] | None = None,
+    elsewhere: Callable[[str], str | None] = lambda key: None,
 ) -> str:
-    """The first mistake in `given`, which stands under the key `table`; `model` knows the keys of plain tables."""
+    """The first mistake in `given`, which stands under the key `table`; `model` knows the keys of plain tables.
+
+    `elsewhere`: the key of another table that an unknown one was probably meant to be.
+    """
     found = error.errors(include_url=False)
     found.sort(key=lambda mistake: mistake["type"] not in _UNKNOWN)  # a misspelt key explains a missing one
     places = [_place(mistake, given) for mistake in found]
@@ -50,7 +99,7 @@ def one_sentence(
         return _unknown_kind(key, value, context.get("expected_tags", "a kind").replace("'", "").split(", "))
     if name in _UNKNOWN:
         keys = context["keys"].split(", ") if name == UNKNOWN_KEY else _keys(model, place[:-1])
-        return _unknown_key(key, _kind_of(given, place[:-1]), [k for k in keys if k])
+        return _unknown_key(key, _kind_of(given, place[:-1]), [k for k in keys if k], elsewhere)
     if name == "missing":
         kind = _kind_of(given, place[:-1])
         return f"{key} is missing; " + (f"kind '{kind}' needs it." if kind else "it must be set.")
@@ -75,20 +124,15 @@ def short(value: Any) -> str:
 
 def _expected(mistake: Any) -> str:
     kind, limits = mistake["type"], mistake.get("ctx", {})
-    for name, phrase in (
-        ("greater_than", "be greater than {gt}"),
-        ("greater_than_equal", "be at least {ge}"),
-        ("less_than", "be less than {lt}"),
-        ("less_than_equal", "be at most {le}"),
-        ("too_short", "have at least {min_length} entries"),
-        ("too_long", "have at most {max_length} entries"),
-        ("literal_error", "be {expected}"),
-        ("finite_number", "be a finite number"),
-    ):
-        if kind == name:
-            return phrase.format(**{k: f"{v:g}" if isinstance(v, float) else v for k, v in limits.items()})
+    if kind in _PHRASES:
+        said = {k: f"{v:g}" if isinstance(v, float) else v for k, v in limits.items()}
+        if said.get("min_length") == 1 or said.get("max_length") == 1:
+            return (
+                _PHRASES[kind].format(**said).replace("entries", "entry").replace("characters", "character")
+            )
+        return _PHRASES[kind].format(**said)
     word = _EXPECTED.get(kind.split("_")[0])
-    return f"be {word}" if word else f"be different: {mistake['msg']}"
+    return f"be {word}" if word else NO_WORDS
 
 
 def _unknown_kind(key: str, value: Any, kinds: Sequence[str]) -> str:
@@ -96,19 +140,25 @@ def _unknown_kind(key: str, value: Any, kinds: Sequence[str]) -> str:
         return f'{key} = {short(value)} must be a table, for example {key}.kind = "{kinds[0]}".'
     if "kind" not in value:
         return f"{key}.kind is missing; it can be {', '.join(kinds)}."
-    return " ".join(
-        [
-            f"{key}.kind = {short(value['kind'])} is not known; it can be {', '.join(kinds)}.",
-            *broken_plugins(),
-        ]
-    )
+    given = value["kind"]
+    said = f"{key}.kind = {short(given)} is not known; it can be {', '.join(kinds)}{ending(given, kinds)}"
+    return " ".join([said, *broken_plugins()])
 
 
-def _unknown_key(key: str, kind: str | None, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key.rpartition(".")[2], known, n=1)
-    there_are = f"the keys here are {', '.join(known)}" if known else "there are none here"
+def _unknown_key(
+    key: str, kind: str | None, known: Sequence[str], elsewhere: Callable[[str], str | None]
+) -> str:
+    table, _, name = key.rpartition(".")
     owner = f"of kind '{kind}'" if kind else "I know"
-    return f"{key} is not a key {owner}; {f'did you mean {close[0]}' if close else there_are}."
+    close, meant = nearest(name, known), elsewhere(key)
+    if meant is not None and meant.rpartition(".")[0] == table:
+        meant = None  # what another kind of this table has is not to be had here
+    if close and not (meant and meant.endswith(f".{name}")):  # the very name in another table says more
+        meant = f"{table}.{close}" if table else close
+    if meant is not None:
+        return f"{key} is not a key {owner}; did you mean {meant}?"
+    there_are = f"the keys here are {', '.join(known)}" if known else "there are none here"
+    return f"{key} is not a key {owner}; {there_are}."
 
 
 def _place(mistake: Any, given: Any) -> list[str]:

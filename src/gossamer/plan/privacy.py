@@ -24,6 +24,7 @@ from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.sampling import NodeLot, SamplingKind
 from gossamer.mechanism.schedules import Schedule
 from gossamer.methods.claims import ClaimRule, Draws
+from gossamer.options.stage import stage
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,7 @@ def plan_privacy(
         on=privacy.noise.on,
         observer=noise.observer,
     )
+    stage("calibrating the noise")
     epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
     same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []

@@ -8,6 +8,7 @@ __all__ = [
     "checkpoint",
     "console",
     "epsilon_plot",
+    "figure_words",
     "files",
     "headline",
     "line_plot",
@@ -28,4 +29,5 @@ __all__ = [
     "track",
     "trained",
     "verify",
+    "waiting",
 ]

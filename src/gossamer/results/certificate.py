@@ -66,13 +66,31 @@ def statement(certificate: dict[str, Any]) -> list[str]:
         lines.append(
             "SEEDED NOISE: NO PRIVACY. The figures below are what the same run would have with secret noise."
         )
-    lines.append(
-        f"claimed ε = {epsilon_text(c['epsilon_claimed'])}   proven ε = {epsilon_text(c['epsilon_proven'])}   "
-        f"audited ε ≥ {epsilon_text(c['epsilon_audited'])}   (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']})"
-    )
+    figures, kinds = three_lines(c)
+    lines += [figures, kinds]
     lines.append(f"observer: {c['observer']}")
     if c["not_proven_because"]:
         lines.append(f"not proven: {c['not_proven_because']}")
     lines += account(c.get("budget"))
-    lines += [f"about the claim: {flag}" for flag in c["claim_flags"]]
+    lines += [claim_line(c["claim_reference"], flag) for flag in c["claim_flags"]]
     return lines
+
+
+def three_lines(c: dict[str, Any]) -> tuple[str, str]:
+    """The three ε, what is proven first, and what each of them is."""
+    claimed, attacked = c["epsilon_claimed"] is not None, c["epsilon_audited"] is not None
+    said = (
+        "proven: by an accountant, from what is released",
+        f"claimed: by {c['claim_reference']}" if claimed else f"claimed: {c['claim_reference']}",
+        "audited: shown by an attack" if attacked else "audited: not attacked (see gossamer audit)",
+    )
+    figures = (
+        f"proven ε = {epsilon_text(c['epsilon_proven'])}   claimed ε = {epsilon_text(c['epsilon_claimed'])}   "
+        f"audited ε ≥ {epsilon_text(c['epsilon_audited'])}   (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']})"
+    )
+    return figures, "; ".join(said)
+
+
+def claim_line(reference: str | None, flag: str) -> str:
+    """A doubt about a claim, with whose it is: an equation's number alone says nothing."""
+    return f"about the claim ({reference}): {flag}" if reference else f"about the claim: {flag}"

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from gossamer.accounting.observers import against_all
-from gossamer.results.certificate import UNIT, account, epsilon_text, statement
+from gossamer.results.certificate import UNIT, account, claim_line, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
+from gossamer.results.figure_words import ROW_LEGEND, coloured, graph_line
 from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
 from gossamer.results.network import network_lines
 from gossamer.results.observers import curve_line, explained, observer_table, shares_noise
@@ -26,6 +28,9 @@ if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
     from gossamer.results.verify import Verdict
 
 
+WIDE_TABLE = 110  # columns from which a last, long column has room
+
+
 class RunDisplay:
     def __init__(self, name: str, rounds: int, *, quiet: bool, hidden: bool = False):
         # With --json, stdout belongs to the one object: everything else goes to stderr. Of several processes one shows.
@@ -36,6 +41,7 @@ class RunDisplay:
         self._task = self._progress.add_task(name, total=rounds)
         self._table = Table("round", "accuracy min / mean / max", "consensus", "proven ε", "sent", box=None)
         self._live: Live | None = None
+        self._explained = False
         self._terminal = self.console.is_terminal and not hidden
 
     def __enter__(self) -> RunDisplay:
@@ -63,6 +69,9 @@ class RunDisplay:
         if self._live:
             self._table.add_row(*cells)
         else:
+            if not self._explained:
+                self.console.print(f"each line: {ROW_LEGEND}", soft_wrap=True)
+                self._explained = True
             names = (
                 "round",
                 UNITS.get(headline(row) or "", "hold-out").removesuffix(" (%)"),
@@ -87,20 +96,18 @@ class RunDisplay:
             show(f"NOT PRIVATE: {because}; no ε covers the next line, and it must stay here.", soft_wrap=True)
         name = headline(result)
         if name == "accuracy":
-            show(
+            self._headline(
                 f"accuracy {result['accuracy_mean']:.2%} mean over nodes, {result['accuracy_min']:.2%} worst node, "
                 f"{result['accuracy_average_model']:.2%} average model  ({result['hold_out_rows']:,} test rows, "
-                f"{result['seconds']:.1f} s)",
-                soft_wrap=True,
+                f"{result['seconds']:.1f} s)"
             )
         elif name is not None:
-            show(
+            self._headline(
                 f"{UNITS[name]} {result[f'{name}_mean']:.4g} mean over nodes, {result[f'{name}_max']:.4g} worst node, "
-                f"{result[f'{name}_average_model']:.4g} average model  ({result['seconds']:.1f} s)",
-                soft_wrap=True,
+                f"{result[f'{name}_average_model']:.4g} average model  ({result['seconds']:.1f} s)"
             )
         for line in statement(certificate):
-            show(line, soft_wrap=True)
+            show(coloured(line), soft_wrap=True)
         if shares_noise(certificate):
             show(observer_table(certificate))
             for heading, sentences in explained(certificate):
@@ -110,6 +117,9 @@ class RunDisplay:
         for note in certificate["notes"]:
             show(f"note: {note}", soft_wrap=True)
         show(f"run directory: {result['run_dir']}", soft_wrap=True)
+
+    def _headline(self, line: str) -> None:
+        self.console.print(Text(line, "bold"), soft_wrap=True)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -169,7 +179,7 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
         soft_wrap=True,
     )
     table = Table(
-        "nodes", "records", "rate", "lot", "σ/sensitivity", "rounds", "claimed ε", "proven ε", box=None
+        "nodes", "records", "rate", "lot", "σ/sensitivity", "rounds", "proven ε", "claimed ε", box=None
     )
     last = plan.draws - 1
     for label, node in _groups(plan.nodes):
@@ -177,7 +187,7 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
             label, f"{node.records:,}", f"{node.rate:.4g}", f"{node.lot:.4g}",
             f"{node.factor * plan.shape(0):.3g} → {node.factor * plan.shape(last):.3g}",
             f"{node.allowance // plan.draws_per_round}",
-            epsilon_text(node.claim.epsilon), epsilon_text(node.proven.epsilon),
+            Text(epsilon_text(node.proven.epsilon), "bold"), epsilon_text(node.claim.epsilon),
         )  # fmt: skip
     console.print(table)
     deltas = sorted({node.delta for node in plan.nodes})
@@ -190,15 +200,12 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
     if plan.worst.proven.because:
         console.print(f"not proven: {plan.worst.proven.because}", soft_wrap=True)
     for flag in sorted({flag for node in plan.nodes for flag in node.claim.flags}):
-        console.print(f"about the claim: {flag}", soft_wrap=True)
+        console.print(claim_line(plan.nodes[0].claim.reference, flag), soft_wrap=True)
     curves = plan.epsilon_after(curve_rounds(config.rounds))
-    for name, curve in (("claimed", [c for c, _ in curves]), ("proven ", [p for _, p in curves])):
+    for name, curve in (("proven ", [p for _, p in curves]), ("claimed", [c for c, _ in curves])):
         if curve[-1] is not None:
             console.print(f"{name} ε over rounds  {sparkline(curve)}  {epsilon_text(curve[-1])}")
-    figures = o.topology.figures()
-    shown = ", ".join(
-        f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if v is not None
-    )
+    shown = graph_line(o.topology.figures())
     console.print(f"graph: {shown}; {size_text(o.bytes_per_round)} per round in all", soft_wrap=True)
     for line in account(budget):
         console.print(line, soft_wrap=True)
@@ -283,7 +290,11 @@ def _groups(nodes: Sequence[NodePlan]) -> list[tuple[str, NodePlan]]:
 
 
 def data_table(rows: list[dict[str, Any]]) -> None:
-    table = Table("data set", "at hand", "training + test", "shape", "classes", "comes from", box=None)
+    console = terminal()
+    names = ("data set", "at hand", "training + test", "shape", "classes")
+    table = Table(*(Column(name, no_wrap=True) for name in names), box=None)
+    if beside := console.width >= WIDE_TABLE:
+        table.add_column("comes from")
     for row in rows:
         table.add_row(
             row["name"],
@@ -291,9 +302,11 @@ def data_table(rows: list[dict[str, Any]]) -> None:
             " + ".join(f"{count:,}" for count in row["rows"] or ()),
             "×".join(map(str, row["shape"] or ())),
             str(row["classes"] or ""),
-            ", ".join(row["origins"]),
+            *([", ".join(row["origins"])] if beside else []),
         )
-    terminal().print(table)
+    console.print(table)
+    if not beside:
+        console.print("where each can come from: in a wider terminal, or with --json", soft_wrap=True)
 
 
 def show_tuning(found: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from gossamer.results.runlock import RunLock
 from gossamer.results.seals import BEGIN, Sealer
 from gossamer.run.assemble import Parts
 from gossamer.run.budget import Accounts, accounts_of, now
-from gossamer.runtime.forms import count, file_name, hexadecimal, maybe, row, sentence
+from gossamer.runtime.forms import count, file_name, hexadecimal, list_of, maybe, row, sentence
 from gossamer.runtime.group import Group, agreed
 
 FORMAT = 2  # of the configuration whose digest is in the manifest: since 2 it names every value
@@ -156,7 +157,36 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
                     "the same on all ranks."
                 )
             if first != found:
-                raise UserError(f"rank {rank} has another {name} than rank 0; give all ranks the same.")
+                what = _different_keys(o.asked, own, group, rank) if name == "configuration" else name
+                raise UserError(f"rank {rank} has another {what} than rank 0; give all ranks the same.")
+
+
+def _different_keys(config: RunConfig, own: bool, group: Group, rank: int) -> str:
+    """The dotted keys in which that rank's configuration is another than the first's; all ranks ask for this at once.
+
+    Only digests travel, and none of what is a host's own: the values stay where they are.
+    """
+    content = config.model_dump(mode="json", exclude={"runtime", "data"} if own else {"runtime"})
+    here = sorted([key, _digest_of([key, value])] for key, value in _flat(content))
+    said = [dict(one) for one in group.join([here], list_of(row(sentence, hexadecimal(64))))]
+    first, other = said[0], said[rank] if rank < len(said) else {}
+    keys = sorted(key for key in first.keys() | other.keys() if first.get(key) != other.get(key))
+    if not keys:
+        return "configuration"
+    more = f" (and {len(keys) - 3} more keys)" if len(keys) > 3 else ""
+    return f"{', '.join(keys[:3])}{more}"
+
+
+def _flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _digest_of(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def digest(config: RunConfig, *, without: set[str]) -> str:

@@ -32,6 +32,7 @@ RECORDS, TABLE, WORKING, EVALUATION = 3.0, 8.5, 1.5, 1.5
 EVALUATED = 2000  # records of a hold-out at a time
 # Seconds on a fast core: of a draw at a node, of a draw in a plan, and of a number that is multiplied.
 AT_NODE, IN_PLAN, NUMBER = 1e-5, 1e-6, 2e-10
+MOST_DIFFERENT, MOST_ALIKE = 40_000, 200_000  # draws that are priced in about ten seconds
 SMALL = (
     10**6
 )  # parameters of a model that is made for a look at it; the shapes of larger ones are followed alone
@@ -117,6 +118,22 @@ def refuse_beyond_machine(found: Estimate) -> None:
         raise UserError(
             f"this run would take at least {found.seconds / 86400:.3g} days: fewer rounds, fewer nodes, smaller lots "
             "or a smaller model take less; use --force to try."
+        )
+
+
+def refuse_long_pricing(config: RunConfig, draws: int) -> None:
+    """Composing hundreds of thousands of different releases takes minutes, and nobody asked to wait for that."""
+    privacy = config.privacy
+    if privacy.sampling.kind in ("full", "one-pass") or draws <= MOST_DIFFERENT:
+        return
+    shape = privacy.noise.schedule.shape(draws, privacy.clip.schedule(draws))
+    alike = len({shape(k) for k in range(0, draws, draws // 16)}) == 1
+    most = MOST_ALIKE if alike else MOST_DIFFERENT
+    if draws > most:
+        each = "equal" if alike else "different"
+        raise UserError(
+            f"rounds = {config.rounds} means {draws:,} draws with {each} noise at every node, and to compute their ε "
+            f"would take minutes; use at most {most:,} draws, or --force to wait."
         )
 
 

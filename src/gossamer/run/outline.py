@@ -19,12 +19,13 @@ from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
 from gossamer.models.centred import Centred
 from gossamer.models.check import check_no_mixing
+from gossamer.options.stage import stage
 from gossamer.plan.notes import notes_of
 from gossamer.plan.outline import Outline
 from gossamer.plan.pool import pool
 from gossamer.plan.privacy import plan_privacy, rates_of
 from gossamer.run.data import DataCache, DataFacts, facts_of
-from gossamer.run.estimate import estimate, expected, refuse_beyond_machine
+from gossamer.run.estimate import estimate, expected, refuse_beyond_machine, refuse_long_pricing
 from gossamer.run.exact import exact_topology, takes_exact_means, with_exact_means
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
@@ -50,6 +51,8 @@ def outline(
     hosted = config.nodes if nodes is None else len(nodes)
     if not force:
         refuse_beyond_machine(estimate(config, algorithm, hosted=hosted))
+        refuse_long_pricing(config, config.rounds * algorithm.draws)
+    stage("building the graph")
     topology = _topology(config, algorithm)
     facts = facts_of(asked, data_dir, cache, nodes)
     method.check(facts.classes)

@@ -11,6 +11,7 @@ from typing import Any
 from gossamer.config.baselines import effective
 from gossamer.config.schema import RunConfig
 from gossamer.results.rundir import free_path
+from gossamer.results.waiting import ended
 from gossamer.run.request import RunRequest, run_here
 from gossamer.runtime.blocks import split
 from gossamer.runtime.launch import answer, launch
@@ -30,6 +31,7 @@ def run_on_ranks(config: RunConfig, request: RunRequest) -> dict[str, Any]:
         "quiet": request.quiet,
         "force": request.force,
     }
+    ended()  # the ranks speak from here on
     command = [sys.executable, "-P", "-m", "gossamer.run.ranks"]
     try:
         result: dict[str, Any] = launch(command, ranks, timeout=config.runtime.timeout, job=job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any
 from gossamer.config import recipes
 from gossamer.config.baselines import effective
 from gossamer.config.checks import check
-from gossamer.config.layers import parse_overrides, resolve, stored
+from gossamer.config.layers import parse_overrides, replaced, resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory
+from gossamer.results.terminal import terminal
 from gossamer.results.track import OpenTracker, find_tracker
 from gossamer.run.assemble import Parts, assemble, without_private_hold_out
 from gossamer.run.budget import preview
@@ -42,7 +43,7 @@ class RunRequest:
 
 
 def start(request: RunRequest) -> dict[str, Any] | None:
-    """Run it. What `--json` prints; None in a process that is not the first of its run."""
+    """Run it. What `--json` prints; None in a process that is not the first of its machine."""
     from gossamer.runtime.transport.torch import started_by_torchrun
 
     config = configuration(request)
@@ -59,7 +60,10 @@ def configuration(request: RunRequest) -> RunConfig:
     if request.runtime is not None:
         changes["runtime.kind"] = request.runtime
     if request.resume is None:
-        return resolve(recipes.read(request.recipe or "quickstart"), changes)
+        recipe = recipes.read(request.recipe or "quickstart")
+        config = resolve(recipe, changes)
+        show_replaced(recipe, changes)
+        return config
     if request.recipe is not None or request.out is not None:
         raise UserError(
             f"--resume {request.resume} goes on with the run in it; leave out the recipe and --out."
@@ -70,6 +74,12 @@ def configuration(request: RunRequest) -> RunConfig:
     if not request.resume.is_dir():
         raise UserError(f"--resume {request.resume} is not a directory; name one that `gossamer run` made.")
     return stored(RunDirectory.resume(request.resume).path / "config.toml", changes)
+
+
+def show_replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """On stderr, before anything else: what a new kind of data takes away must not be missed."""
+    if (sentence := replaced(recipe, changes)) is not None:
+        terminal(to_stderr=True).print(f"note: {sentence}", soft_wrap=True)
 
 
 def carrier(config: RunConfig) -> AbstractContextManager[Group]:
@@ -119,7 +129,12 @@ def run_here(
     tracker = find_tracker(request.track) if request.track else None
     with carrier(config) as group:
         result = run_in(group, config, request, tracker, on_round)
-        return result if group.first else None
+        return result if shows(group) else None
+
+
+def shows(group: Group) -> bool:
+    """One process of every machine speaks to its people; of processes on one machine, the first of all."""
+    return group.first_here if group.spread else group.first
 
 
 def run_in(
@@ -130,7 +145,7 @@ def run_in(
     on_round: Callable[[int], None] = lambda t: None,
 ) -> dict[str, Any]:
     parts = parts_of(config, group, data_dir=request.data_dir, force=request.force)
-    with RunDisplay(config.name, config.rounds, quiet=request.quiet, hidden=not group.first) as display:
+    with RunDisplay(config.name, config.rounds, quiet=request.quiet, hidden=not shows(group)) as display:
         planned = [
             (parts.outline, 1 if request.resume is None else 0)
         ]  # one that goes on has reserved its share

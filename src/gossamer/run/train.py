@@ -152,6 +152,7 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
             exchange,
             rounds=config.rounds,
             start=run.done,
+            before_round=group.begin_round,
             after_round=after_round,
         )
         o.method.finish(exchange, o.stack.dim)

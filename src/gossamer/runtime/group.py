@@ -60,6 +60,10 @@ class Group(Protocol):
         """The mean over all nodes' rows; of the others only the sum is seen."""
         ...
 
+    def begin_round(self, t: int) -> None:
+        """What a sentence about a failure counts: rounds, of which one may have several exchanges."""
+        ...
+
     def exchange(
         self, topology: Topology, run: str, meanwhile: Callable[[], None] | None = None
     ) -> CountingExchange:
@@ -83,6 +87,9 @@ class Alone:
 
     def mean(self, points: Tensor) -> Tensor:
         return points.mean(0)
+
+    def begin_round(self, t: int) -> None:
+        pass
 
     def exchange(
         self, topology: Topology, run: str, meanwhile: Callable[[], None] | None = None
@@ -134,6 +141,9 @@ class Ranks:
 
     def whose(self, node: int) -> str:
         return next(name_of(r, self.blocks) for r, block in enumerate(self.blocks) if node in block)
+
+    def begin_round(self, t: int) -> None:
+        self.messenger.watch.begin(t)
 
     def mean(self, points: Tensor) -> Tensor:
         return self.messenger.sum(points.sum(0)) / self.blocks[-1].stop

@@ -24,6 +24,7 @@ def run(
     *,
     rounds: int,
     start: int = 0,
+    before_round: Callable[[int], None] = lambda t: None,
     after_round: Callable[[int, Any], None] = lambda t, state: None,
 ) -> Any:
     """Rounds start … rounds−1; `after_round(t, state)` sees the state once round t is complete.
@@ -31,6 +32,7 @@ def run(
     `grad` is the private part that the algorithm's step works on.
     """
     for t in range(start, rounds):
+        before_round(t)
         # The exchanges of a round run over graphs of their own; most algorithms have one.
         graphs = itertools.count(exchanges_before(algorithm, t, getattr(grad, "draws", None)))
         state = algorithm.step(state, grad, lambda *tensors, g=graphs: exchange(next(g), *tensors), t)

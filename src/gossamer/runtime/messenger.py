@@ -65,13 +65,14 @@ class Messenger:
         except RefusedError as error:
             name = name_of(label.sender, self.blocks)
             raise self.watch.tell(
-                f"the message of {name} in round {label.round} was refused: {error}"
+                f"the message of {name} in round {self.watch.round_of(label.round)} was refused: {error}"
             ) from None
         for view in layout.views(buffer, len(nodes)):
             bad = first_not_finite(view)
             if bad is not None:
                 who = f"node {nodes[bad]} (rank {label.sender})"
-                raise self.watch.tell(f"{who} sent NaN or infinite values in round {label.round}: refused")
+                at = self.watch.round_of(label.round)
+                raise self.watch.tell(f"{who} sent NaN or infinite values in round {at}: refused")
 
     def gather(self, items: Sequence[T], form: Form, *, each: Sequence[int]) -> list[T]:
         """All ranks' items in the order of the ranks. As JSON: nothing that arrives is ever run as code.

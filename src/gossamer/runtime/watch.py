@@ -36,15 +36,23 @@ class Watch:
         self._notes, self._rank, self._blocks, self._timeout = notes, rank, blocks, timeout
         self._every = min(1.0, timeout / 10)
         self._at: tuple[int, int | None] = (0, None)  # the round, and the rank waited for
+        self._begun: int | None = None  # the round of the run, where somebody counts them
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True, name="gossamer-watch")
         self._thread.start()
 
-    def computing(self, round_: int) -> None:
-        self._at = (round_, None)
+    def begin(self, round_: int) -> None:
+        """From now on it is this round, whichever of its exchanges is under way."""
+        self._begun = round_
 
-    def waiting(self, round_: int, rank: int) -> None:
-        self._at = (round_, rank)
+    def round_of(self, exchange: int) -> int:
+        return exchange if self._begun is None else self._begun
+
+    def computing(self, exchange: int) -> None:
+        self._at = (self.round_of(exchange), None)
+
+    def waiting(self, exchange: int, rank: int) -> None:
+        self._at = (self.round_of(exchange), rank)
 
     @property
     def round(self) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from gossamer import papers
 from gossamer.errors import UserError
-from gossamer.studies.reproduce.command import tables
+from gossamer.papers import titles
 from gossamer.studies.reproduce.paper_table import PaperCell, flatten, paper_cells, parse_number, read
 
 NAMES = [
@@ -26,7 +26,7 @@ def cell(cells: list[PaperCell], *labels: str) -> PaperCell:
 
 def test_all_tables_are_there() -> None:
     assert papers.names() == sorted([*NAMES, "central-accuracy/table", "frontier/table"])
-    assert list(tables()) == sorted([*NAMES, "central-accuracy/table", "frontier/table"])
+    assert list(titles()) == sorted([*NAMES, "central-accuracy/table", "frontier/table"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.options.nearest import ending
+from gossamer.options.toml import read_toml
 
 __all__ = ["description", "names", "read"]
 
@@ -28,17 +30,17 @@ def description(name: str) -> str:
 
 def read(name_or_path: str) -> dict[str, Any]:
     """A recipe by name, or a TOML file of the user's by path."""
-    from gossamer.config.layers import read_toml
-
     if name_or_path in names():
         return read_toml(_FOLDER / f"{name_or_path}.toml")
     path = Path(name_or_path)
     if path.suffix == ".toml":
         if not path.is_file():
             raise UserError(
-                f"{name_or_path} does not exist; give a TOML file or a recipe ({', '.join(names())})."
+                f"{name_or_path} does not exist; give a TOML file or a recipe ({', '.join(names())})"
+                f"{ending(path.stem, names())}"
             )
         return {"name": path.stem, **read_toml(path)}
     raise UserError(
-        f"{name_or_path!r} is neither a recipe nor a .toml file; the recipes are {', '.join(names())}."
+        f"{name_or_path!r} is neither a recipe nor a .toml file; the recipes are {', '.join(names())}"
+        f"{ending(name_or_path, names())}"
     )

@@ -23,6 +23,7 @@ from gossamer.data.features.steps import Step
 from gossamer.data.fetch import atomic, cache_dir
 from gossamer.data.overlap import share_rows
 from gossamer.errors import UserError
+from gossamer.options.stage import stage
 
 Floats = npt.NDArray[np.float32]
 Load = Callable[[str, dict[str, Any]], Dataset]  # kind, options → a data set
@@ -199,8 +200,10 @@ def _name(public: Any) -> str:
 def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty() or total < 5000:
+        stage(label)
         yield lambda _advance: None
         return
+    stage("")
     from rich.console import Console
     from rich.progress import Progress
 

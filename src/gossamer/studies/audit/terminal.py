@@ -13,7 +13,8 @@ from rich.table import Table
 from gossamer.config.layers import parse_overrides
 from gossamer.config.schema import RunConfig
 from gossamer.results.audit_page import STOPS, allowed, verdict
-from gossamer.results.certificate import epsilon_text
+from gossamer.results.certificate import epsilon_text, three_lines
+from gossamer.results.figure_words import coloured
 from gossamer.results.terminal import terminal
 from gossamer.studies.audit.api import audit
 
@@ -84,12 +85,8 @@ def show(found: dict[str, Any], console: Console) -> None:
         show_search(audit["sensitivity"], console)
     for note in audit["notes"]:
         console.print(f"note: {note}", soft_wrap=True)
-    console.print(
-        f"claimed ε = {epsilon_text(found['epsilon_claimed'])}   proven ε = {epsilon_text(found['epsilon_proven'])}   "
-        f"audited ε ≥ {epsilon_text(found['epsilon_audited'])}   (δ = {found['delta']:g}, {found['adjacency']}, "
-        f"unit: {found['unit']})",
-        soft_wrap=True,
-    )
+    for line in three_lines(found):
+        console.print(coloured(line), soft_wrap=True)
     if found["not_proven_because"]:
         console.print(f"not proven: {found['not_proven_because']}", soft_wrap=True)
     console.print(verdict(found), soft_wrap=True)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer import papers
 from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.headline import UNITS
@@ -17,20 +16,7 @@ from gossamer.studies.compare.progress import show
 from gossamer.studies.compare.statistics import summarise
 from gossamer.studies.compare.table import Table, as_csv, proven_text, quality_text
 from gossamer.studies.reproduce.frontier import is_frontier, reproduce_frontier
-from gossamer.studies.reproduce.frontier import read as read_frontier
 from gossamer.studies.reproduce.paper_table import MODES, Definition, PaperCell, Scale, paper_cells, read
-
-
-def tables() -> dict[str, str]:
-    """Name → title, for `--list`."""
-    titles = {}
-    for name in papers.names():
-        if is_frontier(name):
-            titles[name] = read_frontier(name).title
-        else:
-            d = read(name)
-            titles[name] = f"{d.title} ({d.paper}, {d.grid[0].source.split(',')[0]})"
-    return titles
 
 
 def reproduce(

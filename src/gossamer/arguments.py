@@ -1,0 +1,79 @@
+"""The arguments that several commands share, and what a shell completes them with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def _recipes(incomplete: str) -> list[str]:
+    from gossamer.config.completion import recipe_names
+
+    return recipe_names(incomplete)
+
+
+def _settings(incomplete: str) -> list[str]:
+    from gossamer.config.completion import settings
+
+    return settings(incomplete)
+
+
+def _tables(incomplete: str) -> list[str]:
+    from gossamer import papers
+
+    return [name for name in papers.names() if name.startswith(incomplete)]
+
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override one value of the configuration; may be repeated.",
+        autocompletion=_settings,
+    ),
+]
+
+
+def show_version(asked: bool) -> None:
+    if asked:
+        from gossamer import __version__
+
+        typer.echo(f"gossamer {__version__}")
+        raise typer.Exit
+
+
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin", metavar="FILE", help="A Python file of your own that registers parts; may be repeated."
+    ),
+]
+Recipe = Annotated[str, typer.Argument(help="A recipe's name or a TOML file.", autocompletion=_recipes)]
+SomeRecipe = Annotated[
+    str | None,
+    typer.Argument(help="A recipe's name or a TOML file (default: quickstart).", autocompletion=_recipes),
+]
+Recipes = Annotated[list[str], typer.Argument(help="Recipes' names or TOML files.", autocompletion=_recipes)]
+RecipeOrRun = Annotated[
+    str,
+    typer.Argument(help="A recipe's name, a TOML file, or a finished run's folder.", autocompletion=_recipes),
+]
+PaperTable = Annotated[
+    str | None,
+    typer.Argument(help="PAPER/TABLE, for example dyn-d2p/table2.", autocompletion=_tables),
+]
+Version = Annotated[
+    bool, typer.Option("--version", callback=show_version, is_eager=True, help="Its number, and exit.")
+]
+Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on the last line.")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Folder with data sets as npz files (or set GOSSAMER_DATA).")
+]
+
+Force = Annotated[
+    bool, typer.Option("--force", help="Try a run that this machine seems too small or too slow for.")
+]
+Jobs = Annotated[int | None, typer.Option(help="Runs at a time (default: one per core).")]
