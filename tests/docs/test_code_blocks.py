@@ -19,6 +19,7 @@ DATA = Path(os.environ.get("GOSSAMER_DATA") or ROOT.parent / "shared" / "data")
 # Each of these is a decision: a reader types it and no test does. The number may fall.
 MOST_NOT_RUN = 22
 BLOCKS = {str(page.relative_to(ROOT)): blocks(page) for page in PAGES}
+COMMAND = typer.main.get_command(app)
 ALL = [block for found in BLOCKS.values() for block in found]
 
 
@@ -99,7 +100,7 @@ def test_the_command_line_knows_every_command(block: Block) -> None:
 
 def read(words: list[str]) -> None:
     """Let the command line read its words, without doing anything."""
-    command = typer.main.get_command(app)
+    command = COMMAND
     if words[0] == "--plugin":
         words = words[2:]
     while words and hasattr(command, "commands"):
