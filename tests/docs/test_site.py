@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -79,3 +83,33 @@ def test_links_that_leave_the_pages_lead_to_a_copy() -> None:
     assert hooks.moved("../../SECURITY.md", "decisions") == "../repository/SECURITY.md"
     assert hooks.moved("../privacy.md", "decisions") == "../privacy.md"
     assert hooks.from_copy(ROOT / "SECURITY.md", "docs/security.md") == "../security.md"
+
+
+@pytest.mark.slow
+def test_the_site_is_whole_and_can_be_searched_without_a_server(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr[-3000:]
+    assert script("check_site").faults(tmp_path / "site") == []
+    asked: list[str] = []
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        page = chromium.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((tmp_path / "site" / "decisions" / "index.html").as_uri())
+        page.click("input.md-search__input")
+        page.keyboard.type("pairwise")
+        page.wait_for_selector(".md-search-result__item", timeout=60_000)
+        chromium.close()
+    assert {url.partition(":")[0] for url in asked} <= {"file", "data", "blob"}
