@@ -21,6 +21,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]+)")
 _ANY_LINK = re.compile(r"(?<=\]\()([^)#\s:]+\.md)")
+_NOTEBOOK = re.compile(r"(?<=\]\()([^)\s:]+)\.ipynb(?=\))")
 _ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 _INSIDE = re.compile(r" *(?:[-*]|\d+\.) |  +\S")
 _NESTED = re.compile(r"  (?:[-*]|\d+\.) ")
@@ -49,7 +50,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links out of docs/ lead to the copies; lists and tables are told apart from what stands above them."""
-    return apart(_LINK.sub(lambda link: moved(link[1], posixpath.dirname(page.file.src_uri)), markdown))
+    folder = posixpath.dirname(page.file.src_uri)
+    return apart(_NOTEBOOK.sub(r"\1.md", _LINK.sub(lambda link: moved(link[1], folder), markdown)))
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
