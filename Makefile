@@ -1,4 +1,5 @@
-# make demo: from a clone to a trained private model.   make test: lint, types, layering, the fast suite.
+# make demo: from a clone to a trained private model.   make test: lint, types, layering, the fast suite.   make docs:
+# the documentation, site/index.html.
 # make test-slow: what takes minutes, among it 100 kills, 8 ranks and two network namespaces: 65 minutes in one process
 # on a crowded machine (scenarios 32, studies 14, conformance 15, all else 5).   make kills: 200 kills under trouble.
 PYTHON ?= python3
@@ -8,7 +9,7 @@ TOOLS  := .venv-tools
 READY  := $(VENV)/.ready
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-slow kills test-data test-dist lint reproduce-small verify-deps sbom audit-deps clean
+.PHONY: demo docs notebooks test test-slow kills test-data test-dist lint reproduce-small verify-deps sbom audit-deps clean
 
 # Installed again only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt
@@ -18,6 +19,19 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/gossamer run
+
+# The documentation as a folder, site/, that opens without a server: pages and API reference, every link checked.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python .ci/check_site.py site
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+# The notebooks anew, with what they print.
+notebooks: $(READY)
+	$(BIN)/python .ci/run_notebooks.py
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -65,4 +79,4 @@ audit-deps: $(READY) $(TOOLS)/.ready
 	$(BIN)/python .ci/audit_deps.py $(TOOLS)/bin/pip-audit "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 clean:
-	rm -rf $(VENV) $(TOOLS) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) site .pytest_cache .mypy_cache .ruff_cache

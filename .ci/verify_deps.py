@@ -41,7 +41,7 @@ CHANGED, UNKNOWN = 1, 3  # exit codes
 BY_INSTALLER = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json")
 # Of all that an index has: what runs on the Pythons and machines that people have.
 _USUAL = re.compile(
-    r"-(?:py3|py2\.py3|cp3\d+)-(?:none|abi3|cp31[1-9])-(?:any|win_amd64|macosx\w+|(?:many)?linux\w*_(?:x86_64|aarch64))"
+    r"-(?:py3\d*|py2\.py3|cp3\d+)-(?:none|abi3|cp31[1-9])-(?:any|win_amd64|macosx\w+|(?:many)?linux\w*_(?:x86_64|aarch64))"
 )
 
 

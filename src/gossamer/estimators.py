@@ -101,7 +101,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
             out = Path(temporary) / "run" if self.directory is None else Path(self.directory)
             try:
-                self.outcome_ = run(config, self.settings, data=given, out=out)
+                self.outcome_ = run(config, self.settings, data=given, out=out, progress=False)
             except UserError as error:
                 raise ValueError(str(error)) from error
         self.certificate_ = self.outcome_.certificate

@@ -62,6 +62,25 @@ def test_no_name_of_an_old_module(page: Path) -> None:
     assert [name for name in GONE if re.search(rf"(?<![\w/.-]){re.escape(name)}", text)] == []
 
 
+def test_figures_of_the_readme_stand_in_the_pages_that_commands_write() -> None:
+    """It has no figure of its own: a table that is written anew shows here."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    tables = {
+        name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+        for name in ("pairwise", "frontier", "papers")
+    }
+    spreads = re.findall(r"\d+\.\d+ ± \d+\.\d+", readme)
+    assert len(spreads) == 4
+    assert [figure for figure in spreads if figure not in "".join(tables.values())] == []
+    digits = next(line for line in tables["pairwise"].splitlines() if spreads[0] in line)
+    assert all(figure in digits for figure in spreads[:3])
+    assert "| 0.5 |" in digits
+    fashion = next(line for line in tables["frontier"].splitlines() if spreads[3] in line)
+    assert "| 86.21 |" in fashion
+    assert re.search(r"dyn-d2p/fashion-mnist.*\| 1 \| 3\.75 \|", tables["papers"])
+    assert "ε ≥ 4.4 for AdaD2P" in tables["papers"]
+
+
 @pytest.mark.parametrize(
     ("name", "path", "there"),
     [
@@ -87,7 +106,7 @@ def test_design_names_every_folder_and_no_other() -> None:
 
 def test_design_shows_the_layers_that_are_checked() -> None:
     block = DESIGN.read_text(encoding="utf-8").partition("## Who may import whom")[2]
-    shown = [line.split() for line in block.splitlines() if line.startswith("    ")]
+    shown = [line.split() for line in block.split("```")[1].splitlines()[1:]]
     assert shown == layers()
 
 

@@ -96,7 +96,7 @@ def tune(
     changes: Mapping[str, Any] | None = None,
     *,
     over: Mapping[str, Sequence[Any]] | None = None,
-    out: Path | None = None,
+    out: Path | str | None = None,
     jobs: int | None = None,
     data_dir: Path | None = None,
     force: bool = False,
@@ -127,7 +127,7 @@ def tune(
             "there is nothing to choose from: list at least two values, for example --over algorithm.lr=1,3."
         )
     rows = lay_out([recipe], sets={**fixed, "privacy.runs": count}, overs=varied)
-    out = out or default_folder([name], rows)
+    out = Path(out) if out else default_folder([name], rows)
     batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
     finished = [(row, results[0]) for row, results in zip(rows, batch.results, strict=True) if results]
     # What failed or was stopped has spent its draws too.

@@ -25,7 +25,7 @@ def compare(
     over: Mapping[str, Sequence[Any]] | None = None,
     seeds: int = 1,
     baselines: bool = False,
-    out: Path | None = None,
+    out: Path | str | None = None,
     jobs: int | None = None,
     data_dir: Path | None = None,
     force: bool = False,
@@ -39,7 +39,7 @@ def compare(
     """
     several = [recipes] if isinstance(recipes, str | Mapping | RunConfig) else list(recipes)
     rows = lay_out(several, sets=changes or {}, overs=over or {}, seeds=seeds, baselines=baselines)
-    out = out or default_folder([row.recipe for row in rows], rows)
+    out = Path(out) if out else default_folder([row.recipe for row in rows], rows)
     batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
     figures = [
         {
