@@ -189,7 +189,7 @@ def test_get_copies_a_folder_into_the_cache(tiny, tmp_path):
     path = get("tiny", data_dir=tmp_path)
     assert path == fetch.cache_dir() / "tiny.npz"
     assert get("tiny") == path
-    with pytest.raises(UserError, match="data set = 'nope' must be one of mnist, "):
+    with pytest.raises(UserError, match="'nope' is not a data set I know; to get there are mnist, "):
         get("nope")
 
 

@@ -65,8 +65,9 @@ def outline(
     if config.baseline == "central":
         pooled = pool(config, records, rates)
         records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
+    vector = method.vector(algorithm, module, facts.classes)  # refuses a loss that does not fit
     if own or hasattr(config.loss, "per_record"):
-        _try_on(method.vector(algorithm, module, facts.classes), facts)
+        _try_on(vector, facts)
     plan = plan_privacy(
         config,
         records,

@@ -205,7 +205,7 @@ def _keeps_its_inputs(name: str, make: Callable[[], Any]) -> None:
 
 
 def _sends_what_is_planned(name: str, make: Callable[[], Any]) -> None:
-    """A plan takes one step on tensors without content to count what is sent."""
+    """A plan takes one step on zeros to count what is sent."""
     algorithm = make()
     try:
         planned = bytes_per_message(algorithm, D)
@@ -213,8 +213,8 @@ def _sends_what_is_planned(name: str, make: Callable[[], Any]) -> None:
         raise
     except Exception as error:
         raise AssertionError(
-            f"{name}.step fails on tensors without content ({type(error).__name__}), by which a plan counts its "
-            "messages; it must not look at values (.item(), float(…), if x > 0): use torch.where."
+            f"{name}.step fails on a node whose numbers are all zero ({type(error).__name__}), by which a plan counts "
+            "its messages; it must take any numbers."
         ) from error
     a, b, _ = problem(NODES, seed=5)
     exchange = SimulatedExchange(graph := _graph(algorithm))
