@@ -29,9 +29,8 @@ SMOKE = (
     "tests/config/test_layers.py",
     "tests/kernels/test_clipped_sum.py",
     "tests/results/test_plain_words.py",
-    "tests/results/test_verify.py",
     "tests/run/test_certificates.py",
-    "tests/topology",
+    "tests/topology/test_graph.py",
 )
 IMPORT_ALL = """
 import importlib, pkgutil, gossamer

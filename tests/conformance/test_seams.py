@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,16 @@ SRC = Path(__file__).parents[2] / "src" / "gossamer"
 MODULES = sorted(SRC.rglob("*.py"))
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    """Read once: there are hundreds, and many questions."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def compared(path: Path) -> list[tuple[int, str]]:
     """Every string that a module compares something with, by == or in."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if not isinstance(node, ast.Compare):
             continue
         for part in ast.walk(node):
@@ -56,7 +63,7 @@ def test_no_method_is_told_by_name_or_type_outside_of_methods() -> None:
             for line, name in compared(path)
             if name in names and place != "config/checks.py"
         ]
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
                 asked = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
                 in_assert = re.search(rf"assert {re.escape(ast.unparse(node))}", text)
@@ -76,7 +83,7 @@ def test_every_door_enters_by_run() -> None:
         homes = [
             str(path.relative_to(SRC))
             for path in MODULES
-            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            for node in tree(path).body
             if isinstance(node, ast.FunctionDef) and node.name == name
         ]
         assert len(homes) == 1, homes
@@ -105,7 +112,7 @@ def imported(path: Path) -> list[tuple[str, str]]:
     """(module, name) of every `from gossamer.… import name`."""
     return [
         (node.module, alias.name)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gossamer.")
         for alias in node.names
     ]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gossamer.data import sources
-from gossamer.data.load import catalogue, load
+from gossamer.data.load import catalogue, get, load
 from gossamer.errors import UserError
 
 
@@ -77,3 +77,19 @@ def test_records_on_the_sphere_have_their_bias_inside_it_or_outside():
     outside = load("digits", pca=20, scale="unit-sphere", bias="outside")
     assert np.linalg.norm(outside.x_train, axis=1).max() == pytest.approx(2**0.5, rel=1e-5)
     assert set(outside.x_train[:, -1]) == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "digits",
+            "digits comes with the program: there is nothing to get; use it with data.kind = 'digits'.",
+        ),
+        ("csv", "csv needs a file of your own: there is nothing to get; "),
+        ("mnst", "'mnst' is not a data set I know; to get there are mnist, .*; did you mean mnist?"),
+    ],
+)
+def test_what_cannot_be_fetched_is_said_as_the_list_says_it(name, says):
+    with pytest.raises(UserError, match=says):
+        get(name)

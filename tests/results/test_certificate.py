@@ -36,7 +36,7 @@ def test_the_statement_says_all_that_an_epsilon_needs() -> None:
     )
     assert "(δ = 1e-05, add-remove, unit: one record of one node)" in first
     assert second == "observer: everyone"
-    assert rest == ["about the claim (a paper <eq. 3>): the claim is of one number"]
+    assert rest == ["about the claim: the claim is of one number"]
 
 
 def test_no_privacy_is_said_first_and_a_missing_proof_has_its_reason() -> None:

@@ -17,6 +17,7 @@ def test_lines_have_names_axes_and_points_in_order() -> None:
     root = ElementTree.fromstring(line_plot(lines, "round", "accuracy"))
     words = [text.text for text in root.iter(f"{SVG}text")]
     assert {"a <b> & c", "level", "round", "accuracy", "1", "3"} <= set(words)
+    assert {"0.25", "0.5", "0.75"} <= set(words)  # round marks, wherever the values lie
     first, second = root.iter(f"{SVG}polyline")
     (x0, y0), (x1, y1) = (map(float, pair.split(",")) for pair in first.attrib["points"].split())
     assert x0 < x1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.old_runs import copy_of_old_run
+from tests.support.own_records import on_table, write_table
 from tests.support.signed_runs import CHANGES, edit
 
 from gossamer.run import api
@@ -95,3 +97,19 @@ def test_an_old_certificate_verifies_and_may_be_signed(command: Any, tmp_path: P
     assert (code, "without a date" in out) == (0, True)
     assert command("certificate", "sign", "old", "--key", "key.pem", "--name", "Archive")[0] == 0
     assert command("certificate", "verify", "old")[0] == 0
+
+
+def test_a_certificate_of_own_records_has_no_digest_of_them(command: Any, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.csv")
+    out = api.run(on_table(table), out=tmp_path / "own").directory
+    text = (out / "certificate.json").read_text()
+    made = json.loads(text)
+    assert made["data"] == {"kind": "csv", "own": True}
+    assert made["digests"]["data"] is None
+    rows = table.read_bytes()
+    for guess in (rows, rows.partition(b"\n")[2]):
+        assert hashlib.sha256(guess).hexdigest() not in text
+    assert str(table) not in text
+    code, out, _ = command("certificate", "verify", "own")
+    assert code == 0, out
+    assert "no digest is given" in (tmp_path / "own" / "certificate.html").read_text(encoding="utf-8")

@@ -60,13 +60,13 @@ def test_records_that_were_loaded_count_with_their_copies() -> None:
 
 
 def test_draws_that_would_take_minutes_to_price_are_refused() -> None:
-    for changes, most in (({}, "40,000"), ({"algorithm__kind": "const-d2p"}, "200,000")):
+    for changes, most in (({}, "30,000"), ({"algorithm__kind": "const-d2p"}, "200,000")):
         config = configured(rounds=1_000_000, **changes)
         with pytest.raises(
             UserError, match=rf"rounds = 1000000 means 1,000,000 draws .* at most {most} draws"
         ):
             refuse_long_pricing(config, config.rounds)
-        refuse_long_pricing(config, 40_000)
+        refuse_long_pricing(config, 30_000)
     refuse_long_pricing(configured(privacy__sampling={"kind": "full"}, rounds=1_000_000), 1_000_000)
 
 

@@ -31,6 +31,8 @@ def test_what_is_exported_works_without_the_run(tmp_path: Path) -> None:
     assert card["model"]["of"] == "node 1 of 3"
     assert "private" in card["data"]["sha256"]
     assert (tmp_path / "e" / "MODEL_CARD.md").read_text().startswith("# Model card: study\n")
+    with pytest.raises(UserError, match="exists and is not an empty directory"):
+        export(outcome.directory, tmp_path / "e")
 
 
 def test_a_mistake_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,9 +49,3 @@ def test_a_mistake_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(UserError, match=r"does not verify, so its privacy statement goes onto no card"):
         export(run, tmp_path / "e")
     assert not (tmp_path / "e").exists()
-
-
-def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
-    run = trained(tmp_path).directory
-    with pytest.raises(UserError, match="exists and is not an empty directory"):
-        export(run, tmp_path)

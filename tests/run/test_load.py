@@ -36,6 +36,14 @@ def test_everything_a_run_left_can_be_read(tmp_path: Path) -> None:
     assert repr(loaded) == f"<gossamer run 'study' in {outcome.directory}, finished>"
 
 
+@pytest.mark.slow
+def test_a_baseline_is_read_as_what_ran(tmp_path: Path) -> None:
+    outcome = trained(tmp_path, {"baseline": "central"})
+    loaded = gossamer.load(outcome.directory)
+    assert loaded.result["nodes"] == outcome.result["nodes"] == 1
+    assert loaded.models.nodes == [0]
+
+
 def test_of_a_run_that_was_stopped_what_it_has(tmp_path: Path) -> None:
     def stop(done: int) -> None:
         raise KeyboardInterrupt

@@ -69,6 +69,7 @@ def test_of_a_method_with_a_shared_model_that_one_alone_is_kept(tmp_path: Path) 
     assert loaded.models.description.probabilities == "sigmoid"
 
 
+@pytest.mark.slow
 def test_a_regression_of_dp_dkm_predicts_numbers(tmp_path: Path) -> None:
     outcome = gossamer.run("dp-dkm/lasso", {"rounds": 3, "evaluation.every": 100}, out=tmp_path / "r")
     loaded = gossamer.load(tmp_path / "r")

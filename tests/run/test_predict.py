@@ -42,6 +42,13 @@ def test_the_declared_hold_out_gives_the_printed_figure_and_nothing_to_hide(
         assert int(row["prediction"]) == int(float(row["probability_1"]) > 0.5)
 
 
+def test_another_file_under_the_hold_outs_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    run = trained(tmp_path).directory
+    table(tmp_path / "new.csv", "a,b,y", "1,1,1", "2,2,0", "5,5,1")
+    found = predict_file(run, tmp_path / "new.csv", tmp_path / "p.csv")
+    assert found["public"] is False
+
+
 def test_columns_in_any_order_without_the_target_and_as_parquet(run: Path, tmp_path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet

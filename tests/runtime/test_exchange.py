@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support import quadratics
 from tests.support.pool import uneven
 from tests.support.pool_memory import POOLS
+from tests.support.quadratics import CASES
 
 from gossamer.methods import rules
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.testing.quadratics import Quadratic, problem
 from gossamer.topology.kinds import build as build_topology
 
 
@@ -41,12 +42,12 @@ def stacked(parts: list[Any]) -> dict[str, torch.Tensor]:
 
 def agree_on_a_case(pool: Any, case: str, topology: dict[str, Any]) -> None:
     sizes = uneven(pool.ranks)
-    algorithm = quadratics.CASES[case].make(0.1)
-    a, b, x0 = quadratics.problem(sum(sizes), seed=5)
+    algorithm = CASES[case].make(0.1)
+    a, b, x0 = problem(sum(sizes), seed=5)
     topo = build_topology(weights=algorithm.weights, nodes=sum(sizes), **topology)
     exchange = SimulatedExchange(topo)
     start = algorithm.init(torch.from_numpy(x0).float())
-    state = run(algorithm, start, quadratics.Quadratic(a, b), exchange, rounds=25)
+    state = run(algorithm, start, Quadratic(a, b), exchange, rounds=25)
     parts = pool.call("train", case=case, sizes=sizes, topology=topology, lr=0.1, rounds=25)
     together = stacked(parts)
     for key, value in state._asdict().items():
@@ -55,7 +56,7 @@ def agree_on_a_case(pool: Any, case: str, topology: dict[str, Any]) -> None:
 
 
 def topologies(case: str) -> list[dict[str, Any]]:
-    if quadratics.CASES[case].make(0.1).weights == "column":
+    if CASES[case].make(0.1).weights == "column":
         return [
             {"kind": "one-peer-exponential", "seed": 0},
             {"kind": "resampled", "base": {"kind": "digraph", "p": 0.3}, "seed": 1, "dropout": 0.2},

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.support.namespaces import SCRIPT, SPREAD, no_namespaces, rank_in
 
+import gossamer
 from gossamer.accounting import ledger
 from gossamer.accounting.recompute import check_certificate
+from gossamer.errors import UserError
 
 
 @pytest.fixture
@@ -43,9 +46,17 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
     out, err = process.communicate(timeout=180)
     assert process.returncode == 0, err + (tmp_path / "host-1" / "log").read_text()
     assert json.loads(out.splitlines()[-1])["accuracy_mean"] > 0.7
+    averages: list[torch.Tensor] = []
     for host, nodes in ((0, range(5)), (1, range(5, 8))):
         run = tmp_path / f"host-{host}" / "r"
         assert sorted(ledger.read_all(run / "ledger")) == list(nodes)
+        models = gossamer.load(run).models
+        assert models.nodes == list(nodes)
+        averages.append(models.weights()["1.weight"])  # of all eight nodes, on either host
+        with pytest.raises(
+            UserError, match=r"lies where that node was hosted; here are those of nodes \d–\d, and the"
+        ):
+            models.module(7 - nodes.start)
         assert [p.name for p in (run / "checkpoints").iterdir()] == [
             f"round-000040.nodes-{nodes.start:03d}-{nodes.stop - 1:03d}.safetensors"
         ]
@@ -53,6 +64,7 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
         command = [sys.executable, "-P", "-m", "gossamer", "plan", "--ledger", str(run)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "agree with the certificate" in done.stdout
+    assert torch.equal(*averages)
     first, second = (
         json.loads((tmp_path / f"host-{host}" / "r" / "certificate.json").read_text()) for host in (0, 1)
     )

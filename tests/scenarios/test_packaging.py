@@ -49,6 +49,7 @@ def test_every_extra_that_is_named_anywhere_can_be_installed(dist: ModuleType) -
     }
     assert {"report", "track"} <= named <= extras
     assert set(dist.EXTRAS) <= extras
+    assert all((ROOT / name).exists() for name in dist.SMOKE)
 
 
 def test_the_metadata_is_true() -> None:

@@ -36,7 +36,9 @@ def secret(path: Path) -> str:
     return str(path)
 
 
-def two_hosts(folder: Path, named: list[str | None]) -> list[tuple[int, str]]:
+def two_hosts(
+    folder: Path, named: list[str | None], settings: list[list[str]] | None = None
+) -> list[tuple[int, str]]:
     """(exit code, all that was printed) of a torchrun on each; GOSSAMER_SECRET_FILE as named."""
     port, started = free_ports(), []
     for host, file in enumerate(named):
@@ -46,7 +48,7 @@ def two_hosts(folder: Path, named: list[str | None]) -> list[tuple[int, str]]:
         words = [
             "--nnodes", "2", "--node-rank", str(host), "--nproc-per-node", "1", "--master-addr", "127.0.0.1",
             "--master-port", str(port), "-m", "gossamer", "run", "quickstart", "--runtime", "processes",
-            "--set", "rounds=4", "--set", "runtime.timeout=20", "--out", "run",
+            "--set", "rounds=4", "--set", "runtime.timeout=20", "--out", "run", *(settings or [[], []])[host],
         ]  # fmt: skip
         (folder / f"host-{host}").mkdir()
         started.append(
@@ -73,9 +75,23 @@ def test_hosts_with_one_secret_train_together(tmp_path: Path) -> None:
     named = secret(tmp_path / "run.secret")
     (first, said), (second, more) = two_hosts(tmp_path, [named, named])
     assert (first, second) == (0, 0), said + more
-    assert "proven ε = " in said
+    for words in (said, more):  # every site sees its own run and has its own statement
+        assert "proven ε = " in words
+        assert "round 4  accuracy " in words
+        assert "run directory: run" in words
     for host in (0, 1):
         assert (tmp_path / f"host-{host}" / "run" / "certificate.json").is_file()
+
+
+@pytest.mark.slow
+def test_hosts_with_other_settings_are_told_which_and_not_what(tmp_path: Path) -> None:
+    named = secret(tmp_path / "run.secret")
+    other = ["--set", "algorithm.lr=0.123"]
+    (first, said), (second, more) = two_hosts(tmp_path, [named, named], [[], other])
+    assert 0 not in (first, second)
+    for words in (said, more):
+        assert "rank 1 has another algorithm.lr" in words
+        assert "0.123" not in words
 
 
 @pytest.mark.slow

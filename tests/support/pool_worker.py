@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from tests.support import quadratics
 from tests.support.pool_contract import JOBS
+from tests.support.quadratics import CASES
 
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
@@ -29,6 +29,7 @@ from gossamer.runtime.group import Ranks
 from gossamer.runtime.loop import run
 from gossamer.runtime.transport.meeting import MeetingNotes
 from gossamer.runtime.transport.torch import TorchTransport
+from gossamer.testing.quadratics import Quadratic, problem
 from gossamer.topology.kinds import build as build_topology
 
 RUN = "0123456789abcdef"
@@ -36,13 +37,13 @@ RUN = "0123456789abcdef"
 
 def train(ranks: Ranks, case: str, sizes: list[int], topology: dict[str, Any], lr: float, rounds: int) -> Any:
     """A case of quadratics.py with the exact gradients of its quadratics: this rank's rows."""
-    algorithm = quadratics.CASES[case].make(lr)
-    a, b, x0 = quadratics.problem(sum(sizes), seed=5)
+    algorithm = CASES[case].make(lr)
+    a, b, x0 = problem(sum(sizes), seed=5)
     topo = build_topology(weights=algorithm.weights, nodes=sum(sizes), **topology)
     own = slice(ranks.nodes.start, ranks.nodes.stop)
     exchange = ranks.exchange(topo, RUN)
     start = algorithm.init(torch.from_numpy(x0[own]).float())
-    state = run(algorithm, start, quadratics.Quadratic(a[own], b[own]), exchange, rounds=rounds)
+    state = run(algorithm, start, Quadratic(a[own], b[own]), exchange, rounds=rounds)
     return state._asdict(), exchange.bytes_sent, exchange.bytes_on_wire
 
 

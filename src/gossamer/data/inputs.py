@@ -27,7 +27,7 @@ class Inputs:
     columns: tuple[str, ...] = ()  # their names in order, where it is a table that has names
     label: str | None = None  # the column that is predicted
     owner: str | None = None  # the column that said which node a training row belongs to
-    ranges: dict[str, list[float]] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     transform: list[Any] = field(default_factory=list)
     pca: int | None = None
     pca_from: str = "train"
@@ -64,7 +64,7 @@ class Inputs:
         """Records after the steps that a training record went through, in the same order; one at a time."""
 
         def public(kind: str, options: dict[str, Any]) -> Dataset:
-            return datasets.parse({"kind": kind, **options}).load(data_dir)
+            return datasets.parse({**options, "kind": kind}).load(data_dir)
 
         if self.ranges:
             rows = to_ranges(rows, self.columns, self.ranges)
@@ -84,7 +84,7 @@ class Inputs:
     def steps(self) -> list[str]:
         """The same in words, for a page."""
         said = [f"column {name}: [{lo:g}, {hi:g}] becomes [0, 1]" for name, (lo, hi) in self.ranges.items()]
-        said += [f"step: {step if isinstance(step, str) else dict(step)}" for step in self.transform]
+        said += [f"step: {step}" for step in self.transform]
         if self.pca is not None:
             said.append(f"{self.pca} principal components of {self.pca_from}")
         said += {"unit-ball": ["x / max(1, ‖x‖)"], "unit-sphere": ["x / ‖x‖"]}.get(self.scale, [])
@@ -99,7 +99,7 @@ def inputs_of(source: Source, dataset: Dataset) -> Inputs:
         columns=dataset.columns,
         label=getattr(source, "label", None),
         owner=getattr(source, "owner", None),
-        ranges=getattr(source, "ranges", None) or {},
+        ranges={name: (lo, hi) for name, (lo, hi) in (getattr(source, "ranges", None) or {}).items()},
         transform=source.transform,
         pca=source.pca,
         pca_from=source.pca_from,

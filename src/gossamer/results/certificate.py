@@ -72,7 +72,8 @@ def statement(certificate: dict[str, Any]) -> list[str]:
     if c["not_proven_because"]:
         lines.append(f"not proven: {c['not_proven_because']}")
     lines += account(c.get("budget"))
-    lines += [claim_line(c["claim_reference"], flag) for flag in c["claim_flags"]]
+    if c["claim_flags"]:
+        lines.append(f"about the claim: {'; '.join(c['claim_flags'])}")
     return lines
 
 
@@ -89,8 +90,3 @@ def three_lines(c: dict[str, Any]) -> tuple[str, str]:
         f"audited ε ≥ {epsilon_text(c['epsilon_audited'])}   (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']})"
     )
     return figures, "; ".join(said)
-
-
-def claim_line(reference: str | None, flag: str) -> str:
-    """A doubt about a claim, with whose it is: an equation's number alone says nothing."""
-    return f"about the claim ({reference}): {flag}" if reference else f"about the claim: {flag}"

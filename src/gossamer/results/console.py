@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gossamer.accounting.observers import against_all
-from gossamer.results.certificate import UNIT, account, claim_line, epsilon_text, statement
+from gossamer.results.certificate import UNIT, account, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.figure_words import ROW_LEGEND, coloured, graph_line
 from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
@@ -199,8 +199,10 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
         console.print(f"{who}: {figure}", soft_wrap=True)
     if plan.worst.proven.because:
         console.print(f"not proven: {plan.worst.proven.because}", soft_wrap=True)
-    for flag in sorted({flag for node in plan.nodes for flag in node.claim.flags}):
-        console.print(claim_line(plan.nodes[0].claim.reference, flag), soft_wrap=True)
+    if flags := sorted({flag for node in plan.nodes for flag in node.claim.flags}):
+        # With whose claim it is: an equation's number alone says nothing.
+        about = f"about the claim ({plan.nodes[0].claim.reference}): {'; '.join(flags)}"
+        console.print(about, soft_wrap=True)
     curves = plan.epsilon_after(curve_rounds(config.rounds))
     for name, curve in (("proven ", [p for _, p in curves]), ("claimed", [c for c, _ in curves])):
         if curve[-1] is not None:

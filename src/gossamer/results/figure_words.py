@@ -17,6 +17,7 @@ _STYLES = (
     (r"audited ε ≥ [^ —]+", "bold magenta"),
     (r"audited ε ≥ —", "dim"),
     (r"\(δ = .*\)$", "dim"),
+    (r"^proven: .*", "dim"),
 )
 
 

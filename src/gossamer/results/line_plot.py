@@ -41,7 +41,7 @@ def line_plot(lines: Sequence[Line], x_title: str, y_title: str, *, logarithmic:
         return f'<text x="{px:.1f}" y="{py:.1f}" text-anchor="{anchor}" fill="#333"{more}>{html.escape(words)}</text>'
 
     drawn = []
-    for mark in (low + step for step in round_marks(high - low)):
+    for mark in _marks(low, high):
         drawn.append(
             f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" stroke="#e4e4e4"/>'
             + text(_LEFT - 8, y(mark) + 4, f"{mark:.4g}", "end")
@@ -67,6 +67,12 @@ def line_plot(lines: Sequence[Line], x_title: str, y_title: str, *, logarithmic:
         f"{text((_LEFT + _WIDTH) / 2, _HEIGHT - 8, x_title)}"
         f"{text(14, middle, y_title, more=upright)}</svg>"
     )
+
+
+def _marks(low: float, high: float) -> list[float]:
+    """Round numbers between the two."""
+    step = round_marks(high - low)[1]
+    return [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _placed(value: float, logarithmic: bool) -> float:

@@ -20,7 +20,8 @@ from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
 if TYPE_CHECKING:
     from gossamer.plan.outline import Outline
 
-_CELL = "padding:.2em .8em;text-align:left;border-bottom:1px solid #ddd;white-space:nowrap"
+_CELL = "padding:.2em .8em;text-align:left;border-bottom:1px solid #ddd"
+_LONG = 40  # letters: a cell with more may break its line
 
 
 def shown(title: str, *parts: str, notes: Sequence[str] = ()) -> str:
@@ -33,8 +34,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, bold: int | N
     """`bold`: the row that stands out."""
 
     def line(cells: Sequence[str], tag: str, weight: str) -> str:
-        style = f"{_CELL};font-weight:{weight}"
-        return "<tr>" + "".join(f'<{tag} style="{style}">{html.escape(c)}</{tag}>' for c in cells) + "</tr>"
+        made = []
+        for cell in cells:
+            wrap = "normal" if len(cell) > _LONG else "nowrap"
+            style = f"{_CELL};font-weight:{weight};white-space:{wrap}"
+            made.append(f'<{tag} style="{style}">{html.escape(cell)}</{tag}>')
+        return f"<tr>{''.join(made)}</tr>"
 
     body = "".join(line(row, "td", "bold" if i == bold else "normal") for i, row in enumerate(rows))
     return (

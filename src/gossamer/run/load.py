@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from gossamer.accounting.recompute import NodeProof, recompute
+from gossamer.config.baselines import effective
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
@@ -64,7 +65,9 @@ class LoadedRun(UsesModels):
         """What `run --json` printed."""
         last = self.metrics[-1] if self.metrics else {}
         seconds = float(last.get("seconds", 0.0))
-        return result_of(self.config, self.certificate, last, seconds=seconds, run_dir=str(self.directory))
+        return result_of(
+            effective(self.config), self.certificate, last, seconds=seconds, run_dir=str(self.directory)
+        )
 
     @property
     def observers(self) -> list[dict[str, Any]]:

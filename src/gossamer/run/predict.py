@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from gossamer.config.schema import RunConfig
 from gossamer.data.files import as_records, column_names, load_npz, read_table
 from gossamer.data.inputs import Inputs
 from gossamer.data.limits import listed
@@ -17,7 +17,7 @@ from gossamer.data.own import class_numbers
 from gossamer.errors import UserError
 from gossamer.results.rundir import write_atomically
 from gossamer.results.trained.models import Models, Node
-from gossamer.run.load import load
+from gossamer.run.load import LoadedRun, load
 
 KINDS = {".csv": "csv", ".parquet": "parquet", ".npz": "npz"}
 NOT_KNOWN_PUBLIC = "not private: the file is not known to be public, so no ε covers this figure"
@@ -58,8 +58,14 @@ def predict_file(
         "columns": list(columns),
         "not_used": unused,
     }
-    return found | (
-        {} if truth is None else _quality(models, predicted, truth, public=_is_public(loaded.config, file))
+    if truth is None:
+        return found
+    name, figure = _quality(models, predicted, truth)
+    public = _is_public(loaded, file, node, name, figure)
+    return (
+        found
+        | {name: figure, "public": public}
+        | ({} if public else {"not_private_because": NOT_KNOWN_PUBLIC})
     )
 
 
@@ -125,19 +131,27 @@ def _truth(models: Models, y: NDArray[Any], file: Path) -> NDArray[Any]:
     )
 
 
-def _quality(models: Models, predicted: NDArray[Any], truth: NDArray[Any], *, public: bool) -> dict[str, Any]:
+def _quality(models: Models, predicted: NDArray[Any], truth: NDArray[Any]) -> tuple[str, float]:
     if models.description.classes is None:
-        figure = {"rmse": float(np.sqrt(np.square(predicted.astype(np.float64) - truth).mean()))}
-    else:
-        right = predicted == np.asarray(models.description.names)[truth]
-        figure = {"accuracy": float(right.mean())}
-    return {**figure, "public": public, **({} if public else {"not_private_because": NOT_KNOWN_PUBLIC})}
+        return "rmse", float(np.sqrt(np.square(predicted.astype(np.float64) - truth).mean()))
+    return "accuracy", float((predicted == np.asarray(models.description.names)[truth]).mean())
 
 
-def _is_public(config: RunConfig, file: Path) -> bool:
-    """Only the hold-out that the run's own configuration declared is known to be."""
-    declared = getattr(config.data, "test", None)
-    return declared is not None and Path(declared).expanduser().resolve() == file.resolve()
+def _is_public(run: LoadedRun, file: Path, node: Node, name: str, figure: float) -> bool:
+    """Only the hold-out that the run itself declared is known to be: by its name, and the figure that it gave then."""
+    declared = getattr(run.config.data, "test", None)
+    if declared is None or Path(declared).expanduser().resolve() != file.resolve():
+        return False
+    said = run.metrics[-1] if run.metrics else {}
+    by_node = said.get(f"{name}_by_node", [])
+    known = (
+        said.get(f"{name}_average_model")
+        if node == "average"
+        else by_node[node]
+        if node < len(by_node)
+        else None
+    )
+    return known is not None and math.isclose(known, figure, rel_tol=1e-6)
 
 
 def _write(out: Path, columns: dict[str, Any]) -> None:

@@ -29,7 +29,14 @@ def test_safetensors_hold_the_parameters_by_name(tmp_path: Path) -> None:
     assert torch.equal(network(torch.from_numpy(rows())), outcome.models.outputs(rows(), 0))
 
 
-@pytest.mark.parametrize("changes", [{}, STEPS, {"data.scale": "unit-sphere", "data.bias": "outside"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        STEPS,
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"data.scale": "unit-sphere", "data.bias": "outside"}, marks=pytest.mark.slow),
+    ],
+)
 def test_torchscript_takes_rows_as_they_come(tmp_path: Path, changes: dict[str, Any]) -> None:
     models = trained(tmp_path, changes).models
     assert steps_inside(models.description.inputs)
@@ -39,6 +46,7 @@ def test_torchscript_takes_rows_as_they_come(tmp_path: Path, changes: dict[str, 
     torch.testing.assert_close(network(torch.from_numpy(rows())), models.outputs(rows()), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_steps_that_are_not_arithmetic_of_a_row_are_done_before(tmp_path: Path) -> None:
     models = trained(tmp_path, {"data.transform": [{"kind": "random-fourier", "dimensions": 4}]}).models
     assert not steps_inside(models.description.inputs)

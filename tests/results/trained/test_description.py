@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tests.support.certificates import certificate
 from tests.support.trained import description
 from torch import nn
 
 from gossamer.errors import UserError
+from gossamer.kernels.stack import ParameterStack
 from gossamer.models.centred import Centred
+from gossamer.results.trained.card import card, markdown
 from gossamer.results.trained.description import Parameter, parse, read
+from gossamer.results.trained.models import Models
+from gossamer.results.trained.weights import HeldWeights
 
 
 def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -88,3 +94,41 @@ def test_a_module_of_the_users_own_must_be_handed_over(change: dict[str, Any]) -
 def test_another_module_than_was_trained_is_refused_by_name(net: nn.Module, words: str) -> None:
     with pytest.raises(UserError, match=words):
         description(own_module=True).network(net)
+
+
+ZEROS = torch.zeros(1, 6)
+JUNK: tuple[Any, ...] = (None, -1, 3, 10**12, "text", [], [1, "a"], {"kind": "csv"})
+
+
+def places(value: Any, *path: Any) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, part in inner for place in places(part, *path, key))]
+
+
+def test_whatever_a_strangers_file_says_it_is_used_or_refused_in_a_sentence() -> None:
+    from gossamer.data.inputs import Inputs
+
+    steps = Inputs(
+        shape=(2,), columns=("a", "b"), ranges={"a": (0.0, 1.0)}, transform=["unit-norm"], scale="unit-ball"
+    )
+    whole = description(inputs=steps)
+    refused = used = 0
+    for place in places(json.loads(whole.text()))[1:]:
+        for junk in JUNK:
+            said = json.loads(whole.text())
+            at = said
+            for step in place[:-1]:
+                at = at[step]
+            at[place[-1]] = junk
+            try:
+                found = parse(json.dumps(said).encode(), Path("model.json"))
+                network = found.network()
+                models = Models(
+                    found, HeldWeights(ParameterStack(network), range(1), ZEROS, ZEROS[0]), found.network
+                )
+                models.predict([[0.0, 1.0]])
+                markdown(card(found, certificate(), {"name": "n"}, rounds=1, node=0, file="f", kind="onnx"))
+                used += 1
+            except UserError:  # anything else is a traceback for whoever opened it
+                refused += 1
+    assert min(refused, used) > 20

@@ -65,8 +65,8 @@ def applied(x: Floats, transform: object, load: Load) -> Floats:
     """New records through the same steps, fitted again on the same public sets; nothing is kept."""
     made = set_up(named_steps(transform), x.shape[1:])
     for step, before in to_fit(made):
-        table = {"kind": step.public} if isinstance(step.public, str) else dict(step.public)
-        source = load(table.pop("kind"), table)
+        table = _table(step.public)
+        source = load(table["kind"], {k: v for k, v in table.items() if k != "kind"})
         if source.x_train.shape[1:] != x.shape[1:]:
             raise UserError(
                 f"data.transform: public = {step.public!r} has records of shape {source.x_train.shape[1:]}, the data "
@@ -100,13 +100,18 @@ def _first_stage(
     return found
 
 
-def _public(public: Any, dataset: Dataset, load: Load) -> Dataset:
+def _table(public: Any) -> Mapping[str, Any]:
     """The public set that a step names, by its kind or as a table with a kind and options."""
     table = {"kind": public} if isinstance(public, str) else public
     if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
         raise UserError(
             f"data.transform: public = {public!r} must name a data set, for example public = 'fashion-mnist'."
         )
+    return table
+
+
+def _public(public: Any, dataset: Dataset, load: Load) -> Dataset:
+    table = _table(public)
     changed = [key for key in CHANGED if key in table]
     if changed:
         raise UserError(

@@ -51,16 +51,14 @@ class Report:
 
     def _repr_html_(self) -> str:
         name = next((run.quality for run in self.runs if run.quality), None)
+        key, scale = f"{name}_mean", 100.0 if name == "accuracy" else 1.0
         lines = [
-            Line(
-                run.label,
-                tuple((row["round"], row[f"{name}_mean"]) for row in run.metrics if f"{name}_mean" in row),
-            )
+            Line(run.label, tuple((row["round"], scale * row[key]) for row in run.metrics if key in row))
             for run in self.runs
         ]
-        plot = line_plot(lines, "round", UNITS[name].removesuffix(" (%)")) if name else ""
+        plot = picture(line_plot(lines, "round", UNITS[name])) if name else ""
         title = f"Report of {len(self.runs)} run{'s' * (len(self.runs) > 1)}"
-        return shown(title, table(_HEADER, self._rows()), picture(plot) if plot else "", notes=self._notes())
+        return shown(title, table(_HEADER, self._rows()), plot, notes=self._notes())
 
 
 _HEADER = ("run", "method", "judged by", "proven ε", "claimed ε", "audited ε ≥")

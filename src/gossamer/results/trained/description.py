@@ -28,7 +28,7 @@ BROUGHT = (
     "own",
     "python",
 )  # kinds of networks that are the user's code: a run directory is never asked for it
-_MOST_BYTES = 64 << 20
+_MOST_BYTES, _MOST = 64 << 20, 1_000_000  # of the file, and of nodes or numbers along an axis
 
 Label = bool | int | float | str
 
@@ -59,7 +59,9 @@ class Description:
     @property
     def names(self) -> list[Label]:
         """The classes as predictions name them."""
-        return list(self.labels) if self.labels else list(range(self.classes or 0))
+        named: list[Label] = list(self.labels) if self.labels else list(range(self.classes or 0))
+        # A module of one's own may have outputs that no record is labelled by.
+        return named + [f"output {i}" for i in range(len(named), self.outputs if self.classes else 0)]
 
     def text(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
@@ -77,8 +79,13 @@ class Description:
             self.check_fits(found, "the module")
             return found
         with torch.random.fork_rng(devices=[]):
-            with torch.device("meta"):  # takes no memory, whatever sizes a stranger's file names
-                self.check_fits(self._built(), f"model.kind = {kind!r}")
+            try:
+                with torch.device("meta"):  # takes no memory, whatever sizes a stranger's file names
+                    self.check_fits(self._built(), f"model.kind = {kind!r}")
+            except (RuntimeError, TypeError, OverflowError) as error:
+                raise UserError(
+                    f"model.kind = {kind!r} cannot be built as it is described ({type(error).__name__})."
+                ) from None
             return self._built()
 
     def _built(self) -> nn.Module:
@@ -119,18 +126,15 @@ def parse(text: bytes, path: Path) -> Description:
         found: Description = _FORM.validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        where = ".".join(str(step) for step in first["loc"] if str(step).isprintable())[:80]
         raise UserError(
             f"{path} is damaged: it is not the description of a model (at {where or 'its start'})."
         ) from None
     labels_fit = not found.labels or len(found.labels) == found.classes
-    positive = [found.nodes, found.outputs, *found.input_shape, *found.inputs.shape]
-    if (
-        found.format != FORMAT
-        or not labels_fit
-        or min(positive) < 1
-        or not isinstance(found.model.get("kind"), str)
-    ):
+    outputs_fit = found.outputs >= (found.classes or 1) or (found.classes, found.outputs) == (2, 1)
+    sizes = [found.nodes, found.outputs, *found.input_shape, *found.inputs.shape]
+    fit = labels_fit and outputs_fit and all(0 < size <= _MOST for size in sizes)
+    if found.format != FORMAT or not fit or not isinstance(found.model.get("kind"), str):
         raise UserError(
             f"{path} is damaged, or of another version of gossamer: its figures do not go together."
         )

@@ -65,7 +65,7 @@ class HeldWeights:
     def write(self, folder: Path, run: str, of: int, *, average: bool) -> dict[str, str]:
         """The files of these nodes, and of the average if asked for: name → digest."""
         first, last = self.nodes.start, self.nodes.stop
-        same = bool((self._points == self._points[:1]).all())
+        same = all(torch.equal(point, self._points[0]) for point in self._points)  # the second tells, mostly
         said = {"what": "the nodes' models", "nodes": [first, last], "of": of, "all_the_same": same}
         rows = self._stack.views(self._points[:1] if same else self._points)
         name = (
@@ -111,7 +111,10 @@ class StoredWeights:
     def _nodes_of(self, name: str) -> range:
         """From its name, which the seal has, so that no large file is read for it."""
         numbers = [int(number) for number in re.findall(r"\d+", name)]
-        return range(numbers[0], numbers[1] + 1) if numbers else range(self.description.nodes)
+        named = range(numbers[0], numbers[1] + 1) if numbers else range(self.description.nodes)
+        if not 0 <= named.start < named.stop <= self.description.nodes:
+            raise UserError(f"{self._run / name} is named after nodes that the run does not have; remove it.")
+        return named
 
     def _part(self, name: str) -> tuple[dict[str, Any], Point]:
         if name not in self._parts:
@@ -182,7 +185,10 @@ def _row(stack: ParameterStack, point: Tensor) -> Point:
 def _save(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, Any]) -> str:
     from safetensors.torch import save
 
-    content = {name: value.to(torch.float32).clone().contiguous() for name, value in tensors.items()}
+    content = {
+        name: value.to(torch.float32).clone(memory_format=torch.contiguous_format)
+        for name, value in tensors.items()
+    }
     header = {"version": VERSION, **said, "reading": READING}
     data = save(content, metadata={"gossamer": json.dumps(header)})
     write_atomically(path, data)
