@@ -56,7 +56,7 @@ def outline(
     topology = _topology(config, algorithm)
     facts = facts_of(asked, data_dir, cache, nodes)
     method.check(facts.classes)
-    own = module is not None or config.model.kind == "own" or hasattr(config.loss, "per_record")
+    own = module is not None or config.model.kind == "own"
     if not force:
         refuse_beyond_machine(expected(config, facts, algorithm, hosted=hosted, module=module))
     module, algorithm = _centred(config, facts, module or _model(config, facts), algorithm)
@@ -65,7 +65,8 @@ def outline(
     if config.baseline == "central":
         pooled = pool(config, records, rates)
         records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
-    _try_on(method.vector(algorithm, module, facts.classes), facts, own=own)
+    if own or hasattr(config.loss, "per_record"):
+        _try_on(method.vector(algorithm, module, facts.classes), facts)
     plan = plan_privacy(
         config,
         records,
@@ -98,9 +99,9 @@ def _model(config: RunConfig, facts: DataFacts) -> nn.Module:
         return config.model.make(facts.shape, facts.classes or 1)
 
 
-def _try_on(vector: Any, facts: DataFacts, *, own: bool) -> None:
+def _try_on(vector: Any, facts: DataFacts) -> None:
     """A user's own module or loss is refused here, before anything is written, if it cannot keep records apart."""
-    if not own or not hasattr(vector, "try_on"):
+    if not hasattr(vector, "try_on"):
         return
     kind = torch.float32 if facts.shape else torch.int64  # a record without a shape is a place in a table
     targets = torch.zeros(1, 1, dtype=torch.int64 if facts.classes else torch.float32)
