@@ -40,10 +40,9 @@ def graph_line(figures: Mapping[str, Any]) -> str:
         said.append(f"each node sends to {degree:.3g} other{'s' * (degree != 1)} a round")
     looked, gap = figures.get("rounds looked at") or 1, figures.get("spectral gap")
     if gap is not None:
-        each = figures.get("spectral gap per round")
-        over = "" if looked == 1 else f" over {looked} rounds"
-        over += "" if looked == 1 or each is None else f" ({each:.3g} per round)"
-        said.append(f"spectral gap {gap:.3g}{over}")
+        each = figures.get("spectral gap per round")  # none where all rounds together are exact
+        per_round = "" if each is None else f" ({each:.3g} per round)"
+        said.append(f"spectral gap {gap:.3g}" + ("" if looked == 1 else f" over {looked} rounds{per_round}"))
     if (connectivity := figures.get("algebraic connectivity")) is not None:
         said.append(f"algebraic connectivity {connectivity:.3g}")
     return ", ".join(said)
