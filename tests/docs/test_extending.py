@@ -35,12 +35,21 @@ print(json.dumps(found, default=str))
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return executed([], tmp_path_factory.mktemp("examples"))
+
+
+@pytest.mark.slow
+def test_the_pages_checks_find_nothing(tmp_path: Path) -> None:
+    executed(CHECKS, tmp_path)
+
+
+def executed(checks: list[str], folder: Path) -> dict[str, dict[str, Any]]:
     ran = subprocess.run(
-        [sys.executable, "-c", RUNNER, json.dumps(CHECKS)],
+        [sys.executable, "-c", RUNNER, json.dumps(checks)],
         input=json.dumps(EXAMPLES),
         capture_output=True,
         text=True,
-        cwd=tmp_path_factory.mktemp("examples"),
+        cwd=folder,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]

@@ -26,6 +26,7 @@ def page_faults(tell: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 def test_large_tensors_come_back_without_page_faults() -> None:
     assert page_faults("assert keep_freed_memory()") < 20 * (1 << 23) // 4096 / 2

@@ -73,7 +73,15 @@ def test_every_algorithm_is_stopped_and_continued() -> None:
     }
 
 
-@pytest.mark.parametrize("method", METHODS)
+LONG = {
+    "push-sum, quantile clip", "noise that cancels, few secrets", "km, a resolvent that starts where its last ended",
+    "exact means by a filter", "dinno",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=pytest.mark.slow) if m in LONG else m for m in METHODS]
+)
 def test_a_seeded_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
     goes_on_bit_for_bit(parts_of({**METHODS[method], **SEEDED}), tmp_path)
 

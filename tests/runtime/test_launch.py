@@ -79,5 +79,6 @@ answer(work)
 """
 
 
+@pytest.mark.slow
 def test_what_is_found_does_not_come_by_the_meeting_point() -> None:
     assert launch([sys.executable, "-c", FORGER], 2, timeout=5.0, job={}) == {"epsilon_proven": 7.99}

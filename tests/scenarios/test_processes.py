@@ -70,7 +70,15 @@ def agree_on_a_run(pool: Any, method: str, folder: Path) -> None:
     assert together["accuracy_average_model"] == pytest.approx(alone["accuracy_average_model"], abs=0.01)
 
 
-@pytest.mark.parametrize("method", METHODS)
+LONG = {
+    "push-sum, quantile clip", "noise that cancels, few secrets", "km, a resolvent that starts where its last ended",
+    "exact means by a filter", "dinno",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=pytest.mark.slow) if m in LONG else m for m in METHODS]
+)
 def test_a_whole_run_on_two_ranks_is_the_simulators(two_ranks: Any, method: str, tmp_path: Path) -> None:
     agree_on_a_run(two_ranks, method, tmp_path)
 

@@ -166,7 +166,9 @@ class TestSolutions:
 
 
 class TestDifferentNodes:
-    @pytest.mark.parametrize("graph", ["ring", "star", "complete"])
+    @pytest.mark.parametrize(
+        "graph", ["ring", *(pytest.param(name, marks=pytest.mark.slow) for name in ("star", "complete"))]
+    )
     @pytest.mark.parametrize(("loss", "weight"), [(LeastSquares(), 0.2), (Logistic(), 0.02)])
     def test_prox_after_mixing_with_falling_steps_reaches_the_optimum(
         self, graph: str, loss: Any, weight: float

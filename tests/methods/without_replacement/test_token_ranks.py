@@ -118,7 +118,7 @@ def test_more_ranks_do_what_the_simulator_does(more: Pool, controller: str, tmp_
     agree(more, sizes, tmp_path, algorithm__controller=controller)
 
 
-@pytest.mark.parametrize("controller", ["deep-q", "probability"])
+@pytest.mark.parametrize("controller", [pytest.param("deep-q", marks=pytest.mark.slow), "probability"])
 def test_stopped_ranks_go_on_and_so_do_other_blocks_and_the_simulator(
     two_ranks: Pool, controller: str, tmp_path: Path
 ) -> None:

@@ -106,7 +106,7 @@ def test_command(copy: Path, command: Any) -> None:
     assert len(errors.splitlines()) == 1
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.slow)])
 def test_in_a_browser(browser: Any, runs: dict[str, Path], tmp_path: Path, width: int) -> None:
     """Loads without a complaint and without a request, draws every figure, and fits the screen."""
     several = [runs["plain"], runs["seeded"], runs["central"]]
@@ -160,6 +160,7 @@ def test_a_phone_shows_one_column_and_a_laptop_two(
 BAD = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"
 
 
+@pytest.mark.slow
 def test_a_tampered_certificate_runs_nothing_in_a_browser(browser: Any, copy: Path) -> None:
     """Escaped first; and where an escape were missing, the page's own policy stops it."""
     found = json.loads((copy / "certificate.json").read_text())

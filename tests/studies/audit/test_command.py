@@ -146,6 +146,7 @@ def test_noise_on_messages_is_not_filtered(command, observer: str) -> None:  # t
     assert "--observer messages" in err
 
 
+@pytest.mark.slow
 def test_a_violation_is_declared_in_the_messages_of_dp_dkm(command) -> None:  # type: ignore[no-untyped-def]
     words = ["--set", "mode=paper", "--set", "privacy.noise.source=seeded", "--observer", "messages"]
     code, out, _ = command("audit", "dp-dkm/truncated", *words, "--runs", "200", "--json")

@@ -43,6 +43,7 @@ def test_a_sound_run_is_not_accused_and_its_figure_is_nearly_reached(changes: di
     assert 0.7 * proven <= figure(verdict, "Gaussian DP") <= 1.1 * proven
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["neighbour", "coalition:1,2", "final"])
 def test_who_sees_less_shows_less(view: str) -> None:
     o = outlined(privacy__sampling={"kind": "full"}, privacy__epsilon=8.0, privacy__delta=1e-4)

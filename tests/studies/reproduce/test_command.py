@@ -14,6 +14,7 @@ from tests.support.tables import TINY
 from gossamer import papers
 
 
+@pytest.mark.slow
 def test_a_tiny_table_from_end_to_end(command: Any) -> None:
     Path("tiny.toml").write_text(TINY)
     code, out, _ = command("reproduce", "tiny.toml", "--out", "t", "--jobs", "1", "--json")
