@@ -35,12 +35,11 @@ def read(name_or_path: str) -> dict[str, Any]:
     path = Path(name_or_path)
     if path.suffix == ".toml":
         if not path.is_file():
-            raise UserError(
-                f"{name_or_path} does not exist; give a TOML file or a recipe ({', '.join(names())})"
-                f"{ending(path.stem, names())}"
-            )
+            raise UserError(f"{name_or_path} does not exist; give a TOML file or a recipe{_meant(path.stem)}")
         return {"name": path.stem, **read_toml(path)}
-    raise UserError(
-        f"{name_or_path!r} is neither a recipe nor a .toml file; the recipes are {', '.join(names())}"
-        f"{ending(name_or_path, names())}"
-    )
+    raise UserError(f"{name_or_path!r} is neither a recipe nor a .toml file{_meant(name_or_path)}")
+
+
+def _meant(word: str) -> str:
+    """There are too many for one sentence: the nearest, and where the others are."""
+    return f"{ending(word, names())} `gossamer recipes` lists the recipes."
