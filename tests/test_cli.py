@@ -158,7 +158,7 @@ OWN = [
         (["run", "--set", "algorithm.kind=dp-dinno"], ["one-peer-exponential", "undirected", "ring"]),
         (["run", "--set", "privacy.sampling.lot=1000"], ["privacy.sampling.lot", "1000", "180"]),
         (["run", "--set", "privacy.clip.kind=none"], ["privacy.clip.kind", "none", "constant"]),
-        (["run", "no/such"], ["no/such", "quickstart"]),
+        (["run", "no/such"], ["no/such", "gossamer recipes"]),
         (["run", "gone.toml"], ["gone.toml"]),
         (["run", "broken.toml"], ["broken.toml", "TOML"]),
         (["run", *OWN, "--set", "data.label=colour"], ["colour", "x1, x2, label"]),

@@ -29,12 +29,12 @@ def test_a_file_of_ones_own_is_named_after_itself_unless_it_says_otherwise(tmp_p
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("quikstart", "'quikstart' is neither a recipe nor a .toml file"),
-        ("no.toml", "no.toml does not exist; give"),
+        ("quikstart", "'quikstart' is neither a recipe nor a .toml file; did you mean quickstart?"),
+        ("no.toml", "no.toml does not exist; give a TOML file or a recipe."),
     ],
 )
-def test_what_is_neither_is_refused_with_the_recipes_there_are(name: str, sentence: str) -> None:
+def test_what_is_neither_is_refused_with_the_nearest_recipe(name: str, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         recipes.read(name)
     assert str(caught.value).startswith(sentence)
-    assert "quickstart" in str(caught.value)
+    assert str(caught.value).endswith("`gossamer recipes` lists the recipes.")
