@@ -22,7 +22,7 @@ from gossamer.config.methods import expand_preset
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
-from gossamer.models.own import Own
+from gossamer.models.own import Own, Withheld
 from gossamer.options.nearest import ending
 from gossamer.options.plugins import broken_plugins
 from gossamer.options.sentences import one_sentence, short
@@ -103,6 +103,11 @@ def named(recipe: str | Path | Mapping[str, Any] | RunConfig) -> tuple[str, Mapp
     if isinstance(recipe, str | Path):
         return str(recipe), recipes.read(str(recipe))
     tables = recipe.model_dump(exclude_none=True) if isinstance(recipe, RunConfig) else recipe
+    if isinstance(recipe, RunConfig) and isinstance(recipe.model, Withheld):
+        tables = {
+            **recipe.model_dump(exclude_none=True),
+            "model": {"kind": Own.kind},
+        }  # as tables it would be run
     if not isinstance(tables, Mapping):
         raise UserError(
             f"{short(tables)} is no configuration; give a recipe's name, a TOML file, a dictionary or a RunConfig."
