@@ -195,6 +195,8 @@ def test_callbacks_hear_rounds_and_evaluations(tmp_path: Path) -> None:
     assert {"accuracy_mean", "epsilon_proven"} <= figures[-1].keys()
     with pytest.raises(UserError, match="callbacks has 3; give a function"):
         trained(tmp_path, "again", callbacks=[3])
+    with pytest.raises(UserError, match=r"is not a list; give callbacks="):
+        trained(tmp_path, "again", callbacks=print)
 
 
 def test_a_run_goes_on_with_its_objects_handed_over_again(tmp_path: Path) -> None:

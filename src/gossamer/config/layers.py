@@ -102,12 +102,9 @@ def named(recipe: str | Path | Mapping[str, Any] | RunConfig) -> tuple[str, Mapp
     """(what people call it, its tables) of a recipe's name, a TOML file's path, tables, or a whole configuration."""
     if isinstance(recipe, str | Path):
         return str(recipe), recipes.read(str(recipe))
-    tables = recipe.model_dump(exclude_none=True) if isinstance(recipe, RunConfig) else recipe
+    tables: Any = recipe.model_dump(exclude_none=True) if isinstance(recipe, RunConfig) else recipe
     if isinstance(recipe, RunConfig) and isinstance(recipe.model, Withheld):
-        tables = {
-            **recipe.model_dump(exclude_none=True),
-            "model": {"kind": Own.kind},
-        }  # as tables it would be run
+        tables["model"] = {"kind": "own"}  # its code would be run: tables do not say that it is withheld
     if not isinstance(tables, Mapping):
         raise UserError(
             f"{short(tables)} is no configuration; give a recipe's name, a TOML file, a dictionary or a RunConfig."

@@ -25,7 +25,7 @@ def load_nodes(
     found = {i: its.load(data_dir, seed) for i, its in sources.items()}
     first = found[nodes[0]]
     for i, dataset in found.items():
-        if dataset.x_train.shape[1:] != first.x_train.shape[1:] or dataset.classes != first.classes:
+        if dataset.x_train.shape[1:] != first.x_train.shape[1:] or dataset.labels != first.labels:
             raise UserError(
                 f"data.path = {files[i]!r} has other columns or classes than {files[nodes[0]]!r}; "
                 "name them in data.features and data.classes."

@@ -147,6 +147,8 @@ def _execute(
     force: bool = False,
 ) -> Outcome:
     tracker = find_tracker(track) if track else None
+    if not isinstance(callbacks, Iterable):
+        raise UserError(f"callbacks = {callbacks!r:.60} is not a list; give callbacks=[…].")
     heard = [*map(_listener, callbacks)]
     with carrier(config) as group:
         parts = parts_of(

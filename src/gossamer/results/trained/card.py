@@ -49,6 +49,7 @@ def card(
             "stamp": c["stamp"],
             "not_proven_because": c["not_proven_because"],
             "budget": c.get("budget"),
+            "notes": [*c.get("claim_flags", []), *c.get("notes", [])],
             "not_covered": [
                 sentence.replace("listed here", "of the certificate") for sentence in c["not_covered"]
             ],
@@ -128,6 +129,7 @@ def markdown(c: Mapping[str, Any]) -> str:
                 "All runs on these records": _spent(p["budget"]),
             }
         ),
+        *(["", "About this run:", "", *[f"- {_plain(note)}" for note in p["notes"]]] if p["notes"] else []),
         "",
         "Not covered:",
         "",
@@ -198,5 +200,5 @@ def _inf(value: float | None) -> float:
 
 def _plain(text: Any) -> str:
     """Names of columns and classes are others' words: on one line, and nothing that Markdown or HTML obeys."""
-    shown = "".join(ch if ch.isprintable() else " " for ch in str(text))[:200]
+    shown = "".join(ch if ch.isprintable() else " " for ch in str(text))[:400]
     return "".join(f"\\{ch}" if ch in "\\`*_[]<>|#" else ch for ch in shown)
