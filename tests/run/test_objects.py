@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +18,7 @@ from gossamer.algorithms.base import Exponential
 from gossamer.config.layers import stored
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import ConstantClip
+from gossamer.results.rundir import read_manifest
 from gossamer.run.api import configure
 from gossamer.run.data import DataCache
 from gossamer.run.objects import Objects
@@ -212,6 +213,11 @@ def test_a_run_goes_on_with_its_objects_handed_over_again(tmp_path: Path) -> Non
     whole = trained(tmp_path, "whole", **objects)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path, "stopped", callbacks=[Stop()], **objects)
+    swapped = replace(DATA, records=tuple(part[::-1] for part in DATA.records))
+    with pytest.raises(UserError, match="was begun with other records, or with these in another order"):
+        gossamer.resume(tmp_path / "stopped", data=swapped, **objects)
+    marks = [read_manifest(tmp_path / name)["records_mark"] for name in ("whole", "stopped")]
+    assert marks[0] != marks[1]  # of the same records: without a run's key nobody can test a guess of them
     resumed = gossamer.resume(str(tmp_path / "stopped"), data=DATA, **objects)
     torch.testing.assert_close(resumed.points, whole.points)
     with pytest.raises(UserError, match="needs the records themselves"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gossamer.data.dataset import Dataset
+from gossamer.data.digest import digest
 from gossamer.data.limits import listed
 from gossamer.data.own import PLACE, OwnFile
 from gossamer.errors import UserError
@@ -34,9 +36,16 @@ def load_nodes(
         first,
         x_train=np.concatenate([dataset.x_train for dataset in found.values()]),
         y_train=np.concatenate([dataset.y_train for dataset in found.values()]),
+        provenance=joined_provenance(found.values()),
         test_shares_rows=any(dataset.test_shares_rows for dataset in found.values()),
         owner=np.concatenate([np.full(len(d.y_train), i, dtype=np.int64) for i, d in found.items()]),
     )
+
+
+def joined_provenance(found: Iterable[Dataset]) -> dict[str, Any]:
+    """That of the first, with a digest of all."""
+    said = [dataset.provenance for dataset in found]
+    return {**said[0], "sha256": digest({"parts": np.array([its["sha256"] for its in said])})}
 
 
 def _same_columns(sources: Mapping[int, OwnFile], data_dir: Path | None) -> dict[int, OwnFile]:

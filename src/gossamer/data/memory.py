@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from gossamer.data.by_node import joined_provenance
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.files import Records, columns_of, from_arrays, from_columns, refuse_too_many
 from gossamer.data.own import OwnRecords
@@ -138,6 +139,7 @@ class Data:
             first,
             x_train=np.concatenate([its.x_train for its in found.values()]),
             y_train=np.concatenate([its.y_train for its in found.values()]),
+            provenance=joined_provenance(found.values()),
             test_shares_rows=any(its.test_shares_rows for its in found.values()),
             owner=np.concatenate([np.full(len(its.y_train), i, np.int64) for i, its in found.items()]),
         )
