@@ -200,6 +200,17 @@ def test_callbacks_hear_rounds_and_evaluations(tmp_path: Path) -> None:
         trained(tmp_path, "again", callbacks=print)
 
 
+def test_what_a_callback_changes_is_its_own(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def forge(figures: dict[str, Any]) -> None:
+        figures.update(delta=1e-30, accuracy_mean=2.0)
+
+    outcome = trained(tmp_path, callbacks=[forge, seen.append])
+    assert outcome.result["delta"] == outcome.certificate["delta"]
+    assert outcome.result["accuracy_mean"] == seen[-1]["accuracy_mean"] <= 1
+
+
 def test_a_run_goes_on_with_its_objects_handed_over_again(tmp_path: Path) -> None:
     class Stop:
         def on_round(self, done: int) -> None:

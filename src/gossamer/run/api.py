@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -186,7 +187,7 @@ def _in_notebook() -> bool:
 
 def _tell(what: Any, listeners: Iterable[Callable[[Any], Any]]) -> None:
     for listener in listeners:
-        listener(what)
+        listener(copy.deepcopy(what))  # what one changes is neither the next one's nor the run's
 
 
 def _listener(callback: Callback) -> tuple[Callable[[int], Any], Callable[[dict[str, Any]], Any]]:
