@@ -53,6 +53,8 @@ def test_a_regressor_finds_the_coefficients_and_keeps_within_no_range() -> None:
     model = PrivateRegressor(20.0, target_range=(-4, 6), **{**FAST, "rounds": 100}).fit(X, TARGET)
     assert model.score(X, TARGET) > 0.95
     assert clone(model).get_params()["target_range"] == (-4, 6)
+    with pytest.raises(ValueError, match=r"target_range = \(6, -4\) must be \(lowest, highest\)"):
+        PrivateRegressor(target_range=(6, -4), **FAST).fit(X, TARGET)
 
 
 def test_what_is_not_declared_is_read_off_and_said() -> None:

@@ -246,6 +246,10 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         X, owners = self._split_owners(X, owners)
         X, y = validate_data(self, X, y, dtype=np.float32, y_numeric=True)
         low, high = (float(y.min()), float(y.max())) if self.target_range is None else self.target_range
+        if self.target_range is not None and not low < high:
+            raise ValueError(
+                f"target_range = {self.target_range!r} must be (lowest, highest), the first below."
+            )
         if not low < high:
             low, high = low - 0.5, low + 0.5  # all targets are one
         self.target_range_ = (float(low), float(high))

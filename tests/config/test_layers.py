@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from gossamer.config import recipes
 from gossamer.config.algorithm import algorithms
-from gossamer.config.layers import merge, parse_overrides, replaced, resolve
+from gossamer.config.layers import merge, named, parse_overrides, replaced, resolve, stored
 from gossamer.config.methods import PRESETS
 from gossamer.errors import UserError
+from gossamer.models.own import Own, Withheld
 
 BASE: dict[str, Any] = {
     "nodes": 4,
@@ -205,3 +208,14 @@ def test_what_a_new_kind_of_data_drops_is_said() -> None:
     assert replaced(recipe, {"data.partition.kind": "dirichlet"}) is None
     assert replaced({"nodes": 3}, {"data.kind": "mnist", "nodes": 4}) is None
     assert replaced({"data": {"kind": "digits"}}, {"data.kind": "mnist"}) is None
+
+
+def test_a_configuration_of_a_run_directory_names_no_code_once_it_is_tables_again(tmp_path: Path) -> None:
+    """gossamer.plan(gossamer.load(RUN).config) runs nothing that RUN names."""
+    (tmp_path / "config.toml").write_text(
+        tomli_w.dumps(resolve(with_(model="net.py:make")).model_dump(exclude_none=True))
+    )
+    config = stored(tmp_path / "config.toml")
+    assert isinstance(config.model, Withheld)
+    assert resolve(named(config)[1]).model == Own()
+    assert resolve(named(config)[1], {"model.path": "mine.py:make"}).model == Own(path="mine.py:make")

@@ -72,6 +72,13 @@ def test_components_of_the_training_records_are_not_kept() -> None:
         inputs.prepared(np.zeros((1, 3), np.float32))
 
 
+def test_components_of_other_records_are_refused() -> None:
+    with pytest.raises(
+        UserError, match=r"data.pca_from = 'digits' has records of shape .* and these have \(3,\)"
+    ):
+        Inputs(shape=(3,), pca=2, pca_from="digits").prepared(np.zeros((1, 3), np.float32))
+
+
 def test_rows_come_as_arrays_tensors_or_frames_whose_columns_have_names() -> None:
     inputs = Inputs(shape=(2,), columns=("a", "b"))
     rows = np.array([[1.0, 2.0], [3.0, 4.0]])

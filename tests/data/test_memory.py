@@ -105,6 +105,23 @@ def test_a_mistake_is_one_sentence(data: Any, sentence: str) -> None:
         read(data(), **({} if data().classes else {"classes": 3}))
 
 
+def test_a_class_is_the_same_on_every_node() -> None:
+    """Read off each node by itself, the first label of one is not the first of another."""
+    with pytest.raises(UserError, match="other labels for node 1 than for node 0; declare all in classes="):
+        read(Data([(X, Y % 2), (X, Y % 2 + 1), (X, Y % 2)]))
+
+
+def test_a_run_goes_on_with_records_in_the_form_that_it_began_with() -> None:
+    began = datasets.parse(Data((X, Y), classes=3).table())
+    for other in (
+        Data([(X, Y)] * 3, classes=3),
+        Data((X, Y), owners=Y, classes=3),
+        Data((X, Y), test=(X, Y)),
+    ):
+        with pytest.raises(UserError, match="in the form that the run began with"):
+            other.dataset(began, range(3), None, 0)
+
+
 def test_a_configuration_alone_does_not_have_the_records() -> None:
     with pytest.raises(
         UserError, match=r"needs the records themselves: gossamer\.run\(\.\.\., data=\(x, y\)\)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +18,7 @@ from gossamer.algorithms.base import Exponential
 from gossamer.config.layers import stored
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import ConstantClip
+from gossamer.results.rundir import read_manifest
 from gossamer.run.api import configure
 from gossamer.run.data import DataCache
 from gossamer.run.objects import Objects
@@ -195,6 +196,19 @@ def test_callbacks_hear_rounds_and_evaluations(tmp_path: Path) -> None:
     assert {"accuracy_mean", "epsilon_proven"} <= figures[-1].keys()
     with pytest.raises(UserError, match="callbacks has 3; give a function"):
         trained(tmp_path, "again", callbacks=[3])
+    with pytest.raises(UserError, match=r"is not a list; give callbacks="):
+        trained(tmp_path, "again", callbacks=print)
+
+
+def test_what_a_callback_changes_is_its_own(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def forge(figures: dict[str, Any]) -> None:
+        figures.update(delta=1e-30, accuracy_mean=2.0)
+
+    outcome = trained(tmp_path, callbacks=[forge, seen.append])
+    assert outcome.result["delta"] == outcome.certificate["delta"]
+    assert outcome.result["accuracy_mean"] == seen[-1]["accuracy_mean"] <= 1
 
 
 def test_a_run_goes_on_with_its_objects_handed_over_again(tmp_path: Path) -> None:
@@ -210,6 +224,11 @@ def test_a_run_goes_on_with_its_objects_handed_over_again(tmp_path: Path) -> Non
     whole = trained(tmp_path, "whole", **objects)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path, "stopped", callbacks=[Stop()], **objects)
+    swapped = replace(DATA, records=tuple(part[::-1] for part in DATA.records))
+    with pytest.raises(UserError, match="was begun with other records, or with these in another order"):
+        gossamer.resume(tmp_path / "stopped", data=swapped, **objects)
+    marks = [read_manifest(tmp_path / name)["records_mark"] for name in ("whole", "stopped")]
+    assert marks[0] != marks[1]  # of the same records: without a run's key nobody can test a guess of them
     resumed = gossamer.resume(str(tmp_path / "stopped"), data=DATA, **objects)
     torch.testing.assert_close(resumed.points, whole.points)
     with pytest.raises(UserError, match="needs the records themselves"):

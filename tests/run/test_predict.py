@@ -118,6 +118,7 @@ def test_where_it_is_written_and_what_is_read_are_checked_first(run: Path, tmp_p
     new = table(tmp_path / "n.csv", "a,b", "1,2")
     wrong: list[tuple[Path, Path, str]] = [
         (new, new, "is the file with the rows; name another"),
+        (new, run / "certificate.json", "lies in the run directory, which holds what was signed"),
         (new, tmp_path / "no" / "p.csv", "there is no folder"),
         (
             tmp_path / "n.txt",

@@ -10,6 +10,7 @@ import pytest
 from tests.support.configurations import configured
 
 from gossamer.errors import UserError
+from gossamer.models.own import Own
 from gossamer.run import ranks
 from gossamer.run.request import RunRequest
 
@@ -72,3 +73,14 @@ def test_mistakes_show_before_anything_is_started_and_a_stop_says_how_to_go_on(
         ranks.run_on_ranks(configured(runtime__ranks=3, runtime__blocks=[4, 4]), RunRequest(None, []))
     with pytest.raises(KeyboardInterrupt, match="continue with `gossamer run --resume"):
         ranks.run_on_ranks(configured(runtime__ranks=2), RunRequest(None, [], out=tmp_path / "r"))
+
+
+def test_ranks_run_no_code_that_a_run_directory_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They get tables, which do not say who named the code: the parent refuses."""
+    config = configured(runtime__kind="processes", runtime__ranks=2)
+    named = config.model_copy(update={"model": Own(path="net.py:make").withheld()})
+    monkeypatch.setattr(ranks, "launch", lambda *_, **__: pytest.fail("ranks were started"))
+    with pytest.raises(UserError, match=r"is not run unless you say so"):
+        ranks.run_on_ranks(named, RunRequest(None, [], resume=tmp_path))

@@ -22,7 +22,7 @@ from gossamer.config.methods import expand_preset
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
-from gossamer.models.own import Own
+from gossamer.models.own import Own, Withheld
 from gossamer.options.nearest import ending
 from gossamer.options.plugins import broken_plugins
 from gossamer.options.sentences import one_sentence, short
@@ -102,7 +102,9 @@ def named(recipe: str | Path | Mapping[str, Any] | RunConfig) -> tuple[str, Mapp
     """(what people call it, its tables) of a recipe's name, a TOML file's path, tables, or a whole configuration."""
     if isinstance(recipe, str | Path):
         return str(recipe), recipes.read(str(recipe))
-    tables = recipe.model_dump(exclude_none=True) if isinstance(recipe, RunConfig) else recipe
+    tables: Any = recipe.model_dump(exclude_none=True) if isinstance(recipe, RunConfig) else recipe
+    if isinstance(recipe, RunConfig) and isinstance(recipe.model, Withheld):
+        tables["model"] = {"kind": "own"}  # its code would be run: tables do not say that it is withheld
     if not isinstance(tables, Mapping):
         raise UserError(
             f"{short(tables)} is no configuration; give a recipe's name, a TOML file, a dictionary or a RunConfig."

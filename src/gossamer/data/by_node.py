@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gossamer.data.dataset import Dataset
+from gossamer.data.digest import digest
 from gossamer.data.limits import listed
 from gossamer.data.own import PLACE, OwnFile
 from gossamer.errors import UserError
@@ -25,7 +27,7 @@ def load_nodes(
     found = {i: its.load(data_dir, seed) for i, its in sources.items()}
     first = found[nodes[0]]
     for i, dataset in found.items():
-        if dataset.x_train.shape[1:] != first.x_train.shape[1:] or dataset.classes != first.classes:
+        if dataset.x_train.shape[1:] != first.x_train.shape[1:] or dataset.labels != first.labels:
             raise UserError(
                 f"data.path = {files[i]!r} has other columns or classes than {files[nodes[0]]!r}; "
                 "name them in data.features and data.classes."
@@ -34,9 +36,16 @@ def load_nodes(
         first,
         x_train=np.concatenate([dataset.x_train for dataset in found.values()]),
         y_train=np.concatenate([dataset.y_train for dataset in found.values()]),
+        provenance=joined_provenance(found.values()),
         test_shares_rows=any(dataset.test_shares_rows for dataset in found.values()),
         owner=np.concatenate([np.full(len(d.y_train), i, dtype=np.int64) for i, d in found.items()]),
     )
+
+
+def joined_provenance(found: Iterable[Dataset]) -> dict[str, Any]:
+    """That of the first, with a digest of all."""
+    said = [dataset.provenance for dataset in found]
+    return {**said[0], "sha256": digest({"parts": np.array([its["sha256"] for its in said])})}
 
 
 def _same_columns(sources: Mapping[int, OwnFile], data_dir: Path | None) -> dict[int, OwnFile]:

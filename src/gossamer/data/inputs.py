@@ -5,6 +5,7 @@ A run writes this beside its models, so that a new row gets exactly what a train
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -76,7 +77,13 @@ class Inputs:
                     "data.pca_from = 'train' fitted the components on the training records, which a run does not "
                     "keep: new rows cannot get what those got; train with a public data.pca_from."
                 )
-            rows = project(rows, *fit_components(public(self.pca_from, {}).x_train, self.pca))
+            fitted = public(self.pca_from, {}).x_train
+            if math.prod(fitted.shape[1:]) != math.prod(rows.shape[1:]):
+                raise UserError(
+                    f"data.pca_from = {self.pca_from!r} has records of shape {fitted.shape[1:]}, and these have "
+                    f"{rows.shape[1:]}; the description is not of this model."
+                )
+            rows = project(rows, *fit_components(fitted, self.pca))
         if self.scale != "none":
             rows = SCALES[self.scale](rows)
         return with_bias(rows, outside=self.bias == "outside") if self.bias else rows

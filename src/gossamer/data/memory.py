@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from gossamer.data.by_node import joined_provenance
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.files import Records, columns_of, from_arrays, from_columns, refuse_too_many
 from gossamer.data.own import OwnRecords
@@ -113,6 +114,7 @@ class Data:
 
     def dataset(self, source: Memory, nodes: Sequence[int], data_dir: Path | None, seed: int) -> Dataset:
         """The records of these nodes, or, where they came as one, of all."""
+        self._check_is(source)
         held_out = None if self.test is None else self._read(self.test, None)
         if not self.by_node:
             return source.prepared(
@@ -129,14 +131,29 @@ class Data:
                 raise UserError(
                     f"data= has other columns for node {i} than for node {nodes[0]}; give all nodes the same."
                 )
+            if its.labels != first.labels:  # a class would be one thing on this node and another on that
+                raise UserError(
+                    f"data= has other labels for node {i} than for node {nodes[0]}; declare all in classes=."
+                )
         together = replace(
             first,
             x_train=np.concatenate([its.x_train for its in found.values()]),
             y_train=np.concatenate([its.y_train for its in found.values()]),
+            provenance=joined_provenance(found.values()),
             test_shares_rows=any(its.test_shares_rows for its in found.values()),
             owner=np.concatenate([np.full(len(its.y_train), i, np.int64) for i, its in found.items()]),
         )
         return source.prepared(together, data_dir, seed)
+
+    def _check_is(self, source: Memory) -> None:
+        """What goes on with a run is handed over as it was: who holds which record must not change."""
+        here = self.table()
+        for key in ("by_node", "owners", "test"):
+            if here[key] != getattr(source, key):
+                raise UserError(
+                    f"data.{key} = {str(getattr(source, key)).lower()} in the configuration, and data= has it "
+                    "otherwise; hand the records over in the form that the run began with."
+                )
 
     def _of(self, node: int) -> Any:
         try:

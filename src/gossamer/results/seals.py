@@ -11,6 +11,7 @@ A seal says how many events every ledger here had and what they hash to, and whi
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -99,6 +100,10 @@ class Sealer:
         finally:
             os.close(fd)
         self._head, self._number = digest(line), self._number + 1
+
+    def mark(self, secret: str) -> str:
+        """Of a secret: tells whether it is still the same, to who has the key; to everyone else, nothing."""
+        return hmac.new(self._key.private_bytes_raw(), b"records\n" + secret.encode(), "sha256").hexdigest()
 
     def destroy(self) -> None:
         """The run has ended: its key is gone, so that nothing more can be signed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -147,6 +148,8 @@ def _execute(
     force: bool = False,
 ) -> Outcome:
     tracker = find_tracker(track) if track else None
+    if not isinstance(callbacks, Iterable):
+        raise UserError(f"callbacks = {callbacks!r:.60} is not a list; give callbacks=[…].")
     heard = [*map(_listener, callbacks)]
     with carrier(config) as group:
         parts = parts_of(
@@ -184,7 +187,7 @@ def _in_notebook() -> bool:
 
 def _tell(what: Any, listeners: Iterable[Callable[[Any], Any]]) -> None:
     for listener in listeners:
-        listener(what)
+        listener(copy.deepcopy(what))  # what one changes is neither the next one's nor the run's
 
 
 def _listener(callback: Callback) -> tuple[Callable[[int], Any], Callable[[dict[str, Any]], Any]]:

@@ -108,6 +108,8 @@ def _first_files(parts: Parts, directory: RunDirectory, identity: str, nonce: st
         directory.write_text("epsilon.svg", epsilon_plot(o.plan, o.config.rounds))
         sealer = Sealer.create(directory.path, identity)
         manifest = _manifest(parts, identity, here) | {"nonce": nonce, "key": sealer.public}
+        if (mark := records_mark(parts, sealer)) is not None:
+            manifest["records_mark"] = mark
         files = {
             name: digest_of(directory.path / name) for name in ("config.toml", "topology.json", "epsilon.svg")
         }
@@ -117,6 +119,17 @@ def _first_files(parts: Parts, directory: RunDirectory, identity: str, nonce: st
     except OSError as error:
         raise unwritable(directory.path, error) from None
     return sealer
+
+
+def records_mark(parts: Parts, sealer: Sealer) -> str | None:
+    """By what a run that goes on knows its private records again; None where they are public, or not all are here.
+
+    Other records would be other runs: a hold-out of today may hold what was trained on before, and no ε covers it.
+    """
+    o, digest_of_records = parts.outline, parts.dataset.provenance.get("sha256")
+    if not o.config.data.own or digest_of_records is None or len(parts.nodes) != o.config.nodes:
+        return None
+    return sealer.mark(digest_of_records)
 
 
 def unwritable(path: Path, error: OSError) -> UserError:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gossamer.config.baselines import effective
 from gossamer.config.schema import RunConfig
+from gossamer.models.own import Withheld
 from gossamer.results.rundir import free_path
 from gossamer.results.waiting import ended
 from gossamer.run.request import RunRequest, run_here
@@ -21,6 +22,10 @@ def run_on_ranks(config: RunConfig, request: RunRequest) -> dict[str, Any]:
     """Run on `runtime.ranks` processes; the result, or one sentence about what went wrong."""
     ranks = how_many(config)
     split(effective(config).nodes, ranks, config.runtime.blocks)  # a mistake in it shows now
+    if isinstance(config.model, Withheld):
+        config.model.make(
+            (), 1
+        )  # refuses: the ranks get tables, which no longer say that its code is not to be run
     out = None if request.resume else request.out or free_path(config.name)
     job = {
         "config": config.model_dump(exclude_none=True),

@@ -22,7 +22,15 @@ from gossamer.results.runlock import RunLock
 from gossamer.results.seals import CHECKPOINT, RESUMED, SEALS, Heads, Sealer, read_seals
 from gossamer.results.verify import check_sealed
 from gossamer.run.assemble import Parts
-from gossamer.run.begin import FORMAT, Run, digest, ledger_headers, require_same_everywhere, unwritable
+from gossamer.run.begin import (
+    FORMAT,
+    Run,
+    digest,
+    ledger_headers,
+    records_mark,
+    require_same_everywhere,
+    unwritable,
+)
 from gossamer.run.budget import Accounts, accounts_of, now
 from gossamer.runtime.forms import count, file_name, hexadecimal, list_of, row, sentence
 from gossamer.runtime.group import Group, agreed
@@ -69,6 +77,8 @@ def _resume(parts: Parts, group: Group, directory: RunDirectory, lock: RunLock) 
     )
     try:
         sealer: Sealer | None = agreed(group, lambda: _sealer(path, manifest, saved), here=group.first_here)
+        if sealer is not None:
+            _same_records(parts, sealer, manifest, path)
         accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
         agreed(group, lambda: accounts.reserve(now()))
         reader = parts.agreed(group, identity, 1 + len(manifest.get("resumed", []))).reader(book)
@@ -136,6 +146,14 @@ def _sealer(path: Path, manifest: dict[str, Any], saved: checkpoint.Checkpoint |
         )
     check_sealed(path, manifest, seals)
     return Sealer.resume(path, identity, public)
+
+
+def _same_records(parts: Parts, sealer: Sealer, manifest: dict[str, Any], path: Path) -> None:
+    marked, here = manifest.get("records_mark"), records_mark(parts, sealer)
+    if None not in (marked, here) and marked != here:
+        raise UserError(
+            f"--resume {path} was begun with other records, or with these in another order; give it the same again."
+        )
 
 
 def _refuse_lost_secrets(o: Outline, path: Path) -> None:

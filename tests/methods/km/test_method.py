@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from tests.support.configurations import configured, outlined
+from tests.support.registries import forgotten
 from torch import Tensor
 
 from gossamer.errors import UserError
+from gossamer.run.api import configure
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
 
@@ -121,3 +124,28 @@ def test_mistakes_end_in_one_sentence(changes: dict[str, Any], says: str, tmp_pa
 def test_other_methods_refuse_its_noise_on_iterates() -> None:
     with pytest.raises(UserError, match="dp-dkm"):
         outline(configured("quickstart", privacy__noise__on="iterate"))
+
+
+@dataclass(frozen=True)
+class MeanOfTheLot:
+    """Its resolvent looks at all targets of a lot: no clip bounds what one record moves."""
+
+    curvature: ClassVar[float] = 1.0
+    binary: ClassVar[bool] = False
+
+    def value(self, t: Tensor, y: Tensor) -> Tensor:
+        return 0.5 * (t - y).square()
+
+    def slope(self, t: Tensor, y: Tensor) -> Tensor:
+        return t - y
+
+    def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
+        return (t - y.mean(1, keepdim=True)) / (1 + c)
+
+
+def test_resolvents_are_of_losses_of_this_library() -> None:
+    with forgotten():
+        own = configure(LASSO, {"algorithm.operator": "backward"}, loss=MeanOfTheLot())
+        with pytest.raises(UserError, match="which it might mix; use operator = 'forward-backward'"):
+            outline(own)
+        outline(configure(LASSO, loss=MeanOfTheLot()))  # its gradients are traced for one record

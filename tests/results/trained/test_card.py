@@ -54,11 +54,22 @@ def test_what_is_not_proven_and_what_is_seeded_stand_out() -> None:
     assert "**SEEDED NOISE: NO PRIVACY.**" in text
 
 
+def test_what_the_proof_rests_on_besides_goes_with_the_model() -> None:
+    """That something was read off the records, or that a clip is somebody's own, counts for who gets the model."""
+    note = "The clip 'mine' comes from the script itself: the proof rests on the bound that it states."
+    found = made(notes=[note], claim_flags=[])
+    assert found["privacy"]["notes"] == [note]
+    assert f"About this run:\n\n- {note}\n" in markdown(found)
+
+
 def test_names_of_columns_and_classes_are_not_obeyed() -> None:
     evil = "<script>alert(1)</script>\n# Heading"
     said = description(labels=(evil, "b"), inputs=Inputs(shape=(2,), columns=(evil, "b"), label=evil))
-    text = markdown(made(said))
-    assert "<script>" not in text.replace("\\<", "")
+    everywhere = dict.fromkeys(
+        ("method", "mode", "unit", "adjacency", "observer", "not_proven_because"), evil
+    )
+    text = markdown(made(said, stamp=evil, notes=[evil], **everywhere))
+    assert "<script>" not in text.lower().replace("\\<", "")
     assert "\n# Heading" not in text
 
 

@@ -132,3 +132,9 @@ def test_whatever_a_strangers_file_says_it_is_used_or_refused_in_a_sentence() ->
             except UserError:  # anything else is a traceback for whoever opened it
                 refused += 1
     assert min(refused, used) > 20
+
+
+def test_a_network_of_thousands_of_layers_is_not_begun() -> None:
+    said = {**json.loads(description().text()), "model": {"kind": "mlp", "hidden": [1] * 100_000}}
+    with pytest.raises(UserError, match="its figures do not go together"):
+        parse(json.dumps(said).encode(), Path("model.json"))

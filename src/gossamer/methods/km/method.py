@@ -25,6 +25,7 @@ from gossamer.methods.km.messages import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import check_step
 from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
 from gossamer.methods.objective import linear_loss
+from gossamer.models.losses import LinearLoss
 from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
@@ -94,6 +95,11 @@ class OperatorMethod(Gossip):
             raise UserError(
                 f"algorithm.operator = {rule.operator!r} takes resolvents of the loss, which linear models have here: "
                 "set model.kind = 'linear' and loss.kind, or use operator = 'forward-backward'."
+            )
+        if type(named).__module__ != LinearLoss.__module__:
+            raise UserError(
+                f"loss = {type(named).__name__} is not of this library, and algorithm.operator = {rule.operator!r} "
+                "hands its resolvent all records of a lot, which it might mix; use operator = 'forward-backward'."
             )
         resolvent = RecordResolvent if rule.resolvent == "record" else NodeResolvent
         return resolvent(named.implicit_slope, rule.gamma)

@@ -49,6 +49,7 @@ def card(
             "stamp": c["stamp"],
             "not_proven_because": c["not_proven_because"],
             "budget": c.get("budget"),
+            "notes": [*c.get("claim_flags", []), *c.get("notes", [])],
             "not_covered": [
                 sentence.replace("listed here", "of the certificate") for sentence in c["not_covered"]
             ],
@@ -99,15 +100,19 @@ def markdown(c: Mapping[str, Any]) -> str:
     lines = [
         f"# Model card: {_plain(c['name'])}",
         "",
-        *([f"**{p['stamp'].upper()}.**", ""] if p["stamp"] else []),
+        *([f"**{_plain(p['stamp'].upper())}.**", ""] if p["stamp"] else []),
         *_list(
             {
                 "Task": c["task"],
                 "Classes": ", ".join(_plain(name) for name in c["classes"][:20]) or None,
-                "Model": f"{model['network']['kind']}, {model['of']}; `{model['file']}`",
-                "Method": f"{c['method']}, {c['mode']} mode, {c['nodes']} nodes, {c['rounds']} rounds",
-                "Trained": f"{c['trained']}, run {c['run']}, gossamer {c['versions'].get('gossamer')}",
-                "Data": f"{_plain(c['data'].get('source', 'not said'))}; SHA-256 {c['data']['sha256']}",
+                "Model": f"{_plain(model['network']['kind'])}, {model['of']}; `{model['file']}`",
+                "Method": _plain(
+                    f"{c['method']}, {c['mode']} mode, {c['nodes']} nodes, {c['rounds']} rounds"
+                ),
+                "Trained": _plain(
+                    f"{c['trained']}, run {c['run']}, gossamer {c['versions'].get('gossamer')}"
+                ),
+                "Data": _plain(f"{c['data'].get('source', 'not said')}; SHA-256 {c['data']['sha256']}"),
                 "Exported": c["exported"],
             }
         ),
@@ -121,13 +126,14 @@ def markdown(c: Mapping[str, Any]) -> str:
                 "Audited": "no"
                 if p["epsilon_audited"] is None
                 else f"ε ≥ {epsilon_text(p['epsilon_audited'])}",
-                "Adjacency": p["adjacency"],
-                "Unit": p["unit"],
-                "Observer": p["observer"],
-                "Not proven because": p["not_proven_because"],
+                "Adjacency": _plain(p["adjacency"]),
+                "Unit": _plain(p["unit"]),
+                "Observer": _plain(p["observer"]),
+                "Not proven because": p["not_proven_because"] and _plain(p["not_proven_because"]),
                 "All runs on these records": _spent(p["budget"]),
             }
         ),
+        *(["", "About this run:", "", *[f"- {_plain(note)}" for note in p["notes"]]] if p["notes"] else []),
         "",
         "Not covered:",
         "",
@@ -197,6 +203,6 @@ def _inf(value: float | None) -> float:
 
 
 def _plain(text: Any) -> str:
-    """Names of columns and classes are others' words: on one line, and nothing that Markdown or HTML obeys."""
-    shown = "".join(ch if ch.isprintable() else " " for ch in str(text))[:200]
+    """What a run directory says is others' words: on one line, and nothing that Markdown or HTML obeys."""
+    shown = "".join(ch if ch.isprintable() else " " for ch in str(text))[:400]
     return "".join(f"\\{ch}" if ch in "\\`*_[]<>|#" else ch for ch in shown)

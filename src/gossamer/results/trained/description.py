@@ -29,6 +29,7 @@ BROUGHT = (
     "python",
 )  # kinds of networks that are the user's code: a run directory is never asked for it
 _MOST_BYTES, _MOST = 64 << 20, 1_000_000  # of the file, and of nodes or numbers along an axis
+_MOST_OPTIONS = 10_000  # characters: a network of thousands of layers takes minutes to build
 
 Label = bool | int | float | str
 
@@ -82,11 +83,11 @@ class Description:
             try:
                 with torch.device("meta"):  # takes no memory, whatever sizes a stranger's file names
                     self.check_fits(self._built(), f"model.kind = {kind!r}")
+                return self._built()
             except (RuntimeError, TypeError, OverflowError) as error:
                 raise UserError(
                     f"model.kind = {kind!r} cannot be built as it is described ({type(error).__name__})."
                 ) from None
-            return self._built()
 
     def _built(self) -> nn.Module:
         made = models.parse(self.model).make(self.input_shape, self.classes or 1)
@@ -134,6 +135,7 @@ def parse(text: bytes, path: Path) -> Description:
     outputs_fit = found.outputs >= (found.classes or 1) or (found.classes, found.outputs) == (2, 1)
     sizes = [found.nodes, found.outputs, *found.input_shape, *found.inputs.shape]
     fit = labels_fit and outputs_fit and all(0 < size <= _MOST for size in sizes)
+    fit = fit and len(json.dumps(found.model)) <= _MOST_OPTIONS
     if found.format != FORMAT or not fit or not isinstance(found.model.get("kind"), str):
         raise UserError(
             f"{path} is damaged, or of another version of gossamer: its figures do not go together."
