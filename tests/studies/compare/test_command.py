@@ -87,7 +87,7 @@ def test_a_failing_cell_is_reported_stops_no_other_and_makes_the_exit_code_2(
         (["quickstart", "--over", "topology.kind=ring,mesh"], ["topology.kind", "mesh", "ring"]),
         (["quickstart", "--over", "data.kind=digits,imagenet"], ["data.kind", "imagenet"]),
         (["dyn-d2p/fashion-mnist", "--data-dir", "nowhere"], ["nowhere"]),
-        (["quickstart", "no/such"], ["no/such", "quickstart"]),
+        (["quickstart", "no/such"], ["no/such", "gossamer recipes"]),
         (["quickstart", "quickstart"], ["twice"]),
         (["quickstart", "--jobs", "0"], ["--jobs 0"]),
         (["quickstart", "--out", "mine"], ["--out mine", "no comparison"]),
