@@ -14,7 +14,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.support.certificates import audit, dated
 
 from gossamer.errors import UserError
-from gossamer.results.signatures import check_signatures, make_key, read_private, read_public, signed
+from gossamer.results.signatures import (
+    check_signatures,
+    has_small_order,
+    make_key,
+    read_private,
+    read_public,
+    signed,
+)
 
 AT = "2026-03-10T08:00:00Z"
 
@@ -131,3 +138,21 @@ def test_a_key_made_by_openssl_signs_too(tmp_path: Path) -> None:
         pytest.skip(f"openssl makes no key here: {error}")
     path.chmod(0o600)
     assert len(check(under(dated(), path))) == 1
+
+
+# The points whose eightfold is zero, as published: of orders 1, 2, 4 (two signs) and 8, and in other writings.
+SMALL = [
+    "01" + "00" * 31, "ec" + "ff" * 30 + "7f", "00" * 32, "00" * 31 + "80", "ed" + "ff" * 30 + "7f", "ee" + "ff" * 30 + "7f",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+]  # fmt: skip
+
+
+def test_a_key_under_which_one_signature_fits_everything_is_nobodys(key: Path) -> None:
+    certificate = under(dated(), key)
+    assert all(has_small_order(bytes.fromhex(point)) for point in SMALL)
+    assert not any(has_small_order(bytes.fromhex(make_key(key.parent / f"{i}.pem"))) for i in range(20))
+    forged = {**certificate["signatures"][0], "key": SMALL[0], "signature": SMALL[0] + "00" * 32}
+    with pytest.raises(UserError):
+        check({**certificate, "signatures": [forged]})
