@@ -125,7 +125,8 @@ def test_many_coins_against_their_binomial_sum(p, count, exponent, tolerance):
     found = Composition([(coin, count)]).bounds(delta, tolerance)
     assert coin.exact_delta(count, found.upper) <= delta
     assert found.lower == 0 or coin.exact_delta(count, found.lower * (1 - 1e-9)) >= delta * (1 - 1e-9)
-    assert found.upper <= count * coin.loss * (1 + 1e-3) + 1e-6
+    # From above it may lie as far off as was asked for.
+    assert found.upper <= count * coin.loss * (1 + max(1e-3, tolerance)) + 1e-6
 
 
 @pytest.mark.parametrize("reverse", [False, True])
