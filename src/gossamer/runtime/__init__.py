@@ -9,6 +9,7 @@ __all__ = [
     "group",
     "launch",
     "loop",
+    "peers",
     "simulator",
     "transport",
     "wire",

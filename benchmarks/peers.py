@@ -1,0 +1,115 @@
+"""Parcels between two sites over gRPC with mutual TLS: how many, how fast, at what cost of processor time.
+
+    python benchmarks/peers.py             on the loopback, two processes, a parcel goes and comes back
+    python benchmarks/peers.py --line      and over 80 ms there and back and 20 Mbit/s, against the physical floor
+
+Times are lower quartiles: what else runs on the machine only adds. Processor time is of both ends together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tests.support
+
+from tests.support.chaos import Chaos
+from tests.support.sites import Authority, member
+
+from gossamer.runtime.transport.grpc.identity import Identity
+from gossamer.runtime.transport.grpc.links import GrpcLinks
+
+FOREVER = 1e12
+DELAY, RATE, SIZE = 0.04, 2.5e6, 400_000  # one way; bytes a second; bytes
+NEAR, FAR = "near", "far"
+
+
+def listen(near: Identity, far: Identity, pipe: Connection) -> None:
+    """The far end, in a process of its own: sends back all that comes."""
+    links = GrpcLinks(far, [member(near), member(far, "anywhere:1")], "127.0.0.1:0")
+    pipe.send(links.port)
+    while True:
+        arrival = links.receive(time.monotonic() + 0.1)
+        if arrival is not None:
+            links.send(NEAR, arrival.parcel, FOREVER)
+        if pipe.poll():
+            if pipe.recv() == "end":
+                links.close()
+                return
+            pipe.send(cpu())
+
+
+def cpu() -> float:
+    used = os.times()
+    return used.user + used.system
+
+
+def quartile(times: list[float]) -> float:
+    return sorted(times)[len(times) // 4]
+
+
+def exchange(links: GrpcLinks, size: int, count: int) -> list[float]:
+    """Seconds there and back, one after the other."""
+    parcel, times = os.urandom(size), []
+    for _ in range(count):
+        began = time.perf_counter()
+        links.send(FAR, parcel, FOREVER)
+        assert links.receive(FOREVER) is not None
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--line", action="store_true")
+    how = parser.parse_args()
+    authority = Authority()
+    near, far = authority.site(NEAR), authority.site(FAR)
+    spawn = multiprocessing.get_context("spawn")
+    pipe, theirs = spawn.Pipe()
+    process = spawn.Process(target=listen, args=(near, far, theirs))
+    process.start()
+    port = pipe.recv()
+
+    def both() -> Any:
+        pipe.send("cpu")
+        return cpu() + pipe.recv()
+
+    links = GrpcLinks(near, [member(near), member(far, f"127.0.0.1:{port}")])
+    assert links.wait(time.monotonic() + 60)
+    print("bytes of a parcel | parcels/s | MB/s | CPU s/GB")
+    for size, count in ((100, 1000), (400_000, 100), (40_000_000, 10)):
+        exchange(links, size, 3)
+        before = both()
+        each = quartile(exchange(links, size, count)) / 2
+        used = both() - before
+        cost = f"{used / (2 * count * size) * 1e9:.1f}" if size > 1000 else "–"
+        print(f"{size:>17,} | {1 / each:9.1f} | {size / each / 1e6:6.1f} | {cost}", flush=True)
+    links.close()
+    if how.line:
+        chaos = Chaos(port, delay=DELAY, rate=RATE)
+        links = GrpcLinks(near, [member(near), member(far, f"127.0.0.1:{chaos.port}")])
+        assert links.wait(time.monotonic() + 60)
+        exchange(links, SIZE, 3)
+        there_and_back = quartile(exchange(links, SIZE, 12))
+        floor = 2 * (DELAY + SIZE / RATE)
+        print(
+            f"{SIZE:,} bytes there and back over {2000 * DELAY:.0f} ms and {8e-6 * RATE:.0f} Mbit/s: ", end=""
+        )
+        print(
+            f"{1000 * there_and_back:.0f} ms, floor {1000 * floor:.0f} ms, ratio {there_and_back / floor:.2f}"
+        )
+        links.close()
+        chaos.close()
+    pipe.send("end")
+    process.join(20)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What one site knows of the others, and what carries bytes between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+MOST = 1 << 30  # bytes of a parcel, header and all
+
+
+@dataclass(frozen=True)
+class Member:
+    """One site as the roster has it. All of it is public."""
+
+    name: str  # the name in its certificate (CN and SAN)
+    fingerprint: str  # sha256 of its certificate (DER), hex
+    public_key: bytes  # its certificate's key as SubjectPublicKeyInfo (DER): it signs nonces
+    address: str | None  # host:port it listens at; None: it only dials out
+    records: int  # declared number of records J_i, a public constant
+
+
+@dataclass(frozen=True)
+class Arrival:
+    sender: str  # the name proven by the connection, never what the bytes say
+    parcel: bytes  # opaque to the carrier; at most `most` bytes
+
+
+class Links(Protocol):
+    """What carries parcels between sites. Any parcel may be lost, come twice, late or in another order.
+
+    What arrives is intact, and its sender's name is proven.
+    """
+
+    def send(self, to: str, parcel: bytes, deadline: float) -> None:
+        """Return at once; try until `deadline` (monotonic seconds).
+
+        At most two parcels a link wait to be taken; older ones are dropped. The protocol above keeps its own outbox.
+        """
+        ...
+
+    def receive(self, deadline: float) -> Arrival | None:
+        """The next parcel of any site; None at the deadline. A deadline that has passed only looks, never waits."""
+        ...
+
+    def states(self) -> dict[str, str]:
+        """Every other site: "up", "suspect" or "down"."""
+        ...
+
+    def close(self) -> None: ...
