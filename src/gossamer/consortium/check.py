@@ -1,0 +1,54 @@
+"""`gossamer peer check`: what can go wrong, found before a record is read for training or a draw is paid for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from gossamer.accounting.budget import refuse_above
+from gossamer.consortium.authority import days_left
+from gossamer.consortium.names import now
+from gossamer.consortium.peer import open_links, refuse_other_epochs
+from gossamer.consortium.ready import Ready
+from gossamer.results.certificate import UNIT
+from gossamer.run.assemble import assemble
+from gossamer.run.budget import prospects
+from gossamer.runtime.peers.base import Links
+
+
+def without_links(found: Ready) -> list[str]:
+    """Sentences about what was checked; one that something is wrong is raised."""
+    refuse_other_epochs(found)
+    study, site, roster = found.study, found.site, found.roster
+    o = found.outline()
+    parts = assemble(o, nodes=found.nodes)
+    left = days_left(roster.site(site.name).parsed, now())
+    said = [
+        f"study {study.name}, version {study.version}: signed by the authority that {site.name} knows",
+        f"roster {roster.version}: {site.name} is node {found.node} of {', '.join(found.sites)}",
+        f"certificate: good for {left} more days",
+        f"records: {site.data} can be read and fits; {o.plan.nodes[found.node].records:,} are declared",
+        f"first model: {study.body.model.digest[:16]}, as packed",
+    ]
+    if len(parts.test[0]):
+        said.append(f"test rows: {len(parts.test[0]):,}, as packed")
+    for one in prospects([(o, 1)], None, found.nodes):
+        refuse_above(one.account, one.together, one.before, one.cap, one.owners)
+        said.append(
+            f"budget: proven ε {one.before.epsilon:.3g} spent, {one.together.epsilon:.3g} with this study, cap "
+            f"{one.cap:g} (δ = {o.plan.figures()['delta']:g}, {o.plan.adjacency}, unit: {UNIT}; observer: "
+            f"{o.plan.observer.describe()})"
+        )
+    return said
+
+
+def links_up(found: Ready, seconds: float, links: Callable[[Ready], Links] = open_links) -> dict[str, str]:
+    """Every other site and how its link stands, once all are up or the time is over."""
+    carrier = links(found)
+    try:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and any(state != "up" for state in carrier.states().values()):
+            time.sleep(0.05)
+        return carrier.states()
+    finally:
+        carrier.close()

@@ -1,0 +1,63 @@
+"""Everything that `gossamer peer` needs before it opens a connection, checked: one call, or one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from gossamer.config.schema import RunConfig
+from gossamer.consortium.roster import Roster
+from gossamer.consortium.site import Site
+from gossamer.consortium.study import Study
+from gossamer.errors import UserError
+from gossamer.plan.outline import Outline
+from gossamer.run.outline import outline
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A site that can take part in a study."""
+
+    site: Site
+    study: Study
+    roster: Roster  # the newest that the operator accepted
+    config: RunConfig  # the recipe with this site's file and cap
+    first_round: int  # 0, or where the epoch begins with which it joins
+    sites: tuple[str, ...]  # of that epoch: node 0 is the first
+    warnings: tuple[str, ...]
+
+    @property
+    def node(self) -> int:
+        return self.sites.index(self.site.name)
+
+    @property
+    def nodes(self) -> range:
+        """Hosted here."""
+        return range(self.node, self.node + 1)
+
+    def outline(self) -> Outline:
+        """Through the one door; refuses where this machine would begin with another model than the others."""
+        made = outline(self.config, nodes=self.nodes)
+        self.study.check_outline(made)
+        return made
+
+
+def ready(study_file: Path, site_file: Path, folder: Path, now: datetime) -> Ready:
+    """`folder`: where this site keeps what belongs to the study; a link to its records is put there."""
+    site = Site.read(site_file)
+    warnings = site.check(now)
+    roster = site.roster()
+    study = Study.read(study_file, site.asked.authority)
+    study.check_held(roster)
+    epochs = roster.epochs(study.roster.version, study.config.rounds)
+    mine = next(((start, names) for start, names in epochs if site.name in names), None)
+    if mine is None:
+        raise UserError(
+            f"{site.name} is not in the study {study.name}, which was packed with roster {study.roster.version}: "
+            f"its sites are {', '.join(study.sites)}."
+        )
+    start, names = mine
+    config = study.config if names == study.sites else study.among(names, roster)
+    config = study.at(site, folder, config, names.index(site.name))
+    return Ready(site, study, roster, config, start, names, tuple(warnings))

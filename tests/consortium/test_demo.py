@@ -1,0 +1,92 @@
+"""Real processes, certificates and files on loopback."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from gossamer.consortium.certificates import verify_set
+from gossamer.consortium.demo import NAMES, demo, prepare, start, stop
+from gossamer.errors import UserError
+from gossamer.run.certificates import verify
+from gossamer.runtime.peers.journal import FileStorage, Journal
+from gossamer.runtime.peers.mass import Mass, total
+
+pytest.importorskip("grpc")
+
+
+@pytest.mark.slow
+def test_the_demo_is_the_simulator_and_its_certificates_verify(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = demo(tmp_path, sites=3, rounds=25, limit=240, say=said.append)
+    accuracies, epsilon = found.simulated
+    mean = sum(accuracy for accuracy, _ in found.sites.values()) / 3
+    assert abs(mean - sum(accuracies) / 3) < 0.08  # a wide margin: noise is drawn anew
+    assert mean > 0.7
+    for _, proven in found.sites.values():
+        assert proven == pytest.approx(epsilon, rel=1e-6)
+    assert any("3 certificates, each signed by its site's key, none missing" in line for line in said)
+    assert not list(tmp_path.rglob("seal.key"))
+
+
+@pytest.mark.slow
+def test_killed_sites_lose_no_mass_and_pay_nothing_twice(tmp_path: Path) -> None:
+    names, rounds = NAMES[:3], 40
+    study = prepare(tmp_path, names, rounds, deadline=20.0, tick=0.1)
+    children = {name: start(tmp_path, study, name, wait=120) for name in names}
+    end, kills = time.monotonic() + 240, 0
+    try:
+        while any(child.poll() is None for child in children.values()) and time.monotonic() < end:
+            time.sleep(0.05)
+            said = (tmp_path / "birch" / "said.txt").read_text()
+            if kills < 2 and len(re.findall("^round [1-9]", said, re.M)) > 2 * kills:
+                children["birch"].send_signal(signal.SIGKILL)
+                children["birch"].wait()
+                kills += 1
+                children["birch"] = start(tmp_path, study, "birch", wait=120)
+    finally:
+        stop(children.values())
+    assert kills == 2
+    assert [child.returncode for child in children.values()] == [0, 0, 0]
+    masses = []
+    for k, name in enumerate(names):
+        part = tmp_path / name / "part"
+        storage = FileStorage(part / "journal")
+        held = Journal(storage).contents
+        storage.close()
+        assert held.meta is not None
+        masses.append(Mass.restore(held.meta, held.tensors, late=4))
+        lines = (part / "run" / "ledger" / f"node-{k:03d}.jsonl").read_text().splitlines()[1:]
+        steps = [json.loads(line)["step"] for line in lines]
+        assert len(set(steps)) == len(steps) <= rounds
+        certificate = json.loads((part / "run" / "certificate.json").read_text())
+        assert certificate["epsilon_by_node"][k]["proven"] <= 8.0
+        verify(part / "run")
+    assert abs(float(total(masses)[1]) - 3) <= 1e-9
+    verify_set([tmp_path / name / "part" / "run" for name in names], study)
+
+
+def test_a_site_that_stops_ends_the_demo_with_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import subprocess
+    import sys
+
+    def broken(folder: Path, study: Path, name: str, wait: float) -> subprocess.Popen[bytes]:
+        (folder / name / "said.txt").write_text("gossamer: the disk is full.\n")
+        sleep = "import time; time.sleep(60)" if name != "birch" else "raise SystemExit(2)"
+        child = subprocess.Popen([sys.executable, "-c", sleep])
+        children.append(child)
+        return child
+
+    children: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr("gossamer.consortium.demo.start", broken)
+    with pytest.raises(UserError, match=r"^birch stopped: the disk is full"):
+        demo(tmp_path, sites=2, rounds=3, limit=30, say=lambda sentence: None)
+    assert len(children) == 2
+    assert all(child.returncode is not None for child in children)  # nobody is left behind

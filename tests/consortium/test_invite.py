@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import string
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.consortia import START
+
+from gossamer.consortium.authority import make_site_key, public_bytes
+from gossamer.consortium.invite import _FIRST, Invite, Request, _code
+from gossamer.errors import UserError
+
+KEY = make_site_key()
+INVITE = Invite.make("north", "mercy", "ab" * 32, START + timedelta(days=7))
+TEXT = INVITE.text()
+REQUEST = Request.make(INVITE, KEY, "mercy.example.org:7443", 1200)
+
+
+def test_an_invite_is_one_word_and_says_all() -> None:
+    assert Invite.read(f"  {TEXT}\n") == INVITE
+    assert set(TEXT) <= set(string.ascii_letters + string.digits + "-_.")
+
+
+def test_every_changed_character_of_an_invite_is_refused() -> None:
+    for place, old in enumerate(TEXT):
+        for new in "aZ0-_.":
+            if new != old:
+                with pytest.raises(UserError, match="copy the whole line"):
+                    Invite.read(TEXT[:place] + new + TEXT[place + 1 :])
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(TEXT) - 1), st.text(max_size=3), st.integers(0, 3))
+def test_no_other_text_is_an_invite(place: int, put: str, cut: int) -> None:
+    changed = TEXT[:place] + put + TEXT[place + cut :]
+    if changed.strip() != TEXT:
+        with pytest.raises(UserError):
+            Invite.read(changed)
+
+
+def test_an_invite_ends() -> None:
+    INVITE.refuse_expired(START + timedelta(days=6, hours=23))
+    with pytest.raises(UserError, match="ended on 8 March 2026"):
+        INVITE.refuse_expired(START + timedelta(days=7))
+
+
+def test_a_request_says_who_asks_for_what() -> None:
+    found = Request.read(REQUEST, INVITE, "a file")
+    assert (found.site, found.address, found.records) == ("mercy", "mercy.example.org:7443", 1200)
+    assert public_bytes(found.key) == public_bytes(KEY)
+    assert INVITE.secret.hex().encode() not in REQUEST
+
+
+def test_every_changed_byte_of_a_request_is_refused() -> None:
+    for place in range(len(REQUEST)):
+        changed = bytearray(REQUEST)
+        changed[place] ^= 1
+        with pytest.raises(UserError):
+            Request.read(bytes(changed), INVITE, "a file")
+
+
+def test_a_request_of_another_invite_is_refused() -> None:
+    again = Invite.make("north", "mercy", "ab" * 32, INVITE.expires)
+    with pytest.raises(UserError, match="not made with the open invite of mercy"):
+        Request.read(REQUEST, again, "a file")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"site": "clinic"}, "another name"),
+        ({"consortium": "south"}, "another name"),
+        ({"records": 0}, "records"),
+        ({"records": True}, "records"),
+        ({"records": 1.5}, "records"),
+        ({"address": "mercy"}, "host:port"),
+        ({"address": 7}, "host:port"),
+        ({"request": "nothing"}, "signing request"),
+        ({"request": 3}, "damaged"),
+        ({"more": 1}, "what a request says"),
+    ],
+)
+def test_also_who_has_the_invite_must_write_a_request(change: dict[str, object], why: str) -> None:
+    body = json.loads(REQUEST.removeprefix(_FIRST).rpartition(b"code ")[0])
+    said = _FIRST + json.dumps(body | change).encode() + b"\n"
+    with pytest.raises(UserError, match=why):
+        Request.read(said + f"code {_code(INVITE.secret, said)}\n".encode(), INVITE, "a file")

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.consortia import RECIPE, Clock, accepted, on_disk
+
+from gossamer.consortium.coordinator import Coordinator
+from gossamer.consortium.names import now
+from gossamer.consortium.packing import pack
+from gossamer.consortium.study import Study
+from gossamer.errors import UserError
+
+
+def test_without_test_rows_the_columns_must_be_named(north: Coordinator, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.test is not set"):
+        pack(north, RECIPE, out=tmp_path / "a.study")
+    made, _, _ = pack(north, RECIPE, {"data.features": ["a", "b"]}, out=tmp_path / "a.study")
+    assert made.body.test is None
+    assert made.body.model.parameters == 6
+
+
+def test_a_recipe_with_owners_becomes_a_file_per_site(north: Coordinator, tmp_path: Path) -> None:
+    changes = {"data.path": "all.csv", "data.owner": "clinic", "data.features": ["a", "b"]}
+    made, _, _ = pack(north, RECIPE, changes, out=tmp_path / "a.study")
+    assert (made.config.data.path, made.config.data.owner) == ("records-{node}", None)
+
+
+def test_what_is_refused_writes_nothing(north: Coordinator, tmp_path: Path) -> None:
+    before = sorted(north.folder.iterdir())
+    for changes, why in (
+        ({"data.kind": "digits"}, "does not go with peers"),
+        ({"nodes": 5}, "the roster has 2 sites"),
+        ({"privacy.epsilon": [1.0, 2.0, 3.0]}, "lists 3 values but nodes = 2"),
+        ({"data.classes": None, "data.features": ["a"]}, "classes"),
+    ):
+        with pytest.raises(UserError, match=why):
+            pack(north, RECIPE, changes)
+    with pytest.raises(UserError, match="--deadline = 0"):
+        pack(north, RECIPE, {"data.features": ["a"]}, deadline=0)
+    assert sorted(north.folder.iterdir()) == before
+
+
+def test_versions_count_and_nothing_is_overwritten(north: Coordinator, tmp_path: Path) -> None:
+    changes = {"data.features": ["a", "b"], "name": "again/../x"}
+    first, path, _ = pack(north, RECIPE, changes)
+    second, other, _ = pack(north, RECIPE, changes)
+    assert (first.version, second.version) == (1, 2)
+    assert (path.name, other.name) == ("again----x-1.study", "again----x-2.study")
+    assert path.parent == other.parent == north.folder
+    assert first.identity != second.identity
+    with pytest.raises(UserError, match="not overwritten"):
+        pack(north, RECIPE, changes, out=path)
+    path.unlink(), other.unlink()
+
+
+def test_a_study_needs_two_sites_with_certificates_that_hold(tmp_path: Path) -> None:
+    alone = on_disk(tmp_path, "mercy")
+    with pytest.raises(UserError, match="has 1 sites; a study needs two"):
+        pack(alone, RECIPE, {"data.features": ["a"]})
+    (tmp_path / "b").mkdir()
+    ended = on_disk(tmp_path / "b", "clinic", "mercy")  # in March; it is later now
+    with pytest.raises(UserError, match=r"certificate of clinic ended on.*pki renew clinic"):
+        pack(ended, RECIPE, {"data.features": ["a"]})
+
+
+def test_a_later_roster_does_not_change_a_packed_study(place: Path, north: Coordinator, study: Study) -> None:
+    later = north.renew(["mercy"])[0]
+    accepted(place / "mercy", north, Clock(now()))
+    assert later.version == study.roster.version + 1
+    assert Study.read(place / "north" / "readmission-1.study").sites == study.sites

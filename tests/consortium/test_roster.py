@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.consortia import START, Consortium
+
+from gossamer.consortium.authority import issue, make_authority, make_site_key, pem
+from gossamer.consortium.envelope import sealed
+from gossamer.consortium.roster import Joined, Left, Roster, check_successor, differences, next_version
+from gossamer.errors import UserError
+
+NORTH = Consortium.of("clinic", "mercy")
+CONTENT = NORTH.newest.content
+
+
+def read(content: bytes, authority: str | None = None) -> Roster:
+    return Roster.read(content, "a roster", authority)
+
+
+def test_a_roster_is_read_back() -> None:
+    found = read(CONTENT, NORTH.newest.fingerprint)
+    assert (found.consortium, found.version) == ("north", 2)
+    assert [site.name for site in found.sites] == ["clinic", "mercy"]
+    assert found.body.history == [NORTH.versions[0].digest]
+
+
+def test_members_are_what_transport_pins() -> None:
+    members = NORTH.newest.members()
+    assert list(members) == ["clinic", "mercy"]
+    own = NORTH.newest.site("mercy")
+    assert (
+        members["mercy"].fingerprint
+        == own.parsed.fingerprint(own.parsed.signature_hash_algorithm or _sha()).hex()
+    )
+    assert members["mercy"].records == 100
+    assert members["mercy"].address is None
+    assert members["mercy"].public_key[:2] == b"\x30\x59"  # SubjectPublicKeyInfo of a P-256 key
+
+
+def _sha() -> object:
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return SHA256()
+
+
+def test_every_changed_byte_is_refused() -> None:
+    for place in range(len(CONTENT)):
+        changed = bytearray(CONTENT)
+        changed[place] ^= 1
+        with pytest.raises(UserError):
+            read(bytes(changed))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, len(CONTENT) - 1), st.binary(max_size=4), st.integers(0, 4))
+def test_no_other_content_is_a_roster(place: int, put: bytes, cut: int) -> None:
+    changed = CONTENT[:place] + put + CONTENT[place + cut :]
+    if changed != CONTENT:
+        with pytest.raises(UserError):
+            read(changed)
+
+
+def test_another_authority_of_the_same_name_is_refused() -> None:
+    other = Consortium.of("clinic", "mercy")
+    with pytest.raises(UserError, match="another consortium's roster"):
+        read(other.newest.content, NORTH.newest.fingerprint)
+
+
+def test_sites_certified_by_another_authority_are_refused() -> None:
+    stranger = make_authority("north", START)
+    body = json.loads(json.dumps(NORTH.newest.body.model_dump()))
+    body["sites"][0]["certificate"] = pem(
+        issue(stranger, "north", "clinic", make_site_key().public_key(), START)
+    )
+    with pytest.raises(
+        UserError, match="certificate of clinic cannot be used: the authority did not sign it"
+    ):
+        read(sealed("roster", body, NORTH.authority.key))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda b: b.update(version=3), "must know 2 versions"),
+        (lambda b: b.update(history=[]), "must know 1 versions"),
+        (lambda b: b.update(history=["x"]), "history"),
+        (lambda b: b.update(issued="yesterday"), "yesterday"),
+        (lambda b: b.update(more=1), "more is not a key"),
+        (lambda b: b.pop("sites"), "sites is missing"),
+        (lambda b: b["sites"].reverse(), "once each, by name"),
+        (lambda b: b["sites"].append(b["sites"][1]), "once each, by name"),
+        (lambda b: b["sites"][0].update(name="../clinic"), "name or address"),
+        (lambda b: b["sites"][0].update(name="clinic-2"), "in another name"),
+        (lambda b: b["sites"][0].update(address="here"), "name or address"),
+        (lambda b: b["sites"][0].update(records=0), "at least 1"),
+        (lambda b: b["sites"][0].update(records=True), "whole number"),
+        (lambda b: b["sites"][0]["joined"].update(version=9), "still to come"),
+        (lambda b: b["sites"][0].update(left={"version": 3, "at_round": 1, "revoked": True}), "still to come"),
+        (lambda b: b["sites"][0]["joined"].update(at_round=-1), "at least 0"),
+        (lambda b: b.update(authority="nothing"), "authority's certificate cannot be used"),
+        (lambda b: b.update(consortium="south"), "another consortium's"),
+    ],
+)  # fmt: skip
+def test_what_does_not_hold_together_is_refused_though_signed(change: object, why: str) -> None:
+    body = json.loads(json.dumps(NORTH.newest.body.model_dump()))
+    change(body)
+    with pytest.raises(UserError, match=why):
+        read(sealed("roster", body, NORTH.authority.key))
+
+
+def test_two_sites_with_one_key_are_refused() -> None:
+    made = Consortium.of()
+    made.keys["mercy"] = made.keys["clinic"] = make_site_key()
+    with pytest.raises(UserError, match="the same key"):
+        made.next([made.site("clinic"), made.site("mercy")])
+
+
+def test_only_a_later_version_of_the_same_line_is_accepted() -> None:
+    made = Consortium.of("clinic", "mercy")
+    second = made.newest
+    third = made.next([*second.sites, made.site("lab")])
+    fourth = made.next([*third.sites])
+    assert check_successor(second, third)
+    assert check_successor(second, fourth)  # versions in between need not be seen
+    assert not check_successor(third, third)
+    with pytest.raises(UserError, match="roster 2 is older than roster 3"):
+        check_successor(third, second)
+    with pytest.raises(UserError, match="this site is in 'north'"):
+        check_successor(third, Consortium.of("clinic", name="south").newest)
+    with pytest.raises(UserError, match="this site is in 'north'"):
+        check_successor(third, Consortium.of("clinic").newest)
+
+
+def test_a_fork_is_noticed_also_behind_further_versions() -> None:
+    made = Consortium.of("clinic", "mercy")
+    second = made.newest
+    third = made.next([*second.sites, made.site("lab")])
+    forked = next_version(made.authority, second, list(second.sites), START + timedelta(hours=1))
+    later = next_version(made.authority, forked, list(second.sites), START)
+    for other in (forked, later):
+        with pytest.raises(UserError, match="does not follow from roster 3"):
+            check_successor(third, other)
+
+
+def with_left(roster: Roster, name: str, left: Left) -> list[object]:
+    return [site.model_copy(update={"left": left}) if site.name == name else site for site in roster.sites]
+
+
+def test_changes_take_effect_at_their_round_in_studies_packed_before() -> None:
+    made = Consortium.of("clinic", "mercy")
+    packed = made.newest.version
+    made.next([*made.newest.sites, made.site("lab", at_round=50)])
+    made.next(with_left(made.newest, "mercy", Left(version=4, at_round=80)))
+    now = made.newest
+    assert now.epochs(packed, 100) == [
+        (0, ("clinic", "mercy")), (50, ("clinic", "lab", "mercy")), (80, ("clinic", "lab"))
+    ]  # fmt: skip
+    assert now.epochs(packed, 60) == [(0, ("clinic", "mercy")), (50, ("clinic", "lab", "mercy"))]
+    assert now.epochs(now.version, 100) == [(0, ("clinic", "lab"))]  # a study packed now begins so
+    assert list(now.members(49, packed)) == ["clinic", "mercy"]
+    assert list(now.members(50, packed)) == ["clinic", "lab", "mercy"]
+    assert list(now.members(since=packed)) == ["clinic", "lab", "mercy"]  # links: to come and to go
+    assert list(now.members()) == ["clinic", "lab"]
+
+
+def test_a_revoked_site_has_no_link_from_the_first_moment() -> None:
+    made = Consortium.of("clinic", "mercy")
+    packed = made.newest.version
+    made.next(with_left(made.newest, "mercy", Left(version=3, at_round=80, revoked=True)))
+    assert list(made.newest.members(since=packed)) == ["clinic"]
+    assert list(made.newest.members(79, packed)) == ["clinic", "mercy"]  # the graph changes at the round
+    assert list(made.newest.members(80, packed)) == ["clinic"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.none() | st.integers(0, 30)), min_size=1, max_size=3))
+def test_epochs_cover_every_round_and_agree_with_its_members(spans: list[tuple[int, int | None]]) -> None:
+    made = Consortium.of("anna")
+    sites = [made.newest.site("anna")]
+    for k, (start, end) in enumerate(spans):
+        left = None if end is None else Left(version=3, at_round=end)
+        site = made.site(f"site-{k}", at_round=start)
+        sites.append(site.model_copy(update={"left": left, "joined": Joined(version=3, at_round=start)}))
+    roster = made.next(sites)
+    epochs = roster.epochs(2, 30)
+    for t in range(30):
+        in_force = [names for first, names in epochs if first <= t][-1]
+        expected = {"anna"} | {
+            f"site-{k}" for k, (start, end) in enumerate(spans) if start <= t and (end is None or t < end)
+        }
+        assert set(in_force) == expected
+
+
+def test_differences_are_what_an_operator_agrees_to() -> None:
+    made = Consortium.of("clinic", "mercy")
+    first = made.newest
+    assert len(differences(None, first)) == 2
+    moved = first.site("clinic").model_copy(update={"address": "c.example:1", "records": 7})
+    key = issue(made.authority, "north", "mercy", make_site_key().public_key(), START)
+    stolen = first.site("mercy").model_copy(update={"certificate": pem(key)})
+    said = differences(first, made.next([moved, stolen, made.site("lab", at_round=9)]))
+    assert "clinic is found at c.example:1 instead of no address" in said
+    assert "clinic declares 7 records instead of 100" in said
+    assert "mercy has a new certificate with ANOTHER KEY" in said
+    assert any(sentence.startswith("lab joins at round 9") for sentence in said)
+    out = differences(made.newest, made.next(with_left(made.newest, "lab", Left(version=4, revoked=True))))
+    assert out == ["lab is revoked, its links go down at once, and it is out"]
+
+
+def test_warnings_are_of_those_who_are_in() -> None:
+    made = Consortium.of("clinic", "mercy")
+    assert made.newest.warnings(START + timedelta(days=70)) == []
+    assert len(made.newest.warnings(START + timedelta(days=80))) == 2
+    made.next(with_left(made.newest, "mercy", Left(version=3)))
+    assert len(made.newest.warnings(START + timedelta(days=80))) == 1
+
+
+def test_an_unknown_site_is_named_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"'mercu' is no site of north.*mercy"):
+        NORTH.newest.site("mercu")
