@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from gossamer.cli import main
 
 # torch writes every traced operation to this log as soon as anybody listens, and pytest listens to everything.
 logging.getLogger("torch.__trace").propagate = False
+
+# Read when grpc is first imported, which some tests do before the package that sets it.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 Command = Callable[..., tuple[int, str, str]]
 

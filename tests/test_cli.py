@@ -168,7 +168,7 @@ OWN = [
         (["run", "--set", "device=tpu"], ["device", "tpu"]),
         (["run", "--set", "device=cuda"], ["device", "cuda", "cpu"]),
         (["run", "--set", "privacy.clip.start=1e39"], ["privacy.clip.start", "less than"]),
-        (["run", "--set", "data.partition={kind=\"sampled\",size=100}"], ["sampled", "copies"]),
+        (["run", "--set", "baseline=central", "--set", "data.partition={kind=\"sampled\",size=100}"], ["sampled", "copies"]),
         (["run", "dyn-d2p/fashion-mnist", "--data-dir", "bad"], ["fashion", "refused"]),
         (["plan", "--ledger", "nowhere"], ["nowhere"]),
         (["data", "get", "imagenet"], ["imagenet", "mnist"]),

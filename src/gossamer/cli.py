@@ -27,6 +27,8 @@ from gossamer.arguments import (
     SomeRecipe,
     Version,
 )
+from gossamer.consortium.commands import pki_app, study_app
+from gossamer.consortium.peer_commands import peer_app, relay
 from gossamer.errors import StoppedError, UserError
 
 app = typer.Typer(
@@ -39,6 +41,10 @@ data_app = typer.Typer(help="The data sets: which there are, and how to get one.
 app.add_typer(data_app, name="data")
 certificate_app = typer.Typer(help="What a run has signed, for others to check.", no_args_is_help=True)
 app.add_typer(certificate_app, name="certificate")
+app.add_typer(pki_app, name="pki")
+app.add_typer(study_app, name="study")
+app.add_typer(peer_app, name="peer")
+app.command()(relay)
 
 
 @app.callback()
@@ -210,14 +216,24 @@ def reproduce(
     table: PaperTable = None,
     listed: Annotated[bool, typer.Option("--list", help="The tables there are.")] = False,
     scale: Annotated[
-        str, typer.Option(help="small: about ten minutes on two cores; full: the paper's setting.")
+        str,
+        typer.Option(help="small: a few minutes; book: as in docs/reproductions; full: the paper's setting."),
     ] = "small",
     out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
+    book: Annotated[
+        bool, typer.Option("--book", help="Write a paper's page from its result files (docs/reproductions).")
+    ] = False,
+    record: Annotated[
+        Path | None, typer.Option(help="Also write the result file that the book is made from, in here.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="Hold every figure against the book's result files in this folder.")
+    ] = None,
     into: Annotated[
         Path | None, typer.Option(help="Also put the table between its marks in this file (frontier/table).")
     ] = None,
     as_is: Annotated[
-        bool, typer.Option("--as-is", help="Run nothing: the table of what is finished (frontier/table).")
+        bool, typer.Option("--as-is", help="Run nothing: the table of what is finished.")
     ] = False,
     jobs: Jobs = None,
     data_dir: DataDir = None,
@@ -236,6 +252,11 @@ def reproduce(
         return
     if table is None:
         raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
+    if book:
+        from gossamer.studies.reproduce.book import write_book
+
+        _finish(write_book(table, out or Path("docs/reproductions")), as_json)
+        return
     from gossamer.studies.reproduce.command import reproduce as run_table
 
     found = run_table(
@@ -248,6 +269,8 @@ def reproduce(
         quiet=as_json,
         into=into,
         as_is=as_is,
+        records=record,
+        check=check,
     )
     _finish(found, as_json)
 
@@ -429,18 +452,42 @@ def certificate_sign(
 
 @certificate_app.command("verify")
 def certificate_verify(
-    certificate: Annotated[
-        Path, typer.Argument(metavar="RUN|FILE", help="A run directory, or a certificate.json alone.")
+    certificates: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN|FILE", help="A run directory, or a certificate.json alone; of a study, all."
+        ),
     ],
     public_key: Annotated[
         str | None,
         typer.Option(metavar="HEX|PEM", help="It must be signed by this key: 64 digits, or a file."),
     ] = None,
+    study: Annotated[
+        Path | None, typer.Option(help="They are the certificates of all sites of this study.")
+    ] = None,
+    roster: Annotated[
+        Path | None, typer.Option(help="With --study: a later roster, where sites joined or left since.")
+    ] = None,
+    authority: Annotated[
+        str | None, typer.Option(metavar="HEX", help="With --study: it must be signed under this authority.")
+    ] = None,
 ) -> None:
     """Does the certificate agree with ledgers, seals and models, and who signed it? Exit 2 if anything is wrong."""
-    from gossamer.run.certificates import verify
+    if study is not None:
+        if public_key is not None:
+            raise UserError(
+                "--public-key is for one certificate; the sites of a study sign by the roster's keys."
+            )
+        from gossamer.consortium.certificates import verify_set
 
-    for sentence in verify(certificate, public_key):
+        said = verify_set(certificates, study, authority=authority, roster_file=roster)
+    elif len(certificates) > 1 or roster is not None or authority is not None:
+        raise UserError("the certificates of a consortium's sites belong to a study; name it with --study.")
+    else:
+        from gossamer.run.certificates import verify
+
+        said = verify(certificates[0], public_key)
+    for sentence in said:
         typer.echo(sentence)
 
 
@@ -460,6 +507,18 @@ def report(
         typer.echo(f"gossamer: {sentence}", err=True)
     if made.unverified:
         raise typer.Exit(2)
+
+
+@app.command()
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run, running or finished.")],
+    port: Annotated[int, typer.Option(help="The port on loopback (default: one that is free).")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in your browser.")] = True,
+) -> None:
+    """A live page about a run, served to this machine alone; Ctrl-C ends it."""
+    from gossamer.results.live.server import watch as serve
+
+    serve(run, port=port, browser=browser, say=typer.echo)
 
 
 @app.command("recipes")
@@ -507,7 +566,7 @@ def data_list(data_dir: DataDir = None, as_json: Json = False) -> None:
 
 @data_app.command("get")
 def data_get(name: str, data_dir: DataDir = None) -> None:
-    """Fetch a data set into the cache, checked against its recorded digest."""
+    """Fetch a data set, or public weights, into the cache, checked against the recorded digest."""
     from gossamer.data.load import get
 
     typer.echo(f"{name} is at {get(name, data_dir=data_dir)}")
@@ -528,7 +587,7 @@ def _print_json(content: Any) -> None:
 
 
 # Those that load torch, and so have something to wait for.
-_SLOW = ("run", "plan", "compare", "tune", "audit", "reproduce")
+_SLOW = ("run", "plan", "compare", "tune", "audit", "reproduce", "study")
 
 
 def _waiting() -> AbstractContextManager[None]:

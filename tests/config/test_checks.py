@@ -18,6 +18,7 @@ QUANTILE: Changes = {"privacy.clip": {"kind": "quantile"}}
 LAPLACE: Changes = {"privacy.noise.family": {"kind": "laplace"}}
 PAIRWISE: Changes = {"privacy.noise.family": {"kind": "pairwise"}}
 LATTICE: Changes = {"privacy.noise.arithmetic": "lattice"}
+COPIES: Changes = {"data.partition": {"kind": "sampled", "size": 50}}
 SILENT: Changes = {"privacy.noise.schedule": {"kind": "none"}}
 DIRAC: Changes = {"data": {"kind": "dirac", "per_holder": 8}}
 
@@ -72,6 +73,18 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         PAIRWISE,
     ),
     (
+        checks.whole_lots_are_clipped_in_plain_runs,
+        {
+            "privacy.clip": {"kind": "constant", "bound": 1.0, "of": "lot"},
+            "privacy.sampling": {"kind": "one-pass", "lot": 16},
+        },
+        "privacy.clip.of = 'lot' does not go with privacy.sampling.kind = 'one-pass'; use 'poisson'",
+        {
+            "privacy.clip": {"kind": "constant", "bound": 1.0, "of": "record"},
+            "privacy.sampling": {"kind": "one-pass", "lot": 16},
+        },
+    ),
+    (
         checks.secret_lots_are_priced_for_real_numbers,
         {**LATTICE, "privacy.sampling": {"kind": "balls-and-bins", "lots": 4}},
         "privacy.noise.arithmetic = 'lattice' is not made for privacy.sampling.kind = 'balls-and-bins'",
@@ -108,10 +121,30 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {"privacy.noise.schedule": {"kind": "own-norm"}, "mode": "paper"},
     ),
     (
-        checks.copies_are_not_covered,
-        {"data.partition": {"kind": "sampled", "size": 50}},
-        "data.partition.kind = 'sampled' puts copies of a record on several nodes",
-        {"data.partition": {"kind": "sampled", "size": 50}, "mode": "paper"},
+        checks.copies_are_priced_together,
+        {**COPIES, "privacy.noise.family": {"kind": "pairwise"}},
+        "with privacy.noise.family.kind = 'pairwise' they add up in the sum of all nodes while the noise does not",
+        COPIES,
+    ),
+    (
+        checks.copies_are_priced_together,
+        {**COPIES, "baseline": "central"},
+        "baseline = 'central' would put them into the same sums",
+        {**COPIES, "baseline": "no-communication"},
+    ),
+    (
+        checks.copies_are_priced_together,
+        {
+            "data": {
+                "kind": "csv",
+                "path": "x.csv",
+                "label": "y",
+                "classes": 2,
+                "partition": COPIES["data.partition"],
+            }
+        },
+        "of records of your own the draw follows their number, which is private",
+        {"data": {"kind": "csv", "path": "x.csv", "label": "y", "classes": 2}},
     ),
     (
         checks.components_of_private_records_are_not_paid_for,
@@ -124,6 +157,12 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {"data.pca": 5, "data.pca_from": "train"},
         "data.pca_from = 'train'",
         {"data.pca": 5, "data.pca_from": "train", **SILENT},
+    ),
+    (
+        checks.preprocessing_is_paid_for,
+        {"data.pca": 5, "data.pca_from": "private"},
+        "set privacy.preprocessing, the share of ε that pays for them",
+        {"data.pca": 5, "data.pca_from": "private", "privacy.preprocessing": 0.2},
     ),
     (
         checks.a_proof_needs_a_bound,

@@ -82,6 +82,8 @@ def test_another_method_brings_its_own_parts_at_the_same_clip() -> None:
     )
     assert back.privacy.clip.start == pytest.approx(2.0 * 3.0**0.5)
     assert resolve(recipe, {"algorithm.kind": "const-d2p"}).algorithm.lr == 0.1
+    lots = with_(privacy={"clip": {"kind": "decaying", "start": 6.0, "ratio": 9.0, "of": "lot"}})
+    assert resolve(lots, {"algorithm.kind": "const-d2p"}).privacy.clip.of == "lot"
     explicit = resolve(recipe, {"algorithm.kind": "const-d2p", "privacy.clip.bound": 9.0}).privacy
     assert explicit.clip.bound == 9.0
 

@@ -235,3 +235,23 @@ def test_a_hold_out_is_matched_by_name_and_says_which_names_it_lacks(csv):
         UserError, match=r"data\.test = .* has no column b, which training has.*it has y, c, a"
     ):
         load("csv", path=csv("a,b,y\n1,2,0\n3,4,1\n"), label="y", classes=2, test=test)
+
+
+def test_what_is_public_can_be_had_without_a_record(csv, tmp_path):
+    """For whoever packs a study: shape, columns and hold-out, and no training row."""
+    from gossamer.data.own import Csv, Npz
+
+    public = csv("a,b,y\n1,2,0\n3,4,1\n", "public.csv")
+    source = Csv(path="records-{node}.csv", label="y", classes=2, test=public, ranges={"a": [0, 10]})
+    rows = source.public_rows(None)
+    found = source.without_records(rows, None, 0)
+    assert found.x_train.shape == (0, 2)
+    assert found.x_test.tolist() == [[pytest.approx(0.1), 2.0], [pytest.approx(0.3), 4.0]]
+    assert (found.columns, found.classes, len(found.owner)) == (("a", "b"), 2, 0)
+    named = Csv(path="records-{node}.csv", label="y", classes=["no", "yes"], features=["b"])
+    assert named.without_records(named.public_rows(None), None, 0).x_train.shape == (0, 1)
+    assert Csv(path="records-{node}.csv", label="y").public_rows(None) is None
+    np.savez(tmp_path / "public.npz", x_test=np.ones((3, 4)), y_test=np.arange(3))
+    images = Npz(path="records-{node}.npz", classes=3, test=str(tmp_path / "public.npz"))
+    assert images.without_records(images.public_rows(None), None, 0).x_test.shape == (3, 4)
+    assert Npz(path="records-{node}.npz", classes=3).public_rows(None) is None

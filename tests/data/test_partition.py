@@ -1,11 +1,12 @@
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.data.partition import partition, partitions
+from gossamer.data.partition import Partition, partition, partitions, split
 from gossamer.errors import UserError
 from gossamer.options.registry import options_of
 
@@ -166,6 +167,36 @@ def test_sampled_nodes_draw_independently():
     parts = draw("sampled", np.zeros(1000, int), 2, size=500)
     overlap = len(np.intersect1d(*parts))  # hypergeometric: mean 250, standard deviation 7.9
     assert 210 < overlap < 290
+
+
+@SETTINGS
+@given(st.integers(20, 60), st.integers(2, 8), st.integers(1, 8), st.integers(0, 99))
+def test_no_record_lies_on_more_nodes_than_allowed(records, nodes, copies, seed):
+    size = records * copies // (2 * nodes)
+    if not 1 <= size <= records // 2:
+        return
+    parts = draw("sampled", np.zeros(records, int), nodes, seed, size=size, copies=copies)
+    assert [len(set(part.tolist())) for part in parts] == [size] * nodes
+    assert np.bincount(np.concatenate(parts)).max() <= copies
+
+
+def test_one_copy_each_is_a_deal_and_too_few_are_refused():
+    parts = draw("sampled", np.zeros(30, int), 3, size=10, copies=1)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(30))
+    with pytest.raises(UserError, match=r"data\.partition\.copies = 1 leaves too few records for 3 nodes"):
+        draw("sampled", np.zeros(30, int), 3, size=11, copies=1)
+
+
+def test_a_partition_that_breaks_its_word_is_refused():
+    @dataclass(frozen=True, kw_only=True)
+    class Careless(Partition):
+        kind = "careless"
+
+        def split(self, labels, nodes, rng, owner):
+            return [np.array([0, 1])] * nodes
+
+    with pytest.raises(UserError, match="put a record on more nodes than the 1 it states"):
+        split(Careless(), labels=np.zeros(4, int), nodes=2, rng=np.random.default_rng(0))
 
 
 def test_sizes_are_kept_and_disjoint():

@@ -24,6 +24,7 @@ def run(shape: Schedule = Constant(1.0), ratio: float = 1.0) -> Draws:  # noqa: 
 
 RUNS = {
     "gdp-clt": run(Geometric(1.0, 1 / 4, K), 4.0),
+    "gdp-clt-lot": Draws(K, Constant(1.0), Gaussian(), Poisson(lot=16.0), 1.0, 10),
     "gdp-general": run(Geometric(1.0, 1 / 2, K)),
     "adad2p": run(),
     "rdp": run(),
@@ -59,6 +60,14 @@ def test_dyn_d2ps_claim_is_its_central_limit_theorem() -> None:
     mu = RATE * math.sqrt(sum(math.expm1(z**-2) for z in multipliers))
     delta = norm.cdf(-found / mu + mu / 2) - math.exp(found) * norm.cdf(-found / mu - mu / 2)
     assert delta == pytest.approx(DELTA, rel=1e-6)
+
+
+def test_a_lot_in_the_place_of_one_sample_is_the_formula_at_one_over_the_records() -> None:
+    lots = RUNS["gdp-clt-lot"]
+    found = CLAIMS["gdp-clt-lot"].claim(lots, 0.5, RATE, DELTA, K)
+    assert found == CLAIMS["gdp-clt"].claim(lots, 0.5, RATE / 16, DELTA, K)
+    with pytest.raises(UserError, match=r"privacy\.sampling\.lot"):
+        CLAIMS["gdp-clt-lot"].noise(RUNS["gdp-clt"], RATE, 1.0, DELTA)
 
 
 def test_rules_speak_of_gaussians() -> None:

@@ -24,7 +24,7 @@ NOTES: list[tuple[str, dict[str, Any], str]] = [
     ("quickstart", {"privacy__sampling": {"kind": "fixed-size", "lot": 5}}, "Fixed-size sampling uses the exact number"),
     ("quickstart", {"privacy__sampling": {"kind": "single"}}, "Fixed-size sampling uses the exact number"),
     ("quickstart", {"data": OWN}, "The rows were dealt out from one file"),
-    ("quickstart", {"data__partition": {"kind": "sampled", "size": 9}}, "A record may sit on several nodes"),
+    ("quickstart", {"data__partition": {"kind": "sampled", "size": 9}}, "A record may lie on up to 8 nodes"),
 ]  # fmt: skip
 
 

@@ -1,9 +1,11 @@
-"""Two finished runs of one configuration, and a copy of the first to change."""
+"""Two finished runs of one configuration, a copy of the first to change, and a browser to look at pages with."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.signed_runs import CHANGES
@@ -13,6 +15,8 @@ from gossamer.config.layers import resolve
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
 from gossamer.run.train import execute
+
+CHROMIUM = shutil.which("chromium")
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +31,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made / "run", tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield chromium
+        chromium.close()

@@ -40,3 +40,16 @@ def test_nothing_and_one_point_are_drawn_too() -> None:
     assert line_plot([Line("a", ())], "x", "y") == ""
     ElementTree.fromstring(line_plot([Line("a", ((2.0, 2.0),))], "x", "y"))
     ElementTree.fromstring(line_plot([Line("a", ((0.0, 0.0),))], "x", "y"))
+
+
+def test_the_size_and_the_dots_are_as_asked() -> None:
+    lines = [Line("a", ((0.0, 1.0), (1.0, 2.0)))]
+    plain = ElementTree.fromstring(line_plot(lines, "x", "y"))
+    small = ElementTree.fromstring(line_plot(lines, "x", "y", size=(400, 240), dots=False))
+    assert (plain.attrib["viewBox"], small.attrib["viewBox"]) == ("0 0 640 356", "0 0 400 256")
+    assert len(list(plain.iter(f"{SVG}circle"))) == 2
+    assert not list(small.iter(f"{SVG}circle"))
+    right = [
+        float(pair.split(",")[0]) for pair in next(small.iter(f"{SVG}polyline")).attrib["points"].split()
+    ]
+    assert max(right) < 400

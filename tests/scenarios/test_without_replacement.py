@@ -174,7 +174,7 @@ REFUSED = [
     ({"algorithm.radius": -1.0}, r"algorithm\.radius"),
     ({"algorithm.seed": 3}, r"algorithm\.seed"),
     ({"algorithm.loss_share": 0.0}, r"algorithm\.loss_share"),
-    ({"data.partition": {"kind": "sampled", "size": 100}}, "sampled"),
+    ({"data.partition": {"kind": "sampled", "size": [90, 91, 90, 90]}}, "same size"),
     ({"data.pca": 10}, "pca_from"),
     ({"data.pca": 10, "data.pca_from": "mnist"}, r"data\.pca_from"),
     ({"data.pca": 100}, r"data\.pca"),

@@ -18,6 +18,7 @@ def result(accuracy: float, *, proven: float | None = 1.0, claimed: float | None
         "not_proven_because": None if proven is not None else "a reason",
         "delta": 1e-5,
         "adjacency": "add-remove",
+        "unit": "one record of one node",
         "stamp": None,
         "history": [{"round": r, "accuracy_mean": accuracy * r / 20} for r in (10, 20)],
     }

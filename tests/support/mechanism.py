@@ -12,7 +12,8 @@ from torch import Tensor
 
 from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clipping import Clip, ClipTo, Weigh
+from gossamer.mechanism.clip_steps import Weigh
+from gossamer.mechanism.clipping import Clip, ClipTo
 from gossamer.mechanism.noise import Levels, Mechanism, NoiseKind
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.noise.silent import Silent

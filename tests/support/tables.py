@@ -23,9 +23,27 @@ SGP       | -        | ?
 [scale.full]
 seeds = 3
 
+[scale.book]
+seeds = 2
+cut = ["nothing else"]
+
 [scale.small]
 seeds = 1
-cut = ["nothing else"]
+
+[book]
+verdict = "in part"
+reason = "It was made so. Nobody printed more."
+x = "noise"
+curve = "method"
+
+[[finding]]
+says = "Dyn-D²P has 81.5"
+near = 0.001
+
+[[finding]]
+says = "Dyn-D²P has at least 1"
+near = 80.5
+side = "above"
 
 [[rule]]
 where = { method = "Dyn-D²P" }

@@ -109,12 +109,19 @@ def by_observer(
     epsilon: float,
     delta: float,
     adjacency: str,
+    unit: str = UNIT,
 ) -> dict[str, Any]:
     """As plans and certificates have it; `epsilons` at `shared.at`. Where nothing is proven ε is None."""
     figures = dict(zip(shared.at if shared else (), map(_finite, epsilons), strict=True))
     return {
         "epsilon_by_observer": rows(
-            shared, figures, planned=planned, epsilon=_finite(epsilon), delta=delta, adjacency=adjacency
+            shared,
+            figures,
+            planned=planned,
+            epsilon=_finite(epsilon),
+            delta=delta,
+            adjacency=adjacency,
+            unit=unit,
         ),
         "epsilon_by_colluders": [{"colluders": q, "epsilon": figure} for q, figure in figures.items()],
     }
@@ -128,6 +135,7 @@ def rows(
     epsilon: float | None,
     delta: float,
     adjacency: str,
+    unit: str = UNIT,
 ) -> list[dict[str, Any]]:
     """A line for each observer, complete by itself; `figures` by the number of colluders."""
     found: list[tuple[Observer, float | None]] = [(planned, epsilon)]
@@ -141,7 +149,7 @@ def rows(
             "epsilon": figure,
             "delta": delta,
             "adjacency": adjacency,
-            "unit": UNIT,
+            "unit": unit,
             "planned": who == planned,
         }
         for who, figure in found

@@ -144,7 +144,7 @@ class LedgerBook:
     def __init__(self, ledgers: dict[int, Ledger], *, repeats: bool = False):
         self._ledgers = ledgers
         self._on_file = {
-            node: 1 + max((e.step for e in ledger.found), default=-1) for node, ledger in ledgers.items()
+            node: 1 + max((e.step for e in ledger.found), default=-2) for node, ledger in ledgers.items()
         }
         self._last: tuple[Event | None, str] = (None, "")
         self._recorded: dict[tuple[int, int], list[Event]] = {}
@@ -227,7 +227,7 @@ class LedgerBook:
     @property
     def next_step(self) -> int:
         """The first step that no node hosted here had on file when the book was opened."""
-        return max(self._on_file.values(), default=0)
+        return max(0, *self._on_file.values())  # what is released before the first draw has a step below 0
 
     def heads(self) -> dict[int, str]:
         """node → hash of its last line: what the certificate stores."""

@@ -24,6 +24,9 @@ both):
   convexity H_α ≤ q δ_{2C}(α′) for α ≥ 1, which is H_α of the same pair, and α < 1 is its mirror image; the
   profile is the larger of both directions at every point (Dong, Roth, Su 2022: C_p(f)), attained by no
   single direction, so the pair is *symmetrised*.
+* lots clipped as a whole to a ball of radius C: the value of a lot with the record and without it lie anywhere in the
+  ball, at most 2C apart, and so do those with one record and with another. Both pairs of fixed-size lots follow by the
+  same steps, whether the lot is drawn by coins or of fixed size: with the others drawn, the record joins at rate q.
 * full batch, one-pass lots: q = 1 with shift C, or 2C for replace-one.
 * other noises: the same with their density in place of the Gaussian. Poisson sampling under replace-one is
   bounded by the symmetrised pair of shift 2C (the first step above, and H_α′ convex in its second

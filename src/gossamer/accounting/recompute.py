@@ -1,7 +1,7 @@
 """ε from the ledgers alone: what happened, as written down, priced anew."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,14 @@ from gossamer.accounting.proven import Proven, proven
 from gossamer.accounting.releases import (
     ADJACENCIES,
     Event,
+    Release,
     collate,
     of_several_runs,
+    on_several_nodes,
     remember_listed,
 )
+
+MOST_COPIES = 1_000_000  # as many as there may be nodes
 
 
 @dataclass(frozen=True)
@@ -39,15 +43,17 @@ def recompute(
     proofs = []
     found = read_all(directory) if nodes is None else {i: read(node_path(directory, i)) for i in nodes}
     before: tuple[list[Event], tuple[Counted, ...]] = ([], ())
+    copied = _of_copies(directory, found)
     for node, (first_line, events) in sorted(found.items()):
         header = _checked(node_path(directory, node), first_line)
         _remember_secrets(node_path(directory, node), header, events)
         # Most nodes do what the one before did, and its events are the very same objects: quick to compare.
-        history = before[1] if events and events == before[0] else tuple(collate(events))
-        before = events, history
+        spent_on = copied.get(header.get("copies", 1), events)
+        history = before[1] if spent_on and spent_on == before[0] else tuple(collate(spent_on))
+        before = spent_on, history
         key = (history, header["delta"], header["adjacency"])
         if key not in priced:
-            price = proven(events, header["delta"], header["adjacency"], observer=observer)
+            price = proven(history, header["delta"], header["adjacency"], observer=observer)
             priced[key] = price, Spent(history, header["delta"], header["adjacency"], price.epsilon)
         whom = (
             against_all(release.planned_for for release, _ in history) if observer is EVERYONE else observer
@@ -75,6 +81,7 @@ def by_observer_of(proofs: Sequence[NodeProof]) -> dict[str, Any]:
         epsilon=max(proof.proven.epsilon for proof in proofs),
         delta=max(proof.header["delta"] for proof in proofs),
         adjacency=proofs[0].header["adjacency"],
+        unit=proofs[0].header["unit"],
     )
 
 
@@ -85,8 +92,10 @@ def worst_epsilon(
     runs: dict[int, list[Sequence[Event]]] = {}
     headers: dict[int, dict[str, Any]] = {}
     for directory in directories:
-        for node, (header, own) in read_all(directory).items():
-            runs.setdefault(node, []).append(own)
+        found = read_all(directory)
+        copied = _of_copies(directory, found)
+        for node, (header, own) in found.items():
+            runs.setdefault(node, []).append(copied.get(header.get("copies", 1), own))
             headers[node] = _checked(node_path(directory, node), header)
             _remember_secrets(node_path(directory, node), header, own)
     priced: dict[tuple[Any, ...], float] = {}
@@ -125,6 +134,28 @@ def check_certificate(directory: Path, certificate: Path, nodes: Iterable[int] |
     return True
 
 
+def _of_copies(
+    directory: Path, found: Mapping[int, tuple[dict[str, Any], Sequence[Event]]]
+) -> dict[int, list[Event]]:
+    """Copies k → what the k nodes that hold a record release together, at most; nothing where every record is alone.
+
+    Nodes may have released different things (who writes when is their own choice). Whatever one did is among what all
+    of them did, each kind as often as the node that did it most: so many times that, k nodes release no more.
+    """
+    asked = {
+        _checked(node_path(directory, node), header).get("copies", 1) for node, (header, _) in found.items()
+    }
+    if asked <= {1}:
+        return {}
+    # Ledgers of nodes that are not asked about count, too: a copy may be theirs.
+    most: dict[Release, int] = {}
+    for _, events in read_all(directory).values():
+        for one, count in collate(events):
+            most[one] = max(most.get(one, 0), count)
+    together = [Event(step, one) for step, (one, count) in enumerate(most.items()) for _ in range(count)]
+    return {copies: on_several_nodes(together, copies) for copies in asked - {1}}
+
+
 def _remember_secrets(path: Path, header: dict[str, Any], events: Sequence[Event]) -> None:
     """Events name the graph of secrets by its digest; where it is one of the user's own, the first line has it."""
     try:
@@ -140,6 +171,9 @@ def _checked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         raise LedgerError(f"{path} line 1 is damaged: its 'delta' is no number between 0 and 1")
     if header.get("adjacency") not in ADJACENCIES:
         raise LedgerError(f"{path} line 1 is damaged: its 'adjacency' is none of {', '.join(ADJACENCIES)}")
+    copies = header.get("copies", 1)
+    if type(copies) is not int or not 1 <= copies <= MOST_COPIES:
+        raise LedgerError(f"{path} line 1 is damaged: its 'copies' is no whole number from 1 on")
     for key in ("unit", "noise"):
         if not isinstance(header.get(key), str):
             raise LedgerError(f"{path} line 1 is damaged: its {key!r} is missing or no text")

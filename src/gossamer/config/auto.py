@@ -41,10 +41,11 @@ def replace_auto(layered: dict[str, Any]) -> dict[str, Any]:
         clip = {"kind": "constant", "bound": CLIP}
         layered = {**layered, "privacy": (privacy := {**privacy, "clip": clip})}
     if algorithm.get("lr") == AUTO:
-        bound = clip.get("bound") if isinstance(clip, Mapping) and clip.get("kind") == "constant" else None
+        of_records = isinstance(clip, Mapping) and clip.get("kind") == "constant" and clip.get("of") != "lot"
+        bound = clip.get("bound") if of_records else None
         if not _is_number(bound) or not _is_number(rounds):
             raise UserError(
-                'algorithm.lr = "auto" goes with a number of rounds and a constant clip; '
+                'algorithm.lr = "auto" goes with a number of rounds and a constant clip of records; '
                 'set rounds and privacy.clip, or both to "auto".'
             )
         kept = 1 - _number(algorithm, "algorithm.momentum", 0.0)

@@ -91,6 +91,32 @@ def cancelling_noise_is_on_gradients_in_floats(config: RunConfig) -> None:
         )
 
 
+def whole_lots_are_clipped_in_plain_runs(config: RunConfig) -> None:
+    """What a clip of whole lots is priced for: lots drawn anew, noise of each node's own on sums over records."""
+    privacy, noise = config.privacy, config.privacy.noise
+    if not privacy.clip.of_lot:
+        return
+    others = (
+        (
+            "privacy.sampling.kind",
+            privacy.sampling.kind,
+            "'poisson', 'fixed-size' or 'full'",
+            privacy.sampling.disjoint,
+        ),
+        ("privacy.noise.family.kind", noise.family.kind, "'gaussian'", noise.kind.cancels),
+        ("privacy.noise.on", noise.on, "'gradient'", noise.on != "gradient"),
+        ("privacy.noise.arithmetic", noise.arithmetic, "'float'", noise.arithmetic != "float"),
+    )
+    for key, value, right, wrong in others:
+        if wrong:
+            raise UserError(f"privacy.clip.of = 'lot' does not go with {key} = {value!r}; use {right}.")
+    if privacy.centre is not None:
+        raise UserError(
+            f"privacy.clip.of = 'lot' does not go with privacy.centre = {privacy.centre:g}, which needs a bound on "
+            "each record; use of = 'record'."
+        )
+
+
 def _sound(config: RunConfig) -> bool:
     """Must there be a proof?"""
     return config.mode == "sound" and config.privacy.noise.kind.adds
@@ -105,11 +131,24 @@ def some_noises_have_no_proof(config: RunConfig) -> None:
         )
 
 
-def copies_are_not_covered(config: RunConfig) -> None:
-    if _sound(config) and config.data.partition.kind == "sampled":
+def copies_are_priced_together(config: RunConfig) -> None:
+    """Copies on k nodes cost k nodes' releases: where these are not apart from each other, that is refused."""
+    noise, part = config.privacy.noise, config.data.partition
+    if not noise.kind.adds or part.most_copies(2) == 1:
+        return
+    said = f"data.partition.kind = {part.kind!r} puts copies of a record on several nodes, and"
+    if config.data.own:
         raise UserError(
-            "data.partition.kind = 'sampled' puts copies of a record on several nodes, and the ε of one node does not "
-            "cover the others; use 'even' or 'sizes', or mode = \"paper\" to study it."
+            f"{said} of records of your own the draw follows their number, which is private; use 'even' or 'sizes'."
+        )
+    if config.baseline == "central":
+        raise UserError(
+            f"{said} baseline = 'central' would put them into the same sums, which is not priced; use 'even'."
+        )
+    if noise.kind.cancels:
+        raise UserError(
+            f"{said} with privacy.noise.family.kind = {noise.family.kind!r} they add up in the sum of all nodes while "
+            "the noise does not, which is not priced; use 'gaussian', or 'even' or 'sizes'."
         )
 
 
@@ -120,6 +159,44 @@ def components_of_private_records_are_not_paid_for(config: RunConfig) -> None:
             f"data.pca_from = {origin!r} fits components on the private records, which nothing pays for; "
             "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\"."
         )
+
+
+def preprocessing_is_paid_for(config: RunConfig) -> None:
+    """Components of the private records take a share of ε, and nothing else does so far."""
+    privacy, private = config.privacy, config.data.private_components
+    share, noise = privacy.preprocessing, privacy.noise
+    if share is not None and not private:
+        raise UserError(
+            f"privacy.preprocessing = {share:g} pays for nothing; set data.pca and data.pca_from = 'private', or leave "
+            "it out."
+        )
+    if not private or not noise.kind.adds:
+        return
+    said = "data.pca_from = 'private' fits components on the private records"
+    if share is None:
+        raise UserError(
+            f"{said}: set privacy.preprocessing, the share of ε that pays for them, for example 0.2."
+        )
+    if config.mode == "paper":
+        raise UserError(
+            f"{said}, which no paper's formula counts; use mode = \"sound\", or pca_from = 'train'."
+        )
+    if not isinstance(privacy.epsilon, float) or not isinstance(privacy.delta, float):
+        raise UserError(
+            f"{said} with one noise for all nodes; set one privacy.epsilon and one privacy.delta."
+        )
+    if (
+        not noise.kind.gaussian
+        or noise.kind.cancels
+        or noise.arithmetic != "float"
+        or privacy.centre is not None
+    ):
+        raise UserError(
+            f"{said}, which goes with Gaussian noise in floats and without privacy.centre; use "
+            "privacy.noise.family.kind = 'gaussian'."
+        )
+    if config.baseline == "no-communication":
+        raise UserError(f"{said} of all nodes, and baseline = 'no-communication' has every node alone.")
 
 
 def a_proof_needs_a_bound(config: RunConfig) -> None:
@@ -195,10 +272,12 @@ CHECKS: tuple[Check, ...] = (
     secret_lots_are_priced_for_real_numbers,
     other_noises_need_a_plain_clip,
     some_noises_have_no_proof,
-    copies_are_not_covered,
+    copies_are_priced_together,
     components_of_private_records_are_not_paid_for,
+    preprocessing_is_paid_for,
     a_proof_needs_a_bound,
     a_cap_is_on_own_records,
     cancelling_noise_needs_a_plain_clip,
     cancelling_noise_is_on_gradients_in_floats,
+    whole_lots_are_clipped_in_plain_runs,
 )

@@ -145,10 +145,11 @@ def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, An
     old, new = _table("privacy.clip", privacy.get("clip", {})), preset["privacy"].get("clip", {})
     if old.get("kind") != new.get("kind"):
         privacy.pop("clip", None)
+        of = {"of": old["of"]} if "of" in old else {}
         if old.get("kind") == "decaying" and new.get("kind") == "constant":
-            privacy["clip"] = {"kind": "constant", "bound": old["start"] * old["ratio"] ** -0.5}
+            privacy["clip"] = {"kind": "constant", "bound": old["start"] * old["ratio"] ** -0.5, **of}
         elif old.get("kind") == "constant" and new.get("kind") == "decaying":
-            privacy["clip"] = {**new, "start": old["bound"] * new["ratio"] ** 0.5}
+            privacy["clip"] = {**new, "start": old["bound"] * new["ratio"] ** 0.5, **of}
     noise = dict(_table("privacy.noise", privacy.get("noise", {})))
     schedule = _table("privacy.noise.schedule", noise.get("schedule", {}))
     if schedule.get("kind") != preset["privacy"].get("noise", {}).get("schedule", {}).get("kind"):
@@ -210,7 +211,12 @@ def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
 
     Code that it names is not run, unless `changes` name it again.
     """
-    layered = read_toml(path)
+    return whole(read_toml(path), str(path), changes)
+
+
+def whole(tables: dict[str, Any], where: str, changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """The same of tables that came from `where`."""
+    layered = tables
     for key, value in (*layered.items(), *(changes or {}).items()):
         _refuse_monsters(key, value)
     for key, value in (changes or {}).items():
@@ -218,7 +224,9 @@ def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
     try:
         config = RunConfig.model_validate(layered)
     except ValidationError as error:
-        raise UserError(f"{path}: {one_sentence(error, layered, model=RunConfig, elsewhere=alike)}") from None
+        raise UserError(
+            f"{where}: {one_sentence(error, layered, model=RunConfig, elsewhere=alike)}"
+        ) from None
     if isinstance(config.model, Own) and "model.path" not in (changes or {}):
         return config.model_copy(update={"model": config.model.withheld()})
     return config

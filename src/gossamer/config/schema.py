@@ -78,8 +78,12 @@ class Privacy(Strict):
     centre: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="share of the budget for a private mean of the records, to be subtracted"
     )
-    claim: Literal["gdp-clt", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"] = Field(
-        default="none", description="whose formula gives the claimed ε; the method brings its paper's"
+    preprocessing: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="share of ε for what is computed from the records before the first round: data.pca_from = private",
+    )
+    claim: Literal["gdp-clt", "gdp-clt-lot", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"] = (
+        Field(default="none", description="whose formula gives the claimed ε; the method brings its paper's")
     )
 
 

@@ -4,6 +4,8 @@
 __all__ = [
     "by_node",
     "dataset",
+    "digest",
+    "features",
     "files",
     "inputs",
     "limits",

@@ -35,6 +35,7 @@ class Dataset:
     labels: tuple[
         Any, ...
     ] = ()  # what the classes are called, in the order of their numbers; empty: by number
+    components: npt.NDArray[np.float32] | None = None  # (k, p) released ones, in place of which records stand
     raw_shape: tuple[int, ...] | None = (
         None  # of a record as it came, before the table's steps; None: as it is
     )

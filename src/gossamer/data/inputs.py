@@ -5,7 +5,9 @@ A run writes this beside its models, so that a new row gets exactly what a train
 
 from __future__ import annotations
 
+import base64
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +19,7 @@ from gossamer.data.features import pipeline
 from gossamer.data.files import as_records
 from gossamer.data.limits import listed
 from gossamer.data.projection import fit_components, project
-from gossamer.data.scaling import to_ranges, with_bias
+from gossamer.data.scaling import Floats, to_ranges, with_bias
 from gossamer.data.source import SCALES, Source, datasets
 from gossamer.errors import UserError
 
@@ -32,6 +34,7 @@ class Inputs:
     transform: list[Any] = field(default_factory=list)
     pca: int | None = None
     pca_from: str = "train"
+    components: str = ""  # released ones: float32, row after row, in base64
     scale: Literal["none", "unit-ball", "unit-sphere"] = "none"
     bias: bool | Literal["outside"] = False
 
@@ -70,30 +73,52 @@ class Inputs:
         if self.ranges:
             rows = to_ranges(rows, self.columns, self.ranges)
         if self.transform:
-            rows = pipeline.applied(rows, self.transform, public)
+            rows = pipeline.applied(rows, self.transform, public, data_dir=data_dir)
         if self.pca is not None:
-            if self.pca_from == "train":
-                raise UserError(
-                    "data.pca_from = 'train' fitted the components on the training records, which a run does not "
-                    "keep: new rows cannot get what those got; train with a public data.pca_from."
-                )
-            fitted = public(self.pca_from, {}).x_train
-            if math.prod(fitted.shape[1:]) != math.prod(rows.shape[1:]):
-                raise UserError(
-                    f"data.pca_from = {self.pca_from!r} has records of shape {fitted.shape[1:]}, and these have "
-                    f"{rows.shape[1:]}; the description is not of this model."
-                )
-            rows = project(rows, *fit_components(fitted, self.pca))
+            rows = self._projected(rows, public)
         if self.scale != "none":
             rows = SCALES[self.scale](rows)
         return with_bias(rows, outside=self.bias == "outside") if self.bias else rows
+
+    def _projected(self, rows: Array, public: Callable[[str, dict[str, Any]], Dataset]) -> Array:
+        assert self.pca is not None
+        if self.pca_from == "train":
+            raise UserError(
+                "data.pca_from = 'train' fitted the components on the training records, which a run does not "
+                "keep: new rows cannot get what those got; train with a public data.pca_from."
+            )
+        if self.pca_from == "private":
+            basis = self._released(math.prod(rows.shape[1:]))
+            return project(rows, np.zeros(basis.shape[1], np.float32), basis)
+        fitted = public(self.pca_from, {}).x_train
+        if math.prod(fitted.shape[1:]) != math.prod(rows.shape[1:]):
+            raise UserError(
+                f"data.pca_from = {self.pca_from!r} has records of shape {fitted.shape[1:]}, and these have "
+                f"{rows.shape[1:]}; the description is not of this model."
+            )
+        return project(rows, *fit_components(fitted, self.pca))
+
+    def _released(self, width: int) -> Floats:
+        """The components that the run released, which are part of the model."""
+        assert self.pca is not None
+        try:
+            found = np.frombuffer(base64.b64decode(self.components, validate=True), "<f4")
+            basis = found.reshape(self.pca, width).astype(np.float32)
+        except ValueError:
+            basis = np.full((1, 1), np.nan, np.float32)
+        if not np.isfinite(basis).all():
+            raise UserError(
+                f"the description has no {self.pca} components of rows of {width} numbers: it is not of this model."
+            )
+        return basis
 
     def steps(self) -> list[str]:
         """The same in words, for a page."""
         said = [f"column {name}: [{lo:g}, {hi:g}] becomes [0, 1]" for name, (lo, hi) in self.ranges.items()]
         said += [f"step: {step}" for step in self.transform]
         if self.pca is not None:
-            said.append(f"{self.pca} principal components of {self.pca_from}")
+            origin = "the training records, with noise" if self.pca_from == "private" else self.pca_from
+            said.append(f"{self.pca} principal components of {origin}")
         said += {"unit-ball": ["x / max(1, ‖x‖)"], "unit-sphere": ["x / ‖x‖"]}.get(self.scale, [])
         if self.bias:
             said.append("(x, 1)" if self.bias == "outside" else "(x, 1)/√2")
@@ -110,6 +135,9 @@ def inputs_of(source: Source, dataset: Dataset) -> Inputs:
         transform=source.transform,
         pca=source.pca,
         pca_from=source.pca_from,
+        components=""
+        if dataset.components is None
+        else base64.b64encode(dataset.components.astype("<f4").tobytes()).decode(),
         scale=source.scale,
         bias=source.bias,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.data import memory, own, public, sources, synthetic
+from gossamer.data import memory, own, public, sources, synthetic, weights
 from gossamer.data.dataset import Dataset
 from gossamer.data.fetch import cache_dir
 from gossamer.data.source import Facts, Source, datasets
@@ -67,21 +68,28 @@ def _info(name: str, facts: Facts | None, places: list[Path]) -> SetInfo:
 
 
 def get(name: str, *, data_dir: Path | None = None) -> Path:
-    """Bring a public set into the cache and return the file's path there."""
+    """Bring a public set, or public weights, into the cache and return the file's path there."""
+    if name in weights.KNOWN:
+        content, path = weights.find(name, data_dir)
+        return _kept(name, path, lambda: weights.keep(name, content))
     if name in datasets and name not in sources.PUBLIC:
         how = "needs a file of your own" if datasets[name].own else "comes with the program"
         raise UserError(f"{name} {how}: there is nothing to get; use it with data.kind = {name!r}.")
     if name not in sources.PUBLIC:
-        can = ", ".join(sources.PUBLIC)
+        can = [*sources.PUBLIC, *weights.KNOWN]
         raise UserError(
-            f"{name!r} is not a data set I know; to get there are {can}{ending(name, sources.PUBLIC)}"
+            f"{name!r} is not a data set I know; to get there are {', '.join(can)}{ending(name, can)}"
         )
     entry = sources.PUBLIC[name]
     found = sources.find(name, data_dir)
-    if found.path is not None and found.path.parent == cache_dir():
-        return found.path
+    return _kept(name, found.path, lambda: sources.store(entry, found.arrays, found.path))
+
+
+def _kept(name: str, path: Path | None, store: Callable[[], Path]) -> Path:
+    if path is not None and path.parent == cache_dir():
+        return path
     try:
-        return sources.store(entry, found.arrays, found.path)
+        return store()
     except OSError as error:
         raise UserError(
             f"{name} could not be kept in the cache folder {cache_dir()}: {error.strerror}"

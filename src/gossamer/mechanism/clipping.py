@@ -10,30 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from gossamer.errors import UserError
+from gossamer.mechanism.clip_steps import ClipLotTo, ClipStep, PublicBound, clip_weights
 from gossamer.mechanism.schedules import Constant, Geometric, Schedule, Stretches
 from gossamer.options.registry import Registry
 from gossamer.options.types import LEAST_BOUND, MOST_BOUND, Positive, Ratio, Size
 
-Weigh = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class ClipStep:
-    """The clip of one draw."""
-
-    weigh: Weigh
-    reference: Tensor  # (m,) what the noise is scaled to
-    enforced: bool  # is the reference also a bound on every record's contribution?
-    unit: Tensor | None = (
-        None  # (m,) what each node's norms are measured in before `weigh`; None: plain norms
-    )
+Of = Literal["record", "lot"]
+OF = "what is scaled down: each record's vector, or the lot's mean as a whole"
 
 
 class Clip(Protocol):
@@ -71,6 +61,11 @@ class ClipKind(Protocol):
     stays: ClassVar[bool]  # is it the same in every draw?
 
     @property
+    def of_lot(self) -> bool:
+        """Does it bound a lot's mean as a whole, and no record by itself?"""
+        ...
+
+    @property
     def unit(self) -> float:
         """The bound that stays the same over a run; 1 where there is none."""
         ...
@@ -92,48 +87,27 @@ class ClipKind(Protocol):
 clips: Registry[ClipKind] = Registry("privacy.clip")
 
 
-class PublicBound:
-    """What most kinds and clips share: a bound that is enforced, and that no record has a say in."""
+class _Scheduled(PublicBound):
+    """C_k for each record's vector, or for the mean of a lot."""
 
-    kind: ClassVar[str]
-    enforced: ClassVar[bool] = True
-    assumes: ClassVar[bool] = False
-    follows_records: ClassVar[bool] = False
-    stays: ClassVar[bool] = False
-    scale_is_public: ClassVar[bool] = True
+    of: Of
 
     @property
-    def unit(self) -> float:
-        return 1.0
+    def of_lot(self) -> bool:
+        return self.of == "lot"
 
-    @property
-    def record_bound(self) -> float:
-        return math.inf
-
-    def schedule(self, draws: int) -> Schedule:
-        return Constant(1.0)
-
-    def multiplier_left(self, multiplier: Tensor) -> Tensor:
-        return multiplier
-
-    def follow(
-        self, norms: Tensor, mask: Tensor, normals: Callable[[], Tensor], lots: Tensor, active: Tensor
-    ) -> None:
-        """Nothing is followed."""
-
-    def state(self) -> dict[str, Tensor]:
-        return {}
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """There is nothing to put back."""
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        bound = self.schedule(draws)
+        return ClipLotTo(bound, lots) if self.of_lot else ClipTo(bound)
 
 
 @clips.register("constant")
 @dataclass(frozen=True, kw_only=True)
-class ConstantClip(PublicBound):
-    """Every record's vector is scaled down to one bound."""
+class ConstantClip(_Scheduled):
+    """Every record's vector, or a lot's mean, is scaled down to one bound."""
 
-    bound: Annotated[Size, Field(description="largest norm of a record's vector")]
+    bound: Annotated[Size, Field(description="largest norm of a record's vector, or of a lot's mean")]
+    of: Annotated[Of, Field(description=OF)] = "record"
     stays: ClassVar[bool] = True
 
     @property
@@ -143,37 +117,30 @@ class ConstantClip(PublicBound):
     def schedule(self, draws: int) -> Schedule:
         return Constant(self.bound)
 
-    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
-        return ClipTo(self.schedule(draws))
-
 
 @clips.register("decaying")
 @dataclass(frozen=True, kw_only=True)
-class DecayingClip(PublicBound):
+class DecayingClip(_Scheduled):
     """The bound falls geometrically over the run: Dyn-D2P's C_k."""
 
     start: Annotated[Size, Field(description="bound of the first draw")]
     ratio: Annotated[Ratio, Field(description="first bound over last")]
+    of: Annotated[Of, Field(description=OF)] = "record"
 
     def schedule(self, draws: int) -> Schedule:
         return Geometric(self.start, 1 / self.ratio, draws)
 
-    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
-        return ClipTo(self.schedule(draws))
-
 
 @clips.register("sequence")
 @dataclass(frozen=True, kw_only=True)
-class SequenceClip(PublicBound):
+class SequenceClip(_Scheduled):
     """Given bounds over equal stretches of the run."""
 
     values: Annotated[list[Size], Field(min_length=1, description="the bounds, one per stretch")]
+    of: Annotated[Of, Field(description=OF)] = "record"
 
     def schedule(self, draws: int) -> Schedule:
         return Stretches(tuple(self.values), draws)
-
-    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
-        return ClipTo(self.schedule(draws))
 
 
 @clips.register("normalised")
@@ -271,7 +238,7 @@ class ClipTo(PublicBound):
     def at(self, k: int, nodes: int) -> ClipStep:
         C = self.bound(k)
         return ClipStep(
-            lambda norms: _clip_weights(norms, C), torch.full((nodes,), C, dtype=torch.float64), enforced=True
+            lambda norms: clip_weights(norms, C), torch.full((nodes,), C, dtype=torch.float64), enforced=True
         )
 
 
@@ -312,7 +279,7 @@ class FollowedQuantile:
     scale_is_public: ClassVar[bool] = False
 
     def at(self, k: int, nodes: int) -> ClipStep:
-        return ClipStep(lambda norms: _clip_weights(norms, 1.0), self.bounds, enforced=True, unit=self.bounds)
+        return ClipStep(lambda norms: clip_weights(norms, 1.0), self.bounds, enforced=True, unit=self.bounds)
 
     def multiplier_left(self, multiplier: Tensor) -> Tensor:
         return (multiplier**-2 - (2 * self.count_noise) ** -2) ** -0.5
@@ -333,8 +300,3 @@ class FollowedQuantile:
 
     def restore(self, state: dict[str, Tensor]) -> None:
         self.bounds = state["clip_bounds"]
-
-
-def _clip_weights(norms: Tensor, C: float) -> Tensor:
-    # A zero gradient keeps weight 1; the tiny floor only avoids 0/0.
-    return (C / norms.clamp_min(1e-30)).clamp_max(1.0)

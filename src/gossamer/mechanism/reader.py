@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.accounting.releases import Event
+from gossamer.accounting.releases import CLIPPED_LOT, Event
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clipping import Clip, Weigh
+from gossamer.mechanism.clip_steps import ClipStep, Weigh
+from gossamer.mechanism.clipping import Clip
 from gossamer.mechanism.noise.base import COUNT, Mechanism, Participation
 from gossamer.mechanism.samplers import Lot, Sampler
 
@@ -58,6 +59,11 @@ class Records:
         x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
         return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])
 
+    def of(self, i: int) -> Tensor:
+        """All records of hosted node i."""
+        start = int(self._starts[i])
+        return self.x[start : start + self.sizes[i]]
+
     def _is_everything(self, lot: Lot) -> bool:
         """Full lots of equal nodes: the records as they lie, without a copy of what may be gigabytes."""
         size = lot.rows.shape[1]
@@ -70,7 +76,7 @@ class Diagnostics(NamedTuple):
     """Computed from private records: never sent, shown only where asked for and labelled not private."""
 
     mean_norm: Tensor  # (m,) mean per-sample norm in the lot
-    clipped: Tensor  # (m,) share of the lot whose weight is below 1
+    clipped: Tensor  # (m,) share of the lot whose weight is below 1; all or nothing where lots are clipped
 
 
 class PrivateGradient:
@@ -121,11 +127,12 @@ class PrivateGradient:
         lot, x, y = self._lot(k)
         step = self._clip.at(k, len(self.nodes))
         mask = (lot.mask & active[:, None]).to(points.device)
-        unit = None if step.unit is None else step.unit.to(points)
-        sums, norms = self._vector(points, x, y, mask, step.weigh, unit=unit)
+        sums, norms = step.sums(self._vector, points, x, y, mask)
         # In double precision: what the ledger says must read back exactly.
         bound, multiplier = step.reference.double(), self._noise.levels(k)
-        self._log(k, active, multiplier, bound, step.enforced, points.shape[1])
+        self._log(k, active, multiplier, bound, step, points.shape[1])
+        if self._diagnose:
+            self.last_diagnostics = _diagnose(step, sums, norms, mask)
         if self._noise.adds:
             left = self._clip.multiplier_left(multiplier)
             self._clip.follow(norms, mask, lambda: self._standard_normals(k), self._lots, active)
@@ -133,8 +140,6 @@ class PrivateGradient:
                 self._stream, self._index, k, sums, multiplier=left, bound=bound, active=active,
                 ready=self._take_ahead(k),
             )  # fmt: skip
-        if self._diagnose:
-            self.last_diagnostics = _diagnose(norms, mask, step.weigh, unit)
         return sums.div_(self._divisors.to(sums)[:, None])
 
     def draw_ahead(self, dimension: int) -> None:
@@ -161,11 +166,12 @@ class PrivateGradient:
         return lot, x, y
 
     def _log(
-        self, k: int, active: Tensor, multiplier: Tensor, bound: Tensor, enforced: bool, dimension: int
+        self, k: int, active: Tensor, multiplier: Tensor, bound: Tensor, step: ClipStep, dimension: int
     ) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
         sensitivity = self._noise.sensitivity(bound, dimension).tolist()
         passes, lots = self._sampler.passes(k), self._sampler.lot_numbers(k)
+        clipped = CLIPPED_LOT if step.of_lot else None
         multipliers, counts = multiplier.tolist(), active.tolist()
         made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
         for i in self._written:
@@ -174,9 +180,9 @@ class PrivateGradient:
             number, lot, rate = passes[i] if passes else None, lots[i] if lots else None, self._rates[i]
             alike = (multipliers[i], sensitivity[i], rate, number, lot, self._noise.apart(i))
             if alike not in made:
-                part = Participation(self._sampler.kind, rate, self._adjacency, number, lot)
+                part = Participation(self._sampler.kind, rate, self._adjacency, number, lot, clipped)
                 release = self._noise.release(
-                    i, multipliers[i], sensitivity[i], dimension, part, enforced=enforced
+                    i, multipliers[i], sensitivity[i], dimension, part, enforced=step.enforced
                 )
                 made[alike] = Event(step=k, release=release)
             self._book.append(self.nodes[i], made[alike])
@@ -202,7 +208,11 @@ class PrivateGradient:
             self._vector.restore({key.removeprefix("vector."): state[key] for key in names})
 
 
-def _diagnose(norms: Tensor, mask: Tensor, weigh: Weigh, unit: Tensor | None) -> Diagnostics:
+def _diagnose(step: ClipStep, sums: Tensor, norms: Tensor, mask: Tensor) -> Diagnostics:
     count = mask.sum(1).clamp_min(1)
-    clipped = ((weigh(norms if unit is None else norms / unit[:, None]) < 1) & mask).sum(1) / count
+    if step.of_lot:
+        clipped = (sums.norm(dim=1).cpu() >= step.reference.to(sums.dtype) * (1 - 1e-5)).to(norms)
+    else:
+        measured = norms if step.unit is None else norms / step.unit.to(norms)[:, None]
+        clipped = ((step.weigh(measured) < 1) & mask).sum(1) / count
     return Diagnostics(mean_norm=(norms * mask).sum(1) / count, clipped=clipped)

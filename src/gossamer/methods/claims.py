@@ -81,6 +81,24 @@ class DynD2P(_OfGaussians):
 
 
 @dataclass(frozen=True)
+class DynD2POfLots(DynD2P):
+    """The same with a whole lot in the place of the paper's one sample: p = 1/J whatever the lot's size L."""
+
+    def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
+        return super().claim(run, factor, rate / _lot_of(run), delta, draws)
+
+    def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
+        return super().noise(run, rate / _lot_of(run), epsilon, delta)
+
+
+def _lot_of(run: Draws) -> float:
+    lot = getattr(run.sampling, "lot", None)
+    if not lot:
+        raise UserError("privacy.claim = 'gdp-clt-lot' divides by the lot; set privacy.sampling.lot.")
+    return float(lot)
+
+
+@dataclass(frozen=True)
 class GeneralD2P(DynD2P):
     """Dyn-D2P's Algorithm 2: any sequences, the common scale by its eq. (10)."""
 
@@ -116,6 +134,7 @@ class Renyi(_OfGaussians):
 
 CLAIMS: dict[str, ClaimRule] = {
     "gdp-clt": DynD2P(),
+    "gdp-clt-lot": DynD2POfLots(),
     "gdp-general": GeneralD2P(),
     "adad2p": AdaD2P(),
     "rdp": Renyi(),

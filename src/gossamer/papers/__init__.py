@@ -19,22 +19,32 @@ def names() -> list[str]:
 
 
 def read(name_or_path: str) -> dict[str, Any]:
-    """A table by name, or a definition of the user's by path."""
+    """A table by name, or a definition of the user's by path; `like` names another one that it takes over."""
     if name_or_path in names():
-        return read_toml(_FOLDER / f"{name_or_path}.toml")
+        return _as_other(read_toml(_FOLDER / f"{name_or_path}.toml"))
     if name_or_path.endswith(".toml"):
-        return read_toml(Path(name_or_path))
+        return _as_other(read_toml(Path(name_or_path)))
     raise UserError(
         f"{name_or_path!r} is not a table I know; the tables are {', '.join(names())}"
         f"{ending(name_or_path, names())}"
     )
 
 
+def _as_other(table: dict[str, Any]) -> dict[str, Any]:
+    """Key by key the table's own, else the other's; its rules come after the other's, so that cells can be shared."""
+    like = table.pop("like", None)
+    if like is None:
+        return table
+    other = read(like)
+    return {**other, **table, "rule": [*other.get("rule", []), *table.get("rule", [])]}
+
+
 def titles() -> dict[str, str]:
     """Name → title with its paper, for a list: read off the files, without the kinds that a run would need."""
     found = {}
     for name in names():
-        table = read_toml(_FOLDER / f"{name}.toml")
-        paper = f" ({table['paper']}, {table['grid'][0]['source'].split(',')[0]})" if "paper" in table else ""
+        table = read(name)
+        place = table.get("source") or table.get("grid", [{}])[0].get("source", "")
+        paper = f" ({table['paper']}, {place.split(',')[0]})" if "paper" in table else ""
         found[name] = f"{table['title']}{paper}"
     return found

@@ -132,7 +132,7 @@ def _noise(
     """(factor, end) that meet ε: by the paper's formula in paper mode, by the accountant in sound mode."""
     if config.mode == "sound":
         end = _end(base, epsilon, delta)
-        return _proven_factor(base, rate, epsilon, delta, end, config.privacy.runs), end
+        return _proven_factor(base, rate, epsilon, delta, end, config.privacy.runs * base.copies), end
     factor, said = base.claim.noise(base.run, rate, epsilon, delta)
     return factor, _end(base, epsilon, delta) if said is None else said
 
@@ -140,8 +140,8 @@ def _noise(
 def _proven_factor(
     base: PrivacyPlan, rate: float, epsilon: float, delta: float, end: float, runs: int
 ) -> float:
-    """`runs`: so many such runs together are to meet ε."""
-    quick = base.sampling.priced(_multipliers(base, 1.0, rate, end), rate) if base.noise.gaussian else None
+    """`runs`: so many such runs together are to meet ε; those of other nodes with the same record are no different."""
+    quick = base.priced(_multipliers(base, 1.0, rate, end), rate)
     if quick is None:
         return float(
             calibrate.least_scale(
@@ -185,8 +185,8 @@ def _allowance(
 ) -> int:
     """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
     quick = None
-    if mode == "sound" and base.noise.gaussian:
-        quick = base.sampling.priced(_multipliers(base, factor, rate, end), rate)
+    if mode == "sound" and base.copies == 1:
+        quick = base.priced(_multipliers(base, factor, rate, end), rate)
     if quick is not None:
         sampling, multipliers, lots = quick
         paid = calibrate.affordable(

@@ -115,12 +115,27 @@ class NetworkPlan:
 def network_plan(o: Outline) -> NetworkPlan:
     """Of a run whose views can be accounted for, or a sentence about why not."""
     rounds, plan, clip = o.topology.rounds, o.plan, o.config.privacy.clip
+    if plan.before:
+        raise UserError(
+            "privacy.preprocessing sends every node a release of all others, which is not counted there; leave it "
+            "out."
+        )
+    if plan.copies > 1:
+        raise UserError(
+            f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record on several nodes, and "
+            "what one node learns is priced for a record of one; use 'even' or 'sizes'."
+        )
     refuse_without_exact_means(NodeView(0), bit_equal=isinstance(rounds, Relabelled))
     assert isinstance(rounds, Relabelled)
     if clip.follows_records:
         raise UserError(
             f"privacy.clip.kind = {clip.kind!r} follows counts that a node keeps to itself, and a node's view needs "
             "gradients that others could have computed; use 'constant'."
+        )
+    if clip.of_lot:
+        raise UserError(
+            "privacy.clip.of = 'lot' has no price for what one node learns; use of = 'record', or an observer of "
+            "everything."
         )
     n, means = o.config.nodes, plan.draws
     exchanges = Exchanges(n, rounds.windows.steps, orders(n, rounds.seed, 0, means))
@@ -162,7 +177,8 @@ def network_figures(o: Outline, ledgers: Path | None = None) -> dict[str, Any] |
     plain = o.plan.sampling.kind == "full" and math.isfinite(o.plan.worst.proven.epsilon)
     if not isinstance(o.topology.rounds, Relabelled) or not plain or n * n * means > MOST_WORK:
         return None
-    if not o.plan.noise.gaussian or o.config.privacy.clip.follows_records:
+    clip = o.config.privacy.clip
+    if not o.plan.noise.gaussian or clip.follows_records or clip.of_lot or o.plan.copies > 1 or o.plan.before:
         return None
     network = network_plan(o)
     if network.noise is not None and not network.all_alike and n * means > MOST_SYSTEMS:

@@ -34,10 +34,16 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
     if isinstance(config.data, Memory):
         notes.append("The records were handed over in memory: what other runs spent on them is not added up.")
         notes += [READ_OFF[what] for what in config.data.read_off]
-    if config.data.partition.kind == "sampled":
+    copies = config.data.partition.most_copies(config.nodes)
+    if copies > 1:
         notes.append(
-            "A record may sit on several nodes; the ε of one node does not cover its copies on others."
+            f"A record may lie on up to {copies} nodes: the proven ε is of all their releases together, a claimed one "
+            "of one node's."
         )
+    if config.data.transform:  # torch comes along: not where there are none
+        from gossamer.data.features.chain import statements
+
+        notes += statements(config.data.transform)
     return [*notes, *_of_others(config)]
 
 

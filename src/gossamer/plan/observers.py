@@ -20,6 +20,7 @@ def epsilon_by_observer(plan: PrivacyPlan) -> dict[str, Any]:
         epsilon=plan.worst.proven.epsilon,
         delta=max(node.delta for node in plan.nodes),
         adjacency=plan.adjacency,
+        unit=plan.unit,
     )
 
 

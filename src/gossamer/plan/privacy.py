@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 
 from gossamer.accounting.claimed import Claim
-from gossamer.accounting.observers import EVERYONE, Observer
+from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.observers import EVERYONE, Observer, unit_of
 from gossamer.accounting.proven import Proven, curve, profile, proven
-from gossamer.accounting.releases import Event
+from gossamer.accounting.releases import CLIPPED_LOT, Event, on_several_nodes
 from gossamer.accounting.tradeoff import TradeOff
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.sampling import NodeLot, SamplingKind
 from gossamer.mechanism.schedules import Schedule
+from gossamer.mechanism.second_moment import BEFORE, moment_release
 from gossamer.methods.claims import ClaimRule, Draws
 from gossamer.options.stage import stage
 
@@ -65,6 +67,14 @@ class PrivacyPlan:
     on: str = "gradient"  # what carries the noise: the answers about records, or the messages
     draws_before: int = 0  # of the first round: the mean of the records, where it is released
     observer: Observer = EVERYONE  # whom the proven figures hold against
+    copies: int = 1  # nodes on which the same record may lie
+    before: tuple[Event, ...] = ()  # of every node ahead of its draws: what preprocesses the records
+    clipped: str | None = None  # "lot" where lots are clipped as a whole
+
+    @property
+    def unit(self) -> str:
+        """What every ε here protects."""
+        return unit_of(self.copies)
 
     @property
     def draws(self) -> int:
@@ -115,9 +125,10 @@ class PrivacyPlan:
         if math.isinf(node.proven.epsilon):
             proofs: list[float | None] = [None] * len(at)
         else:
-            events = self.events(node.factor, node.rate, max(at), node.end)
+            events = self.everywhere(node.factor, node.rate, max(at), node.end)
+            marks = [self.copies * (len(self.before) + k) for k in at]
             proofs = [
-                finite(e) for e in curve(events, at, node.delta, self.adjacency, observer=self.observer)
+                finite(e) for e in curve(events, marks, node.delta, self.adjacency, observer=self.observer)
             ]
         return [(self._claim_after(node, k), p) for k, p in zip(at, proofs, strict=True)]
 
@@ -133,7 +144,8 @@ class PrivacyPlan:
         return self.claim.claim(self.run, factor, rate, delta, draws)
 
     def proven(self, factor: float, rate: float, delta: float, draws: int, end: float) -> Proven:
-        return proven(self.events(factor, rate, draws, end), delta, self.adjacency, observer=self.observer)
+        events = self.everywhere(factor, rate, draws, end)
+        return proven(events, delta, self.adjacency, observer=self.observer)
 
     def against(self, observer: Observer) -> PrivacyPlan:
         """The same noise, with the proven figures for another observer than was planned for."""
@@ -160,14 +172,29 @@ class PrivacyPlan:
         deltas = [max(of_nodes) for of_nodes in zip(*profiles, strict=True)]
         return TradeOff.of([*epsilons, figure], [*deltas, delta])
 
+    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int] | None:
+        """What an accountant is asked about in place of these draws, as `SamplingKind.priced` says it.
+
+        None where events of another kind come before them, or noise is not Gaussian. A lot that is clipped as a whole
+        costs what a lot of fixed size does, however it was drawn: see `accounting.pairs`.
+        """
+        plain = self.noise.gaussian and not self.before
+        found = self.sampling.priced(multipliers, rate) if plain else None
+        return found if found is None or self.clipped is None else ("fixed-size", *found[1:])
+
     def planned(self, node: NodePlan) -> list[Event]:
-        """What a node will write, on sensitivity 1."""
-        return self.events(node.factor, node.rate, node.allowance, node.end)
+        """What the nodes that hold a record will write, on sensitivity 1."""
+        return self.everywhere(node.factor, node.rate, node.allowance, node.end)
+
+    def everywhere(self, factor: float, rate: float, draws: int, end: float = math.inf) -> list[Event]:
+        """So many draws of every node that holds a copy of a record; `_alike` says that they do the same."""
+        events = self.events(factor, rate, draws, end)
+        return events if self.copies == 1 else on_several_nodes(events, self.copies)
 
     def events(self, factor: float, rate: float, draws: int, end: float = math.inf) -> list[Event]:
-        """The events of so many draws, on sensitivity 1: only the ratio matters to an accountant."""
+        """What comes before, and so many draws, on sensitivity 1: only the ratio matters to an accountant."""
         sensitivity = 1.0 if self.enforced else math.inf
-        return [
+        return [*self.before] + [
             Event(
                 step=k,
                 release=self.noise.release(
@@ -180,6 +207,7 @@ class PrivacyPlan:
                         self.adjacency,
                         self.sampling.pass_of(k, rate),
                         self.sampling.lot_number_of(k, rate),
+                        self.clipped,
                     ),
                     end,
                 ),
@@ -224,20 +252,63 @@ def plan_privacy(
         draws_before=0 if privacy.centre is None else 1,
         on=privacy.noise.on,
         observer=noise.observer,
+        copies=config.data.partition.most_copies(config.nodes) if noise.adds else 1,
+        clipped=CLIPPED_LOT if privacy.clip.of_lot else None,
     )
     stage("calibrating the noise")
+    base = replace(base, before=_before(config, base))
     epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
     same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
     for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        key = (same, draws_per_round, rate, epsilon, delta, dimension, repr(noise), repr(claim))
+        key = (
+            same,
+            base.copies,
+            base.before,
+            draws_per_round,
+            rate,
+            epsilon,
+            delta,
+            dimension,
+            repr(noise),
+            repr(claim),
+        )
         if key not in _solved:
             if len(_solved) >= 1000:
                 _solved.clear()
             _solved[key] = plan_node(config, base, J, rate, lot, epsilon, delta)
         weight = J * len(records) / sum(records) if config.weighting == "size" else 1.0
         nodes.append(replace(_solved[key], records=J, lot=lot, weight=weight))
+    if base.copies > 1:
+        _refuse_unlike(nodes)
     return replace(base, nodes=tuple(_levelled(base, nodes) if noise.cancels else nodes))
+
+
+def _refuse_unlike(nodes: Sequence[NodePlan]) -> None:
+    """Copies of a record are priced as so many nodes that do the same."""
+    if len({(node.factor, node.rate, node.delta, node.allowance, node.end) for node in nodes}) > 1:
+        raise UserError(
+            "data.partition.kind = 'sampled' puts copies of a record on several nodes, which are priced together only "
+            "where all nodes have the same size, budget and sampling; give all the same."
+        )
+
+
+def _before(config: RunConfig, base: PrivacyPlan) -> tuple[Event, ...]:
+    """The second moments that private components are made from: alone they cost the share of ε, of all runs and copies.
+
+    What training may then cost is what all releases together leave of ε: no less than the rest.
+    """
+    privacy = config.privacy
+    if not config.data.private_components:
+        return ()
+    multiplier = 0.0
+    if base.noise.adds:
+        assert isinstance(privacy.epsilon, float)
+        assert isinstance(privacy.delta, float)
+        assert privacy.preprocessing is not None
+        shift = (2 if base.adjacency == "replace-one" else 1) * math.sqrt(privacy.runs * base.copies)
+        multiplier = shift / gdp_mu(privacy.preprocessing * privacy.epsilon, privacy.delta) * (1 + 1e-9)
+    return (Event(BEFORE, moment_release(multiplier, base.adjacency)),)
 
 
 def _levelled(base: PrivacyPlan, nodes: Sequence[NodePlan]) -> list[NodePlan]:

@@ -12,6 +12,7 @@ __all__ = [
     "files",
     "headline",
     "line_plot",
+    "live",
     "metrics",
     "noise_table",
     "notebook",

@@ -25,7 +25,8 @@ SEEDED = "seeded noise: no privacy"
 # An audit puts its figures into the certificate of a run that has ended, so that nobody can sign them; and whoever
 # vouches for it signs there (results/signatures.py), as long as it is the same otherwise.
 SIGNATURES = "signatures"
-ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit", SIGNATURES)
+SITE = "site"  # of a site of a consortium: consortium/certificates.py
+ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit", SIGNATURES, SITE)
 
 
 def epsilon_text(value: float | None) -> str:

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gossamer.accounting.observers import against_all
-from gossamer.results.certificate import UNIT, account, epsilon_text, statement
+from gossamer.results.certificate import account, epsilon_text, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.figure_words import ROW_LEGEND, coloured, graph_line
 from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
@@ -147,7 +147,7 @@ def summary(o: Outline, budget: dict[str, Any] | None = None) -> dict[str, Any]:
     config, plan = o.config, o.plan
     return {
         **plan.figures(),
-        "unit": UNIT,
+        "unit": plan.unit,
         "observer": plan.observer.describe(),
         **_planned_by_observer(plan),
         "network": _network(o),
@@ -193,7 +193,9 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
     deltas = sorted({node.delta for node in plan.nodes})
     shown = f"{deltas[0]:g}" if len(deltas) == 1 else f"{deltas[0]:g} … {deltas[-1]:g}"
     observer = plan.observer.describe()
-    console.print(f"ε at δ = {shown}, {plan.adjacency}, unit: {UNIT}; observer: {observer}", soft_wrap=True)
+    console.print(
+        f"ε at δ = {shown}, {plan.adjacency}, unit: {plan.unit}; observer: {observer}", soft_wrap=True
+    )
     show_observers(_planned_by_observer(plan), console)
     for who, figure in network_lines(_network(o)):
         console.print(f"{who}: {figure}", soft_wrap=True)

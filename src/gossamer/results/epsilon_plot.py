@@ -36,7 +36,7 @@ def epsilon_plot(plan: PrivacyPlan, rounds: int) -> str:
     at = curve_rounds(rounds)
     curves = plan.epsilon_after(at)
     node = plan.worst
-    title = f"ε over rounds (worst node; δ = {node.delta:g}, {plan.adjacency}, one record of one node)"
+    title = f"ε over rounds (worst node; δ = {node.delta:g}, {plan.adjacency}, {plan.unit})"
     return draw(at, [c for c, _ in curves], [p for _, p in curves], node.epsilon, title)
 
 

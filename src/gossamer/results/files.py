@@ -64,7 +64,7 @@ def digest_of_object(value: dict[str, Any], *, without: tuple[str, ...] = ()) ->
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Readers differ in which of the two they take, and what is signed must read the same to all."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -74,7 +74,7 @@ def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _parsed(path: Path, text: str, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(text, object_pairs_hook=_no_name_twice)
+        found = json.loads(text, object_pairs_hook=no_name_twice)
     except RecursionError:
         raise UserError(f"{path}{where} is damaged: its brackets are too deep.") from None
     except ValueError as error:

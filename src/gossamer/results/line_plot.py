@@ -21,21 +21,33 @@ class Line:
     dashed: bool = False
 
 
-def line_plot(lines: Sequence[Line], x_title: str, y_title: str, *, logarithmic: bool = False) -> str:
-    """`logarithmic`: the axis to the right, whose values must be positive. "" if there is nothing to draw."""
+def line_plot(
+    lines: Sequence[Line],
+    x_title: str,
+    y_title: str,
+    *,
+    logarithmic: bool = False,
+    size: tuple[int, int] = (_WIDTH, _HEIGHT),
+    dots: bool = True,
+) -> str:
+    """`logarithmic`: the axis to the right, whose values must be positive. "" if there is nothing to draw.
+
+    `size`: width, and height without the names of the lines; `dots`: a dot at every point.
+    """
     known = [line for line in lines if line.points]
     if not known:
         return ""
     xs = [_placed(x, logarithmic) for line in known for x, _ in line.points]
     ys = [y for line in known for _, y in line.points]
     left, right, low, high = *_span(xs), *_span(ys)
-    height = _HEIGHT + _LINE * len(known)
+    across, up = size
+    height = up + _LINE * len(known)
 
     def x(value: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (_placed(value, logarithmic) - left) / (right - left)
+        return _LEFT + (across - _LEFT - _RIGHT) * (_placed(value, logarithmic) - left) / (right - left)
 
     def y(value: float) -> float:
-        return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * (value - low) / (high - low)
+        return up - _BOTTOM - (up - _BOTTOM - _TOP) * (value - low) / (high - low)
 
     def text(px: float, py: float, words: str, anchor: str = "middle", more: str = "") -> str:
         return f'<text x="{px:.1f}" y="{py:.1f}" text-anchor="{anchor}" fill="#333"{more}>{html.escape(words)}</text>'
@@ -43,28 +55,31 @@ def line_plot(lines: Sequence[Line], x_title: str, y_title: str, *, logarithmic:
     drawn = []
     for mark in _marks(low, high):
         drawn.append(
-            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" stroke="#e4e4e4"/>'
+            f'<line x1="{_LEFT}" x2="{across - _RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" stroke="#e4e4e4"/>'
             + text(_LEFT - 8, y(mark) + 4, f"{mark:.4g}", "end")
         )
     for tick in sorted({x for line in known for x, _ in line.points})[:: max(1, len(set(xs)) // 6)]:
-        drawn.append(text(x(tick), _HEIGHT - _BOTTOM + 18, f"{tick:.4g}"))
+        drawn.append(text(x(tick), up - _BOTTOM + 18, f"{tick:.4g}"))
     for i, line in enumerate(known):
         colour = COLOURS[i % len(COLOURS)]
         path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in sorted(line.points))
         dash = ' stroke-dasharray="6 4"' if line.dashed or i >= len(COLOURS) else ""
         drawn.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
-        drawn += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="3" fill="{colour}"/>' for a, b in line.points]
-        at = _HEIGHT + _LINE * i
+        if dots:
+            drawn += [
+                f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="3" fill="{colour}"/>' for a, b in line.points
+            ]
+        at = up + _LINE * i
         drawn.append(
             f'<line x1="{_LEFT}" x2="{_LEFT + 22}" y1="{at}" y2="{at}" stroke="{colour}" stroke-width="2"{dash}/>'
         )
         drawn.append(text(_LEFT + 30, at + 4, line.name, "start"))
-    middle = (_TOP + _HEIGHT - _BOTTOM) / 2
+    middle = (_TOP + up - _BOTTOM) / 2
     upright = f' transform="rotate(-90 14 {middle:.0f})"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12">'
-        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>{"".join(drawn)}'
-        f"{text((_LEFT + _WIDTH) / 2, _HEIGHT - 8, x_title)}"
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across} {height}" font-family="sans-serif" font-size="12">'
+        f'<rect width="{across}" height="{height}" fill="white"/>{"".join(drawn)}'
+        f"{text((_LEFT + across) / 2, up - 8, x_title)}"
         f"{text(14, middle, y_title, more=upright)}</svg>"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gossamer.kernels.pooling import speed_up_pools
 from gossamer.kernels.stack import ParameterStack
 from gossamer.runtime.forms import Form, any_number, maybe, row
 
@@ -43,7 +45,8 @@ class Evaluator:
         together: Together,
         truth: Any = None,
     ):
-        self._module, self._stack, self._loss, self._classes = module, stack, loss, classes
+        self._module, self._stack, self._loss, self._classes = copy.deepcopy(module), stack, loss, classes
+        speed_up_pools(self._module)
         self._x, self._y, self._together = x, y, together
         # Of a made-up set the coefficients are known; a model of the same size can be measured against them.
         known = None if truth is None else torch.as_tensor(truth).flatten()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import UserError
-from gossamer.results.certificate import UNIT, epsilon_text, statement
+from gossamer.results.certificate import epsilon_text, statement
 from gossamer.results.epsilon_plot import draw, epsilon_plot
 from gossamer.results.files import read_metrics
 from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
@@ -128,7 +128,7 @@ def plan_html(o: Outline) -> str:
 
 def _planned_relation(o: Outline) -> str:
     observer = o.plan.observer.describe()
-    return f"δ = {o.plan.worst.delta:g}, {o.plan.adjacency}, unit: {UNIT}; observer: {observer}"
+    return f"δ = {o.plan.worst.delta:g}, {o.plan.adjacency}, unit: {o.plan.unit}; observer: {observer}"
 
 
 def outcome_text(result: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:

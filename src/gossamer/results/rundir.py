@@ -62,7 +62,7 @@ class RunDirectory:
         return read_manifest(self.path)
 
     def write_config(self, config: dict[str, Any]) -> None:
-        write_atomically(self.path / "config.toml", tomli_w.dumps(_without_none(config)).encode())
+        write_atomically(self.path / "config.toml", config_text(config).encode())
 
     def write_json(self, name: str, content: Any) -> None:
         write_atomically(
@@ -89,6 +89,11 @@ class RunDirectory:
         """The last evaluation; empty where there is none yet."""
         rows = read_metrics(self.path / "metrics.jsonl")
         return rows[-1] if rows else {}
+
+
+def config_text(config: dict[str, Any]) -> str:
+    """A whole configuration as TOML, as `config.layers.stored` reads it."""
+    return tomli_w.dumps(_without_none(config))
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

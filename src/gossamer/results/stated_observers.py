@@ -48,6 +48,7 @@ def compare_by_observer(c: Figures, proofs: Sequence[NodeProof], elsewhere: Sequ
         epsilon=c.stated["epsilon_proven"],
         delta=c.stated["delta"],
         adjacency=c.stated["adjacency"],
+        unit=c.stated["unit"],
     )
     lines = c.stated.get("epsilon_by_observer")
     if not isinstance(lines, list) or len(lines) != len(due):

@@ -6,15 +6,20 @@ from gossamer.options.callable_package import make_callable
 __all__ = [
     "api",
     "assemble",
+    "begin",
     "budget",
     "certificates",
+    "certify",
     "data",
+    "evaluate",
     "export",
     "load",
+    "models",
     "network",
     "outline",
     "predict",
     "request",
+    "resume",
     "train",
 ]
 

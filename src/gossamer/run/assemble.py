@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.data.dataset import Dataset
@@ -41,6 +42,7 @@ class Parts:
     x0: Tensor
     test: tuple[Tensor, Tensor]
     data_dir: Path | None = None  # where the user's files are looked for
+    rows: NDArray[np.int64] | None = None  # of the data set, node after node
 
     @property
     def plans(self) -> Sequence[NodePlan]:
@@ -156,27 +158,46 @@ def assemble(
             "for example data.kind = 'synthetic-regression' with model.kind = 'linear'; use 'hold-out'."
         )
     device = torch.device(config.device)
-    records = Records(
-        torch.from_numpy(dataset.x_train[rows]).to(device),
-        torch.from_numpy(dataset.y_train[rows]).to(device),
-        sizes,
-    )
     levels = Levels(torch.tensor([node.factor for node in plans], dtype=torch.float64), o.plan.shape)
     ends = np.array([node.end for node in plans])
     parts = Parts(
         outline=o,
         nodes=nodes,
         dataset=dataset,
-        records=records,
+        records=_records(dataset, rows, sizes, device),
         sampler=sampler,
         noise=o.plan.noise.make(levels, ends, config.privacy.noise.arithmetic),
         x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
-        test=(torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)),
+        test=_test(dataset, device),
         data_dir=data_dir,
+        rows=rows,
     )
     parts.clip()  # a mistake in it shows now
     _refuse_thinner_noise(parts)
     return parts
+
+
+def _records(
+    dataset: Dataset, rows: NDArray[np.int64], sizes: Sequence[int], device: torch.device
+) -> Records:
+    x, y = torch.from_numpy(dataset.x_train[rows]), torch.from_numpy(dataset.y_train[rows])
+    return Records(x.to(device), y.to(device), sizes)
+
+
+def _test(dataset: Dataset, device: torch.device) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)
+
+
+def records_of(parts: Parts) -> Parts:
+    """The parts with the records of their data set, which is another form of the one they were assembled with."""
+    assert parts.rows is not None
+    device, hold_out = parts.records.x.device, len(parts.test[0])
+    x, y = _test(parts.dataset, device)
+    return replace(
+        parts,
+        records=_records(parts.dataset, parts.rows, parts.records.sizes, device),
+        test=(x[:hold_out], y[:hold_out]),
+    )
 
 
 def _refuse_thinner_noise(parts: Parts) -> None:

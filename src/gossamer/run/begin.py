@@ -15,7 +15,7 @@ import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.results.certificate import SEEDED, UNIT
+from gossamer.results.certificate import SEEDED
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.files import digest_of, digest_of_object
 from gossamer.results.rundir import RunDirectory, free_path, read_manifest
@@ -23,6 +23,7 @@ from gossamer.results.runlock import RunLock
 from gossamer.results.seals import BEGIN, Sealer
 from gossamer.run.assemble import Parts
 from gossamer.run.budget import Accounts, accounts_of, now
+from gossamer.run.preprocess import bytes_of_preprocessing, preprocessed
 from gossamer.runtime.forms import count, file_name, hexadecimal, list_of, maybe, row, sentence
 from gossamer.runtime.group import Group, agreed
 
@@ -41,6 +42,7 @@ class Run:
     accounts: Accounts  # of the user's own records
     lock: RunLock
     sealer: Sealer | None  # the first process of a machine signs
+    parts: Parts  # with the records as the models take them
     signed: bool = True  # False in runs begun before there were keys
     done: int = 0  # rounds
     bytes_sent: int = 0
@@ -94,9 +96,15 @@ def _written(
     book = agreed(
         group, lambda: LedgerBook.create(directory.ledger, ledger_headers(parts, name), sync=group.spread)
     )
-    state = o.algorithm.init(parts.x0)
-    reader = parts.agreed(group, identity, 0).reader(book)
-    return Run(directory, identity, book, reader, state, accounts, lock, sealer)
+    try:
+        parts = preprocessed(parts, group, book, directory)
+        state = o.algorithm.init(parts.x0)
+        reader = parts.agreed(group, identity, 0).reader(book)
+    except BaseException:
+        book.close()
+        raise
+    sent = bytes_of_preprocessing(parts)
+    return Run(directory, identity, book, reader, state, accounts, lock, sealer, parts, bytes_sent=sent)
 
 
 def _first_files(parts: Parts, directory: RunDirectory, identity: str, nonce: str, here: list[int]) -> Sealer:
@@ -145,6 +153,11 @@ def nodes_here(group: Group) -> list[int]:
 def require_same_everywhere(parts: Parts, group: Group) -> None:
     """Processes with different settings would wait for each other's messages, or misread them."""
     o = parts.outline
+    if group.spread and o.plan.copies > 1:
+        raise UserError(
+            f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record on several nodes, whose "
+            "releases are priced together, and their ledgers would lie on several machines; use one, or 'even'."
+        )
     own = o.config.data.own
     # Names and order of the columns: weights that mean other columns elsewhere learn nothing, and nobody is told.
     names = json.dumps(parts.dataset.columns)
@@ -216,7 +229,8 @@ def ledger_headers(parts: Parts, name: dict[str, str]) -> dict[int, dict[str, An
             "delta": o.plan.nodes[i].delta,
             "epsilon_asked": o.plan.nodes[i].epsilon,
             "adjacency": o.plan.adjacency,
-            "unit": UNIT,
+            "unit": o.plan.unit,
+            **({"copies": o.plan.copies} if o.plan.copies > 1 else {}),
             "noise": SEEDED if o.seeded else "system",
             **o.plan.noise.header,
             "public": {

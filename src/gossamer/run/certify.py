@@ -18,7 +18,7 @@ from gossamer.plan.network import network_figures
 from gossamer.plan.observers import planned_sharing
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import finite
-from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED, UNIT
+from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED
 from gossamer.results.files import digest_of
 from gossamer.results.released import model_digests
 from gossamer.results.stated_facts import facts_of_data
@@ -43,6 +43,10 @@ _STATED = record(
         "because": maybe(sentence), "method": sentence,
     }
 )  # fmt: skip
+PLANNED = (
+    "The ledgers of the other sites lie with them, and each signs its own certificate. Their proven ε is here what was "
+    "planned for them."
+)
 STATED = (
     "The ledgers of some nodes lie on other machines. Their proven ε is the larger of what their ranks state and what "
     "was planned here; `gossamer plan --ledger` on their machine checks it."
@@ -76,7 +80,7 @@ def certify(parts: Parts, run: Run, group: Group, models: Tensor) -> dict[str, A
         "epsilon_proven_lower": worst.lower,
         "epsilon_by_node": by_node,
         "not_proven_because": worst.because,
-        "unit": UNIT,
+        "unit": o.plan.unit,
         "observer": o.plan.observer.describe(),
         # What others than everyone learn, where that has a figure; of nodes elsewhere as it was planned.
         "network": _network(o, run.directory.ledger if len(here) == len(by_node) else None),
@@ -87,6 +91,7 @@ def certify(parts: Parts, run: Run, group: Group, models: Tensor) -> dict[str, A
             epsilon=worst.epsilon,
             delta=figures["delta"],
             adjacency=o.plan.adjacency,
+            unit=o.plan.unit,
         ),
         "mode": config.mode,
         "method": config.algorithm.kind,
@@ -96,7 +101,7 @@ def certify(parts: Parts, run: Run, group: Group, models: Tensor) -> dict[str, A
         "stamp": SEEDED if o.seeded else None,
         # Over all runs on the same records of the user's own; None for public ones.
         "budget": worst_account(everyones(totals, group), config.privacy.cap),
-        "notes": [*o.plan.notes, *_notes(parts, run), *([STATED] if len(here) < len(by_node) else [])],
+        "notes": [*o.plan.notes, *_notes(parts, run), *_elsewhere(stated, here)],
         "not_covered": [*NOT_COVERED, ARITHMETIC[config.privacy.noise.arithmetic]],
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
@@ -129,12 +134,21 @@ def _facts(parts: Parts, run: Run, models: list[str]) -> dict[str, Any]:
     }
 
 
-def _believed(stated: dict[str, Any], planned: Proven) -> Proven:
+def _elsewhere(stated: Sequence[Any], here: set[int]) -> list[str]:
+    if len(here) == len(stated):
+        return []
+    return [PLANNED if None in stated else STATED]
+
+
+def _believed(stated: dict[str, Any] | None, planned: Proven) -> Proven:
     """Of a node whose ledger lies on another machine: the larger of what its rank states and what was planned.
 
     The plan is public and computed here: a rank cannot make its ε smaller by saying so. If it released less than was
-    planned the figure is too large, never too small; if more, it is its own ledger that shows it.
+    planned the figure is too large, never too small; if more, it is its own ledger that shows it. Where nobody was
+    asked, the plan stands.
     """
+    if stated is None:
+        return planned
     return max(Proven(**stated), planned, key=lambda proven: proven.epsilon)
 
 
@@ -144,7 +158,8 @@ def _against_others(
     """The worst node's ε for each number of colluders, from the ledgers; of nodes elsewhere never below the plan's."""
     priced = {spent: shared.epsilons(spent) for spent in dict.fromkeys(proof.spent for proof in own)}
     form = row(*[bound] * len(shared.at))
-    stated = group.join([priced[proof.spent] for proof in own], form, per_node=True)
+    everyone = group.join([priced[proof.spent] for proof in own], form, per_node=True)
+    stated = [one for one in everyone if one is not None]
     planned = [shared.epsilons(spent) for spent in dict.fromkeys(elsewhere)]
     return shared.around([max(of_nodes) for of_nodes in zip(*stated, *planned, strict=True)], epsilon)
 

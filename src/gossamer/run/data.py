@@ -139,7 +139,7 @@ def facts_of(
         )
     sizes = [len(piece) for piece in split(config, dataset)]
     sizes += [0] * (config.nodes - len(sizes))  # of nodes hosted elsewhere: what is declared counts
-    return DataFacts(dataset, dataset.x_train.shape[1:], dataset.classes, declared(config, sizes))
+    return DataFacts(dataset, config.data.shape_of(dataset), dataset.classes, declared(config, sizes))
 
 
 def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:

@@ -30,6 +30,7 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
     # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
     before = o.plan.draws_before if run.done else 0
     unused = -(-(reader.draws - before - run.done * o.plan.draws_per_round) // o.plan.draws_per_round)
+    unused = max(0, unused)  # a site that skipped rounds has drawn less
     spent = dict(zip(at, o.plan.epsilon_after([done + unused for done in at]), strict=True))
     # With thousands of nodes, the whole hold-out would outlast the training.
     most = max(1, MOST_SCORED // config.nodes)

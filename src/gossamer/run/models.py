@@ -23,18 +23,19 @@ from gossamer.runtime.group import Group
 
 
 def keep_models(
-    parts: Parts, run: Run, group: Group, state: Any
+    parts: Parts, run: Run, group: Group, state: Any, *, average: bool = True
 ) -> tuple[Models, torch.Tensor, dict[str, str]]:
     """(ready to use, (m, d) the models of the nodes hosted here, files of this process: name → digest).
 
     Only what is released: models that never leave their nodes are in no file. Every process writes its own nodes'; the
-    first of a machine what they share, the average among it, of which every process knows the sum.
+    first of a machine what they share, the average among it, of which every process knows the sum. `average`: is there
+    one? A site of a consortium knows its own model alone.
     """
     o, folder = parts.outline, run.directory.path
     points = o.method.released(o.algorithm, state, len(group.nodes)).detach()
     held = HeldWeights(o.stack, group.nodes, points, group.mean(points))
     description = describe(parts, run.identity)
-    files = held.write(folder, run.identity, o.config.nodes, average=group.first_here)
+    files = held.write(folder, run.identity, o.config.nodes, average=average and group.first_here)
     if group.first_here:
         text = description.text()
         run.directory.write_text(DESCRIPTION, text)

@@ -8,6 +8,7 @@ nothing twice.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,16 @@ from gossamer.run.begin import (
     unwritable,
 )
 from gossamer.run.budget import Accounts, accounts_of, now
+from gossamer.run.preprocess import preprocessed
 from gossamer.runtime.forms import count, file_name, hexadecimal, list_of, row, sentence
 from gossamer.runtime.group import Group, agreed
 
+# Sets rounds done and the reader's own state from somewhere else than a checkpoint.
+TakeUp = Callable[[Run], None]
 
-def resume(parts: Parts, group: Group, path: Path) -> Run:
-    """The run of this directory, behind its last checkpoint that all its processes hold."""
+
+def resume(parts: Parts, group: Group, path: Path, take_up: TakeUp | None = None) -> Run:
+    """The run of this directory, behind its last checkpoint that all its processes hold, or as `take_up` knows it."""
     o = parts.outline
     require_same_everywhere(parts, group)
     _refuse_lost_secrets(o, path)
@@ -48,13 +53,15 @@ def resume(parts: Parts, group: Group, path: Path) -> Run:
     lock = RunLock(path, group.nodes, whole=group.first_here)
     try:
         agreed(group, lock.take)
-        return _resume(parts, group, directory, lock)
+        return _resume(parts, group, directory, lock, take_up)
     except BaseException:
         lock.close()
         raise
 
 
-def _resume(parts: Parts, group: Group, directory: RunDirectory, lock: RunLock) -> Run:
+def _resume(
+    parts: Parts, group: Group, directory: RunDirectory, lock: RunLock, take_up: TakeUp | None
+) -> Run:
     o, path = parts.outline, directory.path
     manifest: dict[str, Any] = agreed(group, lambda: _own_manifest(directory, o.asked))
     identity = manifest["run"]
@@ -81,11 +88,14 @@ def _resume(parts: Parts, group: Group, directory: RunDirectory, lock: RunLock) 
             _same_records(parts, sealer, manifest, path)
         accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
         agreed(group, lambda: accounts.reserve(now()))
+        parts = agreed(group, lambda: preprocessed(parts, group, book, directory))
         reader = parts.agreed(group, identity, 1 + len(manifest.get("resumed", []))).reader(book)
         run = Run(
-            directory, identity, book, reader, o.algorithm.init(parts.x0), accounts, lock, sealer,
+            directory, identity, book, reader, o.algorithm.init(parts.x0), accounts, lock, sealer, parts,
             signed=bool(name), done=at,
         )  # fmt: skip
+        if take_up is not None:
+            take_up(run)
         _take_up(parts, group, run, saved, manifest)
     except BaseException:
         book.close()
@@ -239,9 +249,9 @@ def seal(
     ours = [item for machine, items in written if machine == group.machine for item in items]
     sealed = {f"{folder}{name}": found for name, found in ours}
     here: Heads = {
-        node: (made, head)
-        for node, (machine, made, head) in enumerate(everywhere)
-        if machine == group.machine
+        node: (said[1], said[2])
+        for node, said in enumerate(everywhere)
+        if said is not None and said[0] == group.machine  # a site's group knows nothing of the others
     }
     if run.sealer is not None:
         run.sealer.seal(kind, done, here, sealed, **more)

@@ -14,7 +14,7 @@ import torch
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
-from gossamer.results.certificate import SEEDED, UNIT
+from gossamer.results.certificate import SEEDED
 from gossamer.results.certificate_page import page
 from gossamer.results.notebook import outcome_html, outcome_text
 from gossamer.results.seals import END, STOPPED
@@ -76,7 +76,7 @@ def execute(
         if track is not None and group.first:
             tracker = track(run.directory.path, _tracked_facts(parts.outline))
             on_metrics = _also(on_metrics, tracker)
-        outcome = _train(parts, run, group, on_metrics, on_round)
+        outcome = _train(run.parts, run, group, on_metrics, on_round)
         if tracker is not None:
             tracker.end(certified_facts(outcome.certificate))
         return outcome
@@ -97,7 +97,7 @@ def _also(on_metrics: OnMetrics, tracker: Tracker) -> OnMetrics:
 def _tracked_facts(o: Outline) -> dict[str, Any]:
     config = o.config
     what = f"{config.name}: {config.algorithm.kind}, {config.mode} mode, seed {config.seed}"
-    planned = privacy_facts({**o.plan.figures(), "unit": UNIT, "observer": o.plan.observer.describe()})
+    planned = privacy_facts({**o.plan.figures(), "unit": o.plan.unit, "observer": o.plan.observer.describe()})
     return {
         "run": what,
         **({"stamp": SEEDED} if o.seeded else {}),

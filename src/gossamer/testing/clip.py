@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.mechanism.clip_steps import ClipStep, Weigh
 from gossamer.mechanism.clipping import Clip, ClipKind
 
 NODES, DRAWS, LOT = 3, 8, 16.0
@@ -53,6 +54,9 @@ def _one_draw(name: str, clip: ClipKind, made: Clip, k: int) -> None:
         raise AssertionError(
             f"{name} says that it enforces its bound, and its draw {k} says that it does not."
         )
+    if step.of_lot:
+        _whole_lot(name, step, k)
+        return
     unit = torch.ones(NODES) if step.unit is None else step.unit.float()
     norms = NORMS.expand(NODES, -1)
     weights = step.weigh(norms / unit[:, None])
@@ -70,6 +74,26 @@ def _one_draw(name: str, clip: ClipKind, made: Clip, k: int) -> None:
             f"{name}: in draw {k} a record's vector of length {at:.3g} still has {float(over.max()):.3g} times the "
             "bound after its weight; the bound is what noise is scaled to, so weigh(norm) · norm may not exceed it."
         )
+
+
+def _whole_lot(name: str, step: ClipStep, k: int) -> None:
+    """Lots of one record, of any length: what comes out lies in the ball."""
+    for norm in NORMS.tolist():
+        x = torch.full((NODES, 1, 1), norm)
+        everyone = torch.ones(NODES, 1, dtype=torch.bool)
+        sums, _ = step.sums(_records_themselves, torch.zeros(NODES, 1), x, x[..., 0], everyone)
+        over = float((sums.abs()[:, 0].double() / step.reference.double()).max())
+        if not over <= SLACK:
+            raise AssertionError(
+                f"{name}: in draw {k} a lot of one record of length {norm:.3g} has {over:.3g} times the bound."
+            )
+
+
+def _records_themselves(
+    points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    norms = x.norm(dim=2) * mask
+    return (weigh(norms)[..., None] * x * mask[..., None]).sum(1), norms
 
 
 def _follow(name: str, clip: ClipKind, made: Clip, k: int, lots: Tensor) -> None:

@@ -41,11 +41,14 @@ VALUES = {
     "secrets": st.text("0123456789abcdef", min_size=32, max_size=32),
     "pass_number": st.none() | st.integers(0, 10**6),
     "lot_number": st.none() | st.integers(0, 10**6),
+    "clipped": st.none(),
 }
+OF_LOTS = {"sampling": st.sampled_from(("poisson", "fixed-size", "full")), "clipped": st.just("lot")}
 releases = st.one_of(
     [
-        st.builds(cls, **{field.name: VALUES[field.name] for field in fields(cls)})  # type: ignore[arg-type]
+        st.builds(cls, **{field.name: values[field.name] for field in fields(cls)})  # type: ignore[arg-type]
         for cls in KINDS.values()
+        for values in (VALUES, {**VALUES, **OF_LOTS})
     ]
 )
 COMMON = {"sensitivity": 1.0, "sampling": "full", "rate": 1.0, "adjacency": "add-remove"}

@@ -1,6 +1,7 @@
 """Which pair prices a Gaussian release."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from tests.support.releases import gaussian
@@ -8,6 +9,7 @@ from tests.support.releases import gaussian
 from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
 from gossamer.accounting.pairs import GaussianPair
 from gossamer.accounting.profiles import Noise
+from gossamer.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,21 @@ from gossamer.accounting.profiles import Noise
 def test_the_pair_by_sampling_and_relation(sampling, rate, adjacency, expected):
     for observer in (EVERYONE, FinalModels(), Coalition((1, 2), target=0)):
         assert gaussian(4.0, sampling=sampling, rate=rate).seen_by(observer).pair(adjacency) == expected
+
+
+@pytest.mark.parametrize(("sampling", "rate"), [("poisson", 0.1), ("fixed-size", 0.1), ("full", 1.0)])
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_a_lot_clipped_as_a_whole_costs_what_one_of_fixed_size_does(sampling, rate, adjacency):
+    """Whatever changes, the value stays in the ball: twice its radius, and no more if a record is replaced."""
+    of_lot = replace(gaussian(4.0, sampling=sampling, rate=rate), clipped="lot")
+    assert of_lot.pair(adjacency) == gaussian(4.0, sampling="fixed-size", rate=rate).pair(adjacency)
+
+
+def test_only_lots_that_are_drawn_anew_are_clipped_as_a_whole():
+    with pytest.raises(UserError, match="clipped"):
+        replace(gaussian(4.0, sampling="one-pass", rate=0.1), clipped="lot")
+    with pytest.raises(UserError, match="clipped"):
+        replace(gaussian(4.0), clipped="node")
 
 
 def test_what_it_says_of_itself():

@@ -10,6 +10,7 @@ import torch
 from tests.support.features import apply, made, pictures, table
 
 from gossamer.data.features import steps
+from gossamer.errors import UserError
 
 
 def test_group_norm_and_unit_norm_look_at_one_record() -> None:
@@ -22,10 +23,34 @@ def test_group_norm_and_unit_norm_look_at_one_record() -> None:
     assert json.loads(data.provenance["transform"])[1]["groups"] == 27
 
 
+def test_average_pooling_takes_the_mean_of_every_square() -> None:
+    data = made(pictures())
+    x = data.x_train
+    rows, channels, height, width = x.shape
+    found = apply(data, {"kind": "average-pool", "size": 4}).x_train
+    squares = x.reshape(rows, channels, height // 4, 4, width // 4, 4)
+    assert np.allclose(found, squares.mean((3, 5)), atol=1e-6)
+    for size in (0, 5):
+        with pytest.raises(UserError, match=f"average-pool has size = {size}; it must divide the sides"):
+            apply(data, {"kind": "average-pool", "size": size})
+    with pytest.raises(UserError, match="average-pool needs images"):
+        apply(made(table()), "average-pool")
+
+
 def test_the_logarithm_keeps_order_and_has_a_floor() -> None:
     x = np.array([[[[-1.0, 0.0], [0.5, 2.0]]]], dtype=np.float32)
     found = apply(made(np.repeat(x, 2, 0)), {"kind": "log", "floor": 0.25}).x_train[0].ravel()
     assert np.allclose(found, np.log([0.25, 0.25, 0.75, 2.25]), atol=1e-6)
+
+
+def test_affine_is_two_public_numbers() -> None:
+    x = np.array([[[[0.0, 0.25], [0.5, 1.0]]]], dtype=np.float32)
+    found = (
+        apply(made(np.repeat(x, 2, 0)), {"kind": "affine", "mean": 0.25, "deviation": 0.5}).x_train[0].ravel()
+    )
+    assert np.allclose(found, [-0.5, 0.0, 0.5, 1.5])
+    with pytest.raises(UserError, match="deviation must be above 0"):
+        apply(made(np.repeat(x, 2, 0)), {"kind": "affine", "deviation": 0.0})
 
 
 def test_projection_is_public_pca_partly_whitened() -> None:

@@ -1,18 +1,14 @@
-"""Runs to report on, and a browser to look at the report with."""
+"""Runs to report on."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import gossamer
-
-CHROMIUM = shutil.which("chromium")
-
 
 SHORT = {"rounds": 20, "evaluation.every": 4}
 
@@ -32,15 +28,3 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
 @pytest.fixture
 def copy(runs: dict[str, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(runs["plain"], tmp_path / "copy"))
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield chromium
-        chromium.close()

@@ -33,6 +33,18 @@ def test_the_curve_rises_from_nothing_to_all_and_has_the_right_area() -> None:
 def test_without_one_side_there_is_no_curve() -> None:
     alone = Coins(np.ones(3), np.ones(3, dtype=bool), np.zeros(3, dtype=np.int64))
     assert pictures.roc(alone) == []
+    assert pictures.auc(alone) is None
+
+
+def test_the_area_counts_pairs_and_ties_half() -> None:
+    some = Coins(
+        np.array([3.0, 1.0, 2.0, 2.0]), np.array([True, True, False, True]), np.zeros(4, dtype=np.int64)
+    )
+    heads, tails = some.sides
+    pairs = np.subtract.outer(heads, tails)
+    assert pictures.auc(some) == ((pairs > 0) + (pairs == 0) / 2).mean() == 0.5
+    apart = coins(shift=50.0)
+    assert pictures.auc(apart) == 1.0
 
 
 def test_shares_add_up_and_lie_where_the_scores_do() -> None:

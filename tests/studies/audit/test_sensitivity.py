@@ -149,7 +149,8 @@ def test_gram_norms_in_single_precision_are_found() -> None:
         search(wide, tries=150, make_vector=partial(GramOfTwoPositions, loss, width, exact=exact))
         for exact in (False, True)
     )
-    assert rounded.worst[OWN].moved > 5
+    assert rounded.broken
+    assert rounded.worst[OWN].moved > 1.1  # how far beyond depends on the order in which a machine adds
     assert not right.broken
 
 

@@ -43,15 +43,54 @@ def test_a_tiny_table_from_end_to_end(command: Any) -> None:
     assert json.loads(out.splitlines()[-1])["cells_run"] == 0
 
 
+@pytest.mark.slow
+def test_a_result_file_is_continued_and_held_against(command: Any) -> None:
+    Path("tiny.toml").write_text(TINY)
+    words = ["reproduce", "tiny.toml", "--out", "t", "--jobs", "1", "--json"]
+    code, out, _ = command(*words, "--scale", "book", "--record", "results")
+    found = json.loads(out.splitlines()[-1])
+    assert (code, found["cells_run"]) == (0, 6)
+    recorded = json.loads(Path("results/tiny.toml.json").read_text())
+    first = recorded["cells"][0]["modes"]["paper"]
+    assert (first["seeds"], len(first["values"]), first["metric"]) == ([0, 1], 2, "accuracy")
+    mean = 100 * found["rows"][0]["paper_mode"]["accuracy_mean"]
+    assert sum(first["values"]) / 2 == pytest.approx(mean, rel=1e-5)
+    assert first["epsilon_claimed"] == pytest.approx(
+        found["rows"][0]["paper_mode"]["epsilon_claimed"], rel=1e-5
+    )
+    assert first["settings"]["privacy.noise.multiplier"] == 2.0
+    assert recorded["settings"]["nodes"] == 4
+    # What stands in the file is not run again, even where its runs are gone; what is asked for anew is.
+    again = ["reproduce", "tiny.toml", "--out", "elsewhere", "--jobs", "1", "--json", "--scale", "book"]
+    code, out, _ = command(*again, "--record", "results")
+    assert (code, json.loads(out.splitlines()[-1])["rows"]) == (0, [])
+    assert not Path("elsewhere").exists()
+    assert json.loads(Path("results/tiny.toml.json").read_text())["cells"] == recorded["cells"]
+    Path("tiny.toml").write_text(TINY.replace("multiplier = 2.0", "multiplier = 3.0"))
+    code, out, _ = command(*again, "--record", "results", "--out", "third")
+    assert (code, json.loads(out.splitlines()[-1])["cells_run"]) == (0, 4)  # SGP is as it was
+    Path("tiny.toml").write_text(TINY)
+    Path("results/tiny.toml.json").write_text(json.dumps(recorded))
+    code, out, _ = command(*words, "--check", "results")
+    assert (code, json.loads(out.splitlines()[-1])["checked"]) == (0, 3)
+    first["values"] = [3.5, 3.6]
+    Path("results/tiny.toml.json").write_text(json.dumps(recorded))
+    code, _, err = command(*words, "--check", "results")
+    assert code == 2
+    assert "Dyn-D²P, σ = 1, paper mode failed" in err
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
         (["dp-consensus/table9"], ["dp-consensus/table9", "dp-consensus/table1"]),
-        (["dyn-d2p/table2", "--scale", "huge"], ["--scale huge", "small or full"]),
+        (["dyn-d2p/table2", "--scale", "huge"], ["--scale huge", "small, book or full"]),
         (["dyn-d2p/table2", "--data-dir", "nowhere"], ["nowhere"]),
         (["dyn-d2p/table2", "--data-dir", "empty"], ["fashion-mnist", "empty"]),
         ([], ["--list"]),
         (["broken.toml"], ["broken.toml", "grid"]),
+        (["dyn-d2p/table2", "--check", "empty"], ["empty/dyn-d2p/table2.json", "--record"]),
+        (["dyn-d3p", "--book"], ["dyn-d3p", "dyn-d2p"]),
     ],
 )
 def test_a_mistake_is_one_sentence(

@@ -12,16 +12,35 @@ from gossamer.accounting.gaussian import gdp_mu
 from gossamer.config import recipes
 from gossamer.errors import UserError
 from gossamer.run.api import configure
+from gossamer.studies.compare.grid import cells
 from gossamer.studies.reproduce import frontier
 from gossamer.studies.reproduce.command import reproduce
 
 
 def test_every_frontier_recipe_resolves_and_its_table_names_them() -> None:
     named = [name for name in recipes.names() if name.startswith("frontier/")]
-    used = {recipe for block in frontier.read("frontier/table").block for recipe in block.recipes.values()}
+    definitions = [frontier.read(name) for name in papers.names() if name.startswith("frontier/")]
+    columns = [c for definition in definitions for block in definition.block for c in block.recipes.values()]
+    used = {column if isinstance(column, str) else column.recipe for column in columns}
     assert used == set(named)
     for name in named:
         assert configure(name).privacy.adjacency == "add-remove"
+
+
+def test_a_column_has_the_features_it_is_named_after() -> None:
+    """A change of data.kind empties its table: a variant that forgot its steps would train on pixels."""
+    for block in frontier.read("frontier/more").block:
+        for column, recipe in block.recipes.items():
+            chosen = frontier.Variant(recipe=recipe) if isinstance(recipe, str) else recipe
+            (cell,) = cells(recipes.read(chosen.recipe), {**block.set, **chosen.set}, column, 1)
+            kinds = {s if isinstance(s, str) else s["kind"] for s in cell.config.data.transform}
+            photographs = cell.config.data.kind != "adult"
+            assert ("pretrained" in kinds) == (column in ("pretrained", "pairwise") and photographs), column
+            assert ("patches" in kinds) == (column == "public features"), column
+            assert ("random-fourier" in kinds or "scattering" in kinds) == (
+                column == "fixed features" or (column == "pairwise" and not photographs)
+            ), column
+            assert "unit-norm" in kinds, column
 
 
 SMALL = """

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from scipy.optimize import brentq
 
@@ -15,6 +16,7 @@ RDP_ORDERS = (*(1.5 + k / 10 for k in range(45)), *range(6, 64), 80, 96, 128, 19
 _RDP = "DP-DSGD/DSGT/DiNNO, sampled Gaussian mechanism by RDP (Mironov, Talwar, Zhang 2019)"
 
 
+@lru_cache(maxsize=4096)  # a tenth of a second each, and every seed of a table asks for the same ones
 def rdp_sampled_gaussian(noise_multiplier: float, rate: float, steps: int, delta: float) -> Claim:
     """ε by the Rényi accountant of the Poisson-sampled Gaussian: what these papers print."""
     import dp_accounting
@@ -45,6 +47,7 @@ def _quiet(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
+@lru_cache(maxsize=4096)
 def rdp_noise_multiplier(epsilon: float, rate: float, steps: int, delta: float) -> float:
     """The σ / C at which `rdp_sampled_gaussian` gives ε."""
     check_epsilon(epsilon)

@@ -5,8 +5,23 @@ how many of them it counts as, how it is priced `by_norm` if it is a vector. A n
 what it is to an observer: noise that each node draws for itself is the same to all, noise that nodes share is not.
 """
 
-from gossamer.accounting.releases.base import ADJACENCIES, KINDS, SAMPLINGS, ByNorm, Noised, Release
-from gossamer.accounting.releases.event import Event, collate, constants_of, of_several_runs, release
+from gossamer.accounting.releases.base import (
+    ADJACENCIES,
+    CLIPPED_LOT,
+    KINDS,
+    SAMPLINGS,
+    ByNorm,
+    Noised,
+    Release,
+)
+from gossamer.accounting.releases.event import (
+    Event,
+    collate,
+    constants_of,
+    of_several_runs,
+    on_several_nodes,
+    release,
+)
 from gossamer.accounting.releases.gaussian import Gaussian
 from gossamer.accounting.releases.independent import (
     GeneralisedGaussian,
@@ -19,6 +34,7 @@ from gossamer.accounting.releases.unprotected import OwnNormGaussian, RawDecisio
 
 __all__ = [
     "ADJACENCIES",
+    "CLIPPED_LOT",
     "KINDS",
     "SAMPLINGS",
     "ByNorm",
@@ -37,6 +53,7 @@ __all__ = [
     "collate",
     "constants_of",
     "of_several_runs",
+    "on_several_nodes",
     "release",
     "remember_listed",
 ]

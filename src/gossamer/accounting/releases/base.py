@@ -15,6 +15,7 @@ from gossamer.errors import UserError
 IN_PASSES = ("one-pass", "balls-and-bins")  # disjoint lots: a record is in one lot of each pass
 SAMPLINGS = ("poisson", "fixed-size", "full", *IN_PASSES)
 ADJACENCIES = ("add-remove", "replace-one")
+CLIPPED_LOT = "lot"
 WITHOUT_NOISE = "a value was released without noise"
 
 
@@ -28,6 +29,8 @@ class Release(ABC):
     adjacency    the relation the run declared; the accountants can price either
     pass_number  which pass over the data a lot of one belongs to; None is the first of one-pass lots
     lot_number   which lot of its pass, where every record draws its lot by itself
+    clipped      "lot" where the sum was clipped as a whole: the sensitivity is then the radius of the ball that it ends
+                 up in, and every change of a lot may cross that ball, under either relation
     """
 
     kind: ClassVar[str]  # its name in the ledger
@@ -38,8 +41,13 @@ class Release(ABC):
     adjacency: str
     pass_number: int | None = None
     lot_number: int | None = None
+    clipped: str | None = None
 
     def __post_init__(self) -> None:
+        if self.clipped is not None and (self.clipped != CLIPPED_LOT or self.in_passes):
+            raise UserError(
+                f"event clipped = {self.clipped!r} can only be {CLIPPED_LOT!r}, of lots that are not in passes"
+            )
         if self.sampling not in SAMPLINGS:
             raise UserError(not_one_of("sampling", self.sampling, SAMPLINGS))
         if self.adjacency not in ADJACENCIES:
@@ -110,8 +118,11 @@ class Release(ABC):
         return self
 
     def shift(self, adjacency: str) -> float:
-        """How far the released sum can move: twice the sensitivity if a record is exchanged for another."""
-        swap = adjacency == "replace-one" or self.sampling == "fixed-size"
+        """How far the released sum can move: twice the sensitivity if a record is exchanged for another.
+
+        Or if the lot was clipped as a whole: one record may turn it to the opposite side.
+        """
+        swap = adjacency == "replace-one" or self.sampling == "fixed-size" or self.clipped == CLIPPED_LOT
         return self.sensitivity * (2 if swap else 1)
 
     @property

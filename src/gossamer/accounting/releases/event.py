@@ -11,13 +11,15 @@ from gossamer.accounting.releases.base import KINDS, Release, not_one_of
 from gossamer.errors import UserError
 
 _FIRST = ("sigma", "sensitivity", "sampling", "rate", "adjacency")  # on a line of the ledger
-_LAST = {"pass_number": "pass", "lot_number": "lot"}  # and their keys
-_READ: dict[object, Callable[[Any], Any]] = {float: float, int: int, str: str, int | None: int}
+_LAST = {"pass_number": "pass", "lot_number": "lot", "clipped": "clipped"}  # and their keys
+_READ: dict[object, Callable[[Any], Any]] = {
+    float: float, int: int, str: str, int | None: int, str | None: str,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One release of one node; `step` is the index of the draw: 0, 1, 2, … of this node."""
+    """One release of one node; `step` is the index of the draw: 0, 1, 2, … of this node; below 0 of preprocessing."""
 
     step: int
     release: Release
@@ -96,6 +98,22 @@ def of_several_runs(runs: Iterable[Sequence[Event]]) -> list[Event]:
                 apart = first + (apart or 0)
             together.append(replace(event, release=replace(one, pass_number=apart)))
         first += 1 + max((event.release.pass_number or 0 for event in events), default=0)
+    return together
+
+
+def on_several_nodes(events: Sequence[Event], nodes: int) -> list[Event]:
+    """The events of so many nodes that do the same with copies of one record, draw by draw.
+
+    Each node draws its lots for itself: a pass of one is no pass of another.
+    """
+    together: list[Event] = []
+    for event in events:
+        one = event.release
+        for copy in range(nodes):
+            apart = one.pass_number
+            if one.sampling == "one-pass" or (one.in_passes and apart is not None):
+                apart = nodes * (apart or 0) + copy
+            together.append(replace(event, release=replace(one, pass_number=apart)))
     return together
 
 

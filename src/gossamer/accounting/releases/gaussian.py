@@ -15,7 +15,7 @@ class Gaussian(Noised):
 
     def pair(self, adjacency: str) -> float | Pair:
         replace_one, rate = adjacency == "replace-one", self.amplifying_rate
-        if rate < 1 and self.sampling == "poisson" and replace_one:
+        if rate < 1 and self.sampling == "poisson" and replace_one and self.clipped is None:
             return GaussianPair(self.sensitivity / self.sigma, rate, "two-sided")
         mu = self.shift(adjacency) / self.sigma
         if rate == 1:

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from gossamer.data.features.options import check_options, options_of
 from gossamer.data.features.patches import Patches
+from gossamer.data.features.pretrained import Pretrained
 from gossamer.data.features.steps import STEPS, Shape, Step
+from gossamer.data.weights import KNOWN
 from gossamer.errors import UserError
 
-COSTLY = ("scattering", "patches")
+COSTLY = ("scattering", "patches", "pretrained")
 _VERSIONS = {"projection": {"version": 2}}  # of what a step computes, where it is not the first
 
 
@@ -32,7 +34,12 @@ class Beside:
         return torch.cat([through(branch, block).flatten(1) for branch in self.branches], 1)
 
 
-KINDS: dict[str, Callable[..., Step]] = {**STEPS, "patches": Patches, "beside": Beside}
+KINDS: dict[str, Callable[..., Step]] = {
+    **STEPS,
+    "patches": Patches,
+    "pretrained": Pretrained,
+    "beside": Beside,
+}
 
 
 def named_steps(transform: object) -> list[dict[str, Any]]:
@@ -77,16 +84,39 @@ def to_fit(made: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[tuple[
             yield step, reached
 
 
+def every(made: Sequence[Step]) -> Iterator[Any]:
+    """All steps, also those inside of others."""
+    for step in made:
+        if isinstance(step, Beside):
+            for branch in step.branches:
+                yield from every(branch)
+        else:
+            yield step
+
+
 def written_out(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """With all options, also those left at their default: what the result depends on."""
     written = []
     for step in steps:
         options = {o.name: o.default for o in options_of(KINDS[step["kind"]]) if not o.required}
         full = {**options, **step, **_VERSIONS.get(step["kind"], {})}
+        if step["kind"] == "pretrained":
+            full["sha256"] = KNOWN[full["weights"]].sha256
         if step["kind"] == "beside":
             full["branches"] = [written_out(named_steps(branch)) for branch in step["branches"]]
         written.append(full)
     return written
+
+
+def statements(transform: object) -> list[str]:
+    """What must stand beside every result on these features: the public weights they owe to."""
+    said: list[str] = []
+    for step in named_steps(transform):
+        if step["kind"] == "pretrained":
+            said.append(KNOWN[written_out([step])[0]["weights"]].statement())
+        for branch in step.get("branches", ()):
+            said += statements(branch)
+    return list(dict.fromkeys(said))
 
 
 def costly(step: Mapping[str, Any]) -> bool:

@@ -18,8 +18,18 @@ from torch import Tensor
 
 from gossamer.data.dataset import Dataset
 from gossamer.data.digest import digest
-from gossamer.data.features.chain import costly, named_steps, set_up, through, to_fit, widest, written_out
-from gossamer.data.features.steps import Step
+from gossamer.data.features.chain import (
+    costly,
+    every,
+    named_steps,
+    set_up,
+    through,
+    to_fit,
+    widest,
+    written_out,
+)
+from gossamer.data.features.pretrained import Pretrained
+from gossamer.data.features.steps import Shape, Step
 from gossamer.data.fetch import atomic, cache_dir
 from gossamer.data.overlap import share_rows
 from gossamer.errors import UserError
@@ -32,10 +42,12 @@ LEAST_ROWS = 50  # of a block: a wide matrix is read once for each
 VERSION = 1  # of what the steps compute; part of the cache's key
 
 
-def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) -> Dataset:
+def transformed(
+    dataset: Dataset, transform: object, load: Load, *, keep: bool, data_dir: Path | None = None
+) -> Dataset:
     """The data set after its steps. `keep`: what was computed goes to the cache, for records that are public."""
     steps = named_steps(transform)
-    made = set_up(steps, dataset.x_train.shape[1:])
+    made = _made(steps, dataset.x_train.shape[1:], data_dir)
     sources = {_name(step.public): _public(step.public, dataset, load) for step, _ in to_fit(made)}
     records = {"x_train": dataset.x_train, "x_test": dataset.x_test}
     folder = _folder(steps, records, sources)
@@ -61,9 +73,9 @@ def transformed(dataset: Dataset, transform: object, load: Load, *, keep: bool) 
     )
 
 
-def applied(x: Floats, transform: object, load: Load) -> Floats:
+def applied(x: Floats, transform: object, load: Load, *, data_dir: Path | None = None) -> Floats:
     """New records through the same steps, fitted again on the same public sets; nothing is kept."""
-    made = set_up(named_steps(transform), x.shape[1:])
+    made = _made(named_steps(transform), x.shape[1:], data_dir)
     for step, before in to_fit(made):
         table = _table(step.public)
         source = load(table["kind"], {k: v for k, v in table.items() if k != "kind"})
@@ -74,6 +86,14 @@ def applied(x: Floats, transform: object, load: Load) -> Floats:
             )
         _fit(step, [], before, source)
     return _apply(made, x, "features")
+
+
+def _made(steps: Sequence[Mapping[str, Any]], shape: Shape, data_dir: Path | None) -> list[Step]:
+    made = set_up(steps, shape)
+    for step in every(made):
+        if isinstance(step, Pretrained):
+            step.data_dir = data_dir
+    return made
 
 
 def _costly(steps: Sequence[Mapping[str, Any]], made: Sequence[Step]) -> int:
@@ -132,7 +152,7 @@ def _public(public: Any, dataset: Dataset, load: Load) -> Dataset:
 
 
 CHANGED = ("transform", "pca", "pca_from", "scale", "bias")  # records of another form cannot be compared
-STORED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "covertype", "digits")
+STORED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "covertype", "adult", "digits")
 
 
 def _fit(

@@ -48,6 +48,23 @@ class Scatter:
         return self._scatter(block)
 
 
+class AveragePool:
+    """Images in a coarser grain: every square of `size` × `size` pixels becomes its mean."""
+
+    def __init__(self, before: Shape, *, size: int = 2) -> None:
+        check_images("average-pool", before)
+        channels, height, width = before
+        if size < 1 or height % size or width % size:
+            raise UserError(
+                f"data.transform: average-pool has size = {size}; it must divide the sides, {height} and {width}."
+            )
+        self._size = size
+        self.shape: Shape = (channels, height // size, width // size)
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return torch.nn.functional.avg_pool2d(block, self._size)
+
+
 class Logarithm:
     """ln(x + floor), values below 0 taken for 0: what is small in an image counts beside what is large."""
 
@@ -58,6 +75,20 @@ class Logarithm:
 
     def __call__(self, block: Tensor) -> Tensor:
         return (block.clamp_min(0) + self._floor).log_()
+
+
+class Affine:
+    """(x − mean) / deviation with two given numbers: constants that everyone knows, and no record's own."""
+
+    def __init__(self, before: Shape, *, mean: float = 0.0, deviation: float = 1.0) -> None:
+        if not (math.isfinite(mean) and 0 < deviation < math.inf):
+            raise UserError(
+                f"data.transform: affine has mean = {mean}, deviation = {deviation}; deviation must be above 0."
+            )
+        self.shape, self._mean, self._deviation = before, mean, deviation
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return (block - self._mean) / self._deviation
 
 
 class GroupNorm:
@@ -189,7 +220,9 @@ class Projection:
 
 STEPS: dict[str, Callable[..., Step]] = {
     "scattering": Scatter,
+    "average-pool": AveragePool,
     "log": Logarithm,
+    "affine": Affine,
     "group-norm": GroupNorm,
     "unit-norm": UnitNorm,
     "random-fourier": RandomFourier,

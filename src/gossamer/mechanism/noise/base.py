@@ -21,7 +21,7 @@ from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.schedules import Schedule
 
 # Purpose fields of the stream: no two uses ever share a counter.
-NOISE, SAMPLING, COUNT, LATTICE, COINS, MASK = range(6)
+NOISE, SAMPLING, COUNT, LATTICE, COINS, MASK, MOMENT = range(7)
 ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
 
 Floats = NDArray[np.float64]
@@ -36,6 +36,7 @@ class Participation:
     adjacency: str
     pass_number: int | None = None  # which pass over the data a lot belongs to
     lot_number: int | None = None  # which lot of the pass, where that is priced
+    clipped: str | None = None  # "lot" where the sum was clipped as a whole, and no record by itself
 
     @property
     def common(self) -> dict[str, Any]:
@@ -46,6 +47,7 @@ class Participation:
             "adjacency": self.adjacency,
             "pass_number": self.pass_number,
             "lot_number": self.lot_number,
+            "clipped": self.clipped,
         }
 
 

@@ -98,9 +98,10 @@ def _epsilon(runs: list[tuple[int, Run]]) -> Figure:
                 data.append(line_of(i, run, at, values, line=style, hovertemplate=f"{key} ε %{{y:.3g}}"))
     deltas = sorted({run.certificate["delta"] for _, run in runs if run.certificate})
     relations = sorted({run.certificate["adjacency"] for _, run in runs if run.certificate})
+    units = sorted({run.certificate["unit"] for _, run in runs if run.certificate})
     note = "Worst node. Solid: proven; dotted: claimed by the paper; dashed: asked for."
     if deltas:
-        note += f" δ = {', '.join(f'{d:g}' for d in deltas)}, {', '.join(relations)}, one record of one node."
+        note += f" δ = {', '.join(f'{d:g}' for d in deltas)}, {', '.join(relations)}, {' or '.join(units)}."
     absent = [run.label for _, run in runs if run.last.get("epsilon_proven") is None]
     if absent:
         note += f" No proven ε: {', '.join(absent)}."

@@ -45,6 +45,8 @@ class Attacker:
     def signal(self, k: int) -> Tensor:
         """(m, 1): how far a sampled canary moves the clipped sum."""
         step = self._clip.at(k, len(self._rates))
+        if step.of_lot:  # about L canaries on axes of their own share one bound
+            return step.reference.to(self._rates)[:, None] / self.divisors.sqrt()
         size = torch.full_like(self._rates, self.size)
         norms = size if step.unit is None else size / step.unit.to(size)[:, None]
         return step.weigh(norms) * size

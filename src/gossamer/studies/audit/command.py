@@ -16,7 +16,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
 from gossamer.results.audit_page import page
-from gossamer.results.certificate import SEEDED, UNIT
+from gossamer.results.certificate import SEEDED
 from gossamer.results.files import read_object
 from gossamer.results.rundir import RunDirectory, free_path, make_empty
 from gossamer.run.assemble import assemble
@@ -143,7 +143,7 @@ def _write(folder: Path, o: Outline, observer: str, found: dict[str, Any]) -> di
     config, view = o.asked, observer_of(observer, o.topology)
     result = {
         **found,
-        "unit": UNIT,
+        "unit": o.plan.unit,
         "observer": (o.plan.observer if view == EVERYONE else view).describe(),
         "nodes": o.config.nodes,
         "rounds": o.config.rounds,
@@ -231,6 +231,11 @@ def _mark(o: Outline, module: nn.Module | None) -> str:
 def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | None) -> Attack:
     """The attack that fits: along axes, by lengths where the noise follows the records, or what was asked for."""
     view = observer_of(observer, o.topology)
+    if o.plan.before and canary != "release":
+        raise UserError(
+            f"privacy.preprocessing = {o.config.privacy.preprocessing:g} releases something before the first round, "
+            "which these canaries do not look at; use --canary release."
+        )
     if not o.plan.noise.adds:
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
     if o.method.keeps_local_models and canary != "release":

@@ -1,10 +1,11 @@
-"""What the report draws of an audit, as small lists: the attack's ROC curve and the two histograms of its scores."""
+"""What the report shows of an audit's scores: the attack's ROC curve, the area below it, two histograms."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from gossamer.studies.audit.bounds import Coins
 
@@ -12,7 +13,7 @@ _POINTS, _BINS = 200, 40
 
 
 def of(coins: Coins) -> dict[str, Any]:
-    return {"roc": roc(coins), "histogram": histogram(coins)}
+    return {"roc": roc(coins), "auc": auc(coins), "histogram": histogram(coins)}
 
 
 def roc(coins: Coins) -> list[tuple[float, float]]:
@@ -24,6 +25,15 @@ def roc(coins: Coins) -> list[tuple[float, float]]:
     cuts = np.sort(coins.scores)[::-1][np.minimum(ranks, len(coins) - 1)]
     points = [(float((tails >= cut).mean()), float((heads >= cut).mean())) for cut in cuts]
     return [(0.0, 0.0), *points, (1.0, 1.0)]
+
+
+def auc(coins: Coins) -> float | None:
+    """How often a score with the canary is above one without; ties count half (Mann and Whitney 1947)."""
+    heads, tails = coins.sides
+    if not len(heads) or not len(tails):
+        return None
+    ranks = stats.rankdata(np.concatenate([heads, tails]))[: len(heads)]
+    return float((ranks.sum() - len(heads) * (len(heads) + 1) / 2) / (len(heads) * len(tails)))
 
 
 def histogram(coins: Coins) -> dict[str, list[float]]:

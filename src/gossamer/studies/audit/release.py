@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincinv
 
 from gossamer.accounting.profiles import Noise
-from gossamer.accounting.releases import Release
+from gossamer.accounting.releases import CLIPPED_LOT, Release
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.studies.audit.canaries import flip
@@ -88,6 +88,10 @@ class Releases:
         shift = (
             release.sensitivity if math.isfinite(release.sensitivity) else 1.0
         )  # the unit of planned events
+        if (
+            release.clipped == CLIPPED_LOT
+        ):  # from one side of the ball, where the others hold it, to the opposite one
+            return density_of(release), 2 * shift, 0.0
         return density_of(release), shift, -shift if self._replace_one else 0.0
 
     @staticmethod

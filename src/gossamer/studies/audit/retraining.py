@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -114,9 +115,8 @@ class AlongTheCanary:
         step = self._clip.at(k, self._count)
         x = self._canary.x.expand(self._count, 1, *self._canary.x.shape)
         y = self._canary.y.expand(self._count, 1)
-        direction, _ = self._vector(
-            points, x, y, torch.ones(self._count, 1, dtype=torch.bool), step.weigh, unit=None
-        )
+        everyone = torch.ones(self._count, 1, dtype=torch.bool)
+        direction, _ = replace(step, unit=None).sums(self._vector, points, x, y, everyone)
         spread = self._attacker.linear_spread(k)[self._rows].double()[:, 0]
         value = found.value if found.known is None else torch.where(found.known, found.value, 0.0)
         along = (direction * value[self._rows]).sum(1).double()

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.mechanism.clipping import ClipStep
+from gossamer.mechanism.clip_steps import ClipStep
 from gossamer.mechanism.reader import Vector
 from gossamer.mechanism.samplers import Lot
 from gossamer.run.assemble import Parts
@@ -76,8 +76,11 @@ class Scene:
 
     @property
     def priced(self) -> float:
-        """How many bounds the victim's sum may move: swapping takes one record out and puts one in."""
-        return 2.0 if self.how == "swapped" else 1.0
+        """How many bounds the victim's sum may move: swapping takes one record out and puts one in.
+
+        A lot clipped as a whole may come out on the opposite side of its ball.
+        """
+        return 2.0 if self.how == "swapped" or self.clip.of_lot else 1.0
 
     @property
     def description(self) -> str:
@@ -108,10 +111,9 @@ class Scene:
         makes is no leak, and with the same shapes every record meets the same draw of it.
         """
         points = self.points
-        unit = None if self.clip.unit is None else self.clip.unit[: len(points)].to(points)
         x, y, mask = batch.x.clone(), batch.y.clone(), batch.mask.clone()
         with _randomness(self.seed):
-            sums, norms = vector(points, x, y, mask, self.clip.weigh, unit=unit)
+            sums, norms = self.clip.sums(vector, points, x, y, mask)
         return sums.double(), norms
 
     def in_bounds(self, moved: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer.results.certificate import UNIT, epsilon_text
+from gossamer.results.certificate import epsilon_text
 from gossamer.results.rundir import write_atomically
 from gossamer.studies.audit.command import audit_into
 from gossamer.studies.compare.progress import show
@@ -29,7 +29,7 @@ def audit_cells(
     from gossamer.results.terminal import terminal
 
     console = terminal(to_stderr=quiet)
-    runs, rows = spec.runs[scale], []
+    runs, rows = spec.runs.get(scale) or spec.runs["full"], []
     for cell in cells:
         for mode, made in cell.runs.items():
             start = time.perf_counter()
@@ -86,7 +86,7 @@ def write_table(
     caption = [
         f"{definition.title}. The paper's numbers: {first['source'].rsplit(', row ', 1)[0]}.",
         f"Cut: {'; '.join(cuts)}." if cuts else "Nothing is cut: the paper's setting.",
-        f"ε at δ = {first['delta']:g}, {first['adjacency']}; unit: {UNIT}; observer: {first['observer']}.",
+        f"ε at δ = {first['delta']:g}, {first['adjacency']}; unit: {first['unit']}; observer: {first['observer']}.",
         f"Bounds at {spec.confidence:.4g} confidence; canary: {first['audit']['canaries']}.",
         *definition.notes,
     ]

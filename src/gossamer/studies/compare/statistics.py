@@ -52,6 +52,7 @@ def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     )
     figures["delta"] = max((r["delta"] for r in results), default=None)
     figures["adjacency"] = next((r["adjacency"] for r in results), None)
+    figures["unit"] = next((r["unit"] for r in results), None)
     figures["not_private"] = next(filter(None, map(no_epsilon_covers, results)), None)
     figures["stamp"] = next((r["stamp"] for r in results if r["stamp"]), None)
     return figures

@@ -79,10 +79,11 @@ def caption(rows: Sequence[dict[str, Any]], same: bool) -> list[str]:
     seeds = sorted({row["seeds"] for row in rows})
     count = "–".join(str(n) for n in sorted({seeds[0], seeds[-1]})) if seeds else "0"
     relation = f"δ = {rows[0]['delta']:g}, {rows[0]['adjacency']}; " if same and rows else ""
+    units = sorted({row["unit"] for row in rows} - {None})
     plural = "" if count == "1" else "s"
     lines = [
         f"Mean ± standard deviation over {count} seed{plural}; ε is the worst over seeds and nodes.",
-        f"ε: {relation}unit: {UNIT}; observer: {OBSERVER}.",
+        f"ε: {relation}unit: {' or '.join(units or [UNIT])}; observer: {OBSERVER}.",
     ]
     reasons = {row["not_proven_because"] for row in rows if row["not_proven_because"]}
     lines += [f"not proven: {reason}" for reason in sorted(reasons)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,35 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.headline import UNITS
 from gossamer.results.rundir import write_atomically
-from gossamer.studies.compare.batch import mark_folder, refuse_foreign, run_rows
+from gossamer.results.terminal import terminal
+from gossamer.studies.compare.batch import finished_rows, mark_folder, refuse_foreign, run_rows
 from gossamer.studies.compare.grid import Row
 from gossamer.studies.compare.progress import show
 from gossamer.studies.compare.statistics import summarise
 from gossamer.studies.compare.table import Table, as_csv, proven_text, quality_text
+from gossamer.studies.reproduce.again import differences
+from gossamer.studies.reproduce.book import read_item
 from gossamer.studies.reproduce.frontier import is_frontier, reproduce_frontier
-from gossamer.studies.reproduce.paper_table import MODES, Definition, PaperCell, Scale, paper_cells, read
+from gossamer.studies.reproduce.paper_table import (
+    MODES,
+    SCALES,
+    Definition,
+    NoExperiment,
+    PaperCell,
+    Scale,
+    paper_cells,
+)
+from gossamer.studies.reproduce.record import (
+    Figures,
+    Place,
+    known_figures,
+    place_of,
+    read_record,
+    record,
+    write_record,
+)
+
+Results = dict[Place, list[dict[str, Any]]]
 
 
 def reproduce(
@@ -30,15 +53,22 @@ def reproduce(
     quiet: bool = False,
     into: Path | None = None,
     as_is: bool = False,
+    records: Path | None = None,
+    check: Path | None = None,
 ) -> dict[str, Any]:
-    """Run what is missing, write table.csv and table.md, and return what `--json` prints."""
-    chosen: Scale | None = next((s for s in ("small", "full") if s == scale), None)
+    """Run what is missing, write table.csv and table.md, and return what `--json` prints.
+
+    `records` is the folder for the item's result file; `check` one with the book's, to hold this one against.
+    """
+    chosen: Scale | None = next((s for s in SCALES if s == scale), None)
     if chosen is None:
-        raise UserError(f"--scale {scale} is not known; it can be small or full.")
+        raise UserError(f"--scale {scale} is not known; it can be small, book or full.")
     if is_frontier(name):
+        if records is not None or check is not None:
+            raise UserError(f"--record and --check are for papers' tables; leave them out for {name}.")
         return reproduce_frontier(
             name,
-            scale=chosen,
+            scale="small" if chosen == "small" else "full",
             out=out,
             jobs=jobs,
             data_dir=data_dir,
@@ -47,82 +77,136 @@ def reproduce(
             into=into,
             as_is=as_is,
         )
-    if into is not None or as_is:
-        option = "--as-is" if into is None else f"--into {into}"
-        raise UserError(f"{option} is for frontier/table; leave it out for {name}.")
-    definition = read(name)
-    all_cells = paper_cells(definition, "full", runs=False)
+    if into is not None:
+        raise UserError(f"--into {into} is for frontier/table; leave it out for {name}.")
+    definition = read_experiment(name)
+    if records is not None and chosen == "small":
+        raise UserError("--record is for --scale book: the result file holds all of an item's cells.")
+    book = None if check is None else read_record(check, name)  # a missing one shows now
     kept = paper_cells(definition, chosen, data_dir=data_dir, force=force)
-    rows = [
-        Row(f"{cell.label}, {mode} mode", {}, None, runs) for cell in kept for mode, runs in cell.runs.items()
-    ]
+    known: dict[Place, Figures] = {}
+    if records is not None and place_of(records, name).is_file():
+        known = known_figures(read_record(records, name), kept)
+        if not quiet:
+            terminal().print(f"{len(known)} rows are in {place_of(records, name)} already")
     folder = (
         out or Path("runs") / f"reproduce-{Path(name).with_suffix('').as_posix().replace('/', '-')}-{scale}"
     )
+    cuts = said_cuts(definition, chosen, kept, paper_cells(definition, "full", runs=False))
+    how = How(folder, jobs, data_dir, force=force, quiet=quiet, as_is=as_is)
+    found, results = _missing(definition, chosen, _without(kept, known), cuts, how)
+    summary: dict[str, Any] = {"table": name, "scale": scale, "cut": cuts, **found}
+    if records is not None or book is not None:
+        made = record(name, definition, kept, results, cuts, known)
+        if records is not None and not summary["failed"]:
+            summary["record"] = str(write_record(records, name, made))
+        if book is not None:
+            checked, wrong = differences(made, book)
+            summary |= {"checked": checked, "failed": {**summary["failed"], **wrong}}
+            if not quiet:
+                terminal().print(f"{checked - len(wrong)} of {checked} figures lie where the book has them")
+    return summary
+
+
+@dataclass(frozen=True)
+class How:
+    """Where cells are run, and how."""
+
+    folder: Path
+    jobs: int | None
+    data_dir: Path | None
+    force: bool
+    quiet: bool
+    as_is: bool  # run nothing: what is finished
+
+
+def _without(cells: Sequence[PaperCell], known: Mapping[Place, Figures]) -> list[PaperCell]:
+    left = [
+        replace(cell, runs={m: runs for m, runs in cell.runs.items() if (cell.label, m) not in known})
+        for cell in cells
+    ]
+    return [cell for cell in left if cell.runs]
+
+
+def _missing(
+    definition: Definition, scale: Scale, cells: Sequence[PaperCell], cuts: Sequence[str], how: How
+) -> tuple[dict[str, Any], Results]:
+    if not cells:
+        return {"rows": [], "out": str(how.folder), "failed": {}}, {}
     if definition.audit is not None:
-        return _reproduce_audits(
-            definition, chosen, kept, all_cells, folder, data_dir, force=force, quiet=quiet
-        )
-    batch = run_rows(rows, folder, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
-    summaries = dict(zip((row.recipe for row in rows), map(summarise, batch.results), strict=True))
+        return _audits(definition, scale, cells, cuts, how)
+    return _runs(definition, cells, cuts, how)
+
+
+def _runs(
+    definition: Definition, kept: Sequence[PaperCell], cuts: Sequence[str], how: How
+) -> tuple[dict[str, Any], Results]:
+    folder = how.folder
+    places = [(cell.label, mode) for cell in kept for mode in cell.runs]
+    rows = [
+        Row(f"{cell.label}, {mode} mode", {}, None, runs) for cell in kept for mode, runs in cell.runs.items()
+    ]
+    batch = (
+        finished_rows(rows, folder)
+        if how.as_is
+        else run_rows(rows, folder, jobs=how.jobs, data_dir=how.data_dir, force=how.force, quiet=how.quiet)
+    )
+    results = dict(zip(places, batch.results, strict=True))
     figures = [
         {
             "labels": cell.labels,
             "source": cell.source,
             "paper": {"printed": cell.printed, "mean": cell.mean, "std": cell.std},
-            **{f"{mode}_mode": summaries.get(f"{cell.label}, {mode} mode") for mode in MODES},
+            **{
+                f"{mode}_mode": summarise(results[cell.label, mode]) if mode in cell.runs else None
+                for mode in MODES
+            },
         }
         for cell in kept
     ]
-    cuts = said_cuts(definition, chosen, kept, all_cells)
     table = paper_table(definition, figures, cuts)
     write_atomically(folder / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
     write_atomically(folder / "table.md", f"## {definition.title}\n\n{table.markdown()}".encode())
-    show(table, quiet=quiet)
-    return {
-        "table": name,
-        "scale": scale,
-        "cut": cuts,
-        "rows": figures,
-        **batch.summary,
-    }
+    show(table, quiet=how.quiet)
+    return {"rows": figures, **batch.summary}, results
 
 
-def _reproduce_audits(
-    definition: Definition,
-    scale: Scale,
-    kept: Sequence[PaperCell],
-    full: Sequence[PaperCell],
-    folder: Path,
-    data_dir: Path | None,
-    *,
-    force: bool,
-    quiet: bool,
-) -> dict[str, Any]:
+def _audits(
+    definition: Definition, scale: Scale, kept: Sequence[PaperCell], cuts: Sequence[str], how: How
+) -> tuple[dict[str, Any], Results]:
     from gossamer.studies.audit.table import audit_cells, write_table
 
     assert definition.audit is not None
+    folder = how.folder
     refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
     mark_folder(folder, [])
-    rows = audit_cells(kept, definition.audit, scale, folder, data_dir=data_dir, force=force, quiet=quiet)
-    cuts = said_cuts(definition, scale, kept, full)
-    write_table(definition, rows, cuts, folder, quiet=quiet)
-    return {
-        "table": definition.title,
-        "scale": scale,
-        "cut": cuts,
-        "rows": rows,
-        "out": str(folder),
-        "failed": {},
+    rows = audit_cells(
+        kept, definition.audit, scale, folder, data_dir=how.data_dir, force=how.force, quiet=how.quiet
+    )
+    write_table(definition, rows, cuts, folder, quiet=how.quiet)
+    labels = {tuple(cell.labels.items()): cell.label for cell in kept}
+    results: Results = {
+        (labels[tuple(row["labels"].items())], row["mode"]): [
+            {**row, "seconds": row["audit"]["training_seconds"]}
+        ]
+        for row in rows
     }
+    return {"rows": rows, "out": str(folder), "failed": {}}, results
+
+
+def read_experiment(name: str) -> Definition:
+    found = read_item(name)
+    if isinstance(found, NoExperiment):
+        raise UserError(f"{name} is a table without an experiment; there is nothing to run.")
+    return found
 
 
 def said_cuts(
     definition: Definition, scale: Scale, kept: Sequence[PaperCell], full: Sequence[PaperCell]
 ) -> list[str]:
     """What this scale leaves out, beginning with what can be counted."""
-    cut, whole = definition.scale[scale], definition.scale["full"]
+    cut, whole = definition.cut(scale), definition.cut("full")
     lines = []
     if len(kept) < len(full):
         lines.append(f"{len(kept)} of the {len(full)} cells")
@@ -153,7 +237,9 @@ def paper_table(definition: Definition, figures: Sequence[dict[str, Any]], cuts:
         for mode in MODES:
             row = figure[f"{mode}_mode"]
             if row is None:  # what needs no noise is run once
-                own += ["the same", "", ""]
+                there = figure["paper_mode"]
+                without = there is None or there["epsilon_claimed"] is there["epsilon_proven"] is None
+                own += ["the same" if without else "not run", "", ""]
             else:
                 own += [quality_text(row), epsilon_text(row["epsilon_claimed"]), proven_text(row)]
         printed = figure["paper"]["printed"]
@@ -179,8 +265,9 @@ def _caption(definition: Definition, figures: Sequence[dict[str, Any]], cuts: Se
         relations = sorted({f"δ = {row['delta']:g}, {row['adjacency']}" for row in known})
         if relations:
             relation = " or ".join(relations)
+            units = " or ".join(sorted({row["unit"] or UNIT for row in known}))
             lines.append(
-                f"Claimed and proven ε in {mode} mode: {relation}; unit: {UNIT}; observer: {OBSERVER}."
+                f"Claimed and proven ε in {mode} mode: {relation}; unit: {units}; observer: {OBSERVER}."
             )
     rows = [f[f"{mode}_mode"] for f in figures for mode in MODES if f[f"{mode}_mode"]]
     hidden = {row.get("not_private") for row in rows} - {None}

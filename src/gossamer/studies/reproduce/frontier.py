@@ -61,6 +61,7 @@ class Frontier(Strict):
     title: str
     seeds: dict[Scale, Annotated[int, Field(ge=1)]]
     notes: list[str] = []
+    columns: list[str] = []  # those that stand first, in order; the rest as blocks name them
     block: list[Block]
 
 
@@ -98,7 +99,8 @@ def reproduce_frontier(
     definition = read(name)
     if into is not None:
         _marked(into, name)  # a file without the place for it shows now
-    columns = list(dict.fromkeys(column for block in definition.block for column in block.recipes))
+    named = (column for block in definition.block for column in block.recipes)
+    columns = list(dict.fromkeys([*definition.columns, *named]))
     rows, places = [], []
     for b, block in enumerate(definition.block):
         for column, recipe in block.recipes.items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gossamer import papers
 from gossamer.config import recipes
@@ -17,7 +17,8 @@ from gossamer.studies.compare.grid import Cell, cells
 
 Mode = Literal["paper", "sound"]
 MODES: tuple[Mode, ...] = ("paper", "sound")
-Scale = Literal["small", "full"]
+Scale = Literal["small", "book", "full"]
+SCALES: tuple[Scale, ...] = ("small", "book", "full")
 NOT_PRINTED, NO_CELL = "?", "-"
 
 
@@ -35,19 +36,26 @@ class Grid(Strict):
     cells: str
 
 
+Where = dict[str, str | list[str]]  # axis → the value or values that match
+
+
 class Rule(Strict):
     """What the cells that match `where` are set to, in one mode, at one scale, or always."""
 
-    where: dict[str, str | list[str]] = {}
+    where: Where = {}
     mode: Mode | None = None
-    scale: Scale | None = None
+    scale: Literal["book", "full"] | None = None  # what holds for the book holds for its small part
     set: dict[str, Any] = {}
     unset: list[str] = []
     only: Mode | None = None  # the cell is the same in both modes: run it in this one
 
 
 class Cut(Strict):
-    """How large the reproduction is, and what that leaves out."""
+    """How large the reproduction is, and what that leaves out.
+
+    The small scale is a part of the book's cells, so that they can be held against it: it keeps fewer of them and
+    takes everything else from the book.
+    """
 
     seeds: Annotated[int, Field(ge=1)]
     keep: dict[str, list[str]] = {}
@@ -65,6 +73,51 @@ class AuditSpec(Strict):
     runs: dict[Scale, Annotated[int, Field(ge=2)]]
 
 
+class Finding(Strict):
+    """What the paper says of this item, as a check on our cells: an order, a level line, or its printed numbers."""
+
+    says: str
+    mode: Mode = "paper"
+    where: Where = {}
+    along: str | None = None  # the axis that `order` and `level` are about
+    order: Annotated[list[str], Field(min_length=2)] | None = None  # best first
+    level: Annotated[float, Field(gt=0)] | None = None  # largest difference, in points (RMSE: per cent)
+    near: Annotated[float, Field(ge=0)] | None = None  # largest distance from the printed number, in points
+    side: Literal["both", "above"] = "both"  # above: at least the printed number less `near`
+
+    @model_validator(mode="after")
+    def _one_check(self) -> Finding:
+        if sum(kind is not None for kind in (self.order, self.level, self.near)) != 1:
+            raise ValueError("give one of order, level and near")
+        if self.near is None and self.along is None:
+            raise ValueError("order and level need along, the axis they are about")
+        return self
+
+
+Verdict = Literal["reproduced", "in part", "not", "unfinished", "no experiment"]
+
+
+class Book(Strict):
+    """How the item stands in the reproduction book."""
+
+    verdict: Verdict  # as seen; computed anew from the findings, and a test holds one against the other
+    reason: str
+    x: str | None = None  # the axis drawn from left to right
+    curve: str | None = None  # the axis whose values are the curves
+    history: bool = False  # draw the metric over rounds
+    metric: str | None = None  # a key of the evaluations in place of the headline
+
+
+class NoExperiment(Strict):
+    """A table of other people's formulas: nothing to run, but every item of a paper is listed."""
+
+    layout: Literal["no-experiment"]
+    title: str
+    paper: str
+    source: str
+    book: Book
+
+
 class Definition(Strict):
     title: str
     paper: str
@@ -76,6 +129,20 @@ class Definition(Strict):
     rule: list[Rule] = []
     scale: dict[Scale, Cut]
     audit: AuditSpec | None = None  # the cells are audits, not accuracies
+    finding: list[Finding] = []
+    book: Book | None = None
+
+    def cut(self, scale: Scale) -> Cut:
+        """A book of its own is not needed where the paper's setting is affordable."""
+        base = self.scale["full" if scale == "full" or "book" not in self.scale else "book"]
+        if scale != "small":
+            return base
+        part = self.scale["small"]
+        return base.model_copy(update={"seeds": part.seeds, "keep": {**base.keep, **part.keep}})
+
+    def applies(self, rule: Rule, scale: Scale) -> bool:
+        at = "book" if scale == "small" else scale
+        return rule.scale is None or rule.scale == (at if "book" in self.scale else "full")
 
 
 @dataclass(frozen=True)
@@ -110,9 +177,7 @@ def paper_cells(
     force: bool = False,
 ) -> list[PaperCell]:
     """The cells that the scale keeps, in the paper's order."""
-    if scale not in definition.scale:
-        raise UserError(f"--scale {scale} is not defined here; it can be {', '.join(definition.scale)}.")
-    cut = definition.scale[scale]
+    cut = definition.cut(scale)
     recipe = recipes.read(definition.recipe)
     data = _data_at_hand(cut.data, data_dir) if runs else {}
     found = []
@@ -167,8 +232,8 @@ def _runs(
     *,
     force: bool,
 ) -> dict[Mode, tuple[Cell, ...]]:
-    cut = definition.scale[scale]
-    matching = [r for r in definition.rule if _matches(r, labels) and r.scale in (None, scale)]
+    cut = definition.cut(scale)
+    matching = [r for r in definition.rule if matches(r.where, labels) and definition.applies(r, scale)]
     only = next((r.only for r in matching if r.only), None)
     label = ", ".join(labels.values())
     runs: dict[Mode, tuple[Cell, ...]] = {}
@@ -209,8 +274,8 @@ def _kept(labels: Mapping[str, str], keep: Mapping[str, list[str]]) -> bool:
     return all(labels[axis] in values for axis, values in keep.items() if axis in labels)
 
 
-def _matches(rule: Rule, labels: Mapping[str, str]) -> bool:
+def matches(where: Where, labels: Mapping[str, str]) -> bool:
     return all(
         labels.get(axis) in (values if isinstance(values, list) else [values])
-        for axis, values in rule.where.items()
+        for axis, values in where.items()
     )

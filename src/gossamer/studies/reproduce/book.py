@@ -1,0 +1,344 @@
+"""The reproduction book: a page for each paper and a front page, written from the result files alone."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gossamer import papers
+from gossamer.errors import UserError
+from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
+from gossamer.results.rundir import write_atomically
+from gossamer.studies.compare.table import Table
+from gossamer.studies.reproduce.drawing import drawing
+from gossamer.studies.reproduce.findings import Outcome, half_width, judge, mean, verdict
+from gossamer.studies.reproduce.paper_table import (
+    MODES,
+    Definition,
+    NoExperiment,
+    Verdict,
+    read,
+)
+from gossamer.studies.reproduce.record import place_of, read_record
+
+RESULTS = "results"
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "in part", "not", "unfinished", "no experiment")
+UNITS = {"accuracy": "%", "truth_rmse": "RMSE", "rmse": "RMSE"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table or figure, judged. Without a record it has not been run."""
+
+    name: str
+    definition: Definition | NoExperiment
+    made: dict[str, Any] | None
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        if isinstance(self.definition, NoExperiment):
+            return "no experiment"
+        return "unfinished" if self.unfinished else verdict(self.outcomes)
+
+    @property
+    def unfinished(self) -> int:
+        """Cells of the book that no run has been recorded of."""
+        return sum(not cell["modes"] for cell in self.made["cells"]) if self.made else 0
+
+    @property
+    def source(self) -> str:
+        if isinstance(self.definition, NoExperiment):
+            return self.definition.source
+        return self.definition.grid[0].source.split(",")[0].split("(")[0].strip()
+
+    @property
+    def reason(self) -> str:
+        book = self.definition.book
+        return book.reason if book else ""
+
+
+def item(name: str, results: Path) -> Item:
+    definition = read_item(name)
+    if isinstance(definition, NoExperiment):
+        return Item(name, definition, None, ())
+    made = read_record(results, name)
+    return Item(name, definition, made, tuple(judge(definition.finding, made["cells"])))
+
+
+def read_item(name: str) -> Definition | NoExperiment:
+    table = papers.read(name)
+    if table.get("layout") != "no-experiment":
+        return read(name)
+    try:
+        return NoExperiment.model_validate(table)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(f"{name}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
+
+
+def items_of(paper: str) -> list[str]:
+    """The paper's tables and figures, tables first; ours (the frontier) have no page of this kind."""
+    found = [n for n in papers.names() if n.startswith(f"{paper}/") and "paper" in papers.read(n)]
+    return sorted(found, key=lambda n: ("figure" in n, n))
+
+
+def paper_names() -> list[str]:
+    return sorted({name.split("/")[0] for name in papers.names() if "paper" in papers.read(name)})
+
+
+def write_book(paper: str, folder: Path) -> dict[str, Any]:
+    """The page of one paper with its drawings, and the front page anew; `folder` holds results/ and gets the rest."""
+    if paper not in paper_names():
+        raise UserError(f"--book: {paper!r} is no paper here; the papers are {', '.join(paper_names())}.")
+    results = folder / RESULTS
+    everything = {other: _recorded(other, results) for other in paper_names()}
+    missing = [
+        name
+        for other, found in everything.items()
+        for name in items_of(other)
+        if name not in {one.name for one in found}
+    ]
+    found = everything[paper]
+    if not found:
+        raise UserError(
+            f"{results / paper} holds no result of {items_of(paper)[0]}; run it with --record first."
+        )
+    drawings = {}
+    for one in found:
+        book = one.definition.book
+        drawn = drawing(one.made, book) if one.made and book else None
+        if drawn is not None:
+            drawings[one.name] = f"{one.name.replace('/', '-')}.svg"
+            write_atomically(folder / drawings[one.name], drawn.encode())
+    own = [name for name in missing if name in items_of(paper)]
+    write_atomically(folder / f"{paper}.md", page(paper, found, drawings, own).encode())
+    counted = [one for found in everything.values() for one in found]
+    write_atomically(folder / "index.md", front_page(counted, missing).encode())
+    return {
+        "paper": paper,
+        "page": str(folder / f"{paper}.md"),
+        "verdicts": {one.name: one.verdict for one in found},
+        "missing": missing,
+        "failed": {},
+    }
+
+
+def _recorded(paper: str, results: Path) -> list[Item]:
+    """What has been run, and what there is nothing to run of; nothing of a paper that nothing was run of."""
+    if not any(place_of(results, name).is_file() for name in items_of(paper)):
+        return []
+    return [
+        item(name, results)
+        for name in items_of(paper)
+        if place_of(results, name).is_file() or isinstance(read_item(name), NoExperiment)
+    ]
+
+
+def front_page(items: Sequence[Item], missing: Sequence[str]) -> str:
+    counts = Counter(one.verdict for one in items)
+    run = sum(counts[v] for v in ("reproduced", "in part", "not"))
+    held = counts["reproduced"] + counts["in part"]
+    lines = [
+        "# The reproduction book",
+        "",
+        *_wrapped(
+            "Every table and figure of the five papers, run again: the paper's figure, ours in paper mode (as the "
+            "paper does it) and in sound mode (where ε is proven), and a verdict. A verdict is computed: what the "
+            "paper says of an item is written down as checks on the cells (`[[finding]]` in its definition); "
+            "*reproduced* means that all of them hold, *not* that none does, even in part."
+        ),
+        "",
+        f"**{run} of {run + len(missing) + counts['unfinished']} items with an experiment are run: "
+        f"{counts['reproduced']} reproduced, {counts['in part']} in part, "
+        f"{counts['not']} not** ({100 * held / run:.0f}% of them reproduced or in part)."
+        if run
+        else "Nothing has been run yet.",
+        "",
+        "| paper | item | verdict | checks that hold | runs' time |",
+        "|---|---|---|---|---|",
+    ]
+    for one in items:
+        paper = one.name.split("/")[0]
+        own = [o for o in one.outcomes if o.finding.mode == "paper"]
+        held, of = sum(o.held for o in own), sum(len(o.checks) for o in own)
+        time = _duration(one.made["made"]["seconds"]) if one.made else "—"
+        link = f"[{one.source}]({paper}.md#{_anchor(one)})"
+        lines.append(f"| {paper} | {link} | {one.verdict} | {f'{held} of {of}' if of else '—'} | {time} |")
+    if missing:
+        lines += ["", *_wrapped(f"Not run yet: {', '.join(missing)}.")]
+    lines += [
+        "",
+        "## How it is made",
+        "- `gossamer reproduce dyn-d2p/table2 --scale book --record docs/reproductions/results` runs what is missing",
+        "  and writes the item's result file;",
+        "- `gossamer reproduce dyn-d2p --book` writes the paper's page and this one from the result files;",
+        "- `make reproduce-small` runs a part of every item again and holds it against the book.",
+        "",
+        *_wrapped(
+            "The result files (`docs/reproductions/results`) hold every cell with its settings, seeds, times, "
+            "claimed and proven ε, and the commit they were made at. `make reproduce-small` runs a few cells of the "
+            "book again and holds each against the book: it must lie within three standard deviations of a single "
+            "run, or two points, whichever is more."
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def page(paper: str, items: Sequence[Item], drawings: Mapping[str, str], missing: Sequence[str]) -> str:
+    counts = Counter(one.verdict for one in items)
+    title = items[0].definition.paper
+    lines = [
+        f"# {paper}: the paper's items, run again",
+        "",
+        *_wrapped(
+            f"{title}. " + ", ".join(f"{counts[v]} {v}" for v in VERDICTS if counts[v]) + ". Written by "
+            f"`gossamer reproduce {paper} --book` from the files in "
+            "[results](index.md#how-it-is-made)."
+        ),
+        "",
+        *_wrapped(
+            "Figures are means over the seeds ± half of the 95% interval (Student's t); the paper's are as it "
+            "prints them. *Claimed* and *proven* are ε; δ, relation, unit and observer stand below each table."
+        ),
+        "",
+    ]
+    if missing:
+        lines += [*_wrapped(f"Not run yet: {', '.join(missing)}."), ""]
+    for one in items:
+        lines += _section(one, drawings.get(one.name))
+    return "\n".join(lines)
+
+
+def _section(one: Item, drawn: str | None) -> list[str]:
+    definition = one.definition
+    lines = [f"## {one.source}: {one.verdict}", "", f"{definition.title}.", "", *_wrapped(one.reason), ""]
+    if isinstance(definition, NoExperiment) or one.made is None:
+        return lines
+    if drawn is not None:
+        lines += [f"![{one.source}: ours beside the paper's]({drawn})", ""]
+    if one.outcomes:
+        lines += [*_findings(one.outcomes), ""]
+    table = cells_table(definition, one.made)
+    return [*lines, *table.markdown().rstrip("\n").split("\n"), ""]
+
+
+def _findings(outcomes: Sequence[Outcome]) -> list[str]:
+    rows = ["| the paper says | here | checks | beyond the seeds' spread |", "|---|---|---|---|"]
+    for outcome in outcomes:
+        says = outcome.finding.says + ("" if outcome.finding.mode == "paper" else " (sound mode; ours)")
+        clear = sum(check.clearly for check in outcome.checks)
+        shown = "—" if outcome.finding.order is None else f"{clear} of {len(outcome.checks)}"
+        rows.append(f"| {says} | {outcome.word} | {outcome.held} of {len(outcome.checks)} | {shown} |")
+    failed = [
+        f"“{outcome.finding.says}” fails at: {'; '.join(c.about for c in outcome.checks if not c.holds)}"
+        for outcome in outcomes
+        if 0 < len(outcome.checks) - outcome.held <= 6
+    ]
+    listed = [line for words in failed for line in _wrapped(f"- {words}.", "  ")]
+    return [*rows, "", *listed] if listed else rows
+
+
+def cells_table(definition: Definition, made: Mapping[str, Any]) -> Table:
+    cells = made["cells"]
+    axes = list(dict.fromkeys(axis for cell in cells for axis in cell["labels"]))
+    metric = next((f["metric"] for cell in cells for f in cell["modes"].values()), "accuracy")
+    unit = UNITS.get(metric, metric.rsplit(".", 1)[-1].replace("_", " "))
+    with_paper = any(cell["printed"] for cell in cells)
+    modes = [mode for mode in MODES if any(mode in cell["modes"] for cell in cells)]
+    header = [*axes, *(["paper"] if with_paper else [])]
+    for mode in modes:
+        header += [f"{mode} mode ({unit})", "claimed", "proven"]
+    body = []
+    for cell in cells:
+        if not cell["modes"]:
+            continue
+        row = [cell["labels"].get(axis, "") for axis in axes]
+        row += [cell["printed"] or "not printed"] if with_paper else []
+        for mode in modes:
+            figures = cell["modes"].get(mode)
+            if figures is None:
+                row += [_absent(cell["modes"]), "", ""]
+            else:
+                row += [
+                    shown(figures),
+                    epsilon_text(figures["epsilon_claimed"]),
+                    "not proven"
+                    if figures["epsilon_proven"] is None
+                    else epsilon_text(figures["epsilon_proven"]),
+                ]
+        body.append(tuple(row))
+    return Table(tuple(header), tuple(body), tuple(_caption(definition, made, modes)))
+
+
+def _absent(modes: Mapping[str, Any]) -> str:
+    """What needs no noise is run once; of anything else the book has one mode only."""
+    noiseless = all(
+        f["settings"].get("baseline") == "non-private" or f["delta"] is None for f in modes.values()
+    )
+    silent = all(f["epsilon_claimed"] is None and f["epsilon_proven"] is None for f in modes.values())
+    return "the same" if noiseless or silent else "not run"
+
+
+def _caption(definition: Definition, made: Mapping[str, Any], modes: Sequence[str]) -> list[str]:
+    figures = {mode: [c["modes"][mode] for c in made["cells"] if mode in c["modes"]] for mode in modes}
+    everything = [f for found in figures.values() for f in found]
+    seeds = sorted({len(f["values"]) for f in everything})
+    lines = [f"{'–'.join(map(str, sorted({seeds[0], seeds[-1]})))} seeds." if seeds else "No seeds."]
+    waiting = [", ".join(c["labels"].values()) for c in made["cells"] if not c["modes"]]
+    lines += [f"Not run yet: {'; '.join(waiting)}."] if waiting else []
+    lines.append(f"Cut: {'; '.join(made['cut'])}." if made["cut"] else "Nothing is cut: the paper's setting.")
+    for mode, found in figures.items():
+        relations = sorted(
+            {f"δ = {f['delta']:g}, {f['adjacency']}" for f in found if f.get("delta") is not None}
+        )
+        units = sorted({f["unit"] for f in found if f.get("unit")}) or [UNIT]
+        observers = sorted({f["observer"] for f in found if f.get("observer")}) or [OBSERVER]
+        if relations:
+            lines.append(
+                f"ε in {mode} mode: {' or '.join(relations)}; unit: {' or '.join(units)}; "
+                f"observer: {' or '.join(observers)}."
+            )
+    hidden = {f["not_private"] for f in everything} - {None}
+    lines += [f"† not private, no ε covers it: {because}." for because in sorted(hidden)]
+    lines += [f"not proven: {r}" for r in sorted({f["not_proven_because"] for f in everything} - {None})]
+    lines += [stamp.upper() for stamp in sorted({f["stamp"] for f in everything} - {None})]
+    m, commits = made["made"], sorted({f["commit"] for f in everything})
+    lines.append(
+        f"Made at commit {' and '.join(commits)}; {m['date']}, Python {m['python']}, torch {m['torch']}, "
+        f"{m['machine']}; {_duration(m['seconds'])} of runs."
+    )
+    return [*lines, *definition.notes]
+
+
+def shown(figures: Mapping[str, Any]) -> str:
+    values = figures["values"]
+    if not values or None in values:
+        return "—"
+    spread = half_width(values)
+    digits = ".2f" if figures["metric"] == "accuracy" else ".3g"
+    text = f"{mean(values):{digits}}" + (
+        f" ± {spread:{digits if digits == '.2f' else '.2g'}}" if spread is not None else ""
+    )
+    return text + (" †" if figures.get("not_private") else "")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+
+
+def _anchor(one: Item) -> str:
+    """As the site makes it from the heading."""
+    words = f"{one.source}: {one.verdict}".lower()
+    return "-".join("".join(c for c in words if c.isalnum() or c in " -").split())
+
+
+def _wrapped(words: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(words, 118, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)

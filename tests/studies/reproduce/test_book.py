@@ -1,0 +1,100 @@
+"""The book: pages from result files alone, verdicts that are computed, and a front page that counts them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.support.result_files import grid
+
+from gossamer import papers
+from gossamer.errors import UserError
+from gossamer.studies.reproduce import book
+from gossamer.studies.reproduce.paper_table import Definition, NoExperiment
+from gossamer.studies.reproduce.record import read_record
+
+BOOK = Path(__file__).parents[3] / "docs" / "reproductions"
+RECORDED = [name for paper in book.paper_names() for name in book.items_of(paper)
+            if (BOOK / "results" / f"{name}.json").is_file()]  # fmt: skip
+
+
+def test_every_epsilon_stands_with_what_it_means_and_every_interval_with_its_seeds() -> None:
+    definition = Definition.model_validate(
+        {
+            "title": "T", "paper": "P", "recipe": "quickstart", "scale": {"full": {"seeds": 3}},
+            "grid": [{"source": "Table 1", "rows": "method", "columns": "budget", "cells": " | ε = 1\na | 84"}],
+        }
+    )  # fmt: skip
+    text = book.cells_table(definition, grid(a=([80.0, 81.0, 82.0], 84.0))).markdown()
+    assert "| a | ε = 1 | 84.0 | 81.00 ± 2.48 | 1 | 3.75 | 81.00 ± 2.48 | 1 | 3.75 |" in text
+    assert "δ = 0.0001, add-remove; unit: one record of one node; observer: everyone" in text
+    assert "3 seeds." in text
+    assert "commit abc" in text
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_the_book_says_is_what_its_results_say(name: str) -> None:
+    one = book.item(name, BOOK / "results")
+    stated = one.definition.book
+    assert stated is not None, "an item in the book has a [book] table"
+    assert one.verdict in (stated.verdict, "unfinished")
+    assert 1 <= len(re.findall(r"\.(?:\s|$)", stated.reason)) <= 4, "a reason of about two sentences"
+    assert isinstance(one.definition, NoExperiment) or one.definition.finding
+    assert one.made is not None
+    assert all(f["values"] and f["seeds"] for c in one.made["cells"] for f in c["modes"].values())
+    text = (BOOK / f"{name.split('/', maxsplit=1)[0]}.md").read_text()
+    assert f"## {one.source}: {one.verdict}" in text
+
+
+@pytest.mark.parametrize("paper", sorted({name.split("/")[0] for name in RECORDED}))
+def test_the_pages_are_those_that_the_command_writes(paper: str, tmp_path: Path) -> None:
+    (tmp_path / "results").symlink_to(BOOK / "results")
+    book.write_book(paper, tmp_path)
+    for written in tmp_path.iterdir():
+        if written.is_file():
+            assert written.read_text() == (BOOK / written.name).read_text(), written.name
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_result_files_are_small_and_name_no_machine(name: str) -> None:
+    place = BOOK / "results" / f"{name}.json"
+    assert place.stat().st_size < 400_000
+    text = place.read_text()
+    assert "/home/" not in text
+    assert "/work" not in text
+    assert "/root" not in text
+    commits = {f["commit"] for c in json.loads(text)["cells"] for f in c["modes"].values()}
+    assert all(len(commit) >= 12 for commit in commits)
+
+
+def test_a_paper_or_a_result_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"'dyn-d3p' is no paper here; the papers are adad2p, "):
+        book.write_book("dyn-d3p", tmp_path)
+    with pytest.raises(UserError, match=r"holds no result of dp-dkm/figure1; run it with --record first"):
+        book.write_book("dp-dkm", tmp_path)
+    with pytest.raises(UserError, match=r"dyn-d2p/table2 --scale book --record"):
+        read_record(tmp_path, "dyn-d2p/table2")
+
+
+def test_every_item_of_a_paper_is_in_its_list() -> None:
+    listed = [name for paper in book.paper_names() for name in book.items_of(paper)]
+    assert set(listed) == {n for n in papers.names() if not n.startswith(("frontier/", "central-accuracy/"))}
+
+
+def test_a_mode_that_was_left_out_is_not_called_the_same() -> None:
+    """Only what has no ε is the same in both modes."""
+    definition = Definition.model_validate(
+        {
+            "title": "T", "paper": "P", "recipe": "quickstart", "scale": {"full": {"seeds": 3}},
+            "grid": [{"source": "Table 1", "rows": "method", "columns": "budget", "cells": " | ε = 1\na | 84"}],
+        }
+    )  # fmt: skip
+    item = grid(a=([80.0], 84.0), b=([90.0], 95.0))
+    item["cells"][2]["modes"]["paper"] |= {"epsilon_claimed": None, "epsilon_proven": None}
+    for one in (item["cells"][0], item["cells"][2]):
+        del one["modes"]["sound"]
+    text = book.cells_table(definition, item).markdown()
+    assert "| a | ε = 1 | 84.0 | 80.00 | 1 | 3.75 | not run |" in text
+    assert "| b | ε = 1 | 95.0 | 90.00 | — | not proven | the same |" in text

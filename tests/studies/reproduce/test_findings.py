@@ -1,0 +1,122 @@
+"""Findings: what counts as an order, a level line, a printed number reached, and which verdict that makes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from scipy import stats
+
+from gossamer.studies.reproduce.findings import (
+    difference_half_width,
+    half_width,
+    judge,
+    verdict,
+)
+from gossamer.studies.reproduce.paper_table import Finding
+
+
+def cell(labels: dict[str, str], values: list[float], *, printed: float | None = None, metric: str = "accuracy",
+         mode: str = "paper") -> dict[str, Any]:  # fmt: skip
+    return {"labels": labels, "paper_mean": printed, "modes": {mode: {"metric": metric, "values": values}}}
+
+
+def table(**rows: list[float]) -> list[dict[str, Any]]:
+    return [cell({"method": name, "budget": "ε = 1"}, values) for name, values in rows.items()]
+
+
+ORDER = Finding(says="a, then b, then c", along="method", order=["a", "b", "c"])
+
+
+def test_an_order_is_checked_pair_by_pair_and_beyond_the_spread() -> None:
+    (outcome,) = judge([ORDER], table(a=[90.0, 90.1, 90.2], b=[80.0, 80.1, 80.2], c=[79.9, 80.2, 80.5]))
+    assert [(c.holds, c.clearly) for c in outcome.checks] == [(True, True), (False, False)]
+    assert outcome.word == "in part"
+    (outcome,) = judge([ORDER], table(a=[90.0, 80.0, 91.0], b=[85.0, 86.0, 84.0], c=[10.0, 11.0, 12.0]))
+    assert [(c.holds, c.clearly) for c in outcome.checks] == [(True, False), (True, True)]
+    assert outcome.word == "holds"
+
+
+def test_of_errors_the_smaller_is_first() -> None:
+    cells = [
+        cell({"method": name}, [value], metric="truth_rmse")
+        for name, value in (("a", 0.1), ("b", 0.2), ("c", 0.3))
+    ]
+    assert judge([ORDER], cells)[0].word == "holds"
+    assert judge([ORDER.model_copy(update={"order": ["c", "b", "a"]})], cells)[0].word == "does not hold"
+
+
+def test_pairs_are_taken_within_the_same_other_labels() -> None:
+    cells = [
+        cell({"method": m, "budget": b}, [v])
+        for m, b, v in (("a", "1", 50.0), ("b", "1", 40.0), ("a", "2", 90.0), ("b", "2", 95.0))
+    ]
+    (outcome,) = judge([ORDER], cells)
+    assert [c.holds for c in outcome.checks] == [True, False]  # 90 against 95, never 90 against 40
+    (outcome,) = judge([ORDER.model_copy(update={"where": {"budget": "1"}})], cells)
+    assert len(outcome.checks) == 1
+
+
+def test_a_level_line_may_differ_by_so_much() -> None:
+    finding = Finding(says="level", along="method", level=2.0)
+    assert judge([finding], table(a=[90.0], b=[91.9]))[0].word == "holds"
+    assert judge([finding], table(a=[90.0], b=[92.1]))[0].word == "does not hold"
+    errors = [cell({"method": m}, [v], metric="rmse") for m, v in (("a", 0.100), ("b", 0.103))]
+    assert judge([finding.model_copy(update={"level": 3.1})], errors)[0].word == "holds"  # 2.96 per cent
+    assert judge([finding.model_copy(update={"level": 2.8})], errors)[0].word == "does not hold"
+
+
+def test_printed_numbers_are_reached_on_one_side_or_both() -> None:
+    cells = [cell({"method": "a"}, [88.0], printed=90.0), cell({"method": "b"}, [95.0], printed=90.0)]
+    cells.append(cell({"method": "c"}, [1.0]))  # nothing is printed there: no check
+    both = judge([Finding(says="", near=2.0)], cells)[0]
+    above = judge([Finding(says="", near=2.0, side="above")], cells)[0]
+    assert [c.holds for c in both.checks] == [True, False]
+    assert [c.holds for c in above.checks] == [True, True]
+
+
+def test_the_verdict_counts_paper_mode_only() -> None:
+    holds = judge([ORDER], table(a=[3.0], b=[2.0], c=[1.0]))
+    fails = judge([ORDER], table(a=[1.0], b=[2.0], c=[3.0]))
+    sound = judge([ORDER.model_copy(update={"mode": "sound"})], table(a=[1.0], b=[2.0], c=[3.0]))
+    assert verdict(holds) == "reproduced"
+    assert verdict(fails) == "not"
+    assert verdict([*holds, *fails]) == "in part"
+    assert verdict([*holds, *sound]) == "reproduced"
+    assert verdict(sound) == "not"  # nothing was held against the paper
+
+
+def test_a_finding_that_no_cell_answers_is_not_checked_and_nothing_is_reproduced_by_it() -> None:
+    assert judge([ORDER], [])[0].word == "not checked"
+    assert verdict(judge([ORDER], [])) == "not"
+    holds = judge([ORDER], table(a=[3.0], b=[2.0], c=[1.0]))
+    assert verdict([*holds, *judge([ORDER], [])]) == "in part"
+    missing = [cell({"method": m}, [math.nan if m == "x" else 1.0]) for m in "ab"]
+    missing[0]["modes"]["paper"]["values"] = [None]  # diverged
+    assert judge([ORDER], missing)[0].word == "not checked"
+
+
+def test_what_was_run_in_one_mode_stands_for_both() -> None:
+    finding = ORDER.model_copy(update={"mode": "sound", "order": ["a", "b"]})
+    cells = [cell({"method": "a"}, [2.0]), cell({"method": "b"}, [1.0], mode="sound")]
+    cells[1]["modes"]["paper"] = {"metric": "accuracy", "values": [9.0]}
+    assert judge([finding], cells)[0].word == "holds"
+
+
+def test_intervals_are_those_of_student_and_welch() -> None:
+    a, b = [1.0, 2.0, 4.0], [5.0, 5.5, 7.0, 8.0]
+    low, high = stats.t.interval(0.95, 2, loc=sum(a) / 3, scale=stats.sem(a))
+    assert half_width(a) == pytest.approx((high - low) / 2)
+    assert half_width([1.0]) is None
+    test = stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    assert difference_half_width(a, b) == pytest.approx((test.high - test.low) / 2)
+    assert difference_half_width(a, [1.0]) == math.inf
+    assert difference_half_width([1.0, 1.0], [2.0, 2.0]) == 0.0
+
+
+@pytest.mark.parametrize("keys", [{}, {"near": 1.0, "level": 1.0, "along": "a"}, {"order": ["a", "b"]}])
+def test_a_finding_is_one_check_with_its_axis(keys: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Finding(says="", **keys)

@@ -1,0 +1,84 @@
+"""Result files: what is taken over, what is left out, and what they say of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.tables import TINY
+
+from gossamer.studies.reproduce.paper_table import Definition, Mode, PaperCell, paper_cells, read
+from gossamer.studies.reproduce.record import known_figures, read_record, record, settings_of, write_record
+
+MODE: Mode = "paper"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> tuple[Definition, list[PaperCell]]:
+    (tmp_path / "tiny.toml").write_text(TINY.replace('sound_epsilon = "claimed"', ""))
+    definition = read(str(tmp_path / "tiny.toml"))
+    return definition, paper_cells(definition, "book")
+
+
+def result(accuracy: float, **more: Any) -> dict[str, Any]:
+    return {
+        "accuracy_mean": accuracy, "accuracy_min": accuracy - 0.1, "seconds": 2.0, "epsilon_claimed": 1.0,
+        "epsilon_proven": 3.0, "not_proven_because": None, "delta": 1e-4, "adjacency": "add-remove",
+        "unit": "one record of one node", "observer": "everyone", "stamp": None, **more,
+    }  # fmt: skip
+
+
+def results(cells: list[PaperCell]) -> dict[tuple[str, Mode], list[dict[str, Any]]]:
+    return {(c.label, m): [result(0.5), result(0.75)] for c in cells for m in c.runs}
+
+
+def test_a_record_holds_every_seed_in_per_cent_with_its_settings(tiny: Any) -> None:
+    definition, cells = tiny
+    made = record("x/tiny", definition, cells, results(cells), ["cut"])
+    first = made["cells"][0]["modes"]["paper"]
+    assert first["values"] == [50.0, 75.0]
+    assert first["worst_node"] == [40.0, 65.0]
+    assert first["seeds"] == [0, 1]
+    assert {**made["settings"], **first["settings"]} == settings_of(cells[0].runs["paper"][0])
+    assert "seed" not in made["settings"]
+    assert made["made"]["seconds"] == 12.0  # three rows of two runs
+
+
+def test_the_worst_epsilon_counts_and_none_where_one_seed_has_none(tiny: Any) -> None:
+    definition, cells = tiny
+    found = results(cells)
+    found[cells[0].label, MODE] = [result(0.5), result(0.5, epsilon_proven=4.0)]
+    made = record("x/tiny", definition, cells, found, [])
+    assert made["cells"][0]["modes"]["paper"]["epsilon_proven"] == 4.0
+    found[cells[0].label, MODE] = [result(0.5), result(0.5, epsilon_proven=None, not_proven_because="so")]
+    made = record("x/tiny", definition, cells, found, [])
+    assert made["cells"][0]["modes"]["paper"]["epsilon_proven"] is None
+    assert made["cells"][0]["modes"]["paper"]["not_proven_because"] == "so"
+
+
+def test_a_cell_without_all_its_seeds_is_left_out_and_taken_up_later(tiny: Any, tmp_path: Path) -> None:
+    definition, cells = tiny
+    found = results(cells)
+    found[cells[0].label, MODE] = [result(0.5)]
+    made = record("x/tiny", definition, cells, found, [])
+    assert "paper" not in made["cells"][0]["modes"]
+    write_record(tmp_path, "x/tiny", made)
+    known = known_figures(read_record(tmp_path, "x/tiny"), cells)
+    assert (cells[0].label, MODE) not in known
+    assert len(known) == len(found) - 1
+    again = record("x/tiny", definition, cells, {(cells[0].label, MODE): [result(0.25)] * 2}, [], known)
+    assert again["cells"][0]["modes"]["paper"]["values"] == [25.0, 25.0]
+    assert again["cells"][1] == made["cells"][1] or again["settings"] != made["settings"]
+
+
+def test_other_settings_or_seeds_are_another_experiment(tiny: Any) -> None:
+    definition, cells = tiny
+    made = json.loads(json.dumps(record("x/tiny", definition, cells, results(cells), [])))
+    assert len(known_figures(made, cells)) == 3
+    changed = json.loads(json.dumps(made))
+    changed["settings"]["nodes"] = 5
+    assert known_figures(changed, cells) == {}
+    made["cells"][0]["modes"]["paper"]["seeds"] = [0, 2]
+    assert len(known_figures(made, cells)) == 2
