@@ -30,6 +30,18 @@ def test_mean_of_clipped_vectors_over_the_public_lot() -> None:
     np.testing.assert_allclose(grad(torch.zeros(3, D)).numpy(), expected, rtol=1e-5, atol=1e-7)
 
 
+def test_diagnostics_are_those_of_the_lot_before_the_noise() -> None:
+    x = torch.randn(2, 5, D, generator=torch.Generator().manual_seed(1)) * 2
+    grad, _ = private_mean(x, clip=ClipTo(Constant(1.5)), z=3.0, diagnostics=True)
+    grad(torch.zeros(2, D))
+    norms = np.linalg.norm(x.numpy(), axis=2)
+    clipped = x.numpy() * np.minimum(1.0, 1.5 / norms)[..., None]
+    seen = grad.last_diagnostics
+    np.testing.assert_allclose(seen.mean_norm, norms.mean(1), rtol=1e-5)
+    np.testing.assert_allclose(seen.clipped, (norms > 1.5).mean(1), rtol=1e-6)
+    np.testing.assert_allclose(seen.lot_norm, np.linalg.norm(clipped.mean(1), axis=1), rtol=1e-5)
+
+
 def test_weighted_divisors_scale_the_mean_and_leave_the_quantile_alone() -> None:
     x = torch.randn(2, 50, D, generator=torch.Generator().manual_seed(0))
     results = []

@@ -77,6 +77,7 @@ class Diagnostics(NamedTuple):
 
     mean_norm: Tensor  # (m,) mean per-sample norm in the lot
     clipped: Tensor  # (m,) share of the lot whose weight is below 1; all or nothing where lots are clipped
+    lot_norm: Tensor  # (m,) norm of the lot's mean vector, after the clip and before the noise
 
 
 class PrivateGradient:
@@ -215,4 +216,5 @@ def _diagnose(step: ClipStep, sums: Tensor, norms: Tensor, mask: Tensor) -> Diag
     else:
         measured = norms if step.unit is None else norms / step.unit.to(norms)[:, None]
         clipped = ((step.weigh(measured) < 1) & mask).sum(1) / count
-    return Diagnostics(mean_norm=(norms * mask).sum(1) / count, clipped=clipped)
+    lot_norm = sums.norm(dim=1).to(norms) / count
+    return Diagnostics(mean_norm=(norms * mask).sum(1) / count, clipped=clipped, lot_norm=lot_norm)

@@ -72,8 +72,12 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
         if private:
             row["not_private"] = {"because": hidden, **private}
         if reader.last_diagnostics is not None:
-            norm, clipped = reader.last_diagnostics
-            diagnosed = {"gradient_norm": norm.tolist(), "clipped_share": clipped.tolist()}
+            norm, clipped, lot_norm = reader.last_diagnostics
+            diagnosed = {
+                "gradient_norm": norm.tolist(),
+                "clipped_share": clipped.tolist(),
+                "lot_gradient_norm": lot_norm.tolist(),
+            }
             row["not_private"] = {**row.get("not_private", {}), **diagnosed}
         return row
 
