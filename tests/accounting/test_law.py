@@ -14,6 +14,8 @@ from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.grid import Window, dots
 from gossamer.accounting.law import UpperLaw, lower_epsilon, suffix_sums
 from gossamer.accounting.pairs import Cells, GaussianPair
+from gossamer.accounting.proven import profile
+from gossamer.accounting.releases import Event, Gaussian
 
 TAIL = 1e-25
 
@@ -161,3 +163,10 @@ def test_a_window_that_begins_above_epsilon_says_nothing_of_it():
 def test_suffix_sums_by_hand():
     found = suffix_sums(np.array([1.0, 2.0, 4.0]), math.log(2))
     assert found == pytest.approx([1 + 1 + 1, 2 + 2, 4])
+
+
+def test_noise_too_small_for_doubles_is_no_proof_and_no_warning():
+    """Warnings are errors in this suite; the masses there are 0 and their weights infinite."""
+    draw = Gaussian(sigma=0.001, sensitivity=1.0, sampling="poisson", rate=0.08, adjacency="add-remove")
+    events = [Event(k, draw) for k in range(100)]
+    assert profile(events, [0.0, 1.0, 1e6], 1e-2, "add-remove") == [1.0, 1.0, 1.0]

@@ -120,9 +120,11 @@ class UpperLaw:
             return 1.0
         inside = losses > epsilon
         gain = -np.expm1(epsilon - losses[inside])
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             weight = gain * np.exp(self._log_scale - w.tilt * losses[inside])
             found = float(mass[inside] @ weight) + self._rounding() * float(np.linalg.norm(weight))
+        if math.isnan(found):  # no mass at an infinite weight: noise so small that doubles say nothing
+            return 1.0
         return min(1.0, (found + self._above()) * (1 + 2 * self._share()) + self._infinite())
 
     def epsilon(self, delta: float) -> float:
