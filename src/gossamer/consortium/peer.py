@@ -215,11 +215,13 @@ class _Peer:
         missing = self._exchange.meet(
             self._manner.clock() + (self._manner.wait if self._begins else deadline)
         )
-        if len(missing) == len(others):
+        if self._begins and len(missing) == len(others):
             raise UserError(
                 f"none of {', '.join(missing)} was heard; nothing was drawn: start again when they are up."
             )
-        if missing:
+        if len(missing) == len(others):  # after a power cut all come back one by one
+            self._manner.say(f"not heard yet: {', '.join(missing)}; nothing is drawn until one of them is up")
+        elif missing:
             self._manner.say(f"not heard yet: {', '.join(missing)}; the others begin")
         self._manner.say(f"round {self._first} of {self._rounds}")
 

@@ -178,6 +178,9 @@ def peer_demo(
         Path | None, typer.Option(help="Keep everything in this new folder (default: a temporary one).")
     ] = None,
     limit: Annotated[float, typer.Option(min=10, help="Seconds after which it gives up.")] = 300.0,
+    seed: Annotated[
+        int | None, typer.Option(help="Noise from this seed, the simulator's too: equal models, no privacy.")
+    ] = None,
 ) -> None:
     """A whole consortium on this machine: keys, certificates, files, one process a site; beside the simulator."""
     from gossamer.consortium.demo import demo
@@ -186,8 +189,8 @@ def peer_demo(
         if out.exists() and any(out.iterdir()):
             raise UserError(f"--out {out} is not empty; name a new folder.")
         out.mkdir(parents=True, exist_ok=True)
-        demo(out.absolute(), sites=sites, rounds=rounds, limit=limit, say=_say)
+        demo(out.absolute(), sites=sites, rounds=rounds, limit=limit, say=_say, seed=seed)
         _say(f"everything is in {out}")
         return
     with tempfile.TemporaryDirectory(prefix="gossamer-demo-") as folder:
-        demo(Path(folder), sites=sites, rounds=rounds, limit=limit, say=_say)
+        demo(Path(folder), sites=sites, rounds=rounds, limit=limit, say=_say, seed=seed)
