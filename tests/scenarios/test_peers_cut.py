@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import signal
 import time
@@ -44,7 +45,15 @@ def weather(peers: Peers, share: float) -> float:
 @pytest.mark.parametrize(("share", "points"), [(0.1, 1.0), (0.3, 3.0)])
 def test_cut_connections_cost_what_they_cost_simulated(tmp_path: Path, share: float, points: float) -> None:
     with Peers(
-        tmp_path / "real", 5, 80, deadline=1.5, tick=0.25, wait=60.0, proxied=True, changes=SEEDED, for_science=True
+        tmp_path / "real",
+        5,
+        80,
+        deadline=1.5,
+        tick=0.25,
+        wait=60.0,
+        proxied=True,
+        changes=SEEDED,
+        for_science=True,
     ) as peers:
         other = copied(peers, tmp_path / "simulated")
         peers.start()
@@ -58,7 +67,9 @@ def test_cut_connections_cost_what_they_cost_simulated(tmp_path: Path, share: fl
         assert abs(down - share) < share / 2
         assert abs(real - simulated) <= points / 100
         weight, sum_of_x = peers.mass_errors()
-        print(f"|Σw − n| = {weight:.1e}, Σx relative {sum_of_x:.1e}; replayed within {replay_in_simulator(peers):.1e}")
+        print(
+            f"|Σw − n| = {weight:.1e}, Σx relative {sum_of_x:.1e}; replayed within {replay_in_simulator(peers):.1e}"
+        )
         assert weight <= 1e-9
         assert sum_of_x <= 1e-5
 
@@ -72,7 +83,6 @@ def replay_in_simulator(peers: Peers) -> float:
         folder = peers.folder / name / "again"
         folder.mkdir()
         found = ready(peers.study, peers.folder / name, folder, now())
-        found.config.privacy.cap  # noqa: B018
         readers[name] = begin(assemble(found.outline(), nodes=found.nodes), Alone(1), folder / "run").reader
 
     def moved(site: str, t: int, model: np.ndarray) -> np.ndarray:
@@ -81,7 +91,9 @@ def replay_in_simulator(peers: Peers) -> float:
         point = torch.from_numpy(model).float()[None]
         return np.asarray(-o.algorithm.lr(t) * readers[site](point)[0].double().numpy())
 
-    steps = {name: [record.steps[place] for place in sorted(record.steps)] for name, record in records.items()}
+    steps = {
+        name: [record.steps[place] for place in sorted(record.steps)] for name, record in records.items()
+    }
     x, w = replay_push_sum(dict.fromkeys(peers.names, peers.first()), steps, moved)
     found = peers.models()
     again = np.stack([x[name] / w[name] for name in peers.names])
@@ -121,4 +133,4 @@ def pace(times: dict[int, float], since: float, until: float) -> float:
     """Seconds a round, in that time: the median."""
     found = sorted(at for at in times.values() if since <= at <= until)
     assert len(found) > 10
-    return median(b - a for a, b in zip(found, found[1:], strict=False))
+    return median(b - a for a, b in itertools.pairwise(found))

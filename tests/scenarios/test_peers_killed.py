@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.real_peers import Peers
+from tests.support.real_peers import CONSTANT, Peers
 
 from gossamer.runtime.peers.replay import replay_push_sum
 
@@ -20,7 +20,7 @@ KILLS, ASKED = 50, 8.0
 
 def test_fifty_kills_and_then_all_at_once_lose_nothing(tmp_path: Path) -> None:
     pick = random.Random(1)
-    with Peers(tmp_path, 5, 300, deadline=3.0, tick=0.1, wait=120.0) as peers:
+    with Peers(tmp_path, 5, 300, deadline=3.0, tick=0.1, wait=120.0, changes=CONSTANT) as peers:
 
         def furthest() -> int:
             return max(peers.round(name) for name in peers.names)
@@ -34,7 +34,8 @@ def test_fifty_kills_and_then_all_at_once_lose_nothing(tmp_path: Path) -> None:
             name = pick.choice(peers.names)
             peers.kill(name)
             peers.start(name)
-        peers.until(lambda due=furthest() + 10: furthest() >= due, 120)
+        due = furthest() + 10
+        peers.until(lambda: furthest() >= due, 120)
         peers.kill(*peers.names)
         here = {name: peers.round(name) for name in peers.names}
         assert max(here.values()) < peers.rounds - 20  # or there was nothing left to lose
@@ -60,9 +61,13 @@ def replayed(peers: Peers) -> None:
     """All steps once more, by arithmetic alone, with the gradients that were released."""
     lr = peers.outline().algorithm.lr
     records = {name: peers.record(name) for name in peers.names}
-    steps = {name: [record.steps[place] for place in sorted(record.steps)] for name, record in records.items()}
+    steps = {
+        name: [record.steps[place] for place in sorted(record.steps)] for name, record in records.items()
+    }
     x, w = replay_push_sum(
-        dict.fromkeys(peers.names, peers.first()), steps, lambda site, t, model: -lr(t) * records[site].used[t][2]
+        dict.fromkeys(peers.names, peers.first()),
+        steps,
+        lambda site, t, model: -lr(t) * records[site].used[t][2],
     )
     found = peers.models()
     for name, model in zip(peers.names, found, strict=True):

@@ -70,7 +70,10 @@ class Nursery:
     ) -> Child:
         """`gossamer WORDS`, with a witness if there is a `record`, in a network namespace if one is named."""
         pid = self.ask(
-            words=list(words), said=str(said), record=None if record is None else str(record), namespace=namespace
+            words=list(words),
+            said=str(said),
+            record=None if record is None else str(record),
+            namespace=namespace,
         )
         return Child(self, pid)
 
@@ -120,10 +123,6 @@ def enter(namespace: str) -> None:
 
 
 def _serve() -> None:
-    import gossamer.cli
-    import gossamer.consortium.peer
-    import gossamer.consortium.peer_commands
-    import gossamer.run.train
     import tests.support.recorded_peer  # noqa: F401
 
     for line in sys.stdin:

@@ -27,6 +27,13 @@ from gossamer.runtime.peers.mass import Mass, total
 SEEDED = {"privacy.noise.source": "seeded"}  # noise that a simulation draws again: for science only
 
 
+# Noise whose calibration takes no time: a site that is started fifty times calibrates fifty times.
+CONSTANT = {
+    "privacy.noise.schedule": {"kind": "constant"},
+    "privacy.clip": {"kind": "constant", "bound": 1.0},
+}
+
+
 class Peers:
     """Sites that `gossamer peer run` starts; `proxies` stand before each of them, if asked for."""
 
@@ -98,12 +105,18 @@ class Peers:
         """Until all have ended well."""
         self.until(lambda: all(child.poll() is not None for child in self.children.values()), seconds)
         ended = {name: child.returncode for name, child in self.children.items()}
-        assert set(ended.values()) == {0}, {name: self.said(name)[-400:] for name, code in ended.items() if code}
+        assert set(ended.values()) == {0}, {
+            name: self.said(name)[-400:] for name, code in ended.items() if code
+        }
 
     def until(self, true: Callable[[], bool], seconds: float) -> None:
         end = time.monotonic() + seconds
         while not true():
-            failed = {name: (child.returncode, self.said(name)[-400:]) for name, child in self.children.items() if child.poll() not in (None, 0, -9)}
+            failed = {
+                name: (child.returncode, self.said(name)[-400:])
+                for name, child in self.children.items()
+                if child.poll() not in (None, 0, -9)
+            }
             assert not failed, failed
             assert time.monotonic() < end, {name: self.said(name)[-400:] for name in self.names}
             time.sleep(0.05)

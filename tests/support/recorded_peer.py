@@ -78,7 +78,12 @@ class _Witness:
     def step(self, step: Step) -> None:
         place = [step.place.round, step.place.call]
         self._write(
-            "step", place=place, channel=step.channel, sent=step.sent, added=step.added, back=step.returned_from
+            "step",
+            place=place,
+            channel=step.channel,
+            sent=step.sent,
+            added=step.added,
+            back=step.returned_from,
         )
 
     def exchange(self, **given: Any) -> PeerExchange:

@@ -45,10 +45,8 @@ class Result:
     simulated: tuple[Sequence[float], float | None]
 
 
-def demo(
-    folder: Path, *, sites: int, rounds: int, limit: float, say: Say, seed: int | None = None
-) -> Result:
-    """All of it in `folder`, which is empty. With a `seed` the simulator draws the same noise, which protects nobody."""
+def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say, seed: int | None = None) -> Result:
+    """All of it in `folder`, which is empty. With a `seed` the simulator draws the same noise: no privacy."""
     began = time.monotonic()
     names = NAMES[:sites]
     changes = {} if seed is None else {"seed": seed, "privacy.noise.source": "seeded"}
