@@ -16,7 +16,9 @@ WIDE = {"model": {"kind": "mlp", "hidden": [1333]}}  # 100,000 parameters: 0.4 M
 
 
 def test_a_round_takes_little_more_than_its_bytes_and_their_way(tmp_path: Path) -> None:
-    with Peers(tmp_path, 2, 60, deadline=10.0, tick=0.0, wait=120.0, proxied=True, changes={**CONSTANT, **WIDE}) as peers:
+    with Peers(
+        tmp_path, 2, 60, deadline=10.0, tick=0.0, wait=120.0, proxied=True, changes={**CONSTANT, **WIDE}
+    ) as peers:
         for proxy in peers.proxies.values():
             proxy.delay, proxy.rate = DELAY, RATE
         peers.start()

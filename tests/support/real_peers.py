@@ -131,6 +131,11 @@ class Peers:
             found = re.findall(rb'"step".*?"place": \[(\d+),', file.read())
         return int(found[-1]) if found else -1
 
+    def moved_since_start(self, name: str) -> bool:
+        """Has its process, as it is now, ended an exchange?"""
+        record = self.record(name)
+        return bool(record.times) and max(record.times.values()) > record.starts[-1]
+
     # What they left
 
     def part(self, name: str) -> Path:
@@ -210,13 +215,15 @@ class Peers:
         return [float(json.loads(lines[-1])["accuracy_mean"]) for lines in rows]
 
     def models(self) -> np.ndarray:
+        """A row a site, in the order of the flat models."""
         from safetensors.torch import load_file
 
-        found = []
+        found, order = [], [name for name, _ in self.outline().module.named_parameters()]
         for name in self.names:
             (file,) = (self.part(name) / "run").glob("models.*.safetensors")
             tensors = load_file(file)
-            found.append(torch.cat([tensors[key].reshape(-1) for key in tensors]).double().numpy())
+            assert sorted(tensors) == sorted(order), (sorted(tensors), order)
+            found.append(torch.cat([tensors[key].reshape(-1) for key in order]).double().numpy())
         return np.stack(found)
 
     def verified(self) -> None:
