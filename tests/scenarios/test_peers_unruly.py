@@ -143,11 +143,11 @@ def greet(peers: Peers, elm: Elm, links: GrpcLinks) -> Frame:
         while (arrival := links.receive(time.monotonic() + 0.5)) is not None:
             heard = unpack(arrival.parcel, sender=arrival.sender, receiver="elm", study=elm.study)
             hello = replace(hello, place=heard.place, made=heard.place)  # it is where they are
-            if arrival.sender == "alder" and heard.content:
+            if arrival.sender == "alder" and heard.place.round >= 1:  # it trains
                 found = heard
                 break
     assert found is not None
-    content = (torch.zeros_like(found.content[0]), torch.full((1,), WEIGHT, dtype=torch.float64))
+    content = (torch.zeros(len(peers.first())), torch.full((1,), WEIGHT, dtype=torch.float64))
     return replace(
         hello, kind=SHARE, receiver="alder", place=found.place, made=found.place, following=1, content=content
     )
