@@ -131,6 +131,7 @@ def impostors(peers: Peers, elm: Elm) -> None:
 
 def greet(peers: Peers, elm: Elm, links: GrpcLinks) -> Frame:
     """Until alder trains and has said where it is; a frame from elm that it would take."""
+    size = len(peers.first())
     assert links.wait(time.monotonic() + 60)
     hello = Frame(
         kind=HELLO, study=elm.study, epoch=0, sender="elm", receiver="", place=Place(0, -1), incarnation=1,
@@ -147,7 +148,7 @@ def greet(peers: Peers, elm: Elm, links: GrpcLinks) -> Frame:
                 found = heard
                 break
     assert found is not None
-    content = (torch.zeros(len(peers.first())), torch.full((1,), WEIGHT, dtype=torch.float64))
+    content = (torch.zeros(size), torch.full((1,), WEIGHT, dtype=torch.float64))
     return replace(
         hello, kind=SHARE, receiver="alder", place=found.place, made=found.place, following=1, content=content
     )
