@@ -20,7 +20,7 @@ KILLS, ASKED = 50, 8.0
 
 def test_fifty_kills_and_then_all_at_once_lose_nothing(tmp_path: Path) -> None:
     pick = random.Random(1)
-    with Peers(tmp_path, 5, 500, deadline=3.0, tick=0.5, wait=120.0, changes=CONSTANT) as peers:
+    with Peers(tmp_path, 5, 420, deadline=3.0, tick=0.8, wait=120.0, changes=CONSTANT) as peers:
 
         def furthest() -> int:
             return max(peers.round(name) for name in peers.names)
@@ -29,9 +29,11 @@ def test_fifty_kills_and_then_all_at_once_lose_nothing(tmp_path: Path) -> None:
         peers.until(lambda: all(peers.round(name) > 2 for name in peers.names), 300)
         launched, trained = dict.fromkeys(peers.names, 1), 0
         for _ in range(KILLS):
-            time.sleep(pick.uniform(0.0, 2.0))
+            time.sleep(pick.uniform(0.0, 1.5))
             name = pick.choice(peers.names)  # perhaps one that has hardly begun
             peers.until(lambda name=name: len(peers.record(name).starts) == launched[name], 60)
+            if pick.random() < 0.7:
+                peers.until(lambda name=name: peers.moved_since_start(name), 60)
             trained += peers.moved_since_start(name)
             peers.kill(name)
             peers.start(name)

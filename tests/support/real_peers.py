@@ -53,6 +53,7 @@ class Peers:
         told: Callable[[str, int], str] = lambda name, port: f"127.0.0.1:{port}",
     ):
         self.folder, self.names, self.rounds, self.wait = folder, NAMES[:sites], rounds, wait
+        folder.mkdir(exist_ok=True)
         self.proxies: dict[str, Chaos] = {}
         self._namespaces = dict(namespaces or {})
         self.study = prepare(
