@@ -120,6 +120,7 @@ def prepare(
         roster = authority.roster_file
         membership.accept(site, roster.read_bytes(), str(roster), lambda changes: True)
         text = site.read_text().replace('# test = "test.csv"', 'test = "../test.csv"')
+        text = text.replace("cap = 8.5", "public = true  # digits\ncap = 8.5") if for_science else text
         site.write_text(text)
     where = {"data.path": str(folder / "records-{node}.csv"), "data.test": str(folder / "test.csv")}
     _, study, _ = pack(
