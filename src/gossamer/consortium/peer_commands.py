@@ -80,7 +80,7 @@ def peer_run(
     relay: Relay = None,
     token: Token = None,
 ) -> None:
-    """Train with the other sites; started again after a stop or a crash, it goes on. Ends with a signed certificate."""
+    """Train with the other sites. Started again it goes on; it ends with a signed certificate."""
     _part(study, site, out, wait, leaving=False, relay=relay, token=token)
 
 
@@ -182,7 +182,7 @@ def peer_demo(
         int | None, typer.Option(help="Noise from this seed, the simulator's too: equal models, no privacy.")
     ] = None,
 ) -> None:
-    """A whole consortium on this machine: keys, certificates, files, one process a site; beside the simulator."""
+    """A whole consortium on this machine. Keys, certificates, files, a process a site; beside the simulator."""
     from gossamer.consortium.demo import demo
 
     if out is not None:
