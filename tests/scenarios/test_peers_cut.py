@@ -19,7 +19,7 @@ from gossamer.consortium.names import now
 from gossamer.consortium.ready import ready
 from gossamer.run.assemble import assemble
 from gossamer.run.begin import begin
-from gossamer.runtime.group import Alone
+from gossamer.runtime.peers.group import OneSite
 from gossamer.runtime.peers.replay import replay_push_sum
 
 pytest.importorskip("grpc")
@@ -83,7 +83,8 @@ def replay_in_simulator(peers: Peers) -> float:
         folder = peers.folder / name / "again"
         folder.mkdir()
         found = ready(peers.study, peers.folder / name, folder, now())
-        readers[name] = begin(assemble(found.outline(), nodes=found.nodes), Alone(1), folder / "run").reader
+        group = OneSite(name, found.node, len(found.sites))
+        readers[name] = begin(assemble(found.outline(), nodes=found.nodes), group, folder / "run").reader
 
     def moved(site: str, t: int, model: np.ndarray) -> np.ndarray:
         _, draw, _ = records[site].used[t]
