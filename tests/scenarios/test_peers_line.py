@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ pytest.importorskip("grpc")
 pytestmark = pytest.mark.slow
 
 DELAY, RATE = 0.04, 2.5e6  # 80 ms there and back; 20 Mbit/s each way
+STRETCH = 20  # rounds: of two sites one may be early in a round and late in the next
 WIDE = {"model": {"kind": "mlp", "hidden": [1333]}}  # 100,000 parameters: 0.4 MB a message
 
 
@@ -27,11 +27,11 @@ def test_a_round_takes_little_more_than_its_bytes_and_their_way(tmp_path: Path) 
         floor = DELAY + size / RATE
         for name in peers.names:
             times = [at for _, at in sorted(peers.record(name).times.items())]
-            rounds = sorted(b - a for a, b in itertools.pairwise(times[10:]))
-            quartile, middle = rounds[len(rounds) // 4], rounds[len(rounds) // 2]
+            spans = [(b - a) / STRETCH for a, b in zip(times[10:], times[10 + STRETCH :], strict=False)]
+            best, mean = min(spans), (times[-1] - times[10]) / (len(times) - 11)
             print(
-                f"\n{name}: {size:,} bytes a message; a round {1000 * quartile:.0f} ms (median {1000 * middle:.0f} ms), "
-                f"floor {1000 * floor:.0f} ms, ratio {quartile / floor:.2f}"
+                f"\n{name}: {size:,} bytes a message; a round {1000 * best:.0f} ms (mean {1000 * mean:.0f} ms), "
+                f"floor {1000 * floor:.0f} ms, ratio {best / floor:.2f}"
             )
             assert size > 395_000
-            assert quartile <= 1.3 * floor  # the lower quartile: what else runs on the machine only adds
+            assert best <= 1.3 * floor  # the best stretch: what else runs on the machine only adds
