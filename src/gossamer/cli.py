@@ -511,7 +511,9 @@ def report(
 
 @app.command()
 def watch(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run, running or finished.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The directory of a run, or a peer's; running or finished.")
+    ],
     port: Annotated[int, typer.Option(help="The port on loopback (default: one that is free).")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in your browser.")] = True,
 ) -> None:

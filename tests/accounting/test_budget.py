@@ -124,6 +124,11 @@ def test_a_line_that_its_writer_did_not_finish_does_not_count(path: Path) -> Non
     assert [s.run for s in budget.read(path).spendings] == ["a", "c"]
 
 
+def test_a_file_that_another_run_has_just_made_is_read_as_nothing(path: Path) -> None:
+    path.write_bytes(b"")  # opened and locked by another run, which has not written yet
+    assert budget.read(path) == budget.NOTHING
+
+
 def test_settling_what_is_no_longer_on_file_is_refused(path: Path) -> None:
     budget.reserve(path, spent("a"), None)
     with pytest.raises(LedgerError, match="no longer holds"):

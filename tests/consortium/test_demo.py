@@ -35,6 +35,31 @@ def test_the_demo_is_the_simulator_and_its_certificates_verify(tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_with_the_same_seed_the_demo_is_the_simulator_ledger_for_ledger(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = demo(tmp_path, sites=4, rounds=30, limit=400, say=said.append, seed=5)
+    accuracies, epsilon = found.simulated
+    for (name, (accuracy, proven)), simulated in zip(found.sites.items(), accuracies, strict=True):
+        assert abs(accuracy - simulated) <= 0.005, name
+        assert proven == pytest.approx(epsilon, rel=1e-9)
+    for k, name in enumerate(found.sites):
+        site, simulated = (
+            events(folder / "ledger" / f"node-{k:03d}.jsonl")
+            for folder in (tmp_path / name / "part" / "run", tmp_path / "simulated" / "run")
+        )
+        assert len(site) == 30
+        assert site == simulated  # step, mechanism, multiplier, rate: all that an ε is computed from
+    print("\n" + "\n".join(said[-7:]))
+    assert "no privacy" in said[-1]
+
+
+def events(ledger: Path) -> list[dict[str, object]]:
+    """Without what chains them to their own file."""
+    rows = [json.loads(line) for line in ledger.read_text().splitlines()[1:]]
+    return [{key: value for key, value in row.items() if key != "prev"} for row in rows]
+
+
+@pytest.mark.slow
 def test_killed_sites_lose_no_mass_and_pay_nothing_twice(tmp_path: Path) -> None:
     names, rounds = NAMES[:3], 40
     study = prepare(tmp_path, names, rounds, deadline=20.0, tick=0.1)

@@ -33,6 +33,12 @@ def test_a_site_that_is_well_has_nothing_to_say(mercy: Path) -> None:
     assert found.test is None
 
 
+def test_a_cap_holds_unless_the_records_are_public(mercy: Path) -> None:
+    assert Site.read(mercy).cap == 8.0
+    rewrite(mercy, "cap = 8.0", "public = true\ncap = 8.0")
+    assert Site.read(mercy).cap is None
+
+
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ class Chaos:
         self.accepted = 0
         self._target = port
         self._open: set[asyncio.StreamWriter] = set()
+        self._whole: set[asyncio.StreamWriter] = set()  # the near ends of connections that reach the target
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -40,6 +42,21 @@ class Chaos:
     def cut(self) -> None:
         """All connections, with a reset and not a farewell."""
         self._run(self._cut)
+
+    def cut_some(self, share: float, pick: random.Random) -> int:
+        """Each connection with this probability; how many it were."""
+
+        async def some() -> int:
+            hit = [writer for writer in self._whole if pick.random() < share]
+            for writer in hit:
+                writer.transport.abort()
+            return len(hit)
+
+        return int(asyncio.run_coroutine_threadsafe(some(), self._loop).result(10))
+
+    @property
+    def connections(self) -> int:
+        return len(self._whole)
 
     async def _cut(self) -> None:
         for writer in list(self._open):
@@ -70,6 +87,7 @@ class Chaos:
                 return
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
             self._open.add(far_writer)
+            self._whole.add(writer)
             try:
                 with contextlib.suppress(ExceptionGroup):
                     async with asyncio.TaskGroup() as both:
@@ -77,6 +95,7 @@ class Chaos:
                         both.create_task(self._pass(far_reader, writer))
             finally:
                 self._open.discard(far_writer)
+                self._whole.discard(writer)
                 far_writer.transport.abort()
         except (OSError, asyncio.CancelledError):
             pass

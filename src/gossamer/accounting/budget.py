@@ -45,8 +45,9 @@ NOTHING = Budget(None, ())
 
 
 def read(path: Path) -> Budget:
-    """Verified; nothing was spent where there is no file."""
-    return _parsed(path, content(path))[0] if path.exists() else NOTHING
+    """Verified; nothing was spent where there is no file, or one that somebody has just made and not written to."""
+    data = content(path) if path.exists() else b""
+    return _parsed(path, data)[0] if data else NOTHING
 
 
 def reserve(path: Path, spending: Spending, cap: float | None) -> Total:

@@ -34,9 +34,10 @@ def without_links(found: Ready) -> list[str]:
         said.append(f"test rows: {len(parts.test[0]):,}, as packed")
     for one in prospects([(o, 1)], None, found.nodes):
         refuse_above(one.account, one.together, one.before, one.cap, one.owners)
+        cap = "no cap: these records are public" if one.cap is None else f"cap {one.cap:g}"
         said.append(
-            f"budget: proven ε {one.before.epsilon:.3g} spent, {one.together.epsilon:.3g} with this study, cap "
-            f"{one.cap:g} (δ = {o.plan.figures()['delta']:g}, {o.plan.adjacency}, unit: {UNIT}; observer: "
+            f"budget: proven ε {one.before.epsilon:.3g} spent, {one.together.epsilon:.3g} with this study, "
+            f"{cap} (δ = {o.plan.figures()['delta']:g}, {o.plan.adjacency}, unit: {UNIT}; observer: "
             f"{o.plan.observer.describe()})"
         )
     return said

@@ -46,7 +46,7 @@ def pki_init(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the consortium.")],
     folder: Annotated[Path | None, typer.Option("--dir", help="The folder to make (default: NAME).")] = None,
 ) -> None:
-    """Begin a consortium: its authority's key and certificate, and roster 1, without sites."""
+    """Begin a consortium: its key, and a roster without sites."""
     from gossamer.consortium.coordinator import KEY, Coordinator
 
     made = Coordinator.init(name, folder)
@@ -95,7 +95,7 @@ def pki_join(
         Path | None, typer.Option("--dir", help="The folder to make (default: the site's name).")
     ] = None,
 ) -> None:
-    """At a site: make its key, which never leaves, and the request to send back."""
+    """At a site: make its key and a request. The key never leaves; the request is sent back."""
     from gossamer.consortium import files
     from gossamer.consortium.invite import Invite
     from gossamer.consortium.membership import join
@@ -137,7 +137,7 @@ def pki_approve(
 
 @pki_app.command("revoke")
 def pki_revoke(site: Name, at_round: AtRound = 0, folder: Folder = None) -> None:
-    """Put a site out whose key is lost: its links go down as soon as the others have the next roster."""
+    """Put a site out, at once. Its links go down as soon as the others have the next roster."""
     from gossamer.consortium.coordinator import Coordinator
 
     found = Coordinator.find(folder)
@@ -171,7 +171,7 @@ def pki_renew(
     ] = None,
     folder: Folder = None,
 ) -> None:
-    """New certificates of 90 days for the same keys, and the next roster; sites accept it and do nothing else."""
+    """New certificates of 90 days for the same keys. Sites accept the next roster and do nothing else."""
     from gossamer.consortium.coordinator import Coordinator
 
     found = Coordinator.find(folder)
@@ -232,7 +232,7 @@ def pki_show(
         ),
     ] = None,
 ) -> None:
-    """Who is in: sites, declared records, addresses, when certificates end."""
+    """Who is in: records, addresses, when certificates end."""
     from gossamer.consortium import files
     from gossamer.consortium.authority import days_left, key_words
     from gossamer.consortium.names import now, stamp
@@ -288,7 +288,7 @@ def study_pack(
     folder: Folder = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Sign a recipe for the sites of the newest roster; nodes and records are the roster's. Trains nothing."""
+    """Sign a recipe for the sites there are. Nodes and records are the newest roster's; trains nothing."""
     from gossamer.config.layers import parse_overrides
     from gossamer.consortium.coordinator import Coordinator
     from gossamer.consortium.names import now

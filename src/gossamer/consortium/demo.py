@@ -45,11 +45,12 @@ class Result:
     simulated: tuple[Sequence[float], float | None]
 
 
-def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say) -> Result:
-    """All of it in `folder`, which is empty."""
+def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say, seed: int | None = None) -> Result:
+    """All of it in `folder`, which is empty. With a `seed` the simulator draws the same noise: no privacy."""
     began = time.monotonic()
     names = NAMES[:sites]
-    study = prepare(folder, names, rounds)
+    changes = {} if seed is None else {"seed": seed, "privacy.noise.source": "seeded"}
+    study = prepare(folder, names, rounds, changes=changes, for_science=seed is not None)
     say(
         f"made: an authority, {sites} sites with keys, certificates and files of their own, and one signed study"
     )
@@ -59,9 +60,9 @@ def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say) -> Re
     said = verify_set([folder / name / "part" / "run" for name in names], study)
     for sentence in said:
         say(sentence)
-    simulated = _simulated(folder, names, rounds)
+    simulated = _simulated(folder, names, rounds, changes)
     result = Result({name: _figures(folder, name, k) for k, name in enumerate(names)}, simulated)
-    _compare(result, say)
+    _compare(result, say, drawn_alike=seed is not None)
     return result
 
 
@@ -87,26 +88,45 @@ def recipe(sites: int, rounds: int) -> dict[str, Any]:
 
 
 def prepare(
-    folder: Path, names: Sequence[str], rounds: int, *, deadline: float = 10.0, tick: float = 0.02
+    folder: Path,
+    names: Sequence[str],
+    rounds: int,
+    *,
+    deadline: float = 10.0,
+    tick: float = 0.02,
+    changes: Mapping[str, Any] | None = None,
+    for_science: bool = False,
+    told: Callable[[str, int], str] = lambda name, port: f"127.0.0.1:{port}",
 ) -> Path:
-    """An authority, its sites with their records, and a study, which is returned."""
+    """An authority, its sites with their records, and a study, which is returned.
+
+    `told` says where others reach a site that listens at this port: elsewhere, if something stands between.
+    """
     counts = _digits(folder, names)
     authority = Coordinator.init("demo", folder / "authority")
     ports = _free_ports(len(names))
     for name, port, count in zip(names, ports, counts, strict=True):
+        address = told(name, port)
         request, _ = membership.join(
-            authority.invite(name), listen=f"127.0.0.1:{port}", records=count, folder=folder / name,
+            authority.invite(name), listen=address, records=count, folder=folder / name,
             data=str(folder / f"{name}.csv"), cap=8.5,
         )  # fmt: skip
         authority.approve(name, request.read_bytes(), str(request))
+        here = f"{address.rpartition(':')[0]}:{port}"
+        site = folder / name / "site.toml"
+        site.write_text(site.read_text().replace(f'listen = "{address}"', f'listen = "{here}"'))
     for name in names:
         site = folder / name / "site.toml"
         roster = authority.roster_file
         membership.accept(site, roster.read_bytes(), str(roster), lambda changes: True)
         text = site.read_text().replace('# test = "test.csv"', 'test = "../test.csv"')
+        text = text.replace("cap = 8.5", "public = true  # digits\ncap = 8.5") if for_science else text
         site.write_text(text)
     where = {"data.path": str(folder / "records-{node}.csv"), "data.test": str(folder / "test.csv")}
-    _, study, _ = pack(authority, recipe(len(names), rounds), where, deadline=deadline, tick=tick)
+    _, study, _ = pack(
+        authority, recipe(len(names), rounds), {**where, **(changes or {})},
+        deadline=deadline, tick=tick, for_science=for_science,
+    )  # fmt: skip
     return study
 
 
@@ -194,7 +214,9 @@ def _figures(folder: Path, name: str, node: int) -> tuple[float, float | None]:
     return rows[-1]["accuracy_mean"], certificate["epsilon_by_node"][node]["proven"]
 
 
-def _simulated(folder: Path, names: Sequence[str], rounds: int) -> tuple[Sequence[float], float | None]:
+def _simulated(
+    folder: Path, names: Sequence[str], rounds: int, changes: Mapping[str, Any]
+) -> tuple[Sequence[float], float | None]:
     """The same recipe on the same files, all nodes in this process; its own accounts, so that no cap is touched."""
     from gossamer.config.layers import resolve
     from gossamer.run.assemble import assemble
@@ -208,13 +230,14 @@ def _simulated(folder: Path, names: Sequence[str], rounds: int) -> tuple[Sequenc
         "data.test": str(folder / "test.csv"),
         "data.records": [len((folder / f"{name}.csv").read_text().splitlines()) - 1 for name in names],
         "data.budget": str(folder / "simulated" / "budget-{node}.jsonl"),
+        **changes,
     }
     o = outline(resolve(tables, here))
     done = execute(assemble(o), out=folder / "simulated" / "run")
     return done.result["accuracy_by_node"], done.certificate["epsilon_proven"]
 
 
-def _compare(result: Result, say: Say) -> None:
+def _compare(result: Result, say: Say, *, drawn_alike: bool) -> None:
     accuracies, epsilon = result.simulated
     say("")
     say("site          accuracy  proven ε   simulator: accuracy  proven ε")
@@ -222,6 +245,5 @@ def _compare(result: Result, say: Say) -> None:
         say(
             f"{name:12}  {accuracy:8.3f}  {epsilon_text(proven):>8}   {other:19.3f}  {epsilon_text(epsilon):>8}"
         )
-    say(
-        f"(δ = 0.0001, add-remove, unit: {UNIT}; observer: who sees all messages; noise differs from run to run)"
-    )
+    noise = "seeded noise, the same in both: no privacy" if drawn_alike else "noise differs from run to run"
+    say(f"(δ = 0.0001, add-remove, unit: {UNIT}; observer: who sees all messages; {noise})")

@@ -23,6 +23,7 @@ from gossamer.consortium.authority import pem
 from gossamer.consortium.certificates import signed_by_site
 from gossamer.consortium.names import now
 from gossamer.consortium.ready import Ready
+from gossamer.consortium.shown_links import shown_links
 from gossamer.errors import UserError
 from gossamer.methods.km.algorithm import KM
 from gossamer.results.certificate_page import page
@@ -196,8 +197,9 @@ class _Peer:
             self._exchange.meet(self._manner.clock() + self._found.study.terms.deadline)
             return
         try:
-            self._meet()
-            self._state = self._train()
+            with shown_links(self._run.directory.path, self._found.site.name, self._exchange.states):
+                self._meet()
+                self._state = self._train()
         except (KeyboardInterrupt, OSError):
             with suppress(OSError):
                 seal(self._run, self._group, STOPPED, self._run.done, {})
@@ -215,11 +217,13 @@ class _Peer:
         missing = self._exchange.meet(
             self._manner.clock() + (self._manner.wait if self._begins else deadline)
         )
-        if len(missing) == len(others):
+        if self._begins and len(missing) == len(others):
             raise UserError(
                 f"none of {', '.join(missing)} was heard; nothing was drawn: start again when they are up."
             )
-        if missing:
+        if len(missing) == len(others):  # after a power cut all come back one by one
+            self._manner.say(f"not heard yet: {', '.join(missing)}; nothing is drawn until one of them is up")
+        elif missing:
             self._manner.say(f"not heard yet: {', '.join(missing)}; the others begin")
         self._manner.say(f"round {self._first} of {self._rounds}")
 

@@ -80,7 +80,7 @@ def peer_run(
     relay: Relay = None,
     token: Token = None,
 ) -> None:
-    """Train with the other sites; started again after a stop or a crash, it goes on. Ends with a signed certificate."""
+    """Train with the other sites. Started again it goes on; it ends with a signed certificate."""
     _part(study, site, out, wait, leaving=False, relay=relay, token=token)
 
 
@@ -178,16 +178,19 @@ def peer_demo(
         Path | None, typer.Option(help="Keep everything in this new folder (default: a temporary one).")
     ] = None,
     limit: Annotated[float, typer.Option(min=10, help="Seconds after which it gives up.")] = 300.0,
+    seed: Annotated[
+        int | None, typer.Option(help="Noise from this seed, the simulator's too: equal models, no privacy.")
+    ] = None,
 ) -> None:
-    """A whole consortium on this machine: keys, certificates, files, one process a site; beside the simulator."""
+    """A whole consortium on this machine. Keys, certificates, files, a process a site; beside the simulator."""
     from gossamer.consortium.demo import demo
 
     if out is not None:
         if out.exists() and any(out.iterdir()):
             raise UserError(f"--out {out} is not empty; name a new folder.")
         out.mkdir(parents=True, exist_ok=True)
-        demo(out.absolute(), sites=sites, rounds=rounds, limit=limit, say=_say)
+        demo(out.absolute(), sites=sites, rounds=rounds, limit=limit, say=_say, seed=seed)
         _say(f"everything is in {out}")
         return
     with tempfile.TemporaryDirectory(prefix="gossamer-demo-") as folder:
-        demo(Path(folder), sites=sites, rounds=rounds, limit=limit, say=_say)
+        demo(Path(folder), sites=sites, rounds=rounds, limit=limit, say=_say, seed=seed)

@@ -56,6 +56,10 @@ class SiteFile(BaseModel):
     data: _Path = Field(description="the records: CSV, Parquet or npz, as the study says")
     test: _Path | None = Field(default=None, description="the study's public test rows, if it has some")
     cap: Epsilon = Field(description="most proven ε of all studies on these records together")
+    public: bool = Field(
+        default=False,
+        description="anybody may know these records: no cap, and studies for science may use them",
+    )
     listen: Annotated[str, AfterValidator(_listen)] = Field(
         default=NONE, description="host:port here, or none"
     )
@@ -98,6 +102,11 @@ class Site:
     @property
     def listen(self) -> str | None:
         return None if self.asked.listen == NONE else self.asked.listen
+
+    @property
+    def cap(self) -> float | None:
+        """None: whoever answers for the records has said that they need no protection."""
+        return None if self.asked.public else self.asked.cap
 
     @property
     def data(self) -> Path:

@@ -192,8 +192,8 @@ class Study:
         if real.is_symlink():
             real.unlink()
         real.symlink_to(site.data.resolve())
-        own = config.privacy.cap
-        cap = site.asked.cap if own is None else min(own, site.asked.cap)
+        caps = [cap for cap in (config.privacy.cap, site.cap) if cap is not None]
+        cap = min(caps, default=None)
         here: dict[str, Any] = {
             "path": str(link),
             "test": None if self.body.test is None else self._test_file(site),

@@ -45,6 +45,18 @@ def test_proven_stands_first_and_the_terms_beside_it(run: Path) -> None:
     assert "An attack shows more than was stated: claimed" in text
 
 
+def test_a_site_speaks_of_its_own_model_alone(run: Path) -> None:
+    running(
+        run,
+        {"round": 4, "accuracy_mean": 0.5, "accuracy_min": 0.5, "accuracy_max": 0.5, "links": {"b": "up"}},
+    )
+    found = parts(run)
+    assert "50, of this site&#x27;s model" in found["quality"]
+    assert "one site of a consortium" in found["head"]
+    assert "A site has its own model alone" in found["consensus"]
+    assert not any("over nodes" in text or "simulator" in text for text in found.values())
+
+
 def test_no_epsilon_stands_in_a_section_without_its_terms(run: Path) -> None:
     for name, text in parts(run).items():
         if re.search(r"ε [≤=≥] [\d.]", text):

@@ -102,11 +102,21 @@ def test_so_many_evaluations_and_ledgers_and_no_more(run: Path, monkeypatch: pyt
     assert view.topology is None  # larger than is read
 
 
+def test_the_folder_of_a_peers_study_leads_to_its_run(run: Path, tmp_path: Path) -> None:
+    peer = tmp_path / "readmission-1"
+    peer.mkdir()
+    (peer / "run").symlink_to(run)
+    assert WatchedRun(peer).look() == WatchedRun(run).look()
+
+
 def test_links_of_a_peer_are_read_where_they_are(run: Path) -> None:
     watch = WatchedRun(run)
     assert watch.look().links is None
     (run / "links.json").write_text(json.dumps({"a": "up", "b": {"state": "down"}, "c": "odd", "d": 3}))
     assert watch.look().links == {"a": "up", "b": "down"}
+    (run / "links.json").write_text(json.dumps({"site": "mercy", "links": {"a": "up"}}))
+    assert watch.look().links == {"a": "up"}
+    assert watch.look().site == "mercy"
     (run / "links.json").write_text("[]")
     assert watch.look().links is None
     for k, state in ((90, "up"), (91, "suspect")):  # or with every evaluation

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from tests.support.spoilt_frames import forged, mutated
 
 from gossamer.runtime.peers.base import Arrival
 from gossamer.runtime.peers.contacts import Contacts, Pace
 from gossamer.runtime.peers.frames import HELLO, OFFER, SHARE, Decisions, Frame, Place
-from gossamer.runtime.peers.mass import Mass
+from gossamer.runtime.peers.mass import MOST_WAITING, Mass
 from gossamer.runtime.peers.simulated import Network
 
 STUDY = bytes(16)
@@ -96,6 +99,41 @@ def test_garbage_changes_nothing() -> None:
     assert found.refused == 2000
     assert found._mass.inbox == []
     assert found._mass.inbound == {}
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+def test_of_a_million_fuzzed_frames_none_is_accepted_and_memory_is_flat(tmp_path: Path) -> None:
+    """Cut, spoilt and forged with a checksum that fits, by a member: with the log on disk, as a site has it."""
+    found, pick, raw = contacts(), random.Random(0), SHARED.pack()
+    log, file = logging.getLogger("gossamer.peers"), logging.FileHandler(tmp_path / "log")
+    log.addHandler(file)
+    honest = {(torch.equal(SHARED.content[0], p.content[0]), p.sequence) for p in found._mass.inbox}
+    passed, seen = 0, []
+    try:
+        for k in range(1_000_000):
+            if k in (100_000, 999_999):
+                seen.append(resident())
+            spoilt = mutated(raw, pick) if k % 2 else forged(raw, pick)
+            before = found.refused
+            found.take(Arrival("b", b"" if spoilt == raw else spoilt))
+            if found.refused == before:
+                passed += 1
+                assert k % 2 == 0  # forged: one that a member could have sent, and its own mass
+    finally:
+        log.removeHandler(file)
+        file.close()
+    lines = (tmp_path / "log").read_text().splitlines()
+    print(f"\n{found.refused:,} refused, {passed:,} forged ones read; {len(lines)} lines; memory {seen}")
+    assert honest == set()
+    assert found.refused + passed == 1_000_000
+    assert len(found._mass.inbox) <= MOST_WAITING  # of one sender, whatever it sends
+    assert seen[1] - seen[0] < 8e6
+    assert len(lines) < 1000
 
 
 def test_a_newer_epoch_is_no_fault_and_not_used() -> None:

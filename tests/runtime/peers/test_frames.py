@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import struct
 from dataclasses import replace
 
 import pytest
 import torch
+from tests.support.spoilt_frames import forged, mutated
 
-from gossamer.runtime.peers import frames
 from gossamer.runtime.peers.frames import HELLO, SHARE, Decisions, Frame, Place, check_content, unpack
 from gossamer.runtime.wire import RefusedError
 
@@ -100,23 +99,6 @@ def test_content_that_must_not_be_added_is_refused() -> None:
             check_content((x, torch.tensor([weight], dtype=torch.float64)), like, weight=4.0)
 
 
-def mutated(raw: bytes, pick: random.Random) -> bytes:
-    found = bytearray(raw)
-    for _ in range(pick.choice((1, 1, 2, 8))):
-        kind, at = pick.randrange(4), pick.randrange(len(found))
-        if kind == 0:
-            found[at] ^= 1 << pick.randrange(8)
-        elif kind == 1:
-            found[at] = pick.choice((0, 255, 127, 128))
-        elif kind == 2:
-            del found[at : at + pick.randrange(1, 9)]
-        else:
-            found[at:at] = pick.randbytes(pick.randrange(1, 9))
-        if not found:
-            return b""
-    return bytes(found)
-
-
 def fuzz(count: int, seed: int) -> int:
     pick, accepted = random.Random(seed), 0
     pool = [FRAME.pack(), replace(FRAME, kind=HELLO, content=()).pack()]
@@ -140,19 +122,6 @@ def test_no_fuzzed_frame_is_accepted() -> None:
 @pytest.mark.slow
 def test_no_frame_of_three_hundred_thousand_is_accepted() -> None:
     assert fuzz(300_000, 1) == 0
-
-
-def forged(raw: bytes, pick: random.Random) -> bytes:
-    """Changed, and given the checksum that fits: what a member could send."""
-    head, size = frames._HEADER.size, frames._CHECKSUM
-    changed = bytearray(mutated(raw, pick))
-    if len(changed) < head:
-        return bytes(changed)
-    if pick.random() < 0.9:
-        changed[head - size - 8 : head - size] = struct.pack("<Q", len(changed))
-    changed[head - size : head] = bytes(size)
-    changed[head - size : head] = frames._checksum(bytes(changed[:head]), bytes(changed[head:]))
-    return bytes(changed)
 
 
 def test_forged_frames_are_refused_or_read_and_nothing_else_happens() -> None:

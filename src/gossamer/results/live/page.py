@@ -138,9 +138,12 @@ def _privacy(view: View) -> str:
         asked = f"ε from {low} to {high} was asked for, by node, of the {view.asked_of} figure"
     c = view.certificate or {}
     because = text(c.get("not_proven_because"))
+    whose = (
+        "spent by the worst node" if view.links is None else "of the worst site; of others, what is planned"
+    )
     boxes = (
         f'<div class="first">proven<b>ε ≤ {epsilon_text(proven)}</b>'
-        f"{_e(f'not proven: {because}' if because else 'spent by the worst node' + ' so far' * (view.certificate is None))}</div>"
+        f"{_e(f'not proven: {because}' if because else whose + ' so far' * (view.certificate is None))}</div>"
         f"<div>claimed by the paper<b>ε = {epsilon_text(claimed)}</b>{_e(text(c.get('claim_reference'), 'a formula, not a proof'))}</div>"
     )
     if audited is not None:
@@ -173,15 +176,13 @@ def _quality(view: View) -> str:
         return f"<h2>Accuracy</h2>{_none(view, 'no hold-out figure is on file')}"
     scale = 100.0 if metric == "accuracy" else 1.0
     rows = [one for one in view.evaluations if one.metric == metric]
-    lines = []
-    for name, k, dashed in (
-        ("max over nodes", 2, True),
-        ("mean over nodes", 0, False),
-        ("min over nodes", 1, True),
-    ):
+    lines, alone = [], view.links is not None  # a site judges its own model
+    over_all = (("max over nodes", 2, True), ("mean over nodes", 0, False), ("min over nodes", 1, True))
+    for name, k, dashed in (("this site's model", 0, False),) if alone else over_all:
         lines.append(_line(name, rows, lambda one, k=k: _scaled(one.quality[k], scale), dashed=dashed))  # type: ignore[misc]
     mean, low, high = (_scaled(value, scale) for value in rows[-1].quality)
     said = f"min {_figure(low)}, mean {_figure(mean)}, max {_figure(high)} over nodes"
+    said = f"{_figure(mean)}, of this site's model" if alone else said
     name = _NAMES[metric]
     return f"<h2>{_e(name[0].upper() + name[1:])} over rounds{_mark(rows)}</h2><p>{_e(said)}</p>{_plot(lines, name)}"
 
@@ -190,6 +191,10 @@ def _consensus(view: View) -> str:
     rows = view.evaluations
     last = next((one.consensus for one in reversed(rows) if one.consensus is not None), None)
     if last is None:
+        if view.links is not None:
+            return (
+                "<h2>Consensus</h2><p>A site has its own model alone: nobody sees how far apart all are.</p>"
+            )
         return f"<h2>Consensus</h2>{_none(view, 'no distance is on file')}"
     lines = [_line("distance of the models from their mean", rows, lambda one: one.consensus)]
     return f"<h2>Consensus over rounds{_mark(rows)}</h2><p>distance {_figure(last)}</p>{_plot(lines, 'distance')}"
@@ -255,7 +260,8 @@ def _words(one: Evaluation) -> str:
     if one.metric is not None:
         scale = 100.0 if one.metric == "accuracy" else 1.0
         mean, low, high = (_figure(_scaled(value, scale)) for value in one.quality)
-        said.append(f"{_NAMES[one.metric]} min {low}, mean {mean}, max {high}")
+        spread = f"min {low}, mean {mean}, max {high}" if one.links is None else mean
+        said.append(f"{_NAMES[one.metric]} {spread}")
     if one.consensus is not None:
         said.append(f"consensus {_figure(one.consensus)}")
     if one.not_private:

@@ -71,11 +71,14 @@ class WatchedRun:
     """Looks at a directory again and again, and reads only what is new."""
 
     def __init__(self, path: Path):
+        if not os.path.lexists(path / NEEDED[0]) and os.path.lexists(path / "run" / NEEDED[0]):
+            path = path / "run"  # the folder of a peer's study
         for name in NEEDED:
             if not os.path.lexists(path / name):
                 missing = f"it has no {name}" if path.is_dir() else "there is no such directory"
                 raise UserError(
-                    f"{path} is not a run directory: {missing}; give one that `gossamer run` made."
+                    f"{path} is not a run directory: {missing}; give one that `gossamer run` or `gossamer peer "
+                    "run` made."
                 )
         self._path = path
         self._metrics = Follower(path / "metrics.jsonl")
@@ -95,11 +98,12 @@ class WatchedRun:
         certificate = self._read("certificate.json")
         header = next((ledger.header for _, ledger in sorted(self._ledgers.items()) if ledger.header), {})
         noise = text(manifest.get("noise"), header.get("noise"), "system")
-        topology = self._read("topology.json")
+        topology, links = self._read("topology.json"), self._read("links.json")
+        shown = _links(links) or (self._history.kept[-1].links if self._history.kept else None)
         return View(
             name=text(manifest.get("name"), config.get("name"), self._path.name),
             rounds=count(config.get("rounds")),
-            facts=tuple(_facts(config)),
+            facts=tuple(_facts(config, peer=shown is not None)),
             stamp=None if noise == "system" else noise,
             budget=tuple(_budget(config)),
             asked_of="claimed" if config.get("mode") == "paper" else "proven",
@@ -108,9 +112,8 @@ class WatchedRun:
             draws=tuple(ledger.draws for _, ledger in sorted(self._ledgers.items())),
             certificate=certificate if isinstance(certificate, dict) else None,
             topology=topology if isinstance(topology, dict) else None,
-            site=text(manifest.get("site"), config.get("site"), "") or None,
-            links=_links(self._read("links.json"))
-            or (self._history.kept[-1].links if self._history.kept else None),
+            site=text(manifest.get("site"), config.get("site"), _table(links).get("site"), "") or None,
+            links=shown,
             written=self._written(),
         )
 
@@ -285,14 +288,16 @@ def _table(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _facts(config: Mapping[str, Any]) -> Iterator[str]:
+def _facts(config: Mapping[str, Any], *, peer: bool) -> Iterator[str]:
     if kind := text(_table(config.get("algorithm")).get("kind")):
         yield kind
     if mode := text(config.get("mode")):
         yield f"{mode} mode"
     if (baseline := text(config.get("baseline"), "none")) != "none":
         yield f"baseline: {baseline}"
-    if kind := text(_table(config.get("runtime")).get("kind")):
+    if peer:
+        yield "one site of a consortium"
+    elif kind := text(_table(config.get("runtime")).get("kind")):
         yield kind
 
 

@@ -24,6 +24,7 @@ from gossamer.runtime.peers.frames import (
     unpack,
 )
 from gossamer.runtime.peers.mass import KNOWN, Mass, Parcel
+from gossamer.runtime.peers.refusals import Refusals
 from gossamer.runtime.wire import RefusedError
 
 LOG = logging.getLogger("gossamer.peers")
@@ -88,11 +89,16 @@ class Contacts:
         self.layout: dict[int, tuple[Tensor, ...]] = {}
         self.answer: Frame | None = None
         self.urgent = False  # somebody waits for a decision that is not on disk
-        self.refused = 0
+        self._refusals = Refusals(clock)
         self.bytes_sent = 0
 
     def __getitem__(self, site: str) -> Contact:
         return self._contacts[site]
+
+    @property
+    def refused(self) -> int:
+        """Frames so far."""
+        return self._refusals.count
 
     # Who is there
 
@@ -247,8 +253,7 @@ class Contacts:
                 raise RefusedError(f"it is in epoch {frame.epoch}, which is over")
             self._use(frame, arrival)
         except RefusedError as error:
-            self.refused += 1
-            LOG.warning("a frame of %s was refused: %s", arrival.sender, error)
+            self._refusals.say(arrival.sender, error)
 
     def _use(self, frame: Frame, arrival: Arrival) -> None:
         contact, mass, site = self[frame.sender], self._mass, frame.sender

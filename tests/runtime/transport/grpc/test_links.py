@@ -22,6 +22,8 @@ import psutil
 import pytest
 from tests.support.chaos import Chaos
 from tests.support.sites import QUICK, Authority, member
+from tests.support.unruly import Unruly as UnrulyMember
+from tests.support.unruly import writes
 
 from gossamer.errors import UserError
 from gossamer.runtime.peers.base import Arrival, Member
@@ -328,46 +330,8 @@ def test_connections_are_limited_and_members_go_on(opened: Opened, monkeypatch: 
     talk(dialler, listener)
 
 
-class Unruly:
-    """A member with a proven stream who does as he likes."""
-
-    def __init__(self, site: Identity, port: int | None, wanted: Identity = B, compression: Any = None):
-        self._site, self._port, self._wanted, self._compression = site, port, wanted, compression
-
-    async def _do(self, script: Callable[[Any], Any], proven: bool) -> Any:
-        credentials = grpc.ssl_channel_credentials(CA.pem, self._site.key, self._site.certificate)
-        options = [
-            ("grpc.ssl_target_name_override", self._wanted.name),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.max_send_message_length", -1),
-        ]
-        target = f"127.0.0.1:{self._port}"
-        async with grpc.aio.secure_channel(
-            target, credentials, options=options, compression=self._compression
-        ) as channel:
-            call = service.dial(channel)
-            try:
-                if proven:
-                    await prove_as_dialler(call, self._site, member(self._wanted))
-                await script(call)
-                while await call.read() is not grpc.aio.EOF:
-                    pass
-                return (await call.code(), await call.details())
-            except grpc.aio.AioRpcError as error:
-                return error.code(), error.details()
-            finally:
-                call.cancel()
-
-    def do(self, script: Callable[[Any], Any], proven: bool = True) -> tuple[grpc.StatusCode, str]:
-        return run(asyncio.wait_for(self._do(script, proven), 3 * SLOW), 3 * SLOW + 5)
-
-
-def writes(*frames: Frame) -> Callable[[Any], Any]:
-    async def script(call: Any) -> None:
-        for frame in frames:
-            await call.write(frame)
-
-    return script
+def unruly(site: Identity, port: int | None, **more: Any) -> UnrulyMember:
+    return UnrulyMember(site, f"127.0.0.1:{port}", member(B), **more)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +348,7 @@ def test_a_member_who_breaks_the_format_is_refused_in_one_sentence(
     opened: Opened, caplog: pytest.LogCaptureFixture, frame: Frame, words: str
 ) -> None:
     listener = opened(B, member(A), listen=True)
-    code, details = Unruly(A, listener.port).do(writes(frame))
+    code, details = unruly(A, listener.port).do(writes(frame))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert words in details
     assert [
@@ -395,7 +359,7 @@ def test_a_member_who_breaks_the_format_is_refused_in_one_sentence(
 
 def test_a_message_over_the_limit_is_not_read(opened: Opened) -> None:
     listener = opened(B, member(A), listen=True, most=1 << 24)
-    code, _ = Unruly(A, listener.port).do(
+    code, _ = unruly(A, listener.port).do(
         writes(Frame(chunk=Chunk(number=1, size=1 << 23, data=bytes(1 << 23))))
     )
     assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -405,7 +369,7 @@ def test_a_message_over_the_limit_is_not_read(opened: Opened) -> None:
 def test_a_compressed_message_is_not_unpacked(opened: Opened) -> None:
     listener = opened(B, member(A), listen=True)
     bomb = Frame(chunk=Chunk(number=1, size=CHUNK, data=bytes(CHUNK)))
-    code, _ = Unruly(A, listener.port, compression=grpc.Compression.Gzip).do(writes(bomb), proven=False)
+    code, _ = unruly(A, listener.port, compression=grpc.Compression.Gzip).do(writes(bomb), proven=False)
     assert code in (
         grpc.StatusCode.UNIMPLEMENTED,
         grpc.StatusCode.INTERNAL,
@@ -464,7 +428,7 @@ class Raw:
 def test_parcels_before_the_proof_are_refused(opened: Opened) -> None:
     listener = opened(B, member(A), listen=True)
     chunk = Frame(chunk=Chunk(number=1, size=1, data=b"x"))
-    code, _ = Unruly(A, listener.port).do(writes(chunk), proven=False)
+    code, _ = unruly(A, listener.port).do(writes(chunk), proven=False)
     assert code == grpc.StatusCode.UNAUTHENTICATED
     assert listener.receive(0.0) is None
 
@@ -474,7 +438,7 @@ def test_a_member_who_never_proves_himself_is_cut_off_and_may_not_hold_many_stre
     codes: list[grpc.StatusCode] = []
 
     def hold() -> None:
-        codes.append(Unruly(C, listener.port).do(writes(), proven=False)[0])
+        codes.append(unruly(C, listener.port).do(writes(), proven=False)[0])
 
     threads = [threading.Thread(target=hold) for _ in range(8)]
     for thread in threads:
@@ -501,7 +465,7 @@ def test_a_flood_leaves_memory_flat(opened: Opened) -> None:
 
     gc.collect()
     before = psutil.Process().memory_info().rss
-    Unruly(A, listener.port).do(flood)
+    unruly(A, listener.port).do(flood)
     gc.collect()
     grown = psutil.Process().memory_info().rss - before
     assert listener.traffic()["alpha"][1] == 60 * size

@@ -1,0 +1,38 @@
+"""Frames that no honest site sends: cut and spoilt on the way, or made up by a member."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from gossamer.runtime.peers import frames
+
+
+def mutated(raw: bytes, pick: random.Random) -> bytes:
+    found = bytearray(raw)
+    for _ in range(pick.choice((1, 1, 2, 8))):
+        kind, at = pick.randrange(4), pick.randrange(len(found))
+        if kind == 0:
+            found[at] ^= 1 << pick.randrange(8)
+        elif kind == 1:
+            found[at] = pick.choice((0, 255, 127, 128))
+        elif kind == 2:
+            del found[at : at + pick.randrange(1, 9)]
+        else:
+            found[at:at] = pick.randbytes(pick.randrange(1, 9))
+        if not found:
+            return b""
+    return bytes(found)
+
+
+def forged(raw: bytes, pick: random.Random) -> bytes:
+    """Changed, and given the checksum that fits: what a member could send."""
+    head, size = frames._HEADER.size, frames._CHECKSUM
+    changed = bytearray(mutated(raw, pick))
+    if len(changed) < head:
+        return bytes(changed)
+    if pick.random() < 0.9:
+        changed[head - size - 8 : head - size] = struct.pack("<Q", len(changed))
+    changed[head - size : head] = bytes(size)
+    changed[head - size : head] = frames._checksum(bytes(changed[:head]), bytes(changed[head:]))
+    return bytes(changed)
