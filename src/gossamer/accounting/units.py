@@ -27,15 +27,6 @@ class Unit:
         """What is counted and drawn: records, persons, nodes."""
         return f"{self.kind}s"
 
-    @property
-    def every(self) -> str:
-        """Of whom a promise is: every single …"""
-        return {
-            RECORD: "every single record of every node",
-            PERSON: f"every single person (column {self.column}), with all records of that person at a node,",
-            NODE: "every single node, with all of its records,",
-        }[self.kind]
-
     def words(self, nodes: int = 1) -> str:
         """In a certificate, where a record or person may be on so many nodes."""
         if self.kind == NODE:

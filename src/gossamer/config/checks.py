@@ -159,21 +159,10 @@ def a_unit_has_a_price(config: RunConfig) -> None:
         return
     said = "privacy.unit = 'node'" if unit == "node" else f"privacy.unit.column = {privacy.protects.column!r}"
     sites = f"privacy.unit.max_sites = {privacy.max_sites} has a person at several nodes, and"
-    operator = getattr(config.algorithm, "operator", None)
     refused: tuple[tuple[bool, str], ...] = (
-        (
-            config.algorithm.kind == "without-replacement",
-            f"{said} does not go with algorithm.kind = 'without-replacement', whose local models bound records and not "
-            "what is protected; use another method.",
-        ),
         (
             privacy.noise.on == "iterate",
             f"{said} does not go with privacy.noise.on = 'iterate', which has no bound on it; use 'gradient'.",
-        ),
-        (
-            operator not in (None, "forward-backward", "gradient"),
-            f"{said} does not go with algorithm.operator = {operator!r}, whose resolvents are clipped record by record; "
-            "use 'forward-backward'.",
         ),
         (
             privacy.centre is not None,
@@ -221,8 +210,8 @@ def a_unit_has_a_price(config: RunConfig) -> None:
             f"{said} hides how many records a node has; use weighting = 'uniform'.",
         ),
     )
-    if not privacy.noise.kind.adds:
-        refused = refused[:3]  # without noise nothing is promised: only what cannot be computed
+    if privacy.centre is None and not privacy.noise.kind.adds:  # without noise nothing is promised
+        return
     for wrong, sentence in refused:
         if wrong:
             raise UserError(sentence)

@@ -15,11 +15,12 @@ import numpy as np
 
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.groups import group_epsilons
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import Proven, curve, profile, proven
 from gossamer.accounting.releases import CLIPPED_LOT, Event, on_several_nodes
 from gossamer.accounting.tradeoff import TradeOff
-from gossamer.accounting.units import Unit
+from gossamer.accounting.units import RECORD, Unit
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind, Participation
@@ -157,6 +158,15 @@ class PrivacyPlan:
             for node in self.nodes
         )
         return replace(other, nodes=tuple(nodes))
+
+    def by_group(self) -> dict[int, float]:
+        """k → proven ε of k records together, for runs that protect records; empty where persons or nodes are."""
+        if self.protects.kind != RECORD or not self.noise.adds or math.isinf(self.worst.proven.epsilon):
+            return {}
+        kinds = {(node.factor, node.rate, node.allowance, node.end): node for node in self.nodes}
+        delta = max(node.delta for node in self.nodes)
+        histories = [self.planned(node) for node in kinds.values()]
+        return group_epsilons(histories, delta, self.adjacency, observer=self.observer)
 
     def trade_off(self) -> TradeOff | None:
         """All that is proven, δ at many ε: the printed (ε, δ) is one point of it. At each ε the worst node counts."""
