@@ -44,7 +44,9 @@ def table(path: Path, rows: list[tuple[Any, ...]], header: str = "patient,site,a
 def patients(persons: int, each: int, sites: int = 2) -> list[tuple[Any, ...]]:
     draw = np.random.default_rng(0)
     return [
-        (f"P{p}", f"s{p % sites}", *draw.normal(size=2).round(3), (p + r) % 2) for p in range(persons) for r in range(each)
+        (f"P{p}", f"s{p % sites}", *draw.normal(size=2).round(3), (p + r) % 2)
+        for p in range(persons)
+        for r in range(each)
     ]
 
 
@@ -83,7 +85,13 @@ def test_rates_and_lots_are_of_persons() -> None:
 ])  # fmt: skip
 def test_persons_of_one_record_train_the_same_models_bit_for_bit(sampling: dict[str, Any]) -> None:
     rows = 400
-    same = {"data.train_rows": rows, "privacy.sampling": sampling, "privacy.adjacency": "replace-one", **SEEDED}
+    same = {
+        **FULL,
+        "data.train_rows": rows,
+        "privacy.sampling": sampling,
+        "privacy.adjacency": "replace-one",
+        **SEEDED,
+    }
     models = []
     for unit in ({}, {**PERSON, "data.persons": rows}):
         parts = assemble(outline(config(**same, **unit)))
@@ -106,7 +114,9 @@ def test_a_person_moves_what_is_released_by_its_clip_and_a_record_level_run_by_m
     for unit in ({"column": "patient"}, "record"):
         sums = []
         for keep in (True, False):
-            x = np.concatenate([np.eye(2, dtype=np.float32)[[0, 1] * 10], np.full((60 * keep, 2), 3.0, np.float32)])
+            x = np.concatenate(
+                [np.eye(2, dtype=np.float32)[[0, 1] * 10], np.full((60 * keep, 2), 3.0, np.float32)]
+            )
             y = np.concatenate([np.arange(20) % 2, np.ones(60 * keep, np.int64)])
             ids = np.concatenate([np.arange(20), np.full(60 * keep, 99)])
             data = gossamer.Data((x, y), persons=ids, classes=2, count=20)
@@ -150,12 +160,18 @@ def test_a_run_on_patients_says_its_unit_everywhere(tmp_path: Path) -> None:
 
 
 def test_runs_that_protect_different_units_add_up_for_a_record(tmp_path: Path) -> None:
-    data = table(tmp_path / "a.csv", patients(80, 2))
+    data = {**table(tmp_path / "a.csv", patients(80, 2)), "features": ["a", "b"]}
     both = {"data": {**data, "person": "patient"}, "nodes": 2, "rounds": 2, **FULL}
     gossamer.run(recipes.read("quickstart"), both, out=tmp_path / "one")
-    gossamer.run(recipes.read("quickstart"), {**both, "privacy.unit": {"column": "patient"}}, out=tmp_path / "two")
+    gossamer.run(
+        recipes.read("quickstart"), {**both, "privacy.unit": {"column": "patient"}}, out=tmp_path / "two"
+    )
     budget = json.loads((tmp_path / "two" / "certificate.json").read_text())["budget"]
-    assert (budget["unit"], budget["adjacency"], budget["runs"]) == ("one record of one node", "replace-one", 2)
+    assert (budget["unit"], budget["adjacency"], budget["runs"]) == (
+        "one record of one node",
+        "replace-one",
+        2,
+    )
     assert budget["epsilon"] == pytest.approx(gdp_epsilon(2 * math.sqrt(4) / 4, 1e-4))
 
 
@@ -165,7 +181,12 @@ def test_runs_that_protect_different_units_add_up_for_a_record(tmp_path: Path) -
 def test_persons_split_over_nodes_undeclared_are_refused(tmp_path: Path) -> None:
     rows = [(*row[:1], f"s{i % 2}", *row[2:]) for i, row in enumerate(patients(20, 4))]
     data = {**table(tmp_path / "a.csv", rows), "owner": "site"}
-    refused(r"privacy\.unit\.max_sites = 1 is fewer nodes", nodes=2, data=data, privacy__unit={"column": "patient"})
+    refused(
+        r"privacy\.unit\.max_sites = 1 is fewer nodes",
+        nodes=2,
+        data=data,
+        privacy__unit={"column": "patient"},
+    )
     parts = assemble(outline(config(nodes=2, data=data, privacy__unit={"column": "patient", "max_sites": 2})))
     assert parts.outline.plan.copies == 2
 
@@ -191,7 +212,9 @@ def test_ids_are_no_features_and_missing_ones_are_refused(tmp_path: Path) -> Non
     data = {**table(tmp_path / "a.csv", rows), "features": None}
     data.pop("features")
     unit = {"column": "patient"}
-    parts = assemble(outline(config(nodes=2, data={**data, "owner": None} | {"features": ["a", "b"]}, privacy__unit=unit)))
+    parts = assemble(
+        outline(config(nodes=2, data={**data, "owner": None} | {"features": ["a", "b"]}, privacy__unit=unit))
+    )
     assert parts.dataset.columns == ("a", "b")
     refused("says whose a record is", data={**data, "features": ["a", "patient"]}, privacy__unit=unit)
     refused("is no column", data=data, privacy__unit={"column": "customer"})
@@ -207,7 +230,7 @@ def test_ids_are_no_features_and_missing_ones_are_refused(tmp_path: Path) -> Non
                               "topology__kind": "complete", "privacy__sampling": {"kind": "one-pass", "lot": 5}}),
     (r"partition\.kind = 'sampled'", {"data__partition": {"kind": "sampled", "size": 20}}),
     (r"deals records out by their labels", {"data__partition": {"kind": "dirichlet", "alpha": 1.0}}),
-    (r"resolvents", {"algorithm__kind": "dp-dkm", "algorithm__operator": "douglas-rachford", "model": {"kind": "linear"},
+    (r"resolvents", {"algorithm__kind": "dp-dkm", "algorithm__operator": "backward", "algorithm__lr": 0.5, "model": {"kind": "linear"},
                      "loss": {"kind": "logistic"}, "data__positive": 1, "topology": {"kind": "complete"}}),
 ])  # fmt: skip
 def test_what_is_priced_for_records_is_refused_for_persons(pattern: str, changes: dict[str, Any]) -> None:
@@ -218,7 +241,9 @@ def test_what_is_priced_for_records_is_refused_for_persons(pattern: str, changes
     ("central", {"baseline": "central"}),
     ("pairwise", {"privacy__noise__family": {"kind": "pairwise"}, "topology": {"kind": "complete"}}),
 ])  # fmt: skip
-def test_what_adds_up_over_nodes_is_refused_for_persons_at_several(pattern: str, changes: dict[str, Any]) -> None:
+def test_what_adds_up_over_nodes_is_refused_for_persons_at_several(
+    pattern: str, changes: dict[str, Any]
+) -> None:
     refused(pattern, data__persons=60, privacy__unit={"column": "p", "max_sites": 2}, **changes)
 
 
@@ -252,29 +277,38 @@ def test_baselines_keep_the_unit(baseline: str) -> None:
         parts.reader(Nowhere())(parts.x0)
 
 
-def test_a_stopped_run_goes_on_as_the_same(tmp_path: Path) -> None:
-    asked = {"data.persons": 100, "rounds": 4, "nodes": 2, "checkpoints.every": 2, **PERSON, **SEEDED}
-    whole = gossamer.run(recipes.read("quickstart"), asked, out=tmp_path / "whole")
-    spread = gossamer.run(
-        recipes.read("quickstart"), {**asked, "runtime.kind": "processes", "runtime.ranks": 2}, out=tmp_path / "spread"
-    )
-    assert whole.result["epsilon_proven"] == spread.result["epsilon_proven"]
-    assert whole.result["accuracy_mean"] == pytest.approx(spread.result["accuracy_mean"])
+def test_a_process_that_hosts_some_nodes_has_their_persons() -> None:
+    o = outline(config(data__persons=100, **PERSON, **FULL))
+    whole, part = assemble(o), assemble(o, nodes=range(1, 3))
+    assert whole.records.persons is not None
+    assert part.records.persons is not None
+    assert [own.tolist() for own in part.records.persons] == [
+        own.tolist() for own in whole.records.persons[1:3]
+    ]
+    assert torch.equal(part.records.of(0), whole.records.of(1))
 
 
 # --- the auditor -------------------------------------------------------------------------------------------------
 
 
-def test_canary_persons_show_nothing_of_a_person_level_run_and_a_violation_of_a_record_level_one(tmp_path: Path) -> None:
+def test_canary_persons_show_nothing_of_a_person_level_run_and_a_violation_of_a_record_level_one(
+    tmp_path: Path,
+) -> None:
     asked = {**FULL, "privacy.noise.multiplier": 8.0, "nodes": 2, "rounds": 2, "data.train_rows": 200, **SEEDED,
              "topology": {"kind": "complete"}}  # fmt: skip
     person = gossamer.audit(
-        recipes.read("quickstart"), {**asked, **PERSON, "data.persons": 100}, canary_records=100, runs=40, out=tmp_path / "a"
+        recipes.read("quickstart"),
+        {**asked, **PERSON, "data.persons": 100},
+        canary_records=100,
+        runs=40,
+        out=tmp_path / "a",
     )
     assert not person.violation
     assert (person.epsilon_audited or 0.0) <= (person.epsilon_proven or 0.0)
     assert person["unit"] == "one person (column p) at one node"
-    record = gossamer.audit(recipes.read("quickstart"), asked, canary_records=100, runs=40, out=tmp_path / "b")
+    record = gossamer.audit(
+        recipes.read("quickstart"), asked, canary_records=100, runs=40, out=tmp_path / "b"
+    )
     assert record.violation
     assert record.result["violated"] == ["proven"] or "proven" in record.result["violated"]
     assert record["unit"].startswith("one person of 100 records, beside what is promised of one record")

@@ -18,7 +18,9 @@ def test_ways_to_write_one_id_are_one_person() -> None:
         assert len(set(numbers(*same))) == 1, same
     assert numbers(7) == numbers("7") == numbers(7.0) == numbers("0007")
     assert len(set(numbers("7", "8", "7a", "7.5"))) == 4
-    assert numbers("x") == numbers_of(np.array(["y", "x"]), "id", "b.csv").tolist()[1:]  # the same in every file
+    assert (
+        numbers("x") == numbers_of(np.array(["y", "x"]), "id", "b.csv").tolist()[1:]
+    )  # the same in every file
 
 
 @pytest.mark.parametrize("missing", ["", "  ", "nan", "None", "\u200b", "NA"])
@@ -38,7 +40,9 @@ def test_rows_lie_person_after_person_in_their_own_order() -> None:
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(1, 5), st.integers(0, 6))
-def test_which_rows_of_a_person_are_used_does_not_depend_on_others(ids: list[int], most: int, gone: int) -> None:
+def test_which_rows_of_a_person_are_used_does_not_depend_on_others(
+    ids: list[int], most: int, gone: int
+) -> None:
     person = np.array(ids)
     rows, _ = grouped(np.arange(len(ids)), person, most)
     left = np.flatnonzero(person != gone)

@@ -24,7 +24,10 @@ def clip(norms: Tensor) -> Tensor:
 def laid_out(counts: Tensor) -> tuple[Tensor, Tensor]:
     """(of, mask) of lots with so many records of each person."""
     longest = int(counts.sum(1).max())
-    of, mask = torch.zeros(len(counts), longest, dtype=torch.int64), torch.zeros(len(counts), longest, dtype=torch.bool)
+    of, mask = (
+        torch.zeros(len(counts), longest, dtype=torch.int64),
+        torch.zeros(len(counts), longest, dtype=torch.bool),
+    )
     for i, own in enumerate(counts):
         total = int(own.sum())
         of[i, :total], mask[i, :total] = torch.repeat_interleave(torch.arange(len(own)), own), True
@@ -34,7 +37,11 @@ def laid_out(counts: Tensor) -> tuple[Tensor, Tensor]:
 class Tokens(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.norm, self.head = nn.Embedding(10, 5, padding_idx=3), nn.LayerNorm(5), nn.Linear(5, 3)
+        self.table, self.norm, self.head = (
+            nn.Embedding(10, 5, padding_idx=3),
+            nn.LayerNorm(5),
+            nn.Linear(5, 3),
+        )
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.head(self.norm(self.table(tokens))).mean(1)
@@ -46,7 +53,12 @@ def network(sizes: int = 6) -> nn.Module:
 
 def convolutions() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Conv2d(4, 6, 3, groups=2), nn.Flatten(), nn.Linear(96, 3)
+        nn.Conv2d(1, 4, 3),
+        nn.GroupNorm(2, 4),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, 3, groups=2),
+        nn.Flatten(),
+        nn.Linear(96, 3),
     )
 
 
@@ -60,12 +72,16 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[[int, int], Tensor]]]
 }  # fmt: skip
 
 
-def by_hand(model: nn.Module, points: Tensor, x: Tensor, y: Tensor, persons: Persons, mask: Tensor) -> tuple[Tensor, Tensor]:
+def by_hand(
+    model: nn.Module, points: Tensor, x: Tensor, y: Tensor, persons: Persons, mask: Tensor
+) -> tuple[Tensor, Tensor]:
     """Every person's gradient by autograd on all of its records at once."""
     stack, counts = ParameterStack(model), persons.counts
     sums, norms = torch.zeros_like(points), torch.zeros(counts.shape)
     for i in range(len(points)):
-        own = {name: view[0].clone().requires_grad_() for name, view in stack.views(points[i : i + 1]).items()}
+        own = {
+            name: view[0].clone().requires_grad_() for name, view in stack.views(points[i : i + 1]).items()
+        }
         for p in range(counts.shape[1]):
             chosen = mask[i] & (persons.of[i] == p)
             if not bool(chosen.any()):
@@ -86,7 +102,9 @@ def test_persons_are_clipped_as_one(name: str, method: str, mean: bool) -> None:
     make, records = MODULES[name]
     model, (of, mask) = make(), laid_out(COUNTS)
     x, y = records(*mask.shape), torch.randint(0, 3, mask.shape)
-    points = ParameterStack(model).flatten(model).repeat(2, 1) + 0.1 * torch.randn(2, ParameterStack(model).dim)
+    points = ParameterStack(model).flatten(model).repeat(2, 1) + 0.1 * torch.randn(
+        2, ParameterStack(model).dim
+    )
     persons = Persons(of, COUNTS, mean)
     sums, norms = clipped_sum(model, LOSS, method=method)(points, x, y, mask, clip, persons=persons)
     expected, lengths = by_hand(model, points, x, y, persons, mask)

@@ -35,7 +35,9 @@ def group_epsilons(
 
     At `delta` for every k.
     """
-    kinds: list[list[Counted]] = list({tuple(found): found for one in histories if (found := collate(one))}.values())
+    kinds: list[list[Counted]] = list(
+        {tuple(found): found for one in histories if (found := collate(one))}.values()
+    )
     if any(release.unpriceable(adjacency) for one in kinds for release, _ in one):
         return dict.fromkeys(sizes, math.inf)
     seen = [[(release.seen_by(observer), count) for release, count in one] for one in kinds]
@@ -82,7 +84,9 @@ def _coarser(counted: Sequence[Counted]) -> list[Counted]:
     for release, count in counted:
         if type(release) is Gaussian and not release.in_passes:
             form = replace(release, sigma=1.0, sensitivity=1.0)
-            alike.setdefault(form, []).append((replace(release, sigma=release.noise_multiplier, sensitivity=1.0), count))
+            alike.setdefault(form, []).append(
+                (replace(release, sigma=release.noise_multiplier, sensitivity=1.0), count)
+            )
         else:
             kept.append((release, count))
     for members in alike.values():

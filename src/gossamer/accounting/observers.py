@@ -14,7 +14,6 @@ from gossamer.options.plugins import broken_plugins, load_plugins
 UNIT = "one record of one node"  # what an ε protects if nothing else is said: see `units`
 
 
-
 class Observer(Protocol):
     """What an accountant and an attacker ask of an observer."""
 

@@ -37,6 +37,9 @@ class Unit:
         return UNIT if nodes == 1 else f"one record, wherever copies of it are: on up to {nodes} nodes"
 
 
+ONE_RECORD = Unit()
+
+
 def kind_of(words: str) -> str:
     """The kind of unit that these words are of."""
     return next((kind for kind in (PERSON, NODE) if words.startswith(f"one {kind}")), RECORD)

@@ -65,7 +65,7 @@ class PersonUnit(Strict):
     )
     max_records: Count = Field(
         default=1000,
-        description="most records of a person at a node: the first ones in the order of the file, the others are unused",
+        description="most records of a person that a node uses: the first in the order of the file",
     )
     max_sites: Count = Field(
         default=1, description="at how many nodes the same person may be: declared, priced, and kept to"

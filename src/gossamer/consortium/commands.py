@@ -350,9 +350,9 @@ def _describe(study: Any) -> None:
         if asked is not None
         else "a noise multiplier"
     )
-    delta = config.privacy.delta
+    delta, unit = config.privacy.delta, config.privacy.protects.words()
     said = (
-        f"δ = {delta if isinstance(delta, list) else f'{delta:g}'}, {config.privacy.adjacency}, unit: {config.privacy.protects.words()}"
+        f"δ = {delta if isinstance(delta, list) else f'{delta:g}'}, {config.privacy.adjacency}, unit: {unit}"
     )
     _say(f"{config.algorithm.kind}, {config.rounds} rounds, asked for: {goal} ({said}; observer: everyone)")
     _say(f"model {config.model.kind}, {body.model.parameters} parameters, begins as {body.model.digest[:16]}")

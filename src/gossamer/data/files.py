@@ -79,7 +79,12 @@ def from_columns(
     person: str | None = None,
 ) -> Records:
     """A table's Arrow columns by name; of `path` only the name is used, to speak of it."""
-    for key, name in [("label", label), ("owner", owner), ("person", person), *(("features", name) for name in features or ())]:
+    for key, name in [
+        ("label", label),
+        ("owner", owner),
+        ("person", person),
+        *(("features", name) for name in features or ()),
+    ]:
         if name is not None and name not in columns:
             raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {listed([*columns])}")
     chosen = (
@@ -101,7 +106,12 @@ def from_columns(
     rows = len(columns[chosen[0]])
     if not rows:
         raise UserError(f"{path.name} has no rows: give a file with records")
-    needed = {*chosen, *([label] if label else []), *([owner] if owner else []), *([person] if person else [])}
+    needed = {
+        *chosen,
+        *([label] if label else []),
+        *([owner] if owner else []),
+        *([person] if person else []),
+    }
     _refuse_missing(path, rows, {name: columns[name].null_count for name in columns if name in needed})
     words = [name for name in chosen if not _is_numeric(columns[name].type)]
     if words:

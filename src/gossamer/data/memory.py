@@ -122,7 +122,9 @@ class Data:
         """The records of these nodes, or, where they came as one, of all."""
         self._check_is(source)
         column = isinstance(self.persons, str) and self.persons in getattr(self.test, "columns", ())
-        held_out = None if self.test is None else self._read(self.test, None, self.persons if column else None)
+        held_out = (
+            None if self.test is None else self._read(self.test, None, self.persons if column else None)
+        )
         if not self.by_node:
             return source.prepared(
                 source.dataset(self._read(self.records, self.owners, self.persons), held_out), data_dir, seed

@@ -73,7 +73,9 @@ class OwnFile(OwnRecords):
     ] = None
     person: Annotated[
         str | None,
-        Field(description="the column, or array, that says whose a record is, and no feature; see privacy.unit"),
+        Field(
+            description="the column, or array, that says whose a record is, and no feature; see privacy.unit"
+        ),
     ] = None
     test: Annotated[str | None, Field(description="a hold-out in a file of its own, declared public")] = None
     budget: Annotated[
@@ -133,7 +135,8 @@ class _Table(OwnFile):
 
     label: Annotated[str, Field(description="the column to predict")]
     features: Annotated[
-        list[str] | None, Field(description="the columns to predict from; all but label, owner and person if not set")
+        list[str] | None,
+        Field(description="the columns to predict from; all but label, owner and person if not set"),
     ] = None
 
     def names(self, data_dir: Path | None) -> list[str]:

@@ -271,7 +271,9 @@ def of_finite(
         own = slice(i, i + 1)
         weigh_own = _in_units(weigh, None if unit is None else unit[own])
         whose = None if persons is None else persons.part(own, slice(None), slice(None))
-        norms[own] = _add_usable(worker, points[own], x[own], y[own], mask[own], weigh_own, target[own], whose)
+        norms[own] = _add_usable(
+            worker, points[own], x[own], y[own], mask[own], weigh_own, target[own], whose
+        )
     return norms
 
 

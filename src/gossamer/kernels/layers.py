@@ -87,7 +87,7 @@ def put(target: Tensor, value: Tensor, add: bool) -> None:
 def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, lot: float) -> Tensor:
     """Σ_st G_st A_st over the last two axes, the squared norm of Σ_t g_t a_tᵀ, and never less.
 
-    `lengths` is what G and A were added up over, together; `lot` how many such sets of positions go into one sum. Let u be the unit
+    `lengths` is what G and A were added up over, together; `lot` how many such sets go into one sum. Let u be the unit
     roundoff, γ_n = n u / (1 − n u) and S = Σ_t ‖g_t‖ ‖a_t‖. Each G_st is off by at most γ ‖g_s‖ ‖g_t‖, each A_st
     likewise, and a row of T of their products by γ_T of their sizes (rows are added in double precision), so that the
     sum is off by at most γ_(lengths + T + 4) S². Where the terms cancel, that is more than the sum itself, and left
@@ -319,7 +319,12 @@ class ConvolutionRule:
         return self._backward(parameters, a, g, want_input=True)
 
     def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, kept: Tensor | None, together: Together | None = None
+        self,
+        parameters: Parameters,
+        a: Tensor,
+        g: Tensor,
+        kept: Tensor | None,
+        together: Together | None = None,
     ) -> Measured:
         if together is not None:
             return self._of_persons(parameters, a, g, kept, together)

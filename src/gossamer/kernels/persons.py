@@ -162,7 +162,9 @@ class Together:
         return found  # type: ignore[return-value]
 
 
-def _class_of(counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _class_of(
+    counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """Exactly up to four records, then two classes for every doubling: a third of a class is padding at the most."""
     halves = np.ceil(2 * np.log2(np.maximum(counts, 1))).astype(np.int64) + 1
     return np.where(counts <= 4, counts, halves + 4)

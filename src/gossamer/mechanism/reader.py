@@ -94,7 +94,9 @@ class Records:
             return self._of_persons(lot)
         shape = lot.rows.shape
         if self._is_everything(lot):
-            return Taken(self.x.view(*shape, *self.x.shape[1:]), self.y.view(*shape, *self.y.shape[1:]), lot.mask)
+            return Taken(
+                self.x.view(*shape, *self.x.shape[1:]), self.y.view(*shape, *self.y.shape[1:]), lot.mask
+            )
         return Taken(*self.rows(lot.rows), lot.mask)
 
     def of(self, i: int) -> Tensor:

@@ -20,7 +20,7 @@ from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import Proven, curve, profile, proven
 from gossamer.accounting.releases import CLIPPED_LOT, Event, on_several_nodes
 from gossamer.accounting.tradeoff import TradeOff
-from gossamer.accounting.units import RECORD, Unit
+from gossamer.accounting.units import ONE_RECORD, RECORD, Unit
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind, Participation
@@ -72,7 +72,7 @@ class PrivacyPlan:
     copies: int = 1  # nodes on which the same record, or person, may be
     before: tuple[Event, ...] = ()  # of every node ahead of its draws: what preprocesses the records
     clipped: str | None = None  # "lot" where lots are clipped as a whole
-    protects: Unit = Unit()
+    protects: Unit = ONE_RECORD
 
     @property
     def unit(self) -> str:

@@ -10,9 +10,11 @@ from gossamer.accounting import observers
 from gossamer.accounting.units import NODE, PERSON, RECORD, kind_of
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.describe()
-RECORD_LEVEL = "Record-level only: several records of one person count as several units; see what a group costs."
+RECORD_LEVEL = (
+    "Record-level only: several records of one person count as several units; see what a group costs."
+)
 PERSON_LEVEL = (
-    "Persons as the records name them: who stands there under two names, or at more nodes than declared, counts as two."
+    "Persons as the records name them: one with two names, or at more nodes than declared, counts as two."
 )
 NODE_LEVEL = "Nodes as a whole: that a node took part, and which nodes there are, is public."
 NOT_COVERED = (
@@ -49,7 +51,7 @@ def by_group(found: Mapping[int, float]) -> list[dict[str, Any]]:
 
 
 def group_line(entries: Sequence[Mapping[str, Any]]) -> str | None:
-    """What a record-level ε says about several records, for instance of one person; None where persons have their own."""
+    """What a record-level ε says about several records, as one person has; None where persons are protected."""
     if not entries:
         return None
     each = ", ".join(

@@ -180,7 +180,15 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
         soft_wrap=True,
     )
     table = Table(
-        "nodes", plan.protects.many, "rate", "lot", "σ/sensitivity", "rounds", "proven ε", "claimed ε", box=None
+        "nodes",
+        plan.protects.many,
+        "rate",
+        "lot",
+        "σ/sensitivity",
+        "rounds",
+        "proven ε",
+        "claimed ε",
+        box=None,
     )
     last = plan.draws - 1
     for label, node in _groups(plan.nodes):

@@ -32,7 +32,13 @@ def noise_summary(o: Any) -> dict[str, Any]:
     }
     size = {"releases": plan.draws, "dimension": o.stack.dim}
     lines = noise_lines(**budget, **size)
-    return {**budget, **size, "unit": plan.unit, "observer": OBSERVER, "noises": [asdict(line) for line in lines]}
+    return {
+        **budget,
+        **size,
+        "unit": plan.unit,
+        "observer": OBSERVER,
+        "noises": [asdict(line) for line in lines],
+    }
 
 
 def show_noises(summary: dict[str, Any]) -> None:

@@ -175,7 +175,9 @@ class DataFacts:
     shape: tuple[int, ...]  # of a record
     classes: int | None
     records: list[int]  # of each node, declared; of persons where they are protected
-    records_of_unit: float = 1.0  # on average, as far as they were read: for what a run takes, not for what it costs
+    records_of_unit: float = (
+        1.0  # on average, as far as they were read: for what a run takes, not for what it costs
+    )
 
 
 def facts_of(

@@ -50,7 +50,7 @@ class SharedModel(Gossip):
         if self.config.privacy.unit != "record":
             raise UserError(
                 f"privacy.unit protects {self.config.privacy.protects.words()}, and algorithm.kind = "
-                f"{self.config.algorithm.kind!r} keeps local models, which bound records one by one; use another method."
+                f"{self.config.algorithm.kind!r} keeps local models, which bound single records; use another method."
             )
         lemma4.check(self.config, classes)
 

@@ -114,8 +114,8 @@ def audit(
     "file.py:name" of one, replaces the configuration's model by your own; then a record is also searched for that moves
     a sum by more than its clip (`canary="sensitivity"`: that alone, and thoroughly). `loss`, `algorithm`, `clip`,
     `noise` and `topology` are as in `gossamer.run`. `canary_records`: every canary is a person with so many records, in
-    or out as a whole; of a run that protects records this shows what nothing promises of a person. `on_start` and `on_batch` tell how
-    far it is.
+    or out as a whole; of a run that protects records this shows what nothing promises of a person. `on_start` and
+    `on_batch` tell how far it is.
     """
     finished = Path(recipe) if isinstance(recipe, str | Path) and Path(recipe).is_dir() else None
     objects = {"loss": loss, "algorithm": algorithm, "clip": clip, "noise": noise, "topology": topology}

@@ -66,7 +66,9 @@ def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str
     _check(**how)  # a mistake leaves no folder behind
     o = outline(config, data_dir=how.get("data_dir"), module=how.get("module"), force=how.get("force", False))
     if how.get("canary") != SENSITIVITY:
-        attack = attack_of(o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"), how.get("records", 1))
+        attack = attack_of(
+            o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"), how.get("records", 1)
+        )
         if isinstance(attack, Retraining):
             refuse_above_cap([(o, how.get("runs") or attack.runs)], how.get("data_dir"))
     searched = search_of(o, **how)
@@ -104,7 +106,11 @@ def audit_into(
     limits = judge.promised(seen.figures(), config.mode, seen.trade_off())
     folder.mkdir(parents=True, exist_ok=True)
     retrains = isinstance(attack, Retraining)
-    kept = KeptBatches(folder, config, observer, f"{canary}{_mark(o, module)}{_several(records)}") if retrains else None
+    kept = (
+        KeptBatches(folder, config, observer, f"{canary}{_mark(o, module)}{_several(records)}")
+        if retrains
+        else None
+    )
     budget = None
     if kept is not None:  # it trains on the records themselves, again and again: each training counts
         left = (runs or attack.runs) - kept.runs

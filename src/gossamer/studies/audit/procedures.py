@@ -294,7 +294,9 @@ class Lengths:
         places = canaries.at_places(
             torch.zeros(int(held.sum()), dtype=torch.int64), self._places, dense=self._dense
         )
-        alone = [np.ones(size, np.int64) for size in sizes] if self._parts.records.persons is not None else None
+        alone = (
+            [np.ones(size, np.int64) for size in sizes] if self._parts.records.persons is not None else None
+        )
         stacked = repeat(
             self._parts, runs, Records(places, torch.from_numpy(targets[held]), sizes, persons=alone)
         )
