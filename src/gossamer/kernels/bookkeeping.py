@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -65,6 +66,10 @@ class BookKeeping:
         self.records: dict[str, Measured] = {}
         self.together: Together | None = None
         self.bytes_held = self.bytes_per_record = 0
+        # Of persons, gradients of these layers are written out; of the others they are only measured.
+        written = [name for name, rule in self.rules.items() if rule.writes_persons]
+        sizes = zip(self.owners, self.stack.shapes, strict=True)
+        self.bytes_per_person = 4 * sum(prod(shape) for (name, _), shape in sizes if name in written)
         try:
             self.graph = graph_of(module, loss, x.flatten(0, 1), y.flatten(0, 1))
         except MixingError as reason:

@@ -134,7 +134,7 @@ class _Engine:
         cores = threads.cores() if spread else 1
         held = method.bytes_per_record
         if persons is not None:  # as if every person had one record: their gradients may be written out
-            held += points.element_size() * points.shape[1]
+            held += method.bytes_per_person
         plan = slices(nodes, lot, held, self.max_bytes, cores)
 
         def run(worker: BookKeeping | Vmap, rows: slice) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,8 @@ class Measured:
 
 
 class Rule(Protocol):
+    writes_persons: ClassVar[bool]  # are gradients of persons written out until the weights are known?
+
     def prepare(self, a: Tensor) -> Tensor:
         """What comes before the parameters; autograd differentiates it as usual."""
 
@@ -157,6 +159,8 @@ def product(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor) -> N
 class LinearRule:
     """y = W a + b on (N, in) or on sequences (N, ..., in)."""
 
+    writes_persons: ClassVar[bool] = False
+
     def prepare(self, a: Tensor) -> Tensor:
         return a
 
@@ -210,7 +214,8 @@ class LinearRule:
         positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
         lot_terms = together.records // together.nodes * positions
         square = a.new_zeros(together.units)
-        for some in together.pieces(a.element_size() * positions * (rows + columns)):
+        size = a.element_size()
+        for some in together.pieces(size * positions * (rows + columns), size * rows * columns):
             inputs, outputs = some.inputs(a), some.gradients(g)
             terms = inputs.shape[1]
             if terms == 1:
@@ -259,6 +264,8 @@ class ConvolutionRule:
     which takes all nodes at once. Where they are large, the library's convolution runs node by node and the
     windows are made a few records at a time, only for the norms.
     """
+
+    writes_persons: ClassVar[bool] = True
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d) -> None:
         self.flat = isinstance(layer, nn.Conv1d)
@@ -478,6 +485,8 @@ class EmbeddingRule:
     a place has no gradient: its norm is not a number, and it is left out as one that overflows is.
     """
 
+    writes_persons: ClassVar[bool] = False
+
     def __init__(self, layer: nn.Embedding) -> None:
         self.padding = layer.padding_idx
 
@@ -550,6 +559,8 @@ class EmbeddingRule:
 
 class _AffineRule(ABC):
     """γ·x̂ + β after a normalisation without parameters, which autograd differentiates."""
+
+    writes_persons: ClassVar[bool] = True
 
     def finish(self, out: Tensor) -> Tensor:
         return out

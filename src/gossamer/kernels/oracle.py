@@ -37,6 +37,7 @@ class Vmap:
         """x (m, B, …) and y show shapes and types alone."""
         self.original, self.loss = module, loss
         self.stack = ParameterStack(module)
+        self.bytes_per_person = 4 * self.stack.dim
         self.bytes_per_record = 8 * self.stack.dim  # the gradient, and its pieces before they are joined
         self._of_one = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
         of_lot = vmap(self._of_one, in_dims=(None, 0, 0), randomness="different")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-PIECE_BYTES = 1 << 24  # of what is gathered at a time
+PIECE_BYTES = 1 << 23  # of what is gathered, or written out, at a time
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,19 @@ class Piece:
     places: Tensor
     live: Tensor
     units: Tensor
+    start: int | None = None  # where they lie, if one behind the other and without padding: then nothing is copied
 
     def inputs(self, values: Tensor) -> Tensor:
         """(N, T, I) → (n, R·T, I)."""
+        if self.start is not None:
+            some = values[self.start : self.start + self.places.numel()]
+            return some.reshape(len(self.places), -1, *values.shape[2:])
         return values[self.places].flatten(1, 2)
 
     def gradients(self, values: Tensor) -> Tensor:
         """The same of what counts: 0 where a record only pads."""
+        if self.start is not None:
+            return self.inputs(values)
         found = values[self.places]
         if not bool(self.live.all()):
             found = found.masked_fill_(~self.live.view(*self.live.shape, *[1] * (found.ndim - 2)), 0)
@@ -136,16 +142,17 @@ class Together:
         found[self._unit] = True
         return found[:-1].view(self.nodes, self.persons)
 
-    def pieces(self, bytes_of_record: int) -> Iterator[Piece]:
-        """Persons by the number of their records, so many at a time that what is gathered of them stays small."""
-        for places, live, units in self._classes:
-            step = max(1, PIECE_BYTES // max(1, bytes_of_record * places.shape[1]))
+    def pieces(self, bytes_of_record: int, bytes_of_person: int = 0) -> Iterator[Piece]:
+        """Persons by the number of their records, so many at a time that what is made of them stays small."""
+        for places, live, units, in_order in self._classes:
+            step = max(1, PIECE_BYTES // max(1, bytes_of_record * places.shape[1], bytes_of_person))
             for first in range(0, len(units), step):
                 some = slice(first, first + step)
-                yield Piece(places[some], live[some], units[some])
+                start = int(places[first, 0]) if in_order else None
+                yield Piece(places[some], live[some], units[some], start)
 
     @cached_property
-    def _classes(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def _classes(self) -> list[tuple[Tensor, Tensor, Tensor, bool]]:
         unit = self._unit.cpu().numpy()
         order = np.argsort(unit, kind="stable")
         counts = np.bincount(unit, minlength=self.units + 1)[:-1]
@@ -157,9 +164,11 @@ class Together:
             own, longest = counts[units], int(counts[units].max())
             places = np.minimum(np.arange(longest)[None, :], own[:, None] - 1) + starts[units][:, None]
             live = np.arange(longest)[None, :] < own[:, None]
-            parts = (torch.from_numpy(part).to(self.device) for part in (order[places], live, units))
-            found.append(tuple(parts))
-        return found  # type: ignore[return-value]
+            rows = order[places]
+            in_order = bool(live.all()) and bool((np.diff(rows.ravel()) == 1).all())
+            parts = [torch.from_numpy(part).to(self.device) for part in (rows, live, units)]
+            found.append((parts[0], parts[1], parts[2], in_order))
+        return found
 
 
 def _class_of(
