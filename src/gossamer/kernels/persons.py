@@ -83,7 +83,9 @@ class Piece:
     places: Tensor
     live: Tensor
     units: Tensor
-    start: int | None = None  # where they lie, if one behind the other and without padding: then nothing is copied
+    start: int | None = (
+        None  # where they lie, if one behind the other and without padding: then nothing is copied
+    )
 
     def inputs(self, values: Tensor) -> Tensor:
         """(N, T, I) → (n, R·T, I)."""
