@@ -13,7 +13,7 @@ from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import ClipTo, FollowedQuantile, Normalise
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.samplers import Lot, FullSampler, PoissonSampler
+from gossamer.mechanism.samplers import FullSampler, Lot, PoissonSampler
 from gossamer.mechanism.schedules import Constant, Geometric
 
 D = 6
@@ -146,7 +146,7 @@ def test_lots_of_persons_bring_all_of_their_records() -> None:
     )
     assert records.units == [3, 1]
     lot = Lot(torch.tensor([[1, 2], [0, 0]]), torch.tensor([[True, True], [True, False]]))
-    x, y, mask, persons = records.take(lot)
+    _, y, mask, persons = records.take(lot)
     assert y[0][mask[0]].tolist() == [1, 2, 3, 4]
     assert y[1][mask[1]].tolist() == [5, 6]
     assert persons is not None

@@ -263,6 +263,8 @@ def _assemble(
         "x_test": held_out.x,
         "y_test": labels["y_test"],
     }
+    if train.person is not None:  # a run that goes on knows whose its records were
+        parts["person"] = train.person
     scaled = [train.x, held_out.x]
     if ranges:
         scaled = [to_ranges(x, train.columns, ranges) for x in scaled]
