@@ -8,8 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conformance.test_records_alone import grammar
-from tests.support.mixing import CLASSES, DRAWING, FEATURES, strange_record
+from tests.support.mixing import CLASSES, DRAWING, FEATURES, grammar, strange_record
 from tests.support.per_sample import cross_entropy
 from torch import Tensor, nn
 

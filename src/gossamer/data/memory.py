@@ -113,7 +113,7 @@ class Data:
             "kind": "memory",
             "by_node": self.by_node,
             "owners": self.owners is not None,
-            "whose": self.persons is not None,
+            **({"whose": True} if self.persons is not None else {}),
             "test": self.test is not None,
             **{key: value for key, value in declared.items() if value is not None},
         }
@@ -161,7 +161,7 @@ class Data:
         """What goes on with a run is handed over as it was: who holds which record must not change."""
         here = self.table()
         for key in ("by_node", "owners", "whose", "test"):
-            if here[key] != getattr(source, key):
+            if here.get(key, False) != getattr(source, key):
                 raise UserError(
                     f"data.{key} = {str(getattr(source, key)).lower()} in the configuration, and data= has it "
                     "otherwise; hand the records over in the form that the run began with."

@@ -8,7 +8,7 @@ records are clipped together, as those of a person are, the norm is that of the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.memory import keep_freed_memory
 from gossamer.kernels.oracle import Vmap, refusal
-from gossamer.kernels.persons import Persons
+from gossamer.kernels.persons import Persons, stretches
 from gossamer.kernels.probe import disagreement
 from gossamer.kernels.stack import ParameterStack
 
@@ -139,7 +139,7 @@ class _Engine:
 
         def run(worker: BookKeeping | Vmap, rows: slice) -> None:
             own_unit = None if unit is None else unit[rows]
-            for records, whose in _cuts(persons, rows, lot, plan.records):
+            for records, whose in stretches(persons, rows, lot, plan.records):
                 part = rows, records
                 slice_x, slice_y = x[part], y[part]
                 if ragged:  # places must lie within their table; what numbers do, `of_finite` undoes
@@ -224,17 +224,6 @@ class _Engine:
                 self.idle.put(worker)
 
         threads.run_all(one, jobs)
-
-
-def _cuts(persons: Persons | None, rows: slice, lot: int, most: int) -> Iterable[tuple[slice, slice]]:
-    """(records, persons) of the slices of these nodes' lots; without persons both are the same."""
-    if persons is None:
-        for b in range(0, lot, most):
-            yield slice(b, b + most), slice(b, b + most)
-    elif lot <= most:
-        yield slice(0, lot), slice(0, persons.counts.shape[1])
-    else:  # one node at a time
-        yield from persons.cuts(rows.start, most)
 
 
 def of_finite(

@@ -76,6 +76,17 @@ class Persons:
         return Together(self.of, mask, self.counts.shape[1])
 
 
+def stretches(persons: Persons | None, rows: slice, lot: int, most: int) -> Iterator[tuple[slice, slice]]:
+    """(records, persons) of the slices of these nodes' lots; without persons both are the same."""
+    if persons is None:
+        for b in range(0, lot, most):
+            yield slice(b, b + most), slice(b, b + most)
+    elif lot <= most:
+        yield slice(0, lot), slice(0, persons.counts.shape[1])
+    else:  # one node at a time
+        yield from persons.cuts(rows.start, most)
+
+
 @dataclass(frozen=True)
 class Piece:
     """Some persons of about as many records: places (n, R) among the N records, which of them count, and who it is."""

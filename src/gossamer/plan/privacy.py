@@ -15,12 +15,11 @@ import numpy as np
 
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.gaussian import gdp_mu
-from gossamer.accounting.groups import group_epsilons
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import Proven, curve, profile, proven
 from gossamer.accounting.releases import CLIPPED_LOT, Event, on_several_nodes
 from gossamer.accounting.tradeoff import TradeOff
-from gossamer.accounting.units import ONE_RECORD, RECORD, Unit
+from gossamer.accounting.units import ONE_RECORD, Unit
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind, Participation
@@ -29,6 +28,7 @@ from gossamer.mechanism.schedules import Schedule
 from gossamer.mechanism.second_moment import BEFORE, moment_release
 from gossamer.methods.claims import ClaimRule, Draws
 from gossamer.options.stage import stage
+from gossamer.plan.units import most_nodes, refuse_unlike
 
 
 @dataclass(frozen=True)
@@ -159,15 +159,6 @@ class PrivacyPlan:
         )
         return replace(other, nodes=tuple(nodes))
 
-    def by_group(self) -> dict[int, float]:
-        """k → proven ε of k records together, for runs that protect records; empty where persons or nodes are."""
-        if self.protects.kind != RECORD or not self.noise.adds or math.isinf(self.worst.proven.epsilon):
-            return {}
-        kinds = {(node.factor, node.rate, node.allowance, node.end): node for node in self.nodes}
-        delta = max(node.delta for node in self.nodes)
-        histories = [self.planned(node) for node in kinds.values()]
-        return group_epsilons(histories, delta, self.adjacency, observer=self.observer)
-
     def trade_off(self) -> TradeOff | None:
         """All that is proven, δ at many ε: the printed (ε, δ) is one point of it. At each ε the worst node counts."""
         figure, delta = self.worst.proven.epsilon, max(node.delta for node in self.nodes)
@@ -264,7 +255,7 @@ def plan_privacy(
         draws_before=0 if privacy.centre is None else 1,
         on=privacy.noise.on,
         observer=noise.observer,
-        copies=_most_nodes(config) if noise.adds else 1,
+        copies=most_nodes(config) if noise.adds else 1,
         clipped=CLIPPED_LOT if privacy.clip.of_lot else None,
         protects=privacy.protects,
     )
@@ -293,27 +284,8 @@ def plan_privacy(
         weight = J * len(records) / sum(records) if config.weighting == "size" else 1.0
         nodes.append(replace(_solved[key], records=J, lot=lot, weight=weight))
     if base.copies > 1:
-        _refuse_unlike(config, nodes)
+        refuse_unlike(config, nodes)
     return replace(base, nodes=tuple(_levelled(base, nodes) if noise.cancels else nodes))
-
-
-def _most_nodes(config: RunConfig) -> int:
-    """On how many nodes the same unit may be: as records are dealt out, or as it is declared of persons."""
-    return max(config.data.partition.most_copies(config.nodes), min(config.privacy.max_sites, config.nodes))
-
-
-def _refuse_unlike(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
-    """Copies of a record, or the parts of a person, are priced as so many nodes that do the same."""
-    if len({(node.factor, node.rate, node.delta, node.allowance, node.end) for node in nodes}) > 1:
-        said = (
-            f"privacy.unit.max_sites = {config.privacy.max_sites} has a person"
-            if config.privacy.max_sites > 1
-            else "data.partition.kind = 'sampled' puts copies of a record"
-        )
-        raise UserError(
-            f"{said} on several nodes, which are priced together only where all nodes have the same size, budget and "
-            "sampling; give all the same (data.records: one number for all)."
-        )
 
 
 def _before(config: RunConfig, base: PrivacyPlan) -> tuple[Event, ...]:

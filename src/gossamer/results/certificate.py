@@ -43,10 +43,13 @@ def not_covered(unit: str, arithmetic: str) -> list[str]:
     return [UNITS_OF[kind_of(unit)], *NOT_COVERED, ARITHMETIC[arithmetic]]
 
 
-def by_group(found: Mapping[int, float]) -> list[dict[str, Any]]:
-    """The entries of `epsilon_by_group`; JSON has no infinity."""
+def planned_groups(plan: Any) -> list[dict[str, Any]]:
+    """The entries of `epsilon_by_group` of a privacy plan; JSON has no infinity."""
+    from gossamer.plan.units import by_group  # brings torch along
+
     return [
-        {"records": k, "epsilon": None if math.isinf(epsilon) else epsilon} for k, epsilon in found.items()
+        {"records": k, "epsilon": None if math.isinf(epsilon) else epsilon}
+        for k, epsilon in by_group(plan).items()
     ]
 
 
