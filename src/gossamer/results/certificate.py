@@ -11,7 +11,7 @@ from gossamer.accounting.units import NODE, PERSON, RECORD, kind_of
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.describe()
 RECORD_LEVEL = (
-    "Record-level only: several records of one person count as several units; see what a group costs."
+    "Record-level only: several records of one person count as several units, without a group guarantee."
 )
 PERSON_LEVEL = (
     "Persons as the records name them: one with two names, or at more nodes than declared, counts as two."
@@ -19,7 +19,7 @@ PERSON_LEVEL = (
 NODE_LEVEL = "Nodes as a whole: that a node took part, and which nodes there are, is public."
 NOT_COVERED = (
     "Which node holds what kind of data is public: where labels are split over nodes, a node's identity tells them.",
-    "The public constants listed here (declared counts, sampling rates, lot sizes) are not protected.",
+    "The public constants listed here (declared record counts, sampling rates, lot sizes) are not protected.",
     "Choosing hyper-parameters by looking at private records is not accounted for.",
 )
 UNITS_OF = {RECORD: RECORD_LEVEL, PERSON: PERSON_LEVEL, NODE: NODE_LEVEL}
