@@ -288,6 +288,9 @@ def audit(
             help="What is tried: dirac, lengths, release, blank, mislabelled, extreme or sensitivity."
         ),
     ] = None,
+    canary_records: Annotated[
+        int, typer.Option(help="Every canary is a person with so many records, in or out as a whole.")
+    ] = 1,
     module: Annotated[
         str | None,
         typer.Option(
@@ -315,6 +318,7 @@ def audit(
         sets=overrides or [],
         observer=observer,
         canary=canary,
+        canary_records=canary_records,
         runs=runs,
         confidence=confidence,
         out=out,

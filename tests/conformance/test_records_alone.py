@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import pytest
@@ -12,12 +11,11 @@ from tests.support.mixing import (
     CLASSES,
     DRAWING,
     FEATURES,
-    KINDS,
     MIXING,
     STEPS,
     TOGETHER,
-    RandomModule,
     Standardised,
+    grammar,
     strange_record,
     worst_move,
 )  # fmt: skip
@@ -61,17 +59,6 @@ def test_modules_that_mix_move_nothing_by_more_than_a_clip(make: type[nn.Module]
     assert worst <= SLACK
     if make is Standardised:
         assert way == "book-kept"
-
-
-def grammar(seed: int) -> tuple[RandomModule, list[tuple[str, float]]]:
-    """Two to five steps, of which none, one or several mix; three records."""
-    draw = random.Random(seed)
-    steps = [draw.choice(sorted(APART)) for _ in range(draw.randint(1, 4))]
-    for _ in range(draw.choice([0, 0, 1, 2])):
-        steps.insert(draw.randint(0, len(steps)), draw.choice(sorted(TOGETHER)))
-    torch.manual_seed(seed)
-    module = RandomModule(steps, in_evaluation=draw.random() < 0.5).train(draw.random() < 0.7)
-    return module, [(draw.choice(KINDS), 10.0 ** draw.uniform(-30, 30)) for _ in range(3)]
 
 
 def run_cases(seeds: range) -> Counter[str]:

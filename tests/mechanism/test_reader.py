@@ -13,7 +13,7 @@ from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import ClipTo, FollowedQuantile, Normalise
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.samplers import FullSampler, PoissonSampler
+from gossamer.mechanism.samplers import FullSampler, Lot, PoissonSampler
 from gossamer.mechanism.schedules import Constant, Geometric
 
 D = 6
@@ -121,7 +121,7 @@ def test_an_empty_lot_is_noise_alone_and_still_counts() -> None:
 def test_records_of_unequal_nodes_are_addressed_right() -> None:
     records = Records(torch.arange(6.0)[:, None], torch.arange(6), [2, 0, 4])
     lot = FullSampler(3).draw(Stream.seeded(0), [0, 1, 2], records.sizes, 0)
-    x, y = records.take(lot)
+    x, y, _, _ = records.take(lot)
     assert x[0][lot.mask[0]].flatten().tolist() == [0.0, 1.0]
     assert lot.mask[1].sum() == 0
     assert y[2][lot.mask[2]].tolist() == [2, 3, 4, 5]
@@ -150,3 +150,19 @@ def test_one_extreme_record_moves_the_real_sum_by_at_most_the_clip(size: float) 
     moved = (total(x) - total(x[:, 1:])).norm()
     assert torch.isfinite(moved)
     assert float(moved) <= 0.5 * (1 + 1e-4)
+
+
+def test_lots_of_persons_bring_all_of_their_records() -> None:
+    records = Records(
+        torch.arange(7.0)[:, None], torch.arange(7), [5, 2], persons=[np.array([1, 3, 1]), np.array([2])]
+    )
+    assert records.units == [3, 1]
+    lot = Lot(torch.tensor([[1, 2], [0, 0]]), torch.tensor([[True, True], [True, False]]))
+    _, y, mask, persons = records.take(lot)
+    assert y[0][mask[0]].tolist() == [1, 2, 3, 4]
+    assert y[1][mask[1]].tolist() == [5, 6]
+    assert persons is not None
+    assert persons.counts.tolist() == [[3, 1], [2, 0]]
+    assert persons.of[0].tolist() == [0, 0, 0, 1]
+    with pytest.raises(ValueError, match="persons of 4 records at a node that holds 5"):
+        Records(torch.zeros(5, 1), torch.zeros(5), [5], persons=[np.array([4])])

@@ -259,3 +259,14 @@ def worst_move(
     ]
     worst = torch.stack(moves).nan_to_num(nan=torch.inf)
     return float(worst.max())
+
+
+def grammar(seed: int) -> tuple[RandomModule, list[tuple[str, float]]]:
+    """Two to five steps, of which none, one or several mix; three records."""
+    draw = random.Random(seed)
+    steps = [draw.choice(sorted(APART)) for _ in range(draw.randint(1, 4))]
+    for _ in range(draw.choice([0, 0, 1, 2])):
+        steps.insert(draw.randint(0, len(steps)), draw.choice(sorted(TOGETHER)))
+    torch.manual_seed(seed)
+    module = RandomModule(steps, in_evaluation=draw.random() < 0.5).train(draw.random() < 0.7)
+    return module, [(draw.choice(KINDS), 10.0 ** draw.uniform(-30, 30)) for _ in range(3)]

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gossamer.accounting.chain import LedgerError, content, digest, lock_in_turn, parse_chain, write_line
-from gossamer.accounting.observers import UNIT
 from gossamer.accounting.spending import Spending, Total, same_records, total
 from gossamer.errors import UserError
 
@@ -87,7 +86,7 @@ def refuse_above(
     why = f" ({together.because})" if together.because else ""
     raise UserError(
         f"{said}: with this, all runs on these records have proven ε = {together.epsilon:.4g}{why} "
-        f"after {before.epsilon:.4g} so far (δ = {together.delta:g}, {together.adjacency}, unit: {UNIT}; "
+        f"after {before.epsilon:.4g} so far (δ = {together.delta:g}, {together.adjacency}, unit: {together.unit}; "
         f"observer: {together.observer}; {path}); ask for less privacy.epsilon or fewer rounds, or decide on a larger "
         "cap."
     )
@@ -143,7 +142,7 @@ class _File:
     def append(self, spending: Spending) -> None:
         before = self._before
         if not self._head:
-            first = {"version": VERSION, "kind": "budget", "unit": UNIT, "cap": None}
+            first = {"version": VERSION, "kind": "budget", "unit": spending.unit, "cap": None}
             before = json.dumps(first).encode() + b"\n"
             self._head = digest(before)
         said = spending.to_json()

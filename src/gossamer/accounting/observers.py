@@ -11,12 +11,7 @@ from typing import ClassVar, Protocol
 from gossamer.errors import UserError
 from gossamer.options.plugins import broken_plugins, load_plugins
 
-UNIT = "one record of one node"  # what every ε here protects
-
-
-def unit_of(copies: int) -> str:
-    """What an ε protects where a record may lie on so many nodes."""
-    return UNIT if copies == 1 else f"one record, wherever copies of it are: on up to {copies} nodes"
+UNIT = "one record of one node"  # what an ε protects if nothing else is said: see `units`
 
 
 class Observer(Protocol):

@@ -2,7 +2,8 @@
 
 A run on the user's own records is one `Spending` per file of theirs. Its nodes' releases are kept as `History`s: nodes
 that release alike share one. All are composed numerically, never added up, at the smallest δ and the against_all
-adjacency that any of the runs asked for: so no later run makes an earlier one look cheaper.
+adjacency that any of the runs asked for: so no later run makes an earlier one look cheaper. Of runs that protect
+records and others that protect persons, the total is of a record: see `units.in_common`.
 
 Which of several histories is a record's? A record of a file that is dealt out at random may sit on any node, on another
 one in every run: the total is the largest over all choices. Where an owner column says who holds it, and the file is
@@ -22,6 +23,7 @@ from typing import Any
 from gossamer.accounting.observers import EVERYONE, UNIT, against_all
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event, Release, remember_listed
+from gossamer.accounting.units import in_common
 
 Counted = tuple[Release, int]
 Releases = tuple[Counted, ...]
@@ -67,13 +69,15 @@ class Spending:
     times: int  # so many such runs: an audit trains again and again
     histories: tuple[History, ...]
     settled: bool = False  # what happened, not what was planned
+    unit: str = UNIT  # what it protects, in words
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "histories": [history.to_json() for history in self.histories]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spending:
-        known = {key: data[key] for key in cls.__dataclass_fields__}
+        # Before there were other units, nothing said which one it was.
+        known = {key: data.get(key, UNIT) if key == "unit" else data[key] for key in cls.__dataclass_fields__}
         spending = cls(**{**known, "histories": tuple(map(History.from_json, data["histories"]))})
         if not (0 < spending.delta < 1 and spending.times >= 1):
             raise ValueError("its δ or its number of runs is none")
@@ -91,10 +95,11 @@ class Total:
     because: str | None = None
     provable: float | None = None  # ε of the runs about which something is proven, if others are among them
     observer: str = EVERYONE.describe()
+    unit: str = UNIT
 
     def figures(self) -> dict[str, Any]:
         """ε with all it needs to be read."""
-        return {**asdict(self), "unit": UNIT}
+        return asdict(self)
 
 
 def same_records(spendings: Iterable[Spending], records: str, digest: str | None) -> list[Spending]:
@@ -116,7 +121,9 @@ def total(spendings: Sequence[Spending]) -> Total:
     if not counted:
         return Total(0.0, 0, None, None)
     delta = min(s.delta for s in counted)
-    adjacency = STRICT if any(s.adjacency == STRICT for s in counted) else counted[0].adjacency
+    unit, exchanged = in_common(s.unit for s in counted)
+    strict = exchanged or any(s.adjacency == STRICT for s in counted)
+    adjacency = STRICT if strict else counted[0].adjacency
     observer = against_all(
         one.planned_for for s in counted for h in s.histories for one, _ in h.releases
     ).describe()
@@ -126,10 +133,10 @@ def total(spendings: Sequence[Spending]) -> Total:
         first = next(s for s in counted if s.run in reasons)
         because = f"{first.name} ({first.at}): {reasons[first.run]}"
         provable = _composed(rest, delta, adjacency) if rest else 0.0
-        return Total(math.inf, runs, delta, adjacency, because, provable, observer)
+        return Total(math.inf, runs, delta, adjacency, because, provable, observer, unit)
     epsilon = _composed(counted, delta, adjacency)
     nothing = "the composition has no finite ε at this δ" if math.isinf(epsilon) else None
-    return Total(epsilon, runs, delta, adjacency, nothing, observer=observer)
+    return Total(epsilon, runs, delta, adjacency, nothing, observer=observer, unit=unit)
 
 
 def _unprovable(spending: Spending, adjacency: str) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gossamer.config.schema import RunConfig
+from gossamer.config.units import a_unit_has_a_price
 from gossamer.data.memory import Memory
 from gossamer.data.own import OwnRecords
 from gossamer.data.synthetic import Dirac
@@ -273,6 +274,7 @@ CHECKS: tuple[Check, ...] = (
     other_noises_need_a_plain_clip,
     some_noises_have_no_proof,
     copies_are_priced_together,
+    a_unit_has_a_price,
     components_of_private_records_are_not_paid_for,
     preprocessing_is_paid_for,
     a_proof_needs_a_bound,

@@ -6,7 +6,7 @@ import dataclasses
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -136,7 +136,8 @@ def _of_model(name: str, model: type[BaseModel], meaning: str) -> Iterator[Table
         option = Option(key, hints[key], None if required else default, required, said)
         below = list(_inside(f"{name}.{key}".lstrip("."), hints[key], said))
         inside += below
-        if not below:
+        words = any(get_origin(bare(member)) is Literal for member in members(hints[key]))
+        if not below or words:  # a word or a table
             options.append(option)
     yield TableEntry(name, meaning or _first_sentence(model), tuple(options))
     yield from inside

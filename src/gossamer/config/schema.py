@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from gossamer.accounting.units import PERSON, Unit
 from gossamer.config.algorithm import Algorithm, algorithms
 from gossamer.data.load import Source, datasets
+from gossamer.data.own import OwnFile
 from gossamer.mechanism.clipping import ClipKind, NoClip, clips
 from gossamer.mechanism.noise import NoiseKind, NoiseSchedule, families, schedules
 from gossamer.mechanism.noise.gaussian import Gaussian
@@ -51,6 +54,24 @@ def _not_empty(value: list[float]) -> list[float]:
     return value
 
 
+class PersonUnit(Strict):
+    """One person: all records with the same value in a column."""
+
+    column: Annotated[str, Field(min_length=1)] = Field(
+        description="the column, or array, that says whose a record is; it is no feature"
+    )
+    combine: Literal["sum", "mean"] = Field(
+        default="sum", description="what of a person's vectors is clipped: their sum, or their mean"
+    )
+    max_records: Count = Field(
+        default=1000,
+        description="most records of a person that a node uses: the first in the order of the file",
+    )
+    max_sites: Count = Field(
+        default=1, description="at how many nodes the same person may be: declared, priced, and kept to"
+    )
+
+
 class Privacy(Strict):
     epsilon: Epsilon | Annotated[list[Epsilon], AfterValidator(_not_empty)] | None = Field(
         default=None, description="the target and a hard stop: proven in sound mode, claimed in paper mode"
@@ -61,8 +82,12 @@ class Privacy(Strict):
     adjacency: Literal["add-remove", "replace-one"] = Field(
         default="add-remove", description="by what two data sets differ: a record more, or another record"
     )
+    unit: Literal["record", "node"] | PersonUnit = Field(
+        default="record",
+        description="what ε protects: a record, a person with all of its records, or a node with all of its",
+    )
     sampling: Annotated[SamplingKind, samplings] = Field(
-        default=Full(), description="which records enter a draw"
+        default=Full(), description="which records, or persons, enter a draw"
     )
     clip: Annotated[ClipKind, clips] = Field(
         default=NoClip(), description="what bounds one record's contribution"
@@ -85,6 +110,18 @@ class Privacy(Strict):
     claim: Literal["gdp-clt", "gdp-clt-lot", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"] = (
         Field(default="none", description="whose formula gives the claimed ε; the method brings its paper's")
     )
+
+    @property
+    def protects(self) -> Unit:
+        """The unit, as certificates name it."""
+        if isinstance(self.unit, PersonUnit):
+            return Unit(PERSON, self.unit.column)
+        return Unit(self.unit)
+
+    @property
+    def max_sites(self) -> int:
+        """On how many nodes the same unit may be, by declaration."""
+        return self.unit.max_sites if isinstance(self.unit, PersonUnit) else 1
 
 
 class Evaluation(Strict):
@@ -167,6 +204,19 @@ class RunConfig(Strict):
     runtime: Runtime = Field(
         default=Runtime(), description="where the nodes live; nothing of it changes what they compute"
     )
+
+    @model_validator(mode="after")
+    def a_persons_column_is_no_feature(self) -> RunConfig:
+        """The data read what the unit names: written out, both say so."""
+        unit, data = self.privacy.unit, self.data
+        if isinstance(unit, PersonUnit) and isinstance(data, OwnFile):
+            if data.person is not None and data.person != unit.column:
+                raise ValueError(
+                    f"data.person = {data.person!r} is another column than privacy.unit.column = {unit.column!r}; "
+                    "leave data.person out"
+                )
+            self.__dict__["data"] = replace(data, person=unit.column)
+        return self
 
     @model_validator(mode="after")
     def lists_fit_nodes(self) -> RunConfig:

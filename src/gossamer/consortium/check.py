@@ -10,7 +10,6 @@ from gossamer.consortium.authority import days_left
 from gossamer.consortium.names import now
 from gossamer.consortium.peer import open_links, refuse_other_epochs
 from gossamer.consortium.ready import Ready
-from gossamer.results.certificate import UNIT
 from gossamer.run.assemble import assemble
 from gossamer.run.budget import prospects
 from gossamer.runtime.peers.base import Links
@@ -37,7 +36,7 @@ def without_links(found: Ready) -> list[str]:
         cap = "no cap: these records are public" if one.cap is None else f"cap {one.cap:g}"
         said.append(
             f"budget: proven ε {one.before.epsilon:.3g} spent, {one.together.epsilon:.3g} with this study, "
-            f"{cap} (δ = {o.plan.figures()['delta']:g}, {o.plan.adjacency}, unit: {UNIT}; observer: "
+            f"{cap} (δ = {o.plan.figures()['delta']:g}, {o.plan.adjacency}, unit: {o.plan.unit}; observer: "
             f"{o.plan.observer.describe()})"
         )
     return said

@@ -293,7 +293,6 @@ def study_pack(
     from gossamer.consortium.coordinator import Coordinator
     from gossamer.consortium.names import now
     from gossamer.consortium.packing import pack
-    from gossamer.results.certificate import UNIT
 
     made, path, o = pack(
         Coordinator.find(folder),
@@ -311,7 +310,7 @@ def study_pack(
     if figures["epsilon_proven"] is not None and not o.seeded:
         _say(
             f"planned: proven ε ≤ {figures['epsilon_proven']:.3g} at every site (δ = {figures['delta']:g}, "
-            f"{figures['adjacency']}, unit: {UNIT}; observer: {o.plan.observer.describe()})"
+            f"{figures['adjacency']}, unit: {o.plan.unit}; observer: {o.plan.observer.describe()})"
         )
     _say(f"study: {path}; send it to all sites, with the test rows if it has some")
     _warn(made.roster.warnings(now()))
@@ -340,7 +339,6 @@ def study_show(
 
 
 def _describe(study: Any) -> None:
-    from gossamer.results.certificate import UNIT
     from gossamer.results.plain_words import day
 
     config, terms, body = study.config, study.terms, study.body
@@ -352,9 +350,9 @@ def _describe(study: Any) -> None:
         if asked is not None
         else "a noise multiplier"
     )
-    delta = config.privacy.delta
+    delta, unit = config.privacy.delta, config.privacy.protects.words()
     said = (
-        f"δ = {delta if isinstance(delta, list) else f'{delta:g}'}, {config.privacy.adjacency}, unit: {UNIT}"
+        f"δ = {delta if isinstance(delta, list) else f'{delta:g}'}, {config.privacy.adjacency}, unit: {unit}"
     )
     _say(f"{config.algorithm.kind}, {config.rounds} rounds, asked for: {goal} ({said}; observer: everyone)")
     _say(f"model {config.model.kind}, {body.model.parameters} parameters, begins as {body.model.digest[:16]}")

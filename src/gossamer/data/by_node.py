@@ -13,6 +13,7 @@ from gossamer.data.dataset import Dataset
 from gossamer.data.digest import digest
 from gossamer.data.limits import listed
 from gossamer.data.own import PLACE, OwnFile
+from gossamer.data.persons import Numbers
 from gossamer.errors import UserError
 
 
@@ -39,7 +40,15 @@ def load_nodes(
         provenance=joined_provenance(found.values()),
         test_shares_rows=any(dataset.test_shares_rows for dataset in found.values()),
         owner=np.concatenate([np.full(len(d.y_train), i, dtype=np.int64) for i, d in found.items()]),
+        person=joined_persons(found.values()),
     )
+
+
+def joined_persons(found: Iterable[Dataset]) -> Numbers | None:
+    """Whose the rows are, one data set after the other: the same id is the same person in all of them."""
+    parts = [dataset.person for dataset in found]
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known and len(known) == len(parts) else None
 
 
 def joined_provenance(found: Iterable[Dataset]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Dataset:
     public_test: bool  # may the hold-out be used for metrics that leave the node?
     owner: npt.NDArray[np.int64] | None  # one id per training row, where the records have owners
     provenance: dict[str, str]
+    person: npt.NDArray[np.int64] | None = None  # whose each training row is, where something says so
     truth: npt.NDArray[np.float32] | None = None  # the coefficients that made a synthetic set
     columns: tuple[str, ...] = ()  # of a table of the user's own, in the order in which they were read
     test_shares_rows: bool = False  # does a hold-out that was declared public hold training records?

@@ -12,6 +12,7 @@ import numpy as np
 from gossamer.data import decode
 from gossamer.data.dataset import Array
 from gossamer.data.limits import MOST_COLUMNS, listed, room_for
+from gossamer.data.persons import Numbers, numbers_of
 from gossamer.data.scaling import Floats
 from gossamer.errors import UserError
 
@@ -36,6 +37,7 @@ class Records:
     y: Array
     owner: Array | None
     columns: list[str]  # empty for images
+    person: Numbers | None = None  # whose each is
 
 
 def existing(key: str, value: str, data_dir: Path | None) -> Path:
@@ -49,11 +51,16 @@ def existing(key: str, value: str, data_dir: Path | None) -> Path:
 
 
 def read_table(
-    file_kind: str, path: Path, label: str | None, features: Sequence[str] | None, owner: str | None
+    file_kind: str,
+    path: Path,
+    label: str | None,
+    features: Sequence[str] | None,
+    owner: str | None,
+    person: str | None = None,
 ) -> Records:
     """`label`: None where nothing is to be learned or compared; the records then have no y."""
     refuse_too_many(path, column_names(file_kind, path))
-    return from_columns(path, _columns(file_kind, path), label, features, owner)
+    return from_columns(path, _columns(file_kind, path), label, features, owner, person)
 
 
 def refuse_too_many(path: Path, names: Sequence[str]) -> None:
@@ -69,13 +76,21 @@ def from_columns(
     label: str | None,
     features: Sequence[str] | None,
     owner: str | None,
+    person: str | None = None,
 ) -> Records:
     """A table's Arrow columns by name; of `path` only the name is used, to speak of it."""
-    for key, name in [("label", label), ("owner", owner), *(("features", name) for name in features or ())]:
+    for key, name in [
+        ("label", label),
+        ("owner", owner),
+        ("person", person),
+        *(("features", name) for name in features or ()),
+    ]:
         if name is not None and name not in columns:
             raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {listed([*columns])}")
     chosen = (
-        list(features) if features is not None else [name for name in columns if name not in (label, owner)]
+        list(features)
+        if features is not None
+        else [name for name in columns if name not in (label, owner, person)]
     )
     if not chosen:
         raise UserError(
@@ -83,13 +98,20 @@ def from_columns(
         )
     if label in chosen:
         raise UserError(f"data.features must not contain the label {label!r}")
+    if person is not None and (person == label or person in chosen):
+        raise UserError(f"data.person = {person!r} says whose a record is: it is no feature and no label")
     if len(set(chosen)) < len(chosen):
         raise UserError(f"data.features = {chosen} names a column twice")
 
     rows = len(columns[chosen[0]])
     if not rows:
         raise UserError(f"{path.name} has no rows: give a file with records")
-    needed = {*chosen, *([label] if label else []), *([owner] if owner else [])}
+    needed = {
+        *chosen,
+        *([label] if label else []),
+        *([owner] if owner else []),
+        *([person] if person else []),
+    }
     _refuse_missing(path, rows, {name: columns[name].null_count for name in columns if name in needed})
     words = [name for name in chosen if not _is_numeric(columns[name].type)]
     if words:
@@ -104,7 +126,8 @@ def from_columns(
     y: Array = np.zeros(0, np.float32) if label is None else _numpy(path, label, columns[label])
     if label is not None and y.dtype.kind == "f":
         _refuse_non_finite(path, y[:, None], [label])
-    return Records(x, y, _numpy(path, owner, columns[owner]) if owner else None, chosen)
+    whose = numbers_of(_numpy(path, person, columns[person]), person, path.name) if person else None
+    return Records(x, y, _numpy(path, owner, columns[owner]) if owner else None, chosen, whose)
 
 
 def column_names(file_kind: str, path: Path) -> list[str]:
@@ -199,7 +222,12 @@ def load_npz(path: Path) -> dict[str, Array]:
 
 
 def from_arrays(
-    path: Path, raw: Mapping[str, Array], x_names: Sequence[str], y_names: Sequence[str], owner: str | None
+    path: Path,
+    raw: Mapping[str, Array],
+    x_names: Sequence[str],
+    y_names: Sequence[str],
+    owner: str | None,
+    person: str | None = None,
 ) -> Records:
     def pick(names: Sequence[str]) -> Array:
         for name in names:
@@ -211,7 +239,9 @@ def from_arrays(
     if x.ndim == 0 or 0 in x.shape[1:]:
         raise UserError(f"{path.name}: x has shape {x.shape}, give at least one number per record")
     owners = pick([owner]) if owner else None
-    for name, array in [(y_names[0], y), *([(owner, owners)] if owner and owners is not None else [])]:
+    ids = pick([person]) if person else None
+    beside = [(name, array) for name, array in ((owner, owners), (person, ids)) if name and array is not None]
+    for name, array in [(y_names[0], y), *beside]:
         if array.shape != (len(x),):
             raise UserError(
                 f"{path.name}: {name} has shape {array.shape} where one value per row needs ({len(x)},)"
@@ -229,7 +259,8 @@ def from_arrays(
     _refuse_non_finite(path, features.reshape(len(x), -1), columns or ["x"])
     if y.dtype.kind == "f":
         _refuse_non_finite(path, y[:, None], [y_names[0]])
-    return Records(features, y, owners, columns)
+    whose = numbers_of(ids, person, path.name) if person and ids is not None else None
+    return Records(features, y, owners, columns, whose)
 
 
 def as_records(x: Array) -> Floats:

@@ -14,10 +14,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from gossamer.data.by_node import joined_provenance
+from gossamer.data.by_node import joined_persons, joined_provenance
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.files import Records, columns_of, from_arrays, from_columns, refuse_too_many
 from gossamer.data.own import OwnRecords
+from gossamer.data.persons import numbers_of
 from gossamer.data.source import datasets
 from gossamer.errors import UserError
 
@@ -31,6 +32,7 @@ class Memory(OwnRecords):
 
     by_node: Annotated[bool, Field(description="were each node's records handed over apart?")] = False
     owners: Annotated[bool, Field(description="did they come with a word on which node holds each?")] = False
+    whose: Annotated[bool, Field(description="did they come with a word on whose each is?")] = False
     test: Annotated[bool, Field(description="was a hold-out handed over with them? It is public then")] = (
         False
     )
@@ -67,6 +69,8 @@ class Data:
         each node's own: a list, or a dictionary by node, of any of these.
     label: the column of a frame to predict.
     owners: which node holds each record: an array with one value a record, or a frame's column.
+    persons: whose each record is: an array with one value a record, or a frame's column; with records by node a
+        column, or a list or dictionary of arrays as the records are. For `privacy.unit = { column = … }`.
     features: the columns of a frame to learn from; all others if not set.
     test: a hold-out in the same form, declared public: figures on it may be shown.
     classes, task, count, ranges: `data.classes`, `data.task`, `data.records` and `data.ranges` of the configuration,
@@ -76,6 +80,7 @@ class Data:
     records: Any
     label: str | None = None
     owners: Any = None
+    persons: Any = None
     features: Sequence[str] | None = None
     test: Any = None
     classes: int | Sequence[Any] | None = None
@@ -108,6 +113,7 @@ class Data:
             "kind": "memory",
             "by_node": self.by_node,
             "owners": self.owners is not None,
+            **({"whose": True} if self.persons is not None else {}),
             "test": self.test is not None,
             **{key: value for key, value in declared.items() if value is not None},
         }
@@ -115,16 +121,21 @@ class Data:
     def dataset(self, source: Memory, nodes: Sequence[int], data_dir: Path | None, seed: int) -> Dataset:
         """The records of these nodes, or, where they came as one, of all."""
         self._check_is(source)
-        held_out = None if self.test is None else self._read(self.test, None)
+        column = isinstance(self.persons, str) and self.persons in getattr(self.test, "columns", ())
+        held_out = (
+            None if self.test is None else self._read(self.test, None, self.persons if column else None)
+        )
         if not self.by_node:
             return source.prepared(
-                source.dataset(self._read(self.records, self.owners), held_out), data_dir, seed
+                source.dataset(self._read(self.records, self.owners, self.persons), held_out), data_dir, seed
             )
         if self.owners is not None:
             raise UserError(
                 "data= has each node's records apart, and owners besides; give one of the two, not both."
             )
-        found = {i: source.dataset(self._read(self._of(i), None), held_out) for i in nodes}
+        found = {
+            i: source.dataset(self._read(self._of(i), None, self._persons_of(i)), held_out) for i in nodes
+        }
         first = found[nodes[0]]
         for i, its in found.items():
             if its.x_train.shape[1:] != first.x_train.shape[1:] or its.columns != first.columns:
@@ -142,14 +153,15 @@ class Data:
             provenance=joined_provenance(found.values()),
             test_shares_rows=any(its.test_shares_rows for its in found.values()),
             owner=np.concatenate([np.full(len(its.y_train), i, np.int64) for i, its in found.items()]),
+            person=joined_persons(found.values()),
         )
         return source.prepared(together, data_dir, seed)
 
     def _check_is(self, source: Memory) -> None:
         """What goes on with a run is handed over as it was: who holds which record must not change."""
         here = self.table()
-        for key in ("by_node", "owners", "test"):
-            if here[key] != getattr(source, key):
+        for key in ("by_node", "owners", "whose", "test"):
+            if here.get(key, False) != getattr(source, key):
                 raise UserError(
                     f"data.{key} = {str(getattr(source, key)).lower()} in the configuration, and data= has it "
                     "otherwise; hand the records over in the form that the run began with."
@@ -161,9 +173,19 @@ class Data:
         except (KeyError, IndexError):
             raise UserError(f"data= has no records for node {node}; hand over those of every node.") from None
 
-    def _read(self, given: Any, owners: Any) -> Records:
+    def _persons_of(self, node: int) -> Any:
+        if self.persons is None or isinstance(self.persons, str):
+            return self.persons
+        try:
+            return self.persons[node]
+        except (KeyError, IndexError, TypeError):
+            raise UserError(
+                f"persons= has nothing for node {node}; give a list or dictionary of arrays, as the records are."
+            ) from None
+
+    def _read(self, given: Any, owners: Any, persons: Any = None) -> Records:
         if _is_frame(given):
-            return self._table(given, owners)
+            return self._table(given, owners, persons)
         if _is_torch_dataset(given):
             given = _pairs(given)
         if not isinstance(given, tuple) or len(given) != 2:
@@ -177,9 +199,14 @@ class Data:
         owner = None if owners is None else "owners"
         if owner is not None:
             arrays["owners"] = _array(owners)
-        return from_arrays(_HERE, arrays, ["x"], ["y"], owner)
+        if isinstance(persons, str):
+            raise UserError(f"persons = {persons!r} names a column, and data= has none; give an array.")
+        person = None if persons is None else "persons"
+        if person is not None:
+            arrays["persons"] = _array(persons)
+        return from_arrays(_HERE, arrays, ["x"], ["y"], owner, person)
 
-    def _table(self, frame: Any, owners: Any) -> Records:
+    def _table(self, frame: Any, owners: Any, persons: Any = None) -> Records:
         if self.label is None:
             raise UserError(
                 "data= is a frame; say which column is to be predicted: gossamer.Data(frame, label=…)."
@@ -187,7 +214,8 @@ class Data:
         owner = owners if isinstance(owners, str) else None
         columns = columns_of(_HERE, _arrow(frame))
         refuse_too_many(_HERE, [*columns])
-        read = from_columns(_HERE, columns, self.label, self.features, owner)
+        person = persons if isinstance(persons, str) else None
+        read = from_columns(_HERE, columns, self.label, self.features, owner, person)
         if owner is None and owners is not None:
             by_row = _array(owners)
             if by_row.shape != (len(read.y),):
@@ -195,6 +223,13 @@ class Data:
                     f"owners has shape {by_row.shape}, and there are {len(read.y)} records; give one value for each."
                 )
             read = replace(read, owner=by_row)
+        if person is None and persons is not None:
+            ids = _array(persons)
+            if ids.shape != (len(read.y),):
+                raise UserError(
+                    f"persons has shape {ids.shape}, and there are {len(read.y)} records; give one value for each."
+                )
+            read = replace(read, person=numbers_of(ids, "persons", "data="))
         return read
 
 

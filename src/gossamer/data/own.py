@@ -71,6 +71,12 @@ class OwnFile(OwnRecords):
     owner: Annotated[
         str | None, Field(description="the column, or array, whose values become the partition over nodes")
     ] = None
+    person: Annotated[
+        str | None,
+        Field(
+            description="the column, or array, that says whose a record is, and no feature; see privacy.unit"
+        ),
+    ] = None
     test: Annotated[str | None, Field(description="a hold-out in a file of its own, declared public")] = None
     budget: Annotated[
         str | None,
@@ -110,9 +116,9 @@ class OwnFile(OwnRecords):
 
     def without_records(self, rows: Records, data_dir: Path | None, seed: int) -> Dataset:
         """The public hold-out as a run sees it, and no training record: for whoever plans for others."""
-        none = replace(rows, x=rows.x[:0], y=rows.y[:0], owner=None)
+        none = replace(rows, x=rows.x[:0], y=rows.y[:0], owner=None, person=None)
         nobody = np.zeros(0, dtype=np.int64)
-        return replace(self.prepared(self.dataset(none, rows), data_dir, seed), owner=nobody)
+        return replace(self.prepared(self.dataset(none, rows), data_dir, seed), owner=nobody, person=nobody)
 
     def names(self, data_dir: Path | None) -> list[str]:
         """The names of what a record holds; empty where its numbers have places only."""
@@ -129,14 +135,15 @@ class _Table(OwnFile):
 
     label: Annotated[str, Field(description="the column to predict")]
     features: Annotated[
-        list[str] | None, Field(description="the columns to predict from; all but label and owner if not set")
+        list[str] | None,
+        Field(description="the columns to predict from; all but label, owner and person if not set"),
     ] = None
 
     def names(self, data_dir: Path | None) -> list[str]:
         if self.features is not None:
             return self.features
         there = column_names(self.kind, existing("data.path", self.path, data_dir))
-        return [name for name in there if name not in (self.label, self.owner)]
+        return [name for name in there if name not in (self.label, self.owner, self.person)]
 
     def reading(self, names: Sequence[str]) -> OwnFile:
         return replace(self, features=list(names))
@@ -144,15 +151,21 @@ class _Table(OwnFile):
     def public_rows(self, data_dir: Path | None) -> Records | None:
         if self.test is not None:
             public = existing("data.test", self.test, data_dir)
-            return read_table(self.kind, public, self.label, self.features, None)
+            return read_table(self.kind, public, self.label, self._public_features(public), None)
         if self.features is None:
             return None
         labels = np.zeros(0, dtype=np.float32 if self.task == "regression" else np.int64)
         return Records(np.zeros((0, len(self.features)), dtype=np.float32), labels, None, self.features)
 
+    def _public_features(self, public: Path) -> list[str] | None:
+        """A hold-out may have the column of persons too."""
+        if self.features is not None or self.person is None:
+            return self.features
+        return [n for n in column_names(self.kind, public) if n not in (self.label, self.owner, self.person)]
+
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         path = existing("data.path", self.path, data_dir)
-        train = read_table(self.kind, path, self.label, self.features, self.owner)
+        train = read_table(self.kind, path, self.label, self.features, self.owner, self.person)
         held_out = None
         if self.test is not None:
             public = existing("data.test", self.test, data_dir)
@@ -197,7 +210,7 @@ class Npz(OwnFile):
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         file = existing("data.path", self.path, data_dir)
         raw = load_npz(file)
-        train = from_arrays(file, raw, ("x_train", "x"), ("y_train", "y"), self.owner)
+        train = from_arrays(file, raw, ("x_train", "x"), ("y_train", "y"), self.owner, self.person)
         held_out = None
         if self.test is not None:
             held_out = self.public_rows(data_dir)
@@ -217,7 +230,7 @@ def _assemble(
     public_test: bool,
 ) -> Dataset:
     if held_out is None:
-        held_out = replace(train, x=train.x[:0], y=train.y[:0], owner=None)
+        held_out = replace(train, x=train.x[:0], y=train.y[:0], owner=None, person=None)
     if held_out.x.shape[1:] != train.x.shape[1:]:
         raise UserError(
             f"data.test holds records of shape {held_out.x.shape[1:]}: it must be {train.x.shape[1:]} as in "
@@ -250,6 +263,8 @@ def _assemble(
         "x_test": held_out.x,
         "y_test": labels["y_test"],
     }
+    if train.person is not None:  # a run that goes on knows whose its records were
+        parts["person"] = train.person
     scaled = [train.x, held_out.x]
     if ranges:
         scaled = [to_ranges(x, train.columns, ranges) for x in scaled]
@@ -262,6 +277,7 @@ def _assemble(
         classes=count,
         public_test=public_test,
         owner=owner,
+        person=train.person,
         columns=tuple(train.columns),
         labels=names,
         test_shares_rows=public_test and share_rows(train.x, held_out.x),

@@ -68,6 +68,10 @@ class Source(ABC):
         Count | None,
         Field(description="so many training rows take the place of the test rows, to choose settings on"),
     ] = None
+    persons: Annotated[
+        Count | None,
+        Field(description="made-up persons of a set that has none: row i is of person i modulo so many"),
+    ] = None
     transform: Annotated[
         list[Any],
         AfterValidator(_known_steps),
@@ -155,6 +159,8 @@ class Source(ABC):
             dataset = _first_rows(dataset, self.train_rows, seed)
         if self.positive is not None:
             dataset = _one_against_rest(dataset, self.positive)
+        if self.persons is not None:
+            dataset = _made_up_persons(dataset, self.persons, own=self.own)
         if (
             self.private_components
         ):  # fitted by the run, where it is paid for; until then records are as they were
@@ -234,6 +240,7 @@ def _only_labels(dataset: Dataset, labels: list[int]) -> Dataset:
         x_test=dataset.x_test[test],
         y_test=dataset.y_test[test],
         owner=None if dataset.owner is None else dataset.owner[train],
+        person=None if dataset.person is None else dataset.person[train],
         provenance={**dataset.provenance, "labels": f"only {labels}"},
     )
 
@@ -249,6 +256,7 @@ def _hold_out(dataset: Dataset, held_out: int) -> Dataset:
         x_test=dataset.x_train[out],
         y_test=dataset.y_train[out],
         owner=None if dataset.owner is None else dataset.owner[kept],
+        person=None if dataset.person is None else dataset.person[kept],
         public_test=False,  # training records: what they show is not private
         provenance={**dataset.provenance, "held_out": f"{rows} training rows in place of the test rows"},
     )
@@ -263,8 +271,20 @@ def _first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
         x_train=dataset.x_train[chosen],
         y_train=dataset.y_train[chosen],
         owner=None if dataset.owner is None else dataset.owner[chosen],
+        person=None if dataset.person is None else dataset.person[chosen],
         provenance={**dataset.provenance, "train_rows": f"{rows} of {available}, drawn with seed {seed}"},
     )
+
+
+def _made_up_persons(dataset: Dataset, persons: int, *, own: bool) -> Dataset:
+    """By a public rule; whose records of the user's own are is never made up."""
+    if own:
+        raise UserError(
+            f"data.persons = {persons} makes persons up, and your own records have real ones; name their column in "
+            "privacy.unit.column"
+        )
+    at_most("data.persons", persons, len(dataset.y_train))
+    return replace(dataset, person=np.arange(len(dataset.y_train)) % persons)
 
 
 def _reduced(dataset: Dataset, components: int, origin: str, data_dir: Path | None) -> Dataset:

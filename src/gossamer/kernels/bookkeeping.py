@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from gossamer.kernels.finite import NotFiniteError, refuse_infinite
 from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule, rule_for
 from gossamer.kernels.norms import root
 from gossamer.kernels.operations import MixingError
+from gossamer.kernels.persons import Persons, Together
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -62,7 +64,12 @@ class BookKeeping:
         self.prefers_threads = any(isinstance(rule, ConvolutionRule) for rule in self.rules.values())
         self.parameters: dict[str, Parameters] = {}
         self.records: dict[str, Measured] = {}
+        self.together: Together | None = None
         self.bytes_held = self.bytes_per_record = 0
+        # Of persons, gradients of these layers are written out; of the others they are only measured.
+        written = [name for name, rule in self.rules.items() if rule.writes_persons]
+        sizes = zip(self.owners, self.stack.shapes, strict=True)
+        self.bytes_per_person = 4 * sum(prod(shape) for (name, _), shape in sizes if name in written)
         try:
             self.graph = graph_of(module, loss, x.flatten(0, 1), y.flatten(0, 1))
         except MixingError as reason:
@@ -97,8 +104,13 @@ class BookKeeping:
         *,
         target: Tensor,
         add: bool,
+        persons: Persons | None = None,
     ) -> Tensor:
-        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small."""
+        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small.
+
+        With `persons` those of theirs, (m, P).
+        """
+        self.together = together = None if persons is None else persons.together(mask)
         self.parameters, self.bytes_held = self._by_layer(points), 0
         self.records.clear()
         with torch.enable_grad():
@@ -111,14 +123,19 @@ class BookKeeping:
         with torch.no_grad():
             first, *others = (record.square_norms for record in self.records.values())
             square = sum(others, first)
-            norms = torch.where(mask, root(square, len(self.records)).view(mask.shape), 0.0)
+            there = mask if together is None else together.present
+            norms = torch.where(there, root(square, len(self.records)).view(there.shape), 0.0)
             refuse_infinite(norms)
-            weights = torch.where(mask, weigh(norms), 0.0)
+            if persons is not None and together is not None:
+                norms, weights = persons.weighed(norms, there, weigh)
+                weights = together.of_records(weights)
+            else:
+                weights = torch.where(mask, weigh(norms), 0.0)
             places = self._by_layer(target)
             for name, record in self.records.items():
                 record.add_to(weights, places[name], add)
         self.records.clear()
-        self.parameters = {}
+        self.parameters, self.together = {}, None
         return norms
 
     def _replacement(self, name: str, rule: Rule) -> Callable[[Tensor], Tensor]:
@@ -165,7 +182,9 @@ class _Noted(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, None, None]:
         (a,), call = ctx.saved_tensors, ctx.call
-        call.owner.records[call.name] = call.rule.measure(call.parameters, a, g, call.kept)
+        call.owner.records[call.name] = call.rule.measure(
+            call.parameters, a, g, call.kept, call.owner.together
+        )
         call.kept = None
         return (
             call.rule.input_gradient(call.parameters, a, g) if ctx.needs_input_grad[0] else None,

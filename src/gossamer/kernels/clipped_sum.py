@@ -1,7 +1,8 @@
 """The weighted sum of per-sample gradients, for all nodes at once: the only thing training asks of a model.
 
 Every way of clipping is a weight that depends on a record's gradient norm alone:
-constant C is min(1, C/‖g‖), normalised is 1/(‖g‖ + γ), none is 1. So this kernel knows nothing about privacy.
+constant C is min(1, C/‖g‖), normalised is 1/(‖g‖ + γ), none is 1. So this kernel knows nothing about privacy. Where
+records are clipped together, as those of a person are, the norm is that of the sum of their gradients, or of its mean.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.memory import keep_freed_memory
 from gossamer.kernels.oracle import Vmap, refusal
+from gossamer.kernels.persons import Persons, stretches
 from gossamer.kernels.probe import disagreement
 from gossamer.kernels.stack import ParameterStack
 
@@ -49,12 +51,16 @@ class ClippedSum(Protocol):
         weigh: Weigh,
         *,
         unit: Tensor | None = None,
+        persons: Persons | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Σ_b mask · weigh(‖g_ib‖) · g_ib for every node i, (m, d), and the norms (m, B), 0 where masked.
 
         points (m, d), x (m, B, *features), y (m, B, ...), mask bool (m, B). What masked rows of x and y hold
         does not matter. B may be 0. With `unit` (m,), node i weighs its norms in that unit, weigh(‖g_ib‖ / unit_i):
         how nodes have bounds of their own although `weigh` sees a slice of them at a time.
+
+        With `persons`, g_ip is the sum (or the mean) of all gradients of person p, and the norms are theirs, (m, P). A
+        person of whom one record has no finite gradient is left out as a whole.
         """
 
     def try_on(self, x: Tensor, y: Tensor) -> None:
@@ -113,9 +119,12 @@ class _Engine:
         weigh: Weigh,
         *,
         unit: Tensor | None = None,
+        persons: Persons | None = None,
     ) -> tuple[Tensor, Tensor]:
         nodes, lot = mask.shape
-        norms = points.new_zeros(nodes, lot)
+        if persons is not None and persons.alone:
+            persons = None  # the very same numbers as for records
+        norms = points.new_zeros(nodes, lot if persons is None else persons.counts.shape[1])
         if not bool(mask.any()):
             return torch.zeros_like(points), norms
         ragged = not bool(mask.all())
@@ -123,17 +132,20 @@ class _Engine:
         total = torch.empty_like(points, memory_format=torch.contiguous_format)
         spread = points.device.type == "cpu" and isinstance(method, BookKeeping) and method.prefers_threads
         cores = threads.cores() if spread else 1
-        plan = slices(nodes, lot, method.bytes_per_record, self.max_bytes, cores)
+        held = method.bytes_per_record
+        if persons is not None:  # as if every person had one record: their gradients may be written out
+            held += method.bytes_per_person
+        plan = slices(nodes, lot, held, self.max_bytes, cores)
 
         def run(worker: BookKeeping | Vmap, rows: slice) -> None:
             own_unit = None if unit is None else unit[rows]
-            for b in range(0, lot, plan.records):
-                part = rows, slice(b, b + plan.records)
+            for records, whose in stretches(persons, rows, lot, plan.records):
+                part = rows, records
                 slice_x, slice_y = x[part], y[part]
                 if ragged:  # places must lie within their table; what numbers do, `of_finite` undoes
                     slice_y = blank_masked(slice_y, mask[part])
                     slice_x = slice_x if x.is_floating_point() else blank_masked(slice_x, mask[part])
-                norms[part] = of_finite(
+                norms[rows, whose] = of_finite(
                     worker,
                     points[rows],
                     slice_x,
@@ -142,7 +154,8 @@ class _Engine:
                     weigh,
                     own_unit,
                     total[rows],
-                    add=b > 0,
+                    add=bool(records.start),
+                    persons=None if persons is None else persons.part(rows, records, whose),
                 )
 
         jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
@@ -224,27 +237,38 @@ def of_finite(
     target: Tensor,
     *,
     add: bool,
+    persons: Persons | None = None,
 ) -> Tensor:
-    """`worker.weighted` without the records that have no finite norm; theirs is 0, as if they were masked.
+    """`worker.weighted` without the records, or persons, that have no finite norm; theirs is 0, as if masked.
 
     A weight of 0 does not undo a gradient that is not a number, be it such a record's or that of the padding. Where the
     sum shows one, every node is done by itself, with nothing but its usable records.
     """
     before = target.clone() if add else None
     try:
-        norms = worker.weighted(points, x, y, mask, _in_units(weigh, unit), target=target, add=add)
+        norms = worker.weighted(
+            points, x, y, mask, _in_units(weigh, unit), target=target, add=add, persons=persons
+        )
     except NotFiniteError as found:
-        mask = mask & ~found.records
+        mask = mask & ~_records_of(found, persons)
     else:
         if _is_finite(target):
             return norms
     _ = target.zero_() if before is None else target.copy_(before)
-    norms = torch.zeros_like(mask, dtype=points.dtype)
+    norms = torch.zeros_like(mask if persons is None else persons.counts, dtype=points.dtype)
     for i in range(len(points)):
         own = slice(i, i + 1)
         weigh_own = _in_units(weigh, None if unit is None else unit[own])
-        norms[own] = _add_usable(worker, points[own], x[own], y[own], mask[own], weigh_own, target[own])
+        whose = None if persons is None else persons.part(own, slice(None), slice(None))
+        norms[own] = _add_usable(
+            worker, points[own], x[own], y[own], mask[own], weigh_own, target[own], whose
+        )
     return norms
+
+
+def _records_of(found: NotFiniteError, persons: Persons | None) -> Tensor:
+    """(m, B): which records are left out."""
+    return found.records if persons is None else persons.records_of(found.records)
 
 
 def _in_units(weigh: Weigh, unit: Tensor | None) -> Weigh:
@@ -265,23 +289,26 @@ def _add_usable(
     mask: Tensor,
     weigh: Weigh,
     target: Tensor,
+    persons: Persons | None = None,
 ) -> Tensor:
     """Add one node's sum over its usable records, picked out of x (1, B, …), into `target`; the norms (1, B)."""
-    norms, usable = torch.zeros_like(mask, dtype=point.dtype), mask[0].clone()
+    usable = mask[0].clone()
+    norms = torch.zeros_like(mask if persons is None else persons.counts, dtype=point.dtype)
     while bool(usable.any()):
         everyone = torch.ones(1, int(usable.sum()), dtype=torch.bool, device=mask.device)
         total = torch.empty_like(target)
+        whose = None if persons is None else persons.kept(usable)
         try:
             found = worker.weighted(
-                point, x[:, usable], y[:, usable], everyone, weigh, target=total, add=False
+                point, x[:, usable], y[:, usable], everyone, weigh, target=total, add=False, persons=whose
             )
         except NotFiniteError as bad:
-            usable[usable.clone()] = ~bad.records[0]
+            usable[usable.clone()] = ~_records_of(bad, whose)[0]
             continue
         if not _is_finite(total):  # no rule does this; if a new one did, nothing of it may be released
             raise FloatingPointError("a sum of clipped records is not finite")
         target += total
-        norms[:, usable] = found
+        norms[:, usable if persons is None else slice(None)] = found
         break
     return norms
 

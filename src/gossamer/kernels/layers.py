@@ -5,6 +5,8 @@ stacked (m, *shape). A rule never forms a per-sample gradient where a closed for
 
     ‖Σ_t g_t a_tᵀ‖² = Σ_{t,t'} (g_t·g_t')(a_t·a_t')     (Gram; for one position simply ‖g‖²‖a‖²)
 
+Where records are clipped together, as those of one person are (`together`), t runs over the positions of all of them.
+
 One file, although long: every layer that can be book-kept, side by side, so that one sees what they share.
 """
 
@@ -15,13 +17,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels.norms import square_norms
+from gossamer.kernels.persons import Together
 
 Parameters = dict[str, Tensor]
 """A layer's own parameters, stacked over nodes: {"weight": (m, *shape), "bias": (m, *shape)}."""
@@ -37,13 +40,17 @@ CACHE_BYTES = 1 << 20  # what fits comfortably into one core's L2 cache
 
 @dataclass
 class Measured:
-    """The squared norms (N,) of a layer's per-sample gradients, and their sum once the weights are known."""
+    """The squared norms (N,) of a layer's per-sample gradients, or of persons (m·P,), and their sum once the weights
+    (m, B) of all records are known.
+    """
 
     square_norms: Tensor
     add_to: Sum
 
 
 class Rule(Protocol):
+    writes_persons: ClassVar[bool]  # are gradients of persons written out until the weights are known?
+
     def prepare(self, a: Tensor) -> Tensor:
         """What comes before the parameters; autograd differentiates it as usual."""
 
@@ -55,7 +62,10 @@ class Rule(Protocol):
 
     def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor: ...
 
-    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Measured: ...
+    def measure(
+        self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any, together: Together | None = None
+    ) -> Measured:
+        """`together`: whose gradients are added before they are measured; None: every record is by itself."""
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
         """Bytes that one call holds until the weights are known, roughly."""
@@ -76,10 +86,10 @@ def put(target: Tensor, value: Tensor, add: bool) -> None:
         target.copy_(value)
 
 
-def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, lot: int) -> Tensor:
+def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, lot: float) -> Tensor:
     """Σ_st G_st A_st over the last two axes, the squared norm of Σ_t g_t a_tᵀ, and never less.
 
-    `lengths` is what G and A were added up over, together; `lot` how many records go into one sum. Let u be the unit
+    `lengths` is what G and A were added up over, together; `lot` how many such sets go into one sum. Let u be the unit
     roundoff, γ_n = n u / (1 − n u) and S = Σ_t ‖g_t‖ ‖a_t‖. Each G_st is off by at most γ ‖g_s‖ ‖g_t‖, each A_st
     likewise, and a row of T of their products by γ_T of their sizes (rows are added in double precision), so that the
     sum is off by at most γ_(lengths + T + 4) S². Where the terms cancel, that is more than the sum itself, and left
@@ -99,12 +109,28 @@ def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, lot: int) -> Tensor:
     sizes = of_outputs * of_inputs
     small = (2 * lengths * torch.finfo(sizes.dtype).tiny) ** 0.5
     hidden = of_outputs.sum(-1).mul_(small).square_() + of_inputs.sum(-1).mul_(small).square_()
-    added = 2 * (lengths + positions + 4) * u + min(MOST_CANCELLED, 5e5 * (lot * positions * u) ** 2)
+    added = 2 * (lengths + positions + 4) * u + cancelled(lot * positions, u)
     whole = outputs.mul_(inputs).sum(-1).double().sum(-1).to(sizes.dtype)
     return (
         whole.add_(added * sizes.sum(-1).square_()).clamp_min_(0).add_(hidden)
         + 4 * positions**2 * torch.finfo(sizes.dtype).tiny
     )
+
+
+def cancelled(terms: float, u: float) -> float:
+    """The c of `gram_sum` for a weighted sum of so many terms."""
+    return min(MOST_CANCELLED, 5e5 * (terms * u) ** 2)
+
+
+def not_below(square: Tensor, sizes: Tensor, terms: float, lot_terms: float) -> Tensor:
+    """Squared norms of sums that were added up from `terms` terms and are added up again, weighted, with others.
+
+    `square` bounds the norm of what was added up; it is off by γ S at most, S = `sizes` the sum of the terms' norms. In
+    the weighted sum the terms are rounded another way, which c S² pays for as in `gram_sum`.
+    """
+    u = torch.finfo(square.dtype).eps / 2
+    exact = square.sqrt() * (1 + 4 * u) + 2 * (terms + 4) * u * sizes
+    return exact.square() * (1 + 8 * u) + cancelled(lot_terms, u) * sizes.square()
 
 
 def gram_is_cheaper(positions: int, rows: int, columns: int) -> bool:
@@ -133,6 +159,8 @@ def product(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor) -> N
 class LinearRule:
     """y = W a + b on (N, in) or on sequences (N, ..., in)."""
 
+    writes_persons: ClassVar[bool] = False
+
     def prepare(self, a: Tensor) -> Tensor:
         return a
 
@@ -151,11 +179,15 @@ class LinearRule:
         gradient: Tensor = torch.bmm(g.reshape(len(weight), -1, g.shape[-1]), weight).view(a.shape)
         return gradient
 
-    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, kept: None) -> Measured:
+    def measure(
+        self, parameters: Parameters, a: Tensor, g: Tensor, kept: None, together: Together | None = None
+    ) -> Measured:
         records, has_bias = len(a), parameters.get("bias") is not None
         a, g = a.reshape(records, -1, a.shape[-1]), g.reshape(records, -1, g.shape[-1])
         positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
-        if positions == 1:
+        if together is not None:
+            square = self._of_persons(a, g, has_bias, together)
+        elif positions == 1:
             inputs = square_norms(a)
             square = square_norms(g) * (inputs.add_(1) if has_bias else inputs)
         elif gram_is_cheaper(positions, rows, columns):
@@ -175,6 +207,35 @@ class LinearRule:
                 put(target["bias"], weighted.sum(1), add)
 
         return Measured(square, add_to)
+
+    @staticmethod
+    def _of_persons(a: Tensor, g: Tensor, has_bias: bool, together: Together) -> Tensor:
+        """(m·P,): by Gram over all of a person's positions, or from its gradient, whichever is fewer operations."""
+        positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
+        lot_terms = together.records // together.nodes * positions
+        square = a.new_zeros(together.units)
+        size = a.element_size()
+        for some in together.pieces(size * positions * (rows + columns), size * rows * columns):
+            inputs, outputs = some.inputs(a), some.gradients(g)
+            terms = inputs.shape[1]
+            if terms == 1:
+                own = square_norms(inputs)
+                found = square_norms(outputs) * (own.add_(1) if has_bias else own)
+            elif terms**2 * (rows + columns) < (terms + MEMORY_PASSES) * rows * columns:
+                gram = torch.bmm(inputs, inputs.mT)
+                gram = gram.add_(1) if has_bias else gram
+                lot = lot_terms / terms
+                found = gram_sum(torch.bmm(outputs, outputs.mT), gram, rows + columns + 1, lot)
+            else:
+                found = square_norms(torch.bmm(outputs.mT, inputs))
+                longest = torch.linalg.vector_norm(inputs, dim=2)
+                if has_bias:
+                    found += square_norms(outputs.sum(1))
+                    longest = torch.hypot(longest, torch.ones_like(longest))
+                sizes = (torch.linalg.vector_norm(outputs, dim=2) * longest).sum(1)
+                found = not_below(found, sizes * 1.001, terms, lot_terms)
+            square[some.units] = found
+        return square
 
     @staticmethod
     def _instantiated(gradients: Tensor, biases: Tensor | None) -> Measured:
@@ -203,6 +264,8 @@ class ConvolutionRule:
     which takes all nodes at once. Where they are large, the library's convolution runs node by node and the
     windows are made a few records at a time, only for the norms.
     """
+
+    writes_persons: ClassVar[bool] = True
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d) -> None:
         self.flat = isinstance(layer, nn.Conv1d)
@@ -262,7 +325,16 @@ class ConvolutionRule:
     def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor:
         return self._backward(parameters, a, g, want_input=True)
 
-    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Tensor | None) -> Measured:
+    def measure(
+        self,
+        parameters: Parameters,
+        a: Tensor,
+        g: Tensor,
+        kept: Tensor | None,
+        together: Together | None = None,
+    ) -> Measured:
+        if together is not None:
+            return self._of_persons(parameters, a, g, kept, together)
         records, outputs, positions = len(a), g.shape[1], g.shape[2] * g.shape[3]
         grouped = g.reshape(records, self.groups, outputs // self.groups, positions)
         biases = g.sum((2, 3)) if parameters.get("bias") is not None else None
@@ -294,6 +366,36 @@ class ConvolutionRule:
                 put(self._kernel(target["weight"]), total.permute(0, 1, 4, 2, 3), add)
             if biases is not None:
                 put(target["bias"], weighted_rows(weights, biases), add)
+
+        return Measured(square, add_to)
+
+    def _of_persons(
+        self, parameters: Parameters, a: Tensor, g: Tensor, kept: Tensor | None, together: Together
+    ) -> Measured:
+        """From every person's gradient: windows of all of a person's records would be more than the gradient is."""
+        records, outputs, positions = len(a), g.shape[1], g.shape[2] * g.shape[3]
+        grouped = g.reshape(records, self.groups, outputs // self.groups, positions)
+        columns = a.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
+        gradients = a.new_zeros(together.units + 1, self.groups, outputs // self.groups, columns)
+        largest = max(a.element_size() * outputs * columns, self._window_bytes(a, positions))
+        step = max(1, CACHE_BYTES // largest)
+        for first in range(0, records, step):
+            some = slice(first, first + step)
+            windows = self._windows(a[some]) if kept is None else kept[some]
+            together.add_sums(gradients, some, torch.matmul(grouped[some], windows))
+        gradients = gradients[:-1]
+        biases = together.sums(g.sum((2, 3))) if parameters.get("bias") is not None else None
+        square = square_norms(gradients)
+        if biases is not None:
+            square = square + square_norms(biases)
+
+        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+            own = together.of_units(weights)
+            rows, channels = target["weight"].shape[1:3]
+            total = weighted_rows(own, gradients).view(len(own), rows, *self.kernel, channels)
+            put(self._kernel(target["weight"]), total.permute(0, 1, 4, 2, 3), add)
+            if biases is not None:
+                put(target["bias"], weighted_rows(own, biases), add)
 
         return Measured(square, add_to)
 
@@ -383,6 +485,8 @@ class EmbeddingRule:
     a place has no gradient: its norm is not a number, and it is left out as one that overflows is.
     """
 
+    writes_persons: ClassVar[bool] = False
+
     def __init__(self, layer: nn.Embedding) -> None:
         self.padding = layer.padding_idx
 
@@ -402,16 +506,23 @@ class EmbeddingRule:
     def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor:
         raise AssertionError("indices have no gradient")
 
-    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Tensor) -> Measured:
+    def measure(
+        self, parameters: Parameters, a: Tensor, g: Tensor, kept: Tensor, together: Together | None = None
+    ) -> Measured:
         g = g.reshape(len(a), -1, g.shape[-1])
         read = a.reshape(len(a), -1)
         if self.padding is not None:
             g = g.masked_fill((read == self.padding).unsqueeze(-1), 0)
-        same = read.unsqueeze(1) == read.unsqueeze(2)
-        lot = len(a) // len(parameters["weight"])
-        square = gram_sum(torch.bmm(g, g.mT), same.to(g), g.shape[-1], lot)
-        outside = (read < 0) | (read >= parameters["weight"].shape[1])
-        square = square.masked_fill_(outside.any(1), torch.nan)
+        outside = ((read < 0) | (read >= parameters["weight"].shape[1])).any(1)
+        if together is None:
+            same = read.unsqueeze(1) == read.unsqueeze(2)
+            lot = len(a) // len(parameters["weight"])
+            square = gram_sum(torch.bmm(g, g.mT), same.to(g), g.shape[-1], lot)
+            square = square.masked_fill_(outside, torch.nan)
+        else:
+            square = self._of_persons(g, kept.view_as(read), together)
+            bad = together.sums(outside.to(g)[:, None])[:, 0] > 0
+            square = square.masked_fill_(bad, torch.nan)
 
         def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
             weighted = (g * weights.reshape(-1, 1, 1)).flatten(0, 1)
@@ -421,6 +532,26 @@ class EmbeddingRule:
 
         return Measured(square, add_to)
 
+    @staticmethod
+    def _of_persons(g: Tensor, places: Tensor, together: Together) -> Tensor:
+        """(m·P,): the gradients of every row that a person's records read, added up row by row."""
+        square = g.new_zeros(together.units)
+        lot_terms = together.records // together.nodes * g.shape[1]
+        for some in together.pieces(g.element_size() * g.shape[1] * g.shape[2]):
+            outputs, read = some.gradients(g), some.inputs(places.unsqueeze(-1))[..., 0]
+            n, terms, width = outputs.shape
+            own = torch.arange(n, device=g.device)[:, None] * (int(places.max()) + 1) + read
+            rows, where = torch.unique(own.flatten(), return_inverse=True)
+            total = g.new_zeros(len(rows), width).index_add_(0, where, outputs.flatten(0, 1))
+            of = torch.zeros(len(rows), dtype=torch.int64, device=g.device)
+            of[where] = torch.arange(n, device=g.device).repeat_interleave(terms)
+            squares = torch.zeros(n, dtype=torch.float64, device=g.device).index_add_(
+                0, of, square_norms(total).double()
+            )
+            sizes = torch.linalg.vector_norm(outputs, dim=2).sum(1) * 1.001
+            square[some.units] = not_below(squares.to(g) * (1 + 1e-6), sizes, terms, lot_terms)
+        return square
+
     def footprint(self, a: Tensor, out: Tensor) -> int:
         positions = a.numel() // max(1, len(a))
         return out.element_size() * (3 * out.numel() + 2 * len(a) * positions**2)
@@ -428,6 +559,8 @@ class EmbeddingRule:
 
 class _AffineRule(ABC):
     """γ·x̂ + β after a normalisation without parameters, which autograd differentiates."""
+
+    writes_persons: ClassVar[bool] = True
 
     def finish(self, out: Tensor) -> Tensor:
         return out
@@ -452,15 +585,21 @@ class _AffineRule(ABC):
         weight = parameters["weight"]
         return (by_node(g, len(weight)) * self._aligned(weight, a)).flatten(0, 1)
 
-    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, kept: None) -> Measured:
+    def measure(
+        self, parameters: Parameters, a: Tensor, g: Tensor, kept: None, together: Together | None = None
+    ) -> Measured:
         gradients = {"weight": self._per_record(a * g)}
         if parameters.get("bias") is not None:
             gradients["bias"] = self._per_record(g)
-        square = sum((square_norms(rows) for rows in gradients.values()), a.new_zeros(len(a)))
+        if together is not None:
+            gradients = {name: together.sums(rows) for name, rows in gradients.items()}
+        first, *others = (square_norms(rows) for rows in gradients.values())
+        square = sum(others, first)
 
         def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+            own = weights if together is None else together.of_units(weights)
             for name, rows in gradients.items():
-                put(target[name], weighted_rows(weights, rows).view_as(target[name]), add)
+                put(target[name], weighted_rows(own, rows).view_as(target[name]), add)
 
         return Measured(square, add_to)
 

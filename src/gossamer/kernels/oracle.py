@@ -24,6 +24,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.apart import copied
 from gossamer.kernels.finite import refuse_infinite
 from gossamer.kernels.norms import norms_of
+from gossamer.kernels.persons import Persons
 from gossamer.kernels.stack import ParameterStack
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -36,6 +37,7 @@ class Vmap:
         """x (m, B, …) and y show shapes and types alone."""
         self.original, self.loss = module, loss
         self.stack = ParameterStack(module)
+        self.bytes_per_person = 4 * self.stack.dim
         self.bytes_per_record = 8 * self.stack.dim  # the gradient, and its pieces before they are joined
         self._of_one = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
         of_lot = vmap(self._of_one, in_dims=(None, 0, 0), randomness="different")
@@ -65,12 +67,23 @@ class Vmap:
         *,
         target: Tensor,
         add: bool,
+        persons: Persons | None = None,
     ) -> Tensor:
-        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small."""
-        gradients = self.gradients(points, x, y)
-        norms = torch.where(mask, norms_of(gradients.flatten(0, 1)).view(mask.shape), 0.0)
+        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small.
+
+        With `persons` those of theirs, (m, P).
+        """
+        gradients, there = self.gradients(points, x, y), mask
+        if persons is not None:
+            together = persons.together(mask)
+            there, gradients = together.present, together.sums(gradients.flatten(0, 1))
+            gradients = gradients.view(*there.shape, -1)
+        norms = torch.where(there, norms_of(gradients.flatten(0, 1)).view(there.shape), 0.0)
         refuse_infinite(norms)
-        weights = torch.where(mask, weigh(norms), 0.0)
+        if persons is None:
+            weights = torch.where(mask, weigh(norms), 0.0)
+        else:
+            norms, weights = persons.weighed(norms, there, weigh)
         total = torch.bmm(weights.unsqueeze(1), gradients).squeeze(1)
         _ = target.add_(total) if add else target.copy_(total)
         return norms

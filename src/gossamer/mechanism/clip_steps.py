@@ -14,6 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from gossamer.kernels.persons import Persons
 from gossamer.mechanism.schedules import Constant, Schedule
 from gossamer.options.types import MOST_BOUND
 
@@ -33,11 +34,21 @@ class ClipStep:
     of_lot: bool = False  # does the reference bound the sum of the lot, and no record by itself?
 
     def sums(
-        self, vector: Callable[..., tuple[Tensor, Tensor]], points: Tensor, x: Tensor, y: Tensor, mask: Tensor
+        self,
+        vector: Callable[..., tuple[Tensor, Tensor]],
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        persons: Persons | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """(m, d) what noise goes on: the vector's weighted sums, clipped as a whole if asked; and the norms (m, B)."""
+        """(m, d) what noise goes on: the vector's weighted sums, clipped as a whole if asked; and the norms (m, B).
+
+        Of `persons` their norms, (m, P). A vector that knows of no persons is never asked about them.
+        """
         unit = None if self.unit is None else self.unit[: len(points)].to(points)
-        sums, norms = vector(points, x, y, mask, self.weigh, unit=unit)
+        whose = {} if persons is None else {"persons": persons}
+        sums, norms = vector(points, x, y, mask, self.weigh, unit=unit, **whose)
         if self.of_lot:
             lengths = torch.linalg.vector_norm(sums, dim=1, dtype=torch.float64)
             most = self.reference[: len(points)].to(lengths)

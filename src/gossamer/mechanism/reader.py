@@ -2,7 +2,8 @@
 
 A private mean of a per-record vector: sample a lot, weight every record's vector so that its norm is bounded, sum,
 add noise, divide by a *public constant*. Each call writes one event per node into the ledger before a value leaves.
-What the vector is (a gradient, an operator's residual) is the `vector` part; the mechanism here does not know.
+What the vector is (a gradient, an operator's residual) is the `vector` part; the mechanism here does not know. Where a
+person is protected, lots are drawn of persons, and all of a person's records are one vector.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.accounting.releases import CLIPPED_LOT, Event
 from gossamer.kernels.noise import Stream
+from gossamer.kernels.persons import Persons
 from gossamer.mechanism.clip_steps import ClipStep, Weigh
 from gossamer.mechanism.clipping import Clip
 from gossamer.mechanism.noise.base import COUNT, Mechanism, Participation
@@ -23,7 +26,10 @@ from gossamer.mechanism.samplers import Lot, Sampler
 
 
 class Vector(Protocol):
-    """Σ_b mask · weigh(‖v_ib‖) · v_ib for every node i, (m, d), and the norms (m, B)."""
+    """Σ_b mask · weigh(‖v_ib‖) · v_ib for every node i, (m, d), and the norms (m, B).
+
+    A vector that can be clipped by person takes `persons` besides; the norms are theirs then, (m, P).
+    """
 
     def __call__(
         self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None
@@ -34,13 +40,33 @@ class Book(Protocol):
     def append(self, node: int, event: Event) -> None: ...
 
 
+class Taken(NamedTuple):
+    """The records of a lot: x (m, B, …), y (m, B), which places of it hold one (m, B), and whose they are."""
+
+    x: Tensor
+    y: Tensor
+    mask: Tensor
+    persons: Persons | None = None
+
+
 class Records:
     """The hosted nodes' records, gathered once: node i's rows lie together, from starts[i] on.
 
     Without `starts` the nodes follow each other; with them, nodes may read the same rows (an audit's many runs do).
+    With `persons`, the records of node i's persons lie next to each other, persons[i] of each: a lot is then of
+    persons, and `mean` says whether a person counts by the mean of its vectors or by their sum.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, sizes: Sequence[int], starts: Sequence[int] | None = None):
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        sizes: Sequence[int],
+        starts: Sequence[int] | None = None,
+        *,
+        persons: Sequence[NDArray[np.int64]] | None = None,
+        mean: bool = False,
+    ):
         self.x, self.y, self.sizes = x, y, list(sizes)
         self._in_order = starts is None
         if starts is None:
@@ -50,19 +76,60 @@ class Records:
             starts = starts[:-1]
         # A node without records still needs an address for its (masked) padding.
         self._starts = torch.tensor(list(starts)).clamp_max(max(len(x) - 1, 0)).to(x.device)
+        self.persons = None if persons is None else [np.asarray(own, dtype=np.int64) for own in persons]
+        self.mean = mean
+        if self.persons is not None:
+            for own, size in zip(self.persons, self.sizes, strict=True):
+                if int(own.sum()) != size or (own < 1).any():
+                    raise ValueError(f"persons of {int(own.sum())} records at a node that holds {size}")
+            self._firsts = [np.concatenate([[0], np.cumsum(own)]) for own in self.persons]
 
-    def take(self, lot: Lot) -> tuple[Tensor, Tensor]:
-        rows = (self._starts[:, None] + lot.rows.to(self.x.device)).flatten()
+    @property
+    def units(self) -> list[int]:
+        """What lots are drawn of: the numbers of records, or of persons."""
+        return self.sizes if self.persons is None else [len(own) for own in self.persons]
+
+    def take(self, lot: Lot) -> Taken:
+        if self.persons is not None:
+            return self._of_persons(lot)
         shape = lot.rows.shape
         if self._is_everything(lot):
-            return self.x.view(*shape, *self.x.shape[1:]), self.y.view(*shape, *self.y.shape[1:])
-        x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
-        return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])
+            return Taken(
+                self.x.view(*shape, *self.x.shape[1:]), self.y.view(*shape, *self.y.shape[1:]), lot.mask
+            )
+        return Taken(*self.rows(lot.rows), lot.mask)
 
     def of(self, i: int) -> Tensor:
         """All records of hosted node i."""
         start = int(self._starts[i])
         return self.x[start : start + self.sizes[i]]
+
+    def rows(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """The records in these places (m, B) among their nodes'."""
+        rows = (self._starts[:, None] + places.to(self.x.device)).flatten()
+        x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
+        return x.view(*places.shape, *x.shape[1:]), y.view(*places.shape, *y.shape[1:])
+
+    def _of_persons(self, lot: Lot) -> Taken:
+        """All records of the persons of a lot, padded to the longest node's and never truncated."""
+        assert self.persons is not None
+        chosen, present = lot.rows.numpy(), lot.mask.numpy()
+        counts = np.zeros(chosen.shape, dtype=np.int64)
+        for i, own in enumerate(self.persons):
+            counts[i, present[i]] = own[chosen[i, present[i]]]
+        longest = int(counts.sum(1).max(initial=0))
+        places, of = np.zeros((len(counts), longest), np.int64), np.zeros((len(counts), longest), np.int64)
+        for i, first in enumerate(self._firsts):
+            own, total = counts[i], int(counts[i].sum())
+            whose = np.repeat(np.arange(len(own)), own)
+            within = np.arange(total) - np.repeat(np.cumsum(own) - own, own)
+            places[i, :total] = first[chosen[i]][whose] + within
+            of[i, :total] = whose
+        mask = torch.from_numpy(np.arange(longest)[None, :] < counts.sum(1)[:, None])
+        x, y = self.rows(torch.from_numpy(places))
+        device = self.x.device
+        persons = Persons(torch.from_numpy(of).to(device), torch.from_numpy(counts).to(device), self.mean)
+        return Taken(x, y, mask, persons)
 
     def _is_everything(self, lot: Lot) -> bool:
         """Full lots of equal nodes: the records as they lie, without a copy of what may be gigabytes."""
@@ -75,7 +142,7 @@ class Records:
 class Diagnostics(NamedTuple):
     """Computed from private records: never sent, shown only where asked for and labelled not private."""
 
-    mean_norm: Tensor  # (m,) mean per-sample norm in the lot
+    mean_norm: Tensor  # (m,) mean norm in the lot, of records or persons
     clipped: Tensor  # (m,) share of the lot whose weight is below 1; all or nothing where lots are clipped
     lot_norm: Tensor  # (m,) norm of the lot's mean vector, after the clip and before the noise
 
@@ -113,7 +180,7 @@ class PrivateGradient:
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
-        self._whole: tuple[Lot, Tensor, Tensor] | None = None
+        self._whole: tuple[Lot, Taken] | None = None
         self._written = range(len(self.nodes)) if written is None else written
         self._ahead: tuple[int, Tensor] | None = None
         self._diagnose = diagnostics
@@ -125,10 +192,11 @@ class PrivateGradient:
         active = self._allowance > k
         if not bool(active.any()):
             return torch.zeros_like(points)
-        lot, x, y = self._lot(k)
+        lot, taken = self._lot(k)
         step = self._clip.at(k, len(self.nodes))
-        mask = (lot.mask & active[:, None]).to(points.device)
-        sums, norms = step.sums(self._vector, points, x, y, mask)
+        records = (taken.mask & active[:, None]).to(points.device)
+        sums, norms = step.sums(self._vector, points, taken.x, taken.y, records, taken.persons)
+        mask = records if taken.persons is None else (lot.mask & active[:, None]).to(points.device)
         # In double precision: what the ledger says must read back exactly.
         bound, multiplier = step.reference.double(), self._noise.levels(k)
         self._log(k, active, multiplier, bound, step, points.shape[1])
@@ -155,16 +223,17 @@ class PrivateGradient:
         ahead, self._ahead = self._ahead, None
         return ahead[1] if ahead is not None and ahead[0] == k else None
 
-    def _lot(self, k: int) -> tuple[Lot, Tensor, Tensor]:
+    def _lot(self, k: int) -> tuple[Lot, Taken]:
         if self._whole is not None:
             return self._whole
-        lot = self._sampler.draw(self._stream, self._index, self._records.sizes, k)
-        x, y = self._records.take(lot)
+        lot = self._sampler.draw(self._stream, self._index, self._records.units, k)
+        taken = self._records.take(lot)
         if self._sampler.kind == "full":
-            if not bool(lot.mask.all()):  # then it is a copy; blank padding now saves blanking it every round
-                x.masked_fill_(~lot.mask.to(x.device).view(*lot.mask.shape, *[1] * (x.ndim - 2)), 0)
-            self._whole = lot, x, y
-        return lot, x, y
+            x, mask = taken.x, taken.mask
+            if not bool(mask.all()):  # then it is a copy; blank padding now saves blanking it every round
+                x.masked_fill_(~mask.to(x.device).view(*mask.shape, *[1] * (x.ndim - 2)), 0)
+            self._whole = lot, taken
+        return lot, taken
 
     def _log(
         self, k: int, active: Tensor, multiplier: Tensor, bound: Tensor, step: ClipStep, dimension: int

@@ -120,6 +120,11 @@ def network_plan(o: Outline) -> NetworkPlan:
             "privacy.preprocessing sends every node a release of all others, which is not counted there; leave it "
             "out."
         )
+    if plan.copies > 1 and o.config.privacy.max_sites > 1:
+        raise UserError(
+            f"privacy.unit.max_sites = {o.config.privacy.max_sites} has a person on several nodes, and what one node "
+            "learns is priced for a person at one; use 1."
+        )
     if plan.copies > 1:
         raise UserError(
             f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record on several nodes, and "

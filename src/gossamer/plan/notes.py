@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gossamer.algorithms import rule
-from gossamer.config.schema import RunConfig
+from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.memory import Memory
 from gossamer.data.own import OwnRecords
 from gossamer.methods.base import Method
@@ -34,6 +34,7 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
     if isinstance(config.data, Memory):
         notes.append("The records were handed over in memory: what other runs spent on them is not added up.")
         notes += [READ_OFF[what] for what in config.data.read_off]
+    notes += _of_unit(config)
     copies = config.data.partition.most_copies(config.nodes)
     if copies > 1:
         notes.append(
@@ -45,6 +46,30 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
 
         notes += statements(config.data.transform)
     return [*notes, *_of_others(config)]
+
+
+def _of_unit(config: RunConfig) -> list[str]:
+    """What a reader must know where persons or nodes are protected."""
+    unit, notes = config.privacy.unit, []
+    if isinstance(unit, PersonUnit):
+        notes.append(
+            f"Persons are protected: declared numbers, rates and lots count persons, and of a person at most "
+            f"{unit.max_records:,} records of a node are used."
+        )
+        if config.data.own:
+            sites = "one node" if unit.max_sites == 1 else f"at most {unit.max_sites} nodes"
+            notes.append(
+                f"That a person's records are at {sites}, under one value of {unit.column!r}, is declared: where nodes "
+                "do not see each other's records, nobody checks it."
+            )
+        if unit.max_sites > 1:
+            notes.append(
+                f"A person may be at up to {min(unit.max_sites, config.nodes)} nodes: the proven ε is of all their "
+                "releases together, a claimed one of one node's."
+            )
+    elif unit == "node":
+        notes.append("Nodes are protected as a whole: which nodes take part is public.")
+    return notes
 
 
 def _of_others(config: RunConfig) -> list[str]:

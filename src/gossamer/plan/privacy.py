@@ -15,10 +15,11 @@ import numpy as np
 
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.gaussian import gdp_mu
-from gossamer.accounting.observers import EVERYONE, Observer, unit_of
+from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import Proven, curve, profile, proven
 from gossamer.accounting.releases import CLIPPED_LOT, Event, on_several_nodes
 from gossamer.accounting.tradeoff import TradeOff
+from gossamer.accounting.units import ONE_RECORD, Unit
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind, Participation
@@ -27,13 +28,14 @@ from gossamer.mechanism.schedules import Schedule
 from gossamer.mechanism.second_moment import BEFORE, moment_release
 from gossamer.methods.claims import ClaimRule, Draws
 from gossamer.options.stage import stage
+from gossamer.plan.units import most_nodes, refuse_unlike
 
 
 @dataclass(frozen=True)
 class NodePlan:
     """One node's public constants and what its releases cost."""
 
-    records: int  # declared J
+    records: int  # declared J: of records, or of persons where they are protected
     rate: float  # sampling rate q
     lot: float  # divisor L
     epsilon: float | None  # what was asked for
@@ -67,14 +69,15 @@ class PrivacyPlan:
     on: str = "gradient"  # what carries the noise: the answers about records, or the messages
     draws_before: int = 0  # of the first round: the mean of the records, where it is released
     observer: Observer = EVERYONE  # whom the proven figures hold against
-    copies: int = 1  # nodes on which the same record may lie
+    copies: int = 1  # nodes on which the same record, or person, may be
     before: tuple[Event, ...] = ()  # of every node ahead of its draws: what preprocesses the records
     clipped: str | None = None  # "lot" where lots are clipped as a whole
+    protects: Unit = ONE_RECORD
 
     @property
     def unit(self) -> str:
-        """What every ε here protects."""
-        return unit_of(self.copies)
+        """What every ε here protects, in words."""
+        return self.protects.words(self.copies)
 
     @property
     def draws(self) -> int:
@@ -252,8 +255,9 @@ def plan_privacy(
         draws_before=0 if privacy.centre is None else 1,
         on=privacy.noise.on,
         observer=noise.observer,
-        copies=config.data.partition.most_copies(config.nodes) if noise.adds else 1,
+        copies=most_nodes(config) if noise.adds else 1,
         clipped=CLIPPED_LOT if privacy.clip.of_lot else None,
+        protects=privacy.protects,
     )
     stage("calibrating the noise")
     base = replace(base, before=_before(config, base))
@@ -280,17 +284,8 @@ def plan_privacy(
         weight = J * len(records) / sum(records) if config.weighting == "size" else 1.0
         nodes.append(replace(_solved[key], records=J, lot=lot, weight=weight))
     if base.copies > 1:
-        _refuse_unlike(nodes)
+        refuse_unlike(config, nodes)
     return replace(base, nodes=tuple(_levelled(base, nodes) if noise.cancels else nodes))
-
-
-def _refuse_unlike(nodes: Sequence[NodePlan]) -> None:
-    """Copies of a record are priced as so many nodes that do the same."""
-    if len({(node.factor, node.rate, node.delta, node.allowance, node.end) for node in nodes}) > 1:
-        raise UserError(
-            "data.partition.kind = 'sampled' puts copies of a record on several nodes, which are priced together only "
-            "where all nodes have the same size, budget and sampling; give all the same."
-        )
 
 
 def _before(config: RunConfig, base: PrivacyPlan) -> tuple[Event, ...]:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gossamer.accounting import observers
+from gossamer.accounting.units import NODE, PERSON, RECORD, kind_of
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.describe()
+RECORD_LEVEL = (
+    "Record-level only: several records of one person count as several units, without a group guarantee."
+)
+PERSON_LEVEL = (
+    "Persons as the records name them: one with two names, or at more nodes than declared, counts as two."
+)
+NODE_LEVEL = "Nodes as a whole: that a node took part, and which nodes there are, is public."
 NOT_COVERED = (
-    "Record-level only: several records of one person count as several units, without a group guarantee.",
     "Which node holds what kind of data is public: where labels are split over nodes, a node's identity tells them.",
     "The public constants listed here (declared record counts, sampling rates, lot sizes) are not protected.",
     "Choosing hyper-parameters by looking at private records is not accounted for.",
 )
+UNITS_OF = {RECORD: RECORD_LEVEL, PERSON: PERSON_LEVEL, NODE: NODE_LEVEL}
 ARITHMETIC = {
     "float": "Floating-point rounding of the noise is not part of the proof.",
     "lattice": "Float32 summation over a lot, before it is rounded to the lattice, is not part of the proof.",
@@ -27,6 +36,32 @@ SEEDED = "seeded noise: no privacy"
 SIGNATURES = "signatures"
 SITE = "site"  # of a site of a consortium: consortium/certificates.py
 ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit", SIGNATURES, SITE)
+
+
+def not_covered(unit: str, arithmetic: str) -> list[str]:
+    """What a certificate about this unit does not promise."""
+    return [UNITS_OF[kind_of(unit)], *NOT_COVERED, ARITHMETIC[arithmetic]]
+
+
+def planned_groups(plan: Any) -> list[dict[str, Any]]:
+    """The entries of `epsilon_by_group` of a privacy plan; JSON has no infinity."""
+    from gossamer.plan.units import by_group  # brings torch along
+
+    return [
+        {"records": k, "epsilon": None if math.isinf(epsilon) else epsilon}
+        for k, epsilon in by_group(plan).items()
+    ]
+
+
+def group_line(entries: Sequence[Mapping[str, Any]]) -> str | None:
+    """What a record-level ε says about several records, as one person has; None where persons are protected."""
+    if not entries:
+        return None
+    each = ", ".join(
+        f"{one['records']} records ε = {epsilon_text(math.inf if one['epsilon'] is None else one['epsilon'])}"
+        for one in entries
+    )
+    return f"for information, of several records together (group privacy, same δ): {each}"
 
 
 def epsilon_text(value: float | None) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from gossamer.results.certificate import account, epsilon_text
+from gossamer.accounting.units import kind_of
+from gossamer.results.certificate import account, epsilon_text, group_line
 from gossamer.results.certificate_sheet import STYLE as SHEET_STYLE
 from gossamer.results.certificate_sheet import sheet
 from gossamer.results.network import network_lines
@@ -49,7 +50,7 @@ def page(certificate: dict[str, Any], name: str) -> str:
 
 def fragment(certificate: dict[str, Any]) -> str:
     """The statement itself, for this page and for the report."""
-    c, e = certificate, html.escape
+    c, e, kind = certificate, html.escape, kind_of(certificate["unit"])
     stamp = (
         f'<p class="stamp">{e(c["stamp"])}: the figures are those of the same run with secret noise.</p>'
         if c["stamp"]
@@ -60,11 +61,12 @@ def fragment(certificate: dict[str, Any]) -> str:
             ("unit protected", c["unit"]),
             (
                 "adjacency",
-                {"add-remove": "adding or removing the record", "replace-one": "replacing the record"}[
+                {"add-remove": f"adding or removing the {kind}", "replace-one": f"replacing the {kind}"}[
                     c["adjacency"]
                 ],
             ),
             ("δ", f"{c['delta']:g}"),
+            *(("several records", said) for said in [group_line(c.get("epsilon_by_group", []))] if said),
             ("observer", c["observer"]),
             (
                 "method and mode",
@@ -93,7 +95,7 @@ def fragment(certificate: dict[str, Any]) -> str:
     return (
         f"{stamp}{boxes(c)}{because}{facts}{_observers(c)}{audited}"
         f"{_list('About the claim', c['claim_flags'])}{_list('About this run', c['notes'])}{_list('What this does not cover', c['not_covered'])}"
-        f'<h2>Per node</h2><div class="scroll"><table><tr><th>node<th>records (declared)<th>rate<th>lot<th>draws<th>claimed ε<th>proven ε<th>ledger head</tr>{nodes}</table></div>'
+        f'<h2>Per node</h2><div class="scroll"><table><tr><th>node<th>{kind}s (declared)<th>rate<th>lot<th>draws<th>claimed ε<th>proven ε<th>ledger head</tr>{nodes}</table></div>'
         f"<p>Check it: <code>gossamer plan --ledger RUN_DIRECTORY</code></p>"
         f"<h2>Versions</h2>{_table(list(c['versions'].items()))}"
     )

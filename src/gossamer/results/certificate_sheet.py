@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+from gossamer.accounting.units import kind_of
 from gossamer.results.certificate import account, epsilon_text
 from gossamer.results.observers import known, nodes_of, shares_noise
 from gossamer.results.plain_words import not_promised, promise, what, who
@@ -118,12 +119,12 @@ def _nodes(c: dict[str, Any]) -> Iterable[str]:
             eps.get("stated_by", ""),
         )
 
-    shown = []
+    many, shown = f"{kind_of(c['unit'])}s", []
     for (records, rate, draws, epsilon, by), group in groupby(entries, key=figures):
         names = [public["node"] for public, _, _ in group]
         nodes = f"{names[0]}–{names[-1]}" if len(names) > 1 else f"{names[0]}"
         stated = f", as stated by {by}" if by else ""
-        shown.append(f"{nodes}: {records:,} records, rate {rate:.4g}, {draws} draws, ε ≤ {epsilon}{stated}")
+        shown.append(f"{nodes}: {records:,} {many}, rate {rate:.4g}, {draws} draws, ε ≤ {epsilon}{stated}")
     return shown if len(shown) <= 10 else [*shown[:10], f"and {len(shown) - 10} more in certificate.json"]
 
 

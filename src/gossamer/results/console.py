@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gossamer.accounting.observers import against_all
-from gossamer.results.certificate import account, epsilon_text, statement
+from gossamer.results.certificate import account, epsilon_text, group_line, planned_groups, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.figure_words import ROW_LEGEND, coloured, graph_line
 from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
@@ -150,6 +150,7 @@ def summary(o: Outline, budget: dict[str, Any] | None = None) -> dict[str, Any]:
         "unit": plan.unit,
         "observer": plan.observer.describe(),
         **_planned_by_observer(plan),
+        "epsilon_by_group": planned_groups(plan),
         "network": _network(o),
         "nodes": config.nodes,
         "rounds": config.rounds,
@@ -179,7 +180,15 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
         soft_wrap=True,
     )
     table = Table(
-        "nodes", "records", "rate", "lot", "σ/sensitivity", "rounds", "proven ε", "claimed ε", box=None
+        "nodes",
+        plan.protects.many,
+        "rate",
+        "lot",
+        "σ/sensitivity",
+        "rounds",
+        "proven ε",
+        "claimed ε",
+        box=None,
     )
     last = plan.draws - 1
     for label, node in _groups(plan.nodes):
@@ -196,6 +205,8 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
     console.print(
         f"ε at δ = {shown}, {plan.adjacency}, unit: {plan.unit}; observer: {observer}", soft_wrap=True
     )
+    if said := group_line(planned_groups(plan)):
+        console.print(said, soft_wrap=True)
     show_observers(_planned_by_observer(plan), console)
     for who, figure in network_lines(_network(o)):
         console.print(f"{who}: {figure}", soft_wrap=True)

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 
 from gossamer.accounting.noise_comparison import noise_lines
 from gossamer.errors import UserError
-from gossamer.results.certificate import OBSERVER, UNIT
+from gossamer.results.certificate import OBSERVER
 from gossamer.results.terminal import terminal
 
 
@@ -32,7 +32,13 @@ def noise_summary(o: Any) -> dict[str, Any]:
     }
     size = {"releases": plan.draws, "dimension": o.stack.dim}
     lines = noise_lines(**budget, **size)
-    return {**budget, **size, "unit": UNIT, "observer": OBSERVER, "noises": [asdict(line) for line in lines]}
+    return {
+        **budget,
+        **size,
+        "unit": plan.unit,
+        "observer": OBSERVER,
+        "noises": [asdict(line) for line in lines],
+    }
 
 
 def show_noises(summary: dict[str, Any]) -> None:

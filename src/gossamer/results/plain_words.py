@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gossamer.accounting.units import NODE, PERSON, RECORD, kind_of
 from gossamer.results.certificate import epsilon_text
 
 _HARDLY = 0.999  # a guess that is right so often leaves hardly anything protected
@@ -41,17 +42,23 @@ def promise(c: Mapping[str, Any]) -> list[str]:
     epsilon, delta = c["epsilon_proven"], c["delta"]
     if epsilon is None:
         return [f"No promise of privacy is proven: {c['not_proven_because']}."]
+    kind = kind_of(c["unit"])
     used, cases = {
-        "add-remove": ("whether it was used at all", "with the record and without it"),
-        "replace-one": ("which of two values it had", "with either value of the record"),
+        "add-remove": ("whether it was used at all", f"with the {kind} and without it"),
+        "replace-one": ("which of two values it had", f"with either value of the {kind}"),
     }[c["adjacency"]]
+    every = {
+        RECORD: "every single record of every node",
+        PERSON: "every single person, with all records of that person at a node,",
+        NODE: "every single node, with all of its records,",
+    }[kind]
     who_looks, colon, seen = c["observer"].partition(": ")
     against = f"{who_looks}, who sees {seen}" if colon else f"this observer: {who_looks}"
     ratio = (
         f"{_up(math.exp(epsilon), 3):,g}" if epsilon < 13 else f"e to the power of {epsilon_text(epsilon)}"
     )
     lines = [
-        f"For every single record of every node there is a proven limit to how well anybody can tell {used}.",
+        f"For {every} there is a proven limit to how well anybody can tell {used}.",
         f"It holds against {against}.",
         f"The limit: whatever is seen, its probabilities {cases} differ by a factor of at most {ratio} (e to the power "
         f"of ε, and ε ≤ {epsilon_text(epsilon)} is proven), but for a remainder of {delta:g} (δ, {_one_in(delta)}).",
@@ -86,7 +93,8 @@ def who(c: Mapping[str, Any]) -> list[str]:
 
 def what(c: Mapping[str, Any]) -> str:
     """What was done, in two sentences."""
-    records = sum(node["records"] for node in c["public_constants"])
+    records, kind = sum(node["records"] for node in c["public_constants"]), kind_of(c["unit"])
+    counted = f"{records:,} {kind}s as declared" if kind != NODE else "all records of each"
     data = (
         "their own records, of which no digest is given: it would let guesses of them be tested"
         if c["data"]["own"]
@@ -96,8 +104,8 @@ def what(c: Mapping[str, Any]) -> str:
         f"{c['nodes']} nodes (holders of data) together" if c["nodes"] > 1 else "One node (holder of data)"
     )
     return (
-        f"{several} trained models in {c['rounds']:,} rounds, without handing over a record, on {records:,} records as "
-        f"declared: {data}. The training began on {day(c['started'])}; this certificate was issued on "
+        f"{several} trained models in {c['rounds']:,} rounds, without handing over a record, on {counted}: "
+        f"{data}. The training began on {day(c['started'])}; this certificate was issued on "
         f"{day(c['issued'])}, by Gossamer {c['versions'].get('gossamer', '(version not stated)')}."
     )
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
@@ -24,7 +25,7 @@ from gossamer.mechanism.schedules import extremes
 from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import NodePlan
-from gossamer.run.data import DataCache, load, split
+from gossamer.run.data import DataCache, held, load
 from gossamer.runtime.forms import hexadecimal
 from gossamer.runtime.group import CountingExchange, Group
 
@@ -140,16 +141,19 @@ def assemble(
     dataset = o.dataset
     if dataset is None:
         dataset = cache.load(o.asked, data_dir, nodes) if cache else load(o.asked, data_dir, nodes)
-    pieces = split(o.asked, dataset)
+    found = held(o.asked, dataset)
+    pieces, persons, units = found.rows, found.persons, found.units
     if o.pool is None and len(pieces) > len(nodes):
-        pieces = pieces[nodes.start : nodes.stop]
+        here = slice(nodes.start, nodes.stop)
+        pieces, units, persons = pieces[here], units[here], None if persons is None else persons[here]
     rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
     sampler: Sampler | None = None
     if o.pool is not None:
-        sampler = o.plan.sampling.make_uneven(np.repeat(o.pool.rates, sizes).tolist())
-        sizes = [len(rows)]
+        sampler = o.plan.sampling.make_uneven(np.repeat(o.pool.rates, units).tolist())
+        sizes, units = [len(rows)], [sum(units)]
+        persons = None if persons is None else [np.concatenate(persons)]
     if sampler is None:
-        sampler = o.plan.sampling.make([p.named(i) for i, p in zip(nodes, plans, strict=True)], sizes)
+        sampler = o.plan.sampling.make([p.named(i) for i, p in zip(nodes, plans, strict=True)], units)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")
     if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
@@ -164,7 +168,7 @@ def assemble(
         outline=o,
         nodes=nodes,
         dataset=dataset,
-        records=_records(dataset, rows, sizes, device),
+        records=_records(dataset, rows, sizes, device, persons, mean=_takes_means(config)),
         sampler=sampler,
         noise=o.plan.noise.make(levels, ends, config.privacy.noise.arithmetic),
         x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
@@ -178,10 +182,22 @@ def assemble(
 
 
 def _records(
-    dataset: Dataset, rows: NDArray[np.int64], sizes: Sequence[int], device: torch.device
+    dataset: Dataset,
+    rows: NDArray[np.int64],
+    sizes: Sequence[int],
+    device: torch.device,
+    persons: Sequence[NDArray[np.int64]] | None,
+    *,
+    mean: bool,
 ) -> Records:
     x, y = torch.from_numpy(dataset.x_train[rows]), torch.from_numpy(dataset.y_train[rows])
-    return Records(x.to(device), y.to(device), sizes)
+    return Records(x.to(device), y.to(device), sizes, persons=persons, mean=mean)
+
+
+def _takes_means(config: RunConfig) -> bool:
+    """Is a unit's vector the mean of its records' vectors? A node's is: its gradient is that of its mean loss."""
+    unit = config.privacy.unit
+    return unit.combine == "mean" if isinstance(unit, PersonUnit) else unit == "node"
 
 
 def _test(dataset: Dataset, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -195,7 +211,14 @@ def records_of(parts: Parts) -> Parts:
     x, y = _test(parts.dataset, device)
     return replace(
         parts,
-        records=_records(parts.dataset, parts.rows, parts.records.sizes, device),
+        records=_records(
+            parts.dataset,
+            parts.rows,
+            parts.records.sizes,
+            device,
+            parts.records.persons,
+            mean=parts.records.mean,
+        ),
         test=(x[:hold_out], y[:hold_out]),
     )
 

@@ -154,9 +154,15 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
     """Processes with different settings would wait for each other's messages, or misread them."""
     o = parts.outline
     if group.spread and o.plan.copies > 1:
+        sites = o.config.privacy.max_sites
+        said = (
+            f"privacy.unit.max_sites = {sites} has the same person"
+            if sites > 1
+            else f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record"
+        )
         raise UserError(
-            f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record on several nodes, whose "
-            "releases are priced together, and their ledgers would lie on several machines; use one, or 'even'."
+            f"{said} on several nodes, whose releases are priced together, and their ledgers would lie on several "
+            "machines; use one machine, or have each record or person on one node."
         )
     own = o.config.data.own
     # Names and order of the columns: weights that mean other columns elsewhere learn nothing, and nobody is told.

@@ -34,7 +34,7 @@ UNNAMED = "a run on one of the nodes' records is one without a proof"
 _STATED = record(
     {
         "epsilon": bound, "runs": count, "delta": maybe(number), "adjacency": maybe(one_of(*ADJACENCIES)),
-        "because": maybe(sentence), "provable": maybe(bound), "observer": sentence,
+        "because": maybe(sentence), "provable": maybe(bound), "observer": sentence, "unit": sentence,
     }
 )  # fmt: skip
 Keep = Callable[[int, Event], bool]  # node, planned event → does it count?
@@ -118,6 +118,7 @@ def spending(
         times=times,
         histories=tuple(History(tuple(nodes), releases) for releases, nodes in alike.items()),
         settled=keep is not None,
+        unit=o.plan.unit,
     )
 
 

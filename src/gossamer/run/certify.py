@@ -18,7 +18,7 @@ from gossamer.plan.network import network_figures
 from gossamer.plan.observers import planned_sharing
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import finite
-from gossamer.results.certificate import ARITHMETIC, NOT_COVERED, NOT_PUBLIC, SEEDED
+from gossamer.results.certificate import NOT_PUBLIC, SEEDED, not_covered, planned_groups
 from gossamer.results.files import digest_of
 from gossamer.results.released import model_digests
 from gossamer.results.stated_facts import facts_of_data
@@ -82,6 +82,7 @@ def certify(parts: Parts, run: Run, group: Group, models: Tensor) -> dict[str, A
         "not_proven_because": worst.because,
         "unit": o.plan.unit,
         "observer": o.plan.observer.describe(),
+        "epsilon_by_group": planned_groups(o.plan),
         # What others than everyone learn, where that has a figure; of nodes elsewhere as it was planned.
         "network": _network(o, run.directory.ledger if len(here) == len(by_node) else None),
         **by_observer(
@@ -102,7 +103,7 @@ def certify(parts: Parts, run: Run, group: Group, models: Tensor) -> dict[str, A
         # Over all runs on the same records of the user's own; None for public ones.
         "budget": worst_account(everyones(totals, group), config.privacy.cap),
         "notes": [*o.plan.notes, *_notes(parts, run), *_elsewhere(stated, here)],
-        "not_covered": [*NOT_COVERED, ARITHMETIC[config.privacy.noise.arithmetic]],
+        "not_covered": not_covered(o.plan.unit, config.privacy.noise.arithmetic),
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
             for i, node in enumerate(o.plan.nodes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.config.checks import is_private, labels_are_declared
-from gossamer.config.schema import RunConfig
+from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.by_node import load_nodes
 from gossamer.data.dataset import Dataset
 from gossamer.data.load import datasets
 from gossamer.data.memory import Data, Memory
 from gossamer.data.own import PLACE, OwnFile
-from gossamer.data.partition import Even, Owner
+from gossamer.data.partition import Even, Owner, Sizes
 from gossamer.data.partition import split as deal_out
+from gossamer.data.persons import count as persons_in
+from gossamer.data.persons import dealt, grouped, most_sites
 from gossamer.errors import UserError
 from gossamer.options.stage import stage
 
@@ -98,8 +100,60 @@ def _stamp(path: str) -> list[int]:
     return [found.st_mtime_ns, found.st_size]
 
 
+@dataclass(frozen=True)
+class Held:
+    """Which rows each node holds; where persons or nodes are protected, person after person, with their numbers."""
+
+    rows: list[Rows]
+    persons: list[Rows] | None = None
+
+    @property
+    def units(self) -> list[int]:
+        """What a node declares, and lots are drawn of."""
+        return [len(own) for own in (self.rows if self.persons is None else self.persons)]
+
+
+def held(config: RunConfig, dataset: Dataset) -> Held:
+    """`config` as it was asked for: a baseline pools what the nodes hold."""
+    rows, unit = split(config, dataset), config.privacy.unit
+    if unit == "record":
+        return Held(rows)
+    if isinstance(unit, PersonUnit):
+        assert dataset.person is not None
+        found = [grouped(own, dataset.person, unit.max_records) for own in rows]
+        return Held([own for own, _ in found], [counts for _, counts in found])
+    return Held(rows, [np.array([len(own)] if len(own) else [], dtype=np.int64) for own in rows])
+
+
 def split(config: RunConfig, dataset: Dataset) -> list[Rows]:
-    """Which rows each node holds."""
+    """Which rows each node holds; of persons all that are dealt out together stay together."""
+    unit = config.privacy.unit
+    if not isinstance(unit, PersonUnit):
+        return _split(config, dataset)
+    if dataset.person is None:
+        raise UserError(
+            f"privacy.unit.column = {unit.column!r} is a column of records of your own, and data.kind = "
+            f"{config.data.kind!r} says of none whose it is; set data.persons (made-up ones), or persons= in Python."
+        )
+    fixed = dataset.owner is not None and config.data.partition in (Even(), Owner())
+    if not fixed and not isinstance(config.data.partition, Even | Sizes):
+        raise UserError(
+            f"data.partition.kind = {config.data.partition.kind!r} deals records out by their labels, and would take a "
+            "person's apart; use 'even', 'sizes' (of persons) or 'owner'."
+        )
+    if not fixed:
+        persons = replace(dataset, y_train=np.zeros(persons_in(dataset.person), np.int64), owner=None)
+        return dealt(_split(config, persons), dataset.person)
+    pieces = _split(config, dataset)
+    if most_sites(pieces, dataset.person) > unit.max_sites:
+        raise UserError(
+            f"privacy.unit.max_sites = {unit.max_sites} is fewer nodes than one person's records lie on: declare more, "
+            "or put each person's records together."
+        )
+    return pieces
+
+
+def _split(config: RunConfig, dataset: Dataset) -> list[Rows]:
     part = config.data.partition
     if config.data.file_per_node and dataset.owner is not None:
         if part not in (Even(), Owner()):
@@ -120,7 +174,10 @@ class DataFacts:
     dataset: Dataset | None  # if it had to be loaded
     shape: tuple[int, ...]  # of a record
     classes: int | None
-    records: list[int]  # of each node, declared
+    records: list[int]  # of each node, declared; of persons where they are protected
+    records_of_unit: float = (
+        1.0  # on average, as far as they were read: for what a run takes, not for what it costs
+    )
 
 
 def facts_of(
@@ -128,30 +185,39 @@ def facts_of(
 ) -> DataFacts:
     """From public knowledge where that is enough, else by loading."""
     known, nodes = config.data.known, config.nodes
-    if known is not None and config.data.partition == Even() and known.rows[0] >= nodes:
+    unit = config.privacy.unit
+    at_once = known is not None and config.data.partition == Even() and known.rows[0] >= nodes
+    if known is not None and at_once and not isinstance(unit, PersonUnit):
         rows = known.rows[0]  # the even split follows from the row count alone
         sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
-        return DataFacts(None, known.shape, known.classes, declared(config, sizes))
+        each = max(sizes) if unit == "node" else 1.0
+        return DataFacts(None, known.shape, known.classes, declared(config, sizes), each)
     dataset = cache.load(config, data_dir, hosted) if cache else load(config, data_dir, hosted)
-    if config.data.file_per_node and config.data.records is None:
+    if config.data.file_per_node and config.data.records is None and unit != "node":
         raise UserError(
             "data.records is not set: with a file per node nobody sees how many records the others hold; declare it."
         )
-    sizes = [len(piece) for piece in split(config, dataset)]
+    found = held(config, dataset)
+    sizes = found.units
+    each = sum(map(len, found.rows)) / max(1, sum(sizes))
     sizes += [0] * (config.nodes - len(sizes))  # of nodes hosted elsewhere: what is declared counts
-    return DataFacts(dataset, config.data.shape_of(dataset), dataset.classes, declared(config, sizes))
+    return DataFacts(dataset, config.data.shape_of(dataset), dataset.classes, declared(config, sizes), each)
 
 
 def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
-    """J_i as declared. Of a public data set the sizes are public; of the user's own they must be declared."""
-    value = config.data.records
+    """J_i as declared, of what is protected. Of a public data set the sizes are public; of the user's own they must be
+    declared. A node that is protected as a whole is one, and how many records it holds is nobody's business.
+    """
+    if config.privacy.unit == "node":
+        return [1] * len(sizes)
+    value, many = config.data.records, config.privacy.protects.many
     if value is not None:
         return value if isinstance(value, list) else [value] * len(sizes)
     if is_private(config):
         rounded = [max(1, round(size, -len(str(size)) + 2)) for size in sizes]
         example = rounded[0] if len(set(rounded)) == 1 else rounded
         raise UserError(
-            "data.records is not set: how many records a node holds is private until you declare it; "
+            f"data.records is not set: how many {many} a node holds is private until you declare it; "
             f"set a public number, rounded as you like, for example data.records = {example}."
         )
     return list(sizes)

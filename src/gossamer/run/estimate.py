@@ -99,7 +99,7 @@ def expected(
         algorithm,
         hosted=hosted,
         model=size_of(config, facts.shape, facts.classes or 1, module),
-        lot=max(lot for _, lot in rates_of(config, facts.records)),
+        lot=facts.records_of_unit * max(lot for _, lot in rates_of(config, facts.records)),
         numbers=math.prod(facts.shape),
         dataset=facts.dataset,
     )

@@ -85,6 +85,11 @@ class OperatorMethod(Gossip):
         gradient, rule = super().vector(algorithm, module, classes), self._rule(algorithm)
         if rule.mapping.asks == "gradient":
             return gradient
+        if self.config.privacy.unit != "record":
+            raise UserError(
+                f"privacy.unit protects {self.config.privacy.protects.words()}, and algorithm.operator = "
+                f"{rule.operator!r} takes resolvents, which are clipped record by record; use 'forward-backward'."
+            )
         if self.config.privacy.centre is not None:
             raise UserError(
                 f"privacy.centre = {self.config.privacy.centre:g} is for gradients, and algorithm.operator = "

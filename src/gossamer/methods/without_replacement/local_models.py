@@ -170,7 +170,7 @@ class LocalModels:
 
     def _take(self, t: int) -> None:
         lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, t)
-        x, y = self._records.take(lot)
+        x, y, _, _ = self._records.take(lot)
         signs = 2.0 * torch.nn.functional.one_hot(y, self.local.shape[1]).to(x) - 1
         self._lot = x, signs * lot.mask.to(x)[..., None]
 

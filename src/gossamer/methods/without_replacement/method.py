@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm
+from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.methods.claims import ClaimRule
@@ -46,6 +47,11 @@ class SharedModel(Gossip):
     def check(self, classes: int | None) -> None:
         self.check_noise()
         self.check_claim()
+        if self.config.privacy.unit != "record":
+            raise UserError(
+                f"privacy.unit protects {self.config.privacy.protects.words()}, and algorithm.kind = "
+                f"{self.config.algorithm.kind!r} keeps local models, which bound single records; use another method."
+            )
         lemma4.check(self.config, classes)
 
     def notes(self) -> list[str]:

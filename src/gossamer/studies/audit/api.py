@@ -99,6 +99,7 @@ def audit(
     topology: Any = None,
     observer: str = "all",
     canary: str | None = None,
+    canary_records: int = 1,
     runs: int | None = None,
     confidence: float = 0.999,
     out: Path | str | None = None,
@@ -112,8 +113,9 @@ def audit(
     A directory of a finished run is audited as it was run, and its certificate gets the figure. `module`, or the
     "file.py:name" of one, replaces the configuration's model by your own; then a record is also searched for that moves
     a sum by more than its clip (`canary="sensitivity"`: that alone, and thoroughly). `loss`, `algorithm`, `clip`,
-    `noise` and `topology` are as in `gossamer.run`. `on_start` and `on_batch` tell how
-    far it is.
+    `noise` and `topology` are as in `gossamer.run`. `canary_records`: every canary is a person with so many records, in
+    or out as a whole; of a run that protects records this shows what nothing promises of a person. `on_start` and
+    `on_batch` tell how far it is.
     """
     finished = Path(recipe) if isinstance(recipe, str | Path) and Path(recipe).is_dir() else None
     objects = {"loss": loss, "algorithm": algorithm, "clip": clip, "noise": noise, "topology": topology}
@@ -125,6 +127,7 @@ def audit(
         module=own,
         observer=observer,
         canary=canary,
+        records=canary_records,
         runs=runs,
         confidence=confidence,
         out=None if out is None else Path(out),
@@ -132,8 +135,8 @@ def audit(
         force=force,
         on_batch=on_batch,
     )
-    if finished is not None:
-        command.add_to_run(finished, found)
+    if finished is not None and (canary_records == 1 or config.privacy.unit != "record"):
+        command.add_to_run(finished, found)  # not what was shown of another unit than it is about
     return Audit(found)
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.config.schema import RunConfig
+from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.dataset import Dataset
 from gossamer.data.load import datasets
 from gossamer.data.synthetic import Dirac
@@ -85,12 +85,17 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
         farthest = max(node.factor for node in plan.nodes) * assumed * plan.draws
         bound = _largest_answer(config, assumed)
     size = _OUT_OF_REACH * max(1.0, config.privacy.clip.schedule(plan.draws)(0), farthest)
+    if config.privacy.unit == "node":
+        raise UserError(
+            "privacy.unit = 'node' has one unit at a node, and Dirac canaries are many; use --canary release."
+        )
     data = {
         "kind": "dirac",
         "records": [node.records for node in plan.nodes],
         "holders": config.nodes,
         "per_holder": per_holder,
         "size": size,
+        **({} if config.privacy.unit == "record" else {"persons": config.nodes * per_holder}),
     }
     changes: dict[str, Any] = {"model": {"kind": "lookup", "rows": per_holder}, "data": data}
     if dense:
@@ -117,20 +122,65 @@ def gradient_size(config: RunConfig) -> float:
     return config.data.size
 
 
+@dataclass(frozen=True)
+class Whose:
+    """What a canary is: a person of so many records, all alike, and whether the run clips them together."""
+
+    records: int = 1
+    together: bool = False
+    mean: bool = False
+
+    @classmethod
+    def of(cls, config: RunConfig, records: int) -> Whose:
+        unit = config.privacy.unit
+        together = isinstance(unit, PersonUnit)
+        if isinstance(unit, PersonUnit) and records > unit.max_records:
+            raise UserError(
+                f"--canary-records {records} is more than privacy.unit.max_records = {unit.max_records}, of which no "
+                "more are used; use at most so many."
+            )
+        return cls(records, together, isinstance(unit, PersonUnit) and unit.combine == "mean")
+
+    def length(self, size: float) -> float:
+        """Of the vector that is clipped, if a record's has this one."""
+        return size * self.records if self.together and not self.mean else size
+
+    def words(self, config: RunConfig) -> list[str]:
+        if self.records == 1:
+            return []
+        said = f"A canary is a person of {self.records} records, in or out as a whole."
+        if self.together:
+            return [said]
+        return [
+            f"{said} The run protects {config.privacy.protects.words()}: what is shown is about such a person, of whom "
+            "nothing is promised."
+        ]
+
+
 def dirac_records(
-    coins: Bools, size: float, *, replace_one: bool, dense: bool = False, holders: Bools | None = None
+    coins: Bools,
+    size: float,
+    *,
+    replace_one: bool,
+    dense: bool = False,
+    holders: Bools | None = None,
+    whose: Whose | None = None,
 ) -> Records:
     """Row i holds the places whose coin is heads; with `replace_one` all of them, tails with the opposite target.
 
-    Of the rows that are no `holders` none holds any.
+    Of the rows that are no `holders` none holds any. `whose`: all records of a person are at one place.
     """
+    whose = whose or Whose()
     _rows, places = coins.shape
     held = np.ones_like(coins) if replace_one else coins
     if holders is not None:
         held = held & holders[:, None]
     x = torch.from_numpy(np.nonzero(held)[1])
     y = torch.from_numpy(np.where(coins, -size, size).astype(np.float32)[held])
-    return Records(at_places(x, places, dense=dense), y, held.sum(1).tolist())
+    x, y = x.repeat_interleave(whose.records), y.repeat_interleave(whose.records)
+    sizes = (held.sum(1) * whose.records).tolist()
+    persons = [np.full(count, whose.records) for count in held.sum(1).tolist()] if whose.together else None
+    return Records(at_places(x, places, dense=dense), y, sizes, persons=persons, mean=whose.mean)
 
 
 def at_places(x: Tensor, places: int, *, dense: bool) -> Tensor:
@@ -181,22 +231,31 @@ def home_of(canary: Canary, labels: Tensor, sizes: list[int]) -> int:
 
 
 def with_and_without(
-    base: Records, canary: Canary, victim: int, present: Bools, *, replace_one: bool
+    base: Records, canary: Canary, victim: int, present: Bools, *, replace_one: bool, records: int = 1
 ) -> Records:
     """Rows node-major over runs: the victim's records with the canary where `present`, as they were elsewhere.
 
-    Under replace-one the canary stands in for the victim's last record.
+    Under replace-one the canary stands in for the victim's last record, or last person. It has so many `records`.
     """
     runs, sizes = len(present), base.sizes
     starts = [0, *np.cumsum(sizes).tolist()]
     begin, end = starts[victim], starts[victim + 1]
-    kept = end - 1 if replace_one else end
-    x = torch.cat([base.x, base.x[begin:kept], canary.x[None].to(base.x)])
-    y = torch.cat([base.y, base.y[begin:kept], canary.y[None].to(base.y)])
-    row_starts, row_sizes = [], []
+    out = 0
+    if replace_one:
+        out = min(records, end - begin) if base.persons is None else int(base.persons[victim][-1])
+    kept = end - out
+    canary_x = canary.x[None].to(base.x).expand(records, *canary.x.shape)
+    x = torch.cat([base.x, base.x[begin:kept], canary_x])
+    y = torch.cat([base.y, base.y[begin:kept], canary.y[None].to(base.y).expand(records)])
+    row_starts, row_sizes, row_persons = [], [], []
     for i, size in enumerate(sizes):
         for r in range(runs):
             swapped = i == victim and bool(present[r])
             row_starts.append(len(base.x) if swapped else starts[i])
-            row_sizes.append(kept - begin + 1 if swapped else size)
-    return Records(x, y, row_sizes, row_starts)
+            row_sizes.append(kept - begin + records if swapped else size)
+            if base.persons is not None:
+                own = base.persons[i]
+                others = own[: len(own) - replace_one] if swapped else own
+                row_persons.append(np.append(others, records) if swapped else own)
+    persons = None if base.persons is None else row_persons
+    return Records(x, y, row_sizes, row_starts, persons=persons, mean=base.mean)

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from gossamer.accounting.observers import EVERYONE, Observer
+from gossamer.accounting.units import RECORD
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
@@ -51,6 +52,7 @@ from gossamer.studies.audit.write_sensitivity import search_writes
 from gossamer.studies.audit.writes import writes_attack
 
 SENSITIVITY = "sensitivity"  # no coins and no training: a record is searched for that its clip does not bound
+MOST_RECORDS = 10_000  # of a canary that is a person
 KINDS = ("dirac", "lengths", "release", *canaries.CANARIES, SENSITIVITY)
 
 
@@ -64,7 +66,9 @@ def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str
     _check(**how)  # a mistake leaves no folder behind
     o = outline(config, data_dir=how.get("data_dir"), module=how.get("module"), force=how.get("force", False))
     if how.get("canary") != SENSITIVITY:
-        attack = attack_of(o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"))
+        attack = attack_of(
+            o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"), how.get("records", 1)
+        )
         if isinstance(attack, Retraining):
             refuse_above_cap([(o, how.get("runs") or attack.runs)], how.get("data_dir"))
     searched = search_of(o, **how)
@@ -84,24 +88,29 @@ def audit_into(
     data_dir: Path | None = None,
     module: nn.Module | None = None,
     force: bool = False,
+    records: int = 1,
     searched: Searched | None = None,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, Any]:
     """The same into a folder that may hold finished batches of it already; `searched` if that was done before."""
-    _check(runs=runs, confidence=confidence, canary=canary)
+    _check(runs=runs, confidence=confidence, canary=canary, records=records)
     start = time.perf_counter()
     o = outline(config, data_dir=data_dir, module=module, force=force)
     searched = searched or search_of(o, canary=canary, module=module, runs=runs, data_dir=data_dir)
     if canary == SENSITIVITY:
         assert searched is not None
-        return _write(folder, o, observer, _with_search(_without_coins(o, confidence), searched))
-    attack = attack_of(o, observer, canary, data_dir)
+        return _write(folder, o, observer, _with_search(_without_coins(o, confidence), searched), records)
+    attack = attack_of(o, observer, canary, data_dir, records)
     figures = o.plan.figures()
     seen, held = held_against(o.plan, observer_of(observer, o.topology))
     limits = judge.promised(seen.figures(), config.mode, seen.trade_off())
     folder.mkdir(parents=True, exist_ok=True)
     retrains = isinstance(attack, Retraining)
-    kept = KeptBatches(folder, config, observer, f"{canary}{_mark(o, module)}") if retrains else None
+    kept = (
+        KeptBatches(folder, config, observer, f"{canary}{_mark(o, module)}{_several(records)}")
+        if retrains
+        else None
+    )
     budget = None
     if kept is not None:  # it trains on the records themselves, again and again: each training counts
         left = (runs or attack.runs) - kept.runs
@@ -135,15 +144,24 @@ def audit_into(
         },
         "seconds": time.perf_counter() - start,
     }
-    return _write(folder, o, observer, _with_search(result, searched))
+    return _write(folder, o, observer, _with_search(result, searched), records)
 
 
-def _write(folder: Path, o: Outline, observer: str, found: dict[str, Any]) -> dict[str, Any]:
+def judged_unit(o: Outline, records: int) -> str:
+    """Of what the attack shows something: what the run protects, or a person of whom it promises nothing."""
+    if records == 1 or o.plan.protects.kind != RECORD:
+        return o.plan.unit
+    return f"one person of {records} records, beside what is promised of {o.plan.unit}"
+
+
+def _write(
+    folder: Path, o: Outline, observer: str, found: dict[str, Any], records: int = 1
+) -> dict[str, Any]:
     """The folder of an audit; returns what `--json` prints."""
     config, view = o.asked, observer_of(observer, o.topology)
     result = {
         **found,
-        "unit": o.plan.unit,
+        "unit": judged_unit(o, records),
         "observer": (o.plan.observer if view == EVERYONE else view).describe(),
         "nodes": o.config.nodes,
         "rounds": o.config.rounds,
@@ -228,7 +246,14 @@ def _mark(o: Outline, module: nn.Module | None) -> str:
     return f" {hashlib.sha256(content).hexdigest()[:16]}"
 
 
-def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | None) -> Attack:
+def _several(records: int) -> str:
+    """Nor are those of canaries with other numbers of records."""
+    return "" if records == 1 else f" of {records} records"
+
+
+def attack_of(
+    o: Outline, observer: str, canary: str | None, data_dir: Path | None, records: int = 1
+) -> Attack:
     """The attack that fits: along axes, by lengths where the noise follows the records, or what was asked for."""
     view = observer_of(observer, o.topology)
     if o.plan.before and canary != "release":
@@ -238,6 +263,11 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
         )
     if not o.plan.noise.adds:
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
+    if records > 1 and (o.method.keeps_local_models or canary in ("release", "lengths")):
+        raise UserError(
+            f"--canary-records {records} is for canaries that are records of a training; use --canary dirac, blank, "
+            "mislabelled or extreme."
+        )
     if o.method.keeps_local_models and canary != "release":
         return _writes(o, view, canary)
     if type(o.algorithm) not in RECOVERIES:
@@ -255,7 +285,7 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
         return Releases(releases, lambda number: stream_of(o.config, number))
     refuse_unequal_sizes(o.config)
     if kind in canaries.CANARIES:
-        return Retraining(assemble(o, data_dir=data_dir), kind, view)
+        return Retraining(assemble(o, data_dir=data_dir), kind, view, records=records)
     if kind == "lengths":
         if not view.sees_all:
             raise UserError(
@@ -263,7 +293,8 @@ def attack_of(o: Outline, observer: str, canary: str | None, data_dir: Path | No
             )
         parts = assemble(outline(canaries.on_dirac_records(o.asked, o.plan, LENGTH_ROWS), force=o.forced))
         return Lengths(parts, sees_models=view.sees_models)
-    return Axes(assemble(outline(canaries.on_dirac_records(o.asked, o.plan), force=o.forced)), view)
+    on_axes = outline(canaries.on_dirac_records(o.asked, o.plan), force=o.forced)
+    return Axes(assemble(on_axes), view, records=records)
 
 
 def _writes(o: Outline, view: Observer, canary: str | None) -> Attack:
@@ -297,8 +328,15 @@ def add_to_run(run: Path, result: dict[str, Any]) -> None:
 
 
 def _check(
-    *, runs: int | None = None, confidence: float = 0.999, canary: str | None = None, **_: Any
+    *,
+    runs: int | None = None,
+    confidence: float = 0.999,
+    canary: str | None = None,
+    records: int = 1,
+    **_: Any,
 ) -> None:
+    if not 1 <= records <= MOST_RECORDS:
+        raise UserError(f"--canary-records {records} must be a whole number from 1 to {MOST_RECORDS:,}.")
     if runs is not None and runs < 1:
         raise UserError(f"--runs {runs} must be at least 1.")
     if not 0.5 <= confidence < 1:

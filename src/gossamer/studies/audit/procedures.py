@@ -122,8 +122,12 @@ class Axes:
 
     looks = True
 
-    def __init__(self, parts: Parts, view: Observer, make_gradient: MakeGradient = gradient_of):
+    def __init__(
+        self, parts: Parts, view: Observer, make_gradient: MakeGradient = gradient_of, *, records: int = 1
+    ):
+        """`records` of each canary: a person who has so many."""
         config = parts.outline.config
+        self._whose = canaries.Whose.of(config, records)
         self._held = held_by(view, parts.outline.plan)  # who shares noise with whom
         self._parts = parts if self._held is None else prepared(parts, view, self._held)
         self._view, self._make = view, make_gradient
@@ -144,7 +148,7 @@ class Axes:
             LinearSystem(parts.outline.algorithm, parts.outline.topology, self._places)
         coins = self._places * (self._nodes if self._target is None else 1)
         self.runs = max(1, math.ceil(ENOUGH_COINS / coins))
-        numbers = self._nodes * self._places * (self._places if self._dense else 1)
+        numbers = self._nodes * self._places * (self._places if self._dense else 1) * records
         self.at_once = max(1, _FLOATS_AT_ONCE // numbers)
         self.independent = acts_on_each_axis_alone(parts)
         self.notes: tuple[str, ...] = (
@@ -160,7 +164,9 @@ class Axes:
         if self._held is not None:
             self.notes += (self._held.describe(),)
         choice = "one of two" if self._replace_one else "in or out"
-        self.description = f"{coins:,} Dirac records a run, each {choice} by a coin"
+        many = "records" if records == 1 else f"persons of {records} records"
+        self.description = f"{coins:,} Dirac {many} a run, each {choice} by a coin"
+        self.notes += tuple(self._whose.words(config))
 
     def batch(self, number: int, runs: int) -> Found:
         o, n, places, target = self._parts.outline, self._nodes, self._places, self._target
@@ -195,10 +201,15 @@ class Axes:
         if self._held is not None:
             holders = np.repeat(np.arange(self._nodes) == self._held.victim, runs) & (not nobody)
         records = canaries.dirac_records(
-            coins, self._size, replace_one=self._replace_one, dense=self._dense, holders=holders
+            coins,
+            self._size,
+            replace_one=self._replace_one,
+            dense=self._dense,
+            holders=holders,
+            whose=self._whose,
         )
         stacked = repeat(self._parts, runs, records)
-        size = canaries.gradient_size(self._parts.outline.config)
+        size = self._whose.length(canaries.gradient_size(self._parts.outline.config))
         return stacked, Attacker(stacked, size, self._replace_one)
 
     def _train_seen(self, stacked: Parts, stream: Stream, note: Note) -> Trained:
@@ -283,7 +294,12 @@ class Lengths:
         places = canaries.at_places(
             torch.zeros(int(held.sum()), dtype=torch.int64), self._places, dense=self._dense
         )
-        stacked = repeat(self._parts, runs, Records(places, torch.from_numpy(targets[held]), sizes))
+        alone = (
+            [np.ones(size, np.int64) for size in sizes] if self._parts.records.persons is not None else None
+        )
+        stacked = repeat(
+            self._parts, runs, Records(places, torch.from_numpy(targets[held]), sizes, persons=alone)
+        )
         seen = NoisedLengths(runs)
         everyone = MessageReader(o.algorithm, seen, sees_models=self._sees_models)
         trained = train(stacked, stream, [everyone], make_gradient=self._make)

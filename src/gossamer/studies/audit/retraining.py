@@ -30,7 +30,16 @@ class Retraining:
     at_once = 100
     runs = 1000
 
-    def __init__(self, parts: Parts, kind: str, view: Observer, make_gradient: MakeGradient = gradient_of):
+    def __init__(
+        self,
+        parts: Parts,
+        kind: str,
+        view: Observer,
+        make_gradient: MakeGradient = gradient_of,
+        *,
+        records: int = 1,
+    ):
+        """`records` of the canary: a person who has so many, all alike."""
         if parts.outline.classes is None:
             raise UserError(f"--canary {kind} needs classes to label it; use --canary dirac.")
         if view.members:
@@ -54,7 +63,9 @@ class Retraining:
         self.description = (
             f"{self._canary.description}, in or out of each run by a coin, on node {self.victim}"
         )
-        self.notes: tuple[str, ...] = ()
+        config = parts.outline.config
+        self._records = records
+        self.notes: tuple[str, ...] = tuple(canaries.Whose.of(config, records).words(config))
 
     def batch(self, number: int, runs: int) -> Found:
         """A fair coin for every run, from the secret stream: with the canary or without."""
@@ -62,7 +73,12 @@ class Retraining:
         stream = stream_of(o.config, number)
         present = canaries.flip(stream, 1, runs)[0]
         records = canaries.with_and_without(
-            self._parts.records, self._canary, self.victim, present, replace_one=self._replace_one
+            self._parts.records,
+            self._canary,
+            self.victim,
+            present,
+            replace_one=self._replace_one,
+            records=self._records,
         )
         stacked = repeat(self._parts, runs, records)
         rows = slice(self.victim * runs, (self.victim + 1) * runs)

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from gossamer.mechanism.clip_steps import ClipStep
 from gossamer.mechanism.reader import Vector
-from gossamer.mechanism.samplers import Lot
 from gossamer.run.assemble import Parts
 from gossamer.studies.audit.odd_records import OddRecord
 
@@ -173,7 +172,7 @@ def _lots(parts: Parts, hosted: int, size: int, records: str, chance: torch.Gene
     )
     rows = (torch.rand(len(held), size, generator=chance) * held[:, None]).long()
     mask = (held > 0)[:, None].expand_as(rows).clone()
-    x, y = (part[:hosted].clone() for part in parts.records.take(Lot(rows, mask)))
+    x, y = (part[:hosted].clone() for part in parts.records.rows(rows))
     if size and records == "alike":
         x, y = x[:, :1].expand_as(x).clone(), y[:, :1].expand_as(y).clone()
     elif x.is_floating_point() and records == "tiny":

@@ -52,7 +52,7 @@ def repeat(parts: Parts, runs: int, records: Records) -> Parts:
         outline=replace(o, plan=replace(o.plan, nodes=nodes)),
         nodes=range(len(nodes)),
         records=records,
-        sampler=parts.sampler.repeated(runs, records.sizes),
+        sampler=parts.sampler.repeated(runs, records.units),
         noise=parts.noise.repeated(runs),
         x0=parts.x0.repeat_interleave(runs, dim=0),
     )

@@ -1,0 +1,192 @@
+"""Which records of a batch are one person's: their gradients are added before they are measured and clipped.
+
+A person's records are as many positions of one long record: what bounds ‖Σ_t g_t a_tᵀ‖ over the positions of a record
+bounds it over those of all of a person's. Persons have different numbers of records, so they are taken in classes of
+about equal numbers, each padded to its largest: padding repeats a record of the same person with a gradient of 0, so
+that what is not a number in one person stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PIECE_BYTES = 1 << 23  # of what is gathered, or written out, at a time
+
+
+@dataclass(frozen=True)
+class Persons:
+    """Whose the records of a lot are: of (m, B) places among the P persons of the node's lot, in rising order.
+
+    `counts` (m, P) are the records of each. With `mean`, a person's vector is the mean of its records' vectors instead
+    of their sum.
+    """
+
+    of: Tensor
+    counts: Tensor
+    mean: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Has every person one record, in its own place? Then a person is a record."""
+        if self.of.shape != self.counts.shape:
+            return False
+        places = torch.arange(self.of.shape[1], device=self.of.device)
+        return bool((self.counts <= 1).all()) and bool(((self.of == places) | (self.counts == 0)).all())
+
+    def part(self, nodes: slice, records: slice, persons: slice) -> Persons:
+        first = persons.start or 0
+        return Persons(self.of[nodes, records] - first, self.counts[nodes, persons], self.mean)
+
+    def kept(self, usable: Tensor) -> Persons:
+        """Of one node, without some of its records (B,): those of whole persons."""
+        return Persons(self.of[:, usable], self.counts, self.mean)
+
+    def records_of(self, persons: Tensor) -> Tensor:
+        """(m, P) of persons → (m, B): is the record one of theirs?"""
+        return persons.gather(1, self.of.clamp_max(max(persons.shape[1] - 1, 0)))
+
+    def weighed(
+        self, norms: Tensor, there: Tensor, weigh: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """(m, P): the norms of persons' vectors from those of their sums, and what their records' are multiplied by."""
+        if not self.mean:
+            return norms, torch.where(there, weigh(norms), 0.0)
+        counts = self.counts.clamp_min(1).to(norms)
+        norms = norms / counts * (1 + 2 * torch.finfo(norms.dtype).eps)
+        return norms, torch.where(there, weigh(norms), 0.0) / counts
+
+    def cuts(self, node: int, most: int) -> Iterator[tuple[slice, slice]]:
+        """Stretches of one node's lot of at most so many records, or of one person: (records, persons)."""
+        ends = np.cumsum(self.counts[node].cpu().numpy())
+        start, first = 0, 0
+        for person, end in enumerate(ends.tolist()):
+            following = int(ends[person + 1]) if person + 1 < len(ends) else None
+            if following is None or following - start > most:
+                yield slice(start, end), slice(first, person + 1)
+                start, first = end, person + 1
+
+    def together(self, mask: Tensor) -> Together:
+        """mask (m, B): those that are records at all."""
+        return Together(self.of, mask, self.counts.shape[1])
+
+
+def stretches(persons: Persons | None, rows: slice, lot: int, most: int) -> Iterator[tuple[slice, slice]]:
+    """(records, persons) of the slices of these nodes' lots; without persons both are the same."""
+    if persons is None:
+        for b in range(0, lot, most):
+            yield slice(b, b + most), slice(b, b + most)
+    elif lot <= most:
+        yield slice(0, lot), slice(0, persons.counts.shape[1])
+    else:  # one node at a time
+        yield from persons.cuts(rows.start, most)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some persons of about as many records: places (n, R) among the N records, which of them count, and who it is."""
+
+    places: Tensor
+    live: Tensor
+    units: Tensor
+    start: int | None = (
+        None  # where they lie, if one behind the other and without padding: then nothing is copied
+    )
+
+    def inputs(self, values: Tensor) -> Tensor:
+        """(N, T, I) → (n, R·T, I)."""
+        if self.start is not None:
+            some = values[self.start : self.start + self.places.numel()]
+            return some.reshape(len(self.places), -1, *values.shape[2:])
+        return values[self.places].flatten(1, 2)
+
+    def gradients(self, values: Tensor) -> Tensor:
+        """The same of what counts: 0 where a record only pads."""
+        if self.start is not None:
+            return self.inputs(values)
+        found = values[self.places]
+        if not bool(self.live.all()):
+            found = found.masked_fill_(~self.live.view(*self.live.shape, *[1] * (found.ndim - 2)), 0)
+        return found.flatten(1, 2)
+
+
+class Together:
+    """The records (m, B) of a slice as one batch of N = m·B, and who of m·P persons each belongs to."""
+
+    def __init__(self, of: Tensor, mask: Tensor, persons: int) -> None:
+        nodes = len(of)
+        self.nodes, self.persons, self.records = nodes, persons, of.numel()
+        self.device, self._mask = of.device, mask
+        number = of + persons * torch.arange(nodes, device=of.device)[:, None]
+        self._unit = number.masked_fill(~mask, nodes * persons).flatten()  # what only pads a lot is nobody's
+
+    @property
+    def units(self) -> int:
+        return self.nodes * self.persons
+
+    def sums(self, rows: Tensor) -> Tensor:
+        """(N, k) of records → (m·P, k): of persons."""
+        return self.add_sums(rows.new_zeros(self.units + 1, *rows.shape[1:]), slice(None), rows)[:-1]
+
+    def add_sums(self, total: Tensor, some: slice, rows: Tensor) -> Tensor:
+        """Add some of the records' rows to total (m·P + 1, k), whose last row is nobody's."""
+        return total.index_add_(0, self._unit[some], rows)
+
+    def of_units(self, weights: Tensor) -> Tensor:
+        """(m, B) of records, the same for all of a person's → (m, P)."""
+        found = weights.new_zeros(self.units + 1)
+        found[self._unit] = weights.flatten()
+        return found[:-1].view(self.nodes, self.persons)
+
+    def of_records(self, weights: Tensor) -> Tensor:
+        """(m, P) → (m, B): 0 where a lot is padded."""
+        all_ = torch.cat([weights.flatten(), weights.new_zeros(1)])
+        return all_[self._unit].view(self.nodes, -1)
+
+    @cached_property
+    def present(self) -> Tensor:
+        """(m, P): has the person a record here?"""
+        found = torch.zeros(self.units + 1, dtype=torch.bool, device=self.device)
+        found[self._unit] = True
+        return found[:-1].view(self.nodes, self.persons)
+
+    def pieces(self, bytes_of_record: int, bytes_of_person: int = 0) -> Iterator[Piece]:
+        """Persons by the number of their records, so many at a time that what is made of them stays small."""
+        for places, live, units, in_order in self._classes:
+            step = max(1, PIECE_BYTES // max(1, bytes_of_record * places.shape[1], bytes_of_person))
+            for first in range(0, len(units), step):
+                some = slice(first, first + step)
+                start = int(places[first, 0]) if in_order else None
+                yield Piece(places[some], live[some], units[some], start)
+
+    @cached_property
+    def _classes(self) -> list[tuple[Tensor, Tensor, Tensor, bool]]:
+        unit = self._unit.cpu().numpy()
+        order = np.argsort(unit, kind="stable")
+        counts = np.bincount(unit, minlength=self.units + 1)[:-1]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        found = []
+        kinds = _class_of(counts)
+        for kind in np.unique(kinds[counts > 0]):
+            units = np.flatnonzero((kinds == kind) & (counts > 0))
+            own, longest = counts[units], int(counts[units].max())
+            places = np.minimum(np.arange(longest)[None, :], own[:, None] - 1) + starts[units][:, None]
+            live = np.arange(longest)[None, :] < own[:, None]
+            rows = order[places]
+            in_order = bool(live.all()) and bool((np.diff(rows.ravel()) == 1).all())
+            parts = [torch.from_numpy(part).to(self.device) for part in (rows, live, units)]
+            found.append((parts[0], parts[1], parts[2], in_order))
+        return found
+
+
+def _class_of(
+    counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Exactly up to four records, then two classes for every doubling: a third of a class is padding at the most."""
+    halves = np.ceil(2 * np.log2(np.maximum(counts, 1))).astype(np.int64) + 1
+    return np.where(counts <= 4, counts, halves + 4)

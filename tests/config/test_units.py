@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from gossamer.config import recipes, resolve
+from gossamer.config.units import a_unit_has_a_price
+from gossamer.errors import UserError
+
+FULL = {"privacy.sampling": {"kind": "full"}}
+
+
+def test_records_go_with_everything_and_nodes_with_full_lots() -> None:
+    a_unit_has_a_price(resolve(recipes.read("quickstart"), {"privacy.centre": 0.1}))
+    a_unit_has_a_price(resolve(recipes.read("quickstart"), {"privacy.unit": "node", **FULL}))
+    with pytest.raises(UserError, match=r"use privacy\.sampling\.kind = 'full', not 'poisson'"):
+        a_unit_has_a_price(resolve(recipes.read("quickstart"), {"privacy.unit": "node"}))
+
+
+def test_a_unit_is_a_word_or_a_table() -> None:
+    unit = resolve(recipes.read("quickstart"), {"privacy.unit.column": "patient"}).privacy
+    assert unit.protects.words(unit.max_sites) == "one person (column patient) at one node"
+    for wrong in ("person", {"max_records": 3}, {"column": "a", "max_sites": 0}, {"column": ""}):
+        with pytest.raises(UserError, match=r"privacy\.unit"):
+            resolve(recipes.read("quickstart"), {"privacy.unit": wrong})
+
+
+def test_without_noise_nothing_is_promised_and_nothing_refused() -> None:
+    asked = {
+        "privacy.unit": {"column": "p"},
+        "baseline": "non-private",
+        "data.partition": {"kind": "sampled", "size": 9},
+    }
+    from gossamer.config.baselines import effective
+
+    a_unit_has_a_price(effective(resolve(recipes.read("quickstart"), asked)))
