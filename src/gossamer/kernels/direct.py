@@ -84,7 +84,9 @@ def weight_gradients(
 ) -> Tensor:
     """(N, O, C, kh, kw): each record's own."""
     found = a.new_empty(len(a), g.shape[1], a.shape[1], kernel[0] * kernel[1])
-    _correlate(_array(a), _array(g), places.numpy(), found.numpy(), *padding, kernel[0], kernel[1])
+    _correlate(
+        _array(a), _array(g), places.numpy(), found.numpy(), padding[0], padding[1], kernel[0], kernel[1]
+    )
     return found.view(*found.shape[:3], *kernel)
 
 
