@@ -161,3 +161,12 @@ def test_a_window_that_begins_above_epsilon_says_nothing_of_it():
 def test_suffix_sums_by_hand():
     found = suffix_sums(np.array([1.0, 2.0, 4.0]), math.log(2))
     assert found == pytest.approx([1 + 1 + 1, 2 + 2, 4])
+
+
+@pytest.mark.parametrize("fall", [0.0, 1e-4, 0.03, 2.0, 50.0, -0.01])
+def test_suffix_sums_are_those_of_the_recurrence(fall: float) -> None:
+    values = np.random.default_rng(0).exponential(size=3001)
+    expected, after = np.empty(len(values)), 0.0
+    for j in reversed(range(len(values))):
+        expected[j] = after = values[j] + math.exp(-fall) * after
+    np.testing.assert_allclose(suffix_sums(values, fall), expected, rtol=1e-12)

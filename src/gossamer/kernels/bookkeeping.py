@@ -118,7 +118,8 @@ class BookKeeping:
         with torch.enable_grad():
             losses = self.graph(x.flatten(0, 1), y.flatten(0, 1))
             if losses.requires_grad:
-                torch.autograd.backward(losses, mask.flatten().to(losses.dtype))
+                # The same as handing `mask` over as the gradient, for which torch would first import sympy.
+                torch.autograd.backward((losses * mask.flatten()).sum())
         if len(self.records) != len(self.rules):
             missing = next(name for name in self.rules if name not in self.records)
             raise NotSupportedError(f"layer {missing} took no part in the loss")
