@@ -52,7 +52,7 @@ class Digits(Source):
         # RandomState's stream is frozen for good, so the public split is the same on every machine and version.
         order = np.random.RandomState(0).permutation(len(labels))
         train, test = np.split(order, [DIGITS_TRAIN_ROWS])
-        raw = {
+        raw: dict[str, Array] = {
             "x_train": pixels[train],
             "y_train": labels[train],
             "x_test": pixels[test],
@@ -72,7 +72,9 @@ def _digits_of_scikit_learn() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """
     found = importlib.util.find_spec("sklearn")
     if found is None or found.origin is None:
-        raise UserError("data.kind = 'digits' comes with scikit-learn, which is missing; use data.kind = 'mnist'.")
+        raise UserError(
+            "data.kind = 'digits' comes with scikit-learn, which is missing; use data.kind = 'mnist'."
+        )
     path = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
     try:
         with gzip.open(path, "rt") as file:
