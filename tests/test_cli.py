@@ -261,6 +261,29 @@ def test_help_is_quick_because_torch_stays_out() -> None:
     assert time.perf_counter() - start < 60  # a hang, not a benchmark
 
 
+@pytest.mark.parametrize("command", ["plan quickstart", "run quickstart --set rounds=2 --out {out}"])
+def test_heavy_modules_stay_out_of_the_first_second(command: str, tmp_path: Path) -> None:
+    """Each of them takes longer than all of this package. Who needs one imports it where it is used."""
+    heavy = [
+        "dp_accounting",
+        "matplotlib",
+        "networkx",
+        "pandas",
+        "plotly",
+        "scipy.signal",
+        "scipy.stats",
+        "sklearn",
+        "sympy",
+    ]
+    code = (
+        f"import sys; sys.argv = ['gossamer', *{command.format(out=tmp_path / 'run')!r}.split()]\n"
+        "try:\n    from gossamer.cli import main; main()\nexcept SystemExit: pass\n"
+        f"print('\\n', [name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].strip() == "[]"
+
+
 def test_an_anchor_is_one_line_that_a_run_is_held_against(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     fixed = ["--set", "nodes=2", "--set", "rounds=1", "--set", "topology.kind=complete"]
     assert command("run", "--out", "r", *fixed, "--set", "privacy.claim=none", "--json")[0] == 0

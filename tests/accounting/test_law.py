@@ -170,3 +170,12 @@ def test_noise_too_small_for_doubles_is_no_proof_and_no_warning():
     draw = Gaussian(sigma=0.001, sensitivity=1.0, sampling="poisson", rate=0.08, adjacency="add-remove")
     events = [Event(k, draw) for k in range(100)]
     assert profile(events, [0.0, 1.0, 1e6], 1e-2, "add-remove") == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("fall", [0.0, 1e-4, 0.03, 2.0, 50.0, -0.01])
+def test_suffix_sums_are_those_of_the_recurrence(fall: float) -> None:
+    values = np.random.default_rng(0).exponential(size=3001)
+    expected, after = np.empty(len(values)), 0.0
+    for j in reversed(range(len(values))):
+        expected[j] = after = values[j] + math.exp(-fall) * after
+    np.testing.assert_allclose(suffix_sums(values, fall), expected, rtol=1e-12)

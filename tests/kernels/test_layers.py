@@ -5,16 +5,21 @@ import torch
 from tests.support.per_sample import CASES, WEIGHS, assert_sum, cross_entropy, problem
 from torch import Tensor, nn
 
-from gossamer.kernels import layers
+from gossamer.kernels import direct, layers
 from gossamer.kernels.clipped_sum import clipped_sum
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("small_windows", "passes"), [(0, 20), (0, 0), (1 << 30, 0), (1 << 30, 1 << 30)])
+@pytest.mark.parametrize(
+    ("small_windows", "passes", "direct_weights"),
+    [(0, 20, 0), (0, 0, 0), (1 << 30, 0, 0), (1 << 30, 1 << 30, 0), (0, 0, 1 << 30)],
+)
 def test_every_branch_of_the_cost_model(
-    case: str, small_windows: int, passes: int, monkeypatch: pytest.MonkeyPatch
+    case: str, small_windows: int, passes: int, direct_weights: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Library or product, Gram or instantiated: forced each way, the sum is the same."""
+    """Taps, library or product, Gram or instantiated: forced each way, the sum is the same."""
+    monkeypatch.setattr(direct, "MOST_WEIGHTS", direct_weights)
+    monkeypatch.setattr(direct, "LEAST_PLANE", 1)
     monkeypatch.setattr(layers, "SMALL_WINDOWS", small_windows)
     monkeypatch.setattr(layers, "MEMORY_PASSES", passes)
     monkeypatch.setattr(layers, "CACHE_BYTES", 1000)

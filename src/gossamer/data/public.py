@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from gossamer.data import adult, sources
@@ -45,24 +48,40 @@ class Digits(Source):
     facts: ClassVar[Facts | None] = Facts((DIGITS_TRAIN_ROWS, 1797 - DIGITS_TRAIN_ROWS), (1, 8, 8), 10)
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        from sklearn.datasets import load_digits
-
-        bunch = load_digits()
+        pixels, labels = _digits_of_scikit_learn()
         # RandomState's stream is frozen for good, so the public split is the same on every machine and version.
-        order = np.random.RandomState(0).permutation(len(bunch.target))
+        order = np.random.RandomState(0).permutation(len(labels))
         train, test = np.split(order, [DIGITS_TRAIN_ROWS])
-        pixels = bunch.images.astype(np.uint8)
-        raw = {
+        raw: dict[str, Array] = {
             "x_train": pixels[train],
-            "y_train": bunch.target[train],
+            "y_train": labels[train],
             "x_test": pixels[test],
-            "y_test": bunch.target[test],
+            "y_test": labels[test],
         }
         try:
             arrays, sha256 = check_arrays("digits", raw)
         except MismatchError as error:
             raise UserError(f"data.kind = 'digits': scikit-learn's copy is refused, {error}") from error
         return _image_set("digits", arrays, 10, {"source": "scikit-learn", "sha256": sha256}, white=16)
+
+
+def _digits_of_scikit_learn() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """What its `load_digits` gives, from the file it comes with: importing it would take as long as the first rounds.
+
+    What was read is checked by its digest, like every public set.
+    """
+    found = importlib.util.find_spec("sklearn")
+    if found is None or found.origin is None:
+        raise UserError(
+            "data.kind = 'digits' comes with scikit-learn, which is missing; use data.kind = 'mnist'."
+        )
+    path = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    try:
+        with gzip.open(path, "rt") as file:
+            table = np.array([line.split(",") for line in file], dtype=np.float64)
+    except (OSError, ValueError) as error:
+        raise UserError(f"data.kind = 'digits': scikit-learn's copy cannot be read, {error}.") from None
+    return table[:, :-1].reshape(-1, 8, 8).astype(np.uint8), table[:, -1].astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule,
 from gossamer.kernels.norms import root
 from gossamer.kernels.operations import MixingError
 from gossamer.kernels.persons import Persons, Together
+from gossamer.kernels.pooling import is_plain_pool
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -80,6 +81,19 @@ class BookKeeping:
             except AttributeError:
                 raise NotSupportedError(f"layer {name} took no part in the loss") from None
             layer.forward = self._replacement(name, rule)
+        self._pool_where_convolved()
+
+    def _pool_where_convolved(self) -> None:
+        """A plain max pool right behind a convolution that nothing else reads becomes part of it."""
+        for node in self.graph.graph.nodes:
+            rule = self.rules.get(str(node.target).removeprefix("module").removeprefix("."))
+            if node.op != "call_module" or not isinstance(rule, ConvolutionRule) or len(node.users) != 1:
+                continue
+            (reader,) = node.users
+            pool = self.graph.get_submodule(reader.target) if reader.op == "call_module" else None
+            if pool is not None and is_plain_pool(pool) and not rule.flat:
+                rule.pool = True
+                pool.forward = _unchanged
 
     def copy(self, x: Tensor, y: Tensor) -> BookKeeping:
         return BookKeeping(self.original, self.loss, x, y)
@@ -116,7 +130,8 @@ class BookKeeping:
         with torch.enable_grad():
             losses = self.graph(x.flatten(0, 1), y.flatten(0, 1))
             if losses.requires_grad:
-                torch.autograd.backward(losses, mask.flatten().to(losses.dtype))
+                # The same as handing `mask` over as the gradient, for which torch would first import sympy.
+                torch.autograd.backward((losses * mask.flatten()).sum())
         if len(self.records) != len(self.rules):
             missing = next(name for name in self.rules if name not in self.records)
             raise NotSupportedError(f"layer {missing} took no part in the loss")
@@ -142,8 +157,9 @@ class BookKeeping:
         def forward(a: Tensor) -> Tensor:
             anchor = torch.empty(0, requires_grad=True)  # without it autograd would skip the first layer
             call = _Call(self, name, rule)
-            out: Tensor = _Noted.apply(rule.prepare(a), anchor, call)  # type: ignore[no-untyped-call]
-            return rule.finish(out)
+            prepared = rule.prepare(a)
+            out: Tensor = _Noted.apply(prepared, anchor, call)  # type: ignore[no-untyped-call]
+            return rule.finish(out, prepared)
 
         return forward
 
@@ -152,6 +168,10 @@ class BookKeeping:
         for (layer, own), view in zip(self.owners, self.stack.views(points).values(), strict=True):
             layers[layer][own] = view
         return layers
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
 
 
 @dataclass
@@ -182,12 +202,10 @@ class _Noted(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, None, None]:
         (a,), call = ctx.saved_tensors, ctx.call
-        call.owner.records[call.name] = call.rule.measure(
-            call.parameters, a, g, call.kept, call.owner.together
-        )
-        call.kept = None
+        kept, call.kept = call.kept, None
+        call.owner.records[call.name] = call.rule.measure(call.parameters, a, g, kept, call.owner.together)
         return (
-            call.rule.input_gradient(call.parameters, a, g) if ctx.needs_input_grad[0] else None,
+            call.rule.input_gradient(call.parameters, a, g, kept) if ctx.needs_input_grad[0] else None,
             None,
             None,
         )

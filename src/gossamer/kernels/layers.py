@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from gossamer.kernels import direct
 from gossamer.kernels.norms import square_norms
 from gossamer.kernels.persons import Together
 
@@ -54,13 +55,13 @@ class Rule(Protocol):
     def prepare(self, a: Tensor) -> Tensor:
         """What comes before the parameters; autograd differentiates it as usual."""
 
-    def finish(self, out: Tensor) -> Tensor:
-        """What comes after them."""
+    def finish(self, out: Tensor, a: Tensor) -> Tensor:
+        """What comes after them; `a` is what `prepare` gave."""
 
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, Any]:
         """Outputs of N records, and whatever `measure` can use again."""
 
-    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor: ...
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Tensor: ...
 
     def measure(
         self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any, together: Together | None = None
@@ -164,7 +165,7 @@ class LinearRule:
     def prepare(self, a: Tensor) -> Tensor:
         return a
 
-    def finish(self, out: Tensor) -> Tensor:
+    def finish(self, out: Tensor, a: Tensor) -> Tensor:
         return out
 
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, None]:
@@ -174,7 +175,7 @@ class LinearRule:
         product(rows, weight.mT, bias, out.view(*rows.shape[:2], weight.shape[1]))
         return out, None
 
-    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor:
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Tensor:
         weight = parameters["weight"]
         gradient: Tensor = torch.bmm(g.reshape(len(weight), -1, g.shape[-1]), weight).view(a.shape)
         return gradient
@@ -260,9 +261,10 @@ class LinearRule:
 class ConvolutionRule:
     """Convolution over one or two dimensions; the first is treated as two with a height of one.
 
-    Windows are the inputs each output position sees, (N, groups, T, I): with them a convolution is a product,
-    which takes all nodes at once. Where they are large, the library's convolution runs node by node and the
-    windows are made a few records at a time, only for the norms.
+    Few channels are done by loops over the kernel's taps (`direct`). Otherwise windows are the inputs each output
+    position sees, (N, groups, T, I): with them a convolution is a product, which takes all nodes at once. Where they
+    are large, the library's convolution runs node by node and the windows are made a few records at a time, only for
+    the norms.
     """
 
     writes_persons: ClassVar[bool] = True
@@ -275,6 +277,9 @@ class ConvolutionRule:
         self.stride = one + tuple(layer.stride)
         self.dilation = one + tuple(layer.dilation)
         self.groups = layer.groups
+        self.outputs = layer.out_channels
+        self.pool = False  # whether a plain 2 × 2 max pool follows, which is then done here
+        self.plain = {*self.stride, *self.dilation, self.groups} == {1}
         self.own_padding: tuple[list[int], str] | None = None
         if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
             mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -287,14 +292,18 @@ class ConvolutionRule:
         if self.own_padding is not None:
             a = F.pad(a, self.own_padding[0], mode=self.own_padding[1])
         a = a.unsqueeze(-2) if self.flat else a
-        return a.contiguous(memory_format=torch.channels_last)
+        return a.contiguous(memory_format=torch.contiguous_format if self._direct(a) else torch.channels_last)
 
-    def finish(self, out: Tensor) -> Tensor:
+    def finish(self, out: Tensor, a: Tensor) -> Tensor:
+        if self.pool and not self._direct(a):
+            out = F.max_pool2d(out, 2)
         return out.squeeze(-2) if self.flat else out
 
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, Tensor | None]:
         weight, bias = self._kernel(parameters["weight"]), parameters.get("bias")
         height, width = self._output_size(a)
+        if self._direct(a):
+            return direct.forward(a, weight, bias, self.padding, pool=self.pool)
         if self._window_bytes(a, height * width) > SMALL_WINDOWS:
             outs = [
                 F.conv2d(inputs, w, b, self.stride, self.padding, self.dilation, self.groups)
@@ -322,7 +331,9 @@ class ConvolutionRule:
             _ = flat.copy_(result) if bias is None else torch.add(result, bias.unsqueeze(1), out=flat)
         return out, windows
 
-    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor:
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Tensor:
+        if self._direct(a):
+            return direct.input_gradient(g, kept, self._kernel(parameters["weight"]), a, self.padding)
         return self._backward(parameters, a, g, want_input=True)
 
     def measure(
@@ -333,6 +344,9 @@ class ConvolutionRule:
         kept: Tensor | None,
         together: Together | None = None,
     ) -> Measured:
+        if self._direct(a):
+            assert kept is not None
+            return self._measure_direct(parameters, a, g, kept, together)
         if together is not None:
             return self._of_persons(parameters, a, g, kept, together)
         records, outputs, positions = len(a), g.shape[1], g.shape[2] * g.shape[3]
@@ -394,6 +408,29 @@ class ConvolutionRule:
             rows, channels = target["weight"].shape[1:3]
             total = weighted_rows(own, gradients).view(len(own), rows, *self.kernel, channels)
             put(self._kernel(target["weight"]), total.permute(0, 1, 4, 2, 3), add)
+            if biases is not None:
+                put(target["bias"], weighted_rows(own, biases), add)
+
+        return Measured(square, add_to)
+
+    def _direct(self, a: Tensor) -> bool:
+        return self.plain and direct.suits(a, self.kernel, self.padding, self.outputs)
+
+    def _measure_direct(
+        self, parameters: Parameters, a: Tensor, g: Tensor, places: Tensor, together: Together | None
+    ) -> Measured:
+        gradients = direct.weight_gradients(a, g, places, self.kernel, self.padding)
+        biases = g.sum((2, 3)) if parameters.get("bias") is not None else None
+        if together is not None:
+            gradients = together.sums(gradients)
+            biases = None if biases is None else together.sums(biases)
+        square = square_norms(gradients)
+        if biases is not None:
+            square = square + square_norms(biases)
+
+        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+            own = weights if together is None else together.of_units(weights)
+            put(target["weight"], weighted_rows(own, gradients).view_as(target["weight"]), add)
             if biases is not None:
                 put(target["bias"], weighted_rows(own, biases), add)
 
@@ -493,7 +530,7 @@ class EmbeddingRule:
     def prepare(self, a: Tensor) -> Tensor:
         return a
 
-    def finish(self, out: Tensor) -> Tensor:
+    def finish(self, out: Tensor, a: Tensor) -> Tensor:
         return out
 
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, Tensor]:
@@ -503,7 +540,7 @@ class EmbeddingRule:
         table = parameters["weight"].reshape(nodes * rows, width)
         return F.embedding(places.view(a.shape), table), places.flatten()
 
-    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor:
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Tensor:
         raise AssertionError("indices have no gradient")
 
     def measure(
@@ -562,7 +599,7 @@ class _AffineRule(ABC):
 
     writes_persons: ClassVar[bool] = True
 
-    def finish(self, out: Tensor) -> Tensor:
+    def finish(self, out: Tensor, a: Tensor) -> Tensor:
         return out
 
     @abstractmethod
@@ -581,7 +618,7 @@ class _AffineRule(ABC):
             by_node(out, len(weight)).add_(self._aligned(bias, a))
         return out, None
 
-    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor) -> Tensor:
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Tensor:
         weight = parameters["weight"]
         return (by_node(g, len(weight)) * self._aligned(weight, a)).flatten(0, 1)
 

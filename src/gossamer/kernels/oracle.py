@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.func import functional_call, functionalize, grad, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from gossamer.errors import UserError
 from gossamer.kernels.apart import copied
@@ -105,6 +104,8 @@ def one_record(
     parameters = {name: value.detach() for name, value in module.named_parameters()}
     device = next(iter(parameters.values())).device if parameters else None
     made_up = torch.zeros(x, dtype=x_type, device=device), torch.zeros(y, dtype=y_type, device=device)
+    from torch.fx.experimental.proxy_tensor import make_fx  # half a second: sympy
+
     trace = make_fx(
         functionalize(grad(sample_loss), remove="mutations"), tracing_mode="fake", _allow_non_fake_inputs=True
     )

@@ -9,11 +9,14 @@ from torch import Tensor, nn
 def speed_up_pools(module: nn.Module) -> None:
     """Give the module's own plain 2 × 2 max pools the fast way; all others stay as they are."""
     for layer in module.modules():
-        if type(layer) is nn.MaxPool2d and _is_plain(layer):
-            layer.forward = _pooled  # type: ignore[method-assign, assignment]
+        if is_plain_pool(layer):
+            layer.forward = _pooled
 
 
-def _is_plain(pool: nn.MaxPool2d) -> bool:
+def is_plain_pool(pool: nn.Module) -> bool:
+    """A 2 × 2 max pool without overlap, padding or anything else."""
+    if type(pool) is not nn.MaxPool2d:
+        return False
     two = all(size in (2, (2, 2)) for size in (pool.kernel_size, pool.stride))
     bare = pool.padding in (0, (0, 0)) and pool.dilation in (1, (1, 1))
     return two and bare and not pool.ceil_mode and not pool.return_indices

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -194,6 +193,8 @@ def _lattice(kind: str, nodes: int, rows: int | None, *, side: int, periodic: bo
             f"topology.kind = '{kind}' needs nodes = rows × columns of at least {side} × {side}, "
             f"and nodes = {nodes} is not; {_sizes_that_work(nodes, side)}"
         )
+    import networkx as nx
+
     lattice = nx.grid_2d_graph(rows, nodes // rows, periodic=periodic)
     return from_networkx(nx.convert_node_labels_to_integers(lattice))
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -42,6 +41,8 @@ class ErdosRenyi(TopologyKind):
     random: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
+        import networkx as nx
+
         return _connected(
             lambda: from_networkx(nx.fast_gnp_random_graph(nodes, self.p, seed=_seed(rng))),
             f"topology.p = {self.p} gave no connected graph of {nodes} nodes in {_TRIES} tries; "
@@ -108,6 +109,8 @@ class RandomRegular(TopologyKind):
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         degree = self.degree
+        import networkx as nx
+
         if not 1 <= degree < nodes:
             raise UserError(
                 f"topology.degree = {degree} must be between 1 and {nodes - 1} for nodes = {nodes}"
@@ -144,6 +147,8 @@ class Digraph(TopologyKind):
     random: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
+        import networkx as nx
+
         base = circulant(nodes, [1], directed=True).arcs
         for _ in range(_TRIES):
             extra = nx.fast_gnp_random_graph(nodes, self.p, seed=_seed(rng), directed=True)

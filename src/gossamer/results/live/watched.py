@@ -121,7 +121,10 @@ class WatchedRun:
         self, certificate: Mapping[str, Any], header: Mapping[str, Any], config: Mapping[str, Any]
     ) -> Iterator[str]:
         """An ε means nothing without these; what a running run has not yet said is named as unknown."""
-        privacy = {**_table(config.get("privacy")), "unit": None}  # there it is a word or a table, not a sentence
+        privacy = {
+            **_table(config.get("privacy")),
+            "unit": None,
+        }  # there it is a word or a table, not a sentence
 
         def said(key: str) -> str:
             return text(certificate.get(key), header.get(key), privacy.get(key), "not yet on file")
