@@ -140,7 +140,9 @@ def test_one_joins_one_leaves_one_is_revoked(tmp_path: Path) -> None:
     sites = changing(tmp_path, rounds=70)
     everyone = (*sites.names, "fir")
     try:
-        sites.start(*everyone)
+        sites.start("fir")
+        sites.until(lambda: "fir joins at round 30 and waits" in sites.said("fir"))
+        sites.start(*sites.names)
         sites.until(lambda: all(sites.on_disk(name)["epoch"] == 30 for name in SECOND), every=0.02)
         sites.kill(*sites.running)
         assert abs(sites.weight(*SECOND) - 4) <= 1e-9

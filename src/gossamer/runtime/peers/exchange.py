@@ -482,13 +482,18 @@ class PeerExchange:
 
     def ask_model(self, deadline: float) -> tuple[int, Tensor]:
         """(round, model) of a neighbour: what one that joins, or has lost its disk, begins with."""
+        asked: set[str] = set()
         while self.contacts.answer is None:
             if self._clock() >= deadline:
                 raise UserError(
                     f"{self.name} asked {', '.join(self._neighbours)} for the model; nobody answered."
                 )
             self._look()
-            self.contacts.greet(self._neighbours, ASK, every=self._pace.deadline / 2)
+            # Often while nobody is in this epoch, at once when somebody is; but a model is not sent twice in a hurry.
+            there = {site for site in self._neighbours if self.contacts[site].heard is not None}
+            self.contacts.greet(there - asked, ASK)
+            self.contacts.greet(self._neighbours, ASK, every=self._pace.deadline / (2 if there else 8))
+            asked |= there
             self.contacts.listen(min(deadline, self._clock() + self._pace.deadline / 8))
         answer, self.contacts.answer = self.contacts.answer, None
         return answer.place.round, answer.content[0].view(1, -1)
