@@ -24,7 +24,7 @@ from gossamer.runtime.peers.simulated import MemoryStorage
 
 pytest.importorskip("grpc")
 LATE = 4  # S of the study
-DEADLINE, TICK = 8.0, 0.25
+DEADLINE, TICK = 25.0, 0.25  # the first draw of a process compiles, which takes long on a busy machine
 
 
 class Sites:
