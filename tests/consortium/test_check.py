@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.consortia import Clock, accepted
 from tests.support.peer_studies import said
 
+from gossamer.consortium.coordinator import Coordinator
+from gossamer.consortium.names import now
 from gossamer.errors import UserError
 
 
@@ -35,3 +38,15 @@ def test_check_refuses_what_would_pass_the_cap(packed_study: Path, tmp_path: Pat
     site.write_text(site.read_text().replace("cap = 8.0", "cap = 1.0"))
     with pytest.raises(UserError, match="cap"):
         said("peer", "check", str(packed_study), "--site", str(site), "--seconds", "0")
+
+
+def test_check_says_who_comes_and_goes_and_that_one_is_revoked(packed_study: Path, tmp_path: Path) -> None:
+    north, clock = Coordinator(tmp_path / "north"), Clock(now())
+    words = ("peer", "check", str(packed_study), "--site", str(tmp_path / "mercy"), "--seconds", "0")
+    north.leave("clinic", 2)
+    accepted(tmp_path / "mercy", north, clock)
+    assert "from round 2 on: mercy" in said(*words)
+    north.revoke("mercy", 3)
+    accepted(tmp_path / "mercy", north, clock)
+    with pytest.raises(UserError, match=r"mercy was revoked in roster 5.*peer leave"):
+        said(*words)

@@ -8,6 +8,7 @@ from tests.support.consortia import Clock, accepted, on_disk
 
 from gossamer.consortium import files, membership
 from gossamer.consortium.coordinator import Coordinator
+from gossamer.consortium.roster import Left
 from gossamer.consortium.site import Site
 from gossamer.errors import UserError
 
@@ -127,7 +128,11 @@ def test_a_site_that_leaves_can_still_be_revoked(tmp_path: Path) -> None:
     assert list(north.leave("mercy", 40).members(since=since)) == ["clinic", "mercy"]
     with pytest.raises(UserError, match="has left north already"):
         north.leave("mercy", 50)
-    assert list(north.revoke("mercy", 40).members(since=since)) == ["clinic"]
+    made = north.revoke("mercy")
+    assert list(made.members(since=since)) == ["clinic"]
+    assert made.site("mercy").left == Left(
+        version=since + 1, at_round=40, revoked=True
+    )  # out when it would have been
 
 
 def test_who_lost_his_key_keeps_his_place(tmp_path: Path, clock: Clock) -> None:

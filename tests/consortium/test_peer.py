@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.consortia import RECIPE, Clock, on_disk, rows
+from tests.support.consortia import RECIPE, Clock, accepted, on_disk, rows
 
+from gossamer.consortium import membership
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.names import now
 from gossamer.consortium.packing import pack
-from gossamer.consortium.peer import JOURNAL, RUN, Manner, Outcome, own_figures, take_part
+from gossamer.consortium.peer import JOURNAL, RUN, Manner, Outcome, take_part
 from gossamer.consortium.ready import ready
 from gossamer.errors import UserError
 from gossamer.run.certificates import verify
@@ -43,19 +44,37 @@ class Dies:
 
 
 class Study:
-    """A study of two sites on disk, and what came of it."""
+    """A study of some sites on disk, and what came of it."""
 
-    def __init__(self, folder: Path, *, wait: float = 20.0):
-        self.folder, self.wait = folder, wait
-        self.north = on_disk(folder, *SITES, clock=Clock(now()))
-        for k, name in enumerate(SITES):
-            rows(folder / name / "records.csv", 90 + k, start=1000 * k)
+    def __init__(self, folder: Path, *, sites: tuple[str, ...] = SITES, rounds: int = 4, wait: float = 20.0):
+        self.folder, self.sites, self.wait = folder, sites, wait
+        self.clock = Clock(now())
+        self.north = on_disk(folder, *sites, clock=self.clock)
         rows(folder / "test.csv", 30, start=5000)
-        for name in SITES:
-            shutil.copy(folder / "test.csv", folder / name / "test.csv")
-        public = {"data.test": str(folder / "test.csv")}
+        for name in sites:
+            self.fill(name)
+        public = {"data.test": str(folder / "test.csv"), "rounds": rounds}
         _, self.file, _ = pack(self.north, RECIPE, public, deadline=2.0, tick=0.01)
         self.done: dict[str, Outcome] = {}
+        self.said: dict[str, list[str]] = {}
+
+    def fill(self, name: str) -> None:
+        k = sum(map(ord, name))
+        rows(self.folder / name / "records.csv", 90 + k % 20, start=10 * k)
+        shutil.copy(self.folder / "test.csv", self.folder / name / "test.csv")
+
+    def invite(self, name: str, at_round: int) -> None:
+        """A site that joins in the middle."""
+        request, _ = membership.join(
+            self.north.invite(name), listen="none", records=80, folder=self.folder / name,
+            data=str(self.folder / name / "records.csv"), cap=8.0, clock=self.clock,
+        )  # fmt: skip
+        self.north.approve(name, request.read_bytes(), str(request), at_round=at_round)
+        self.fill(name)
+
+    def accept(self, *names: str) -> None:
+        for name in names:
+            accepted(self.folder / name, self.north, self.clock)
 
     def out(self, name: str) -> Path:
         found = self.folder / name / "part"
@@ -64,29 +83,35 @@ class Study:
 
     def take_part(self, network: Network, name: str, at: int | None = None, **manner: Any) -> None:
         found = ready(self.file, self.folder / name, self.out(name), now())
-        how = Manner(**{"wait": self.wait, "clock": network.clock, **manner})
+        say = self.said.setdefault(name, []).append
+        how = Manner(**{"wait": self.wait, "clock": network.clock, "say": say, **manner})
 
         def links(_: Any) -> Any:
             return network.links(name) if at is None else Dies(network.links(name), at)
 
         self.done[name] = take_part(found, self.out(name), how, links)
 
-    def run(self, **work: Callable[[Network], None]) -> None:
-        network = Network(list(SITES))
+    def run(self, *also: str, **work: Callable[[Network], None]) -> None:
+        names = (*self.sites, *also)
+        network = Network([*names, *(name for name in work if name not in names)])
         jobs: dict[str, Callable[[Network], None]] = {
-            name: lambda network, name=name: self.take_part(network, name) for name in SITES
+            name: lambda network, name=name: self.take_part(network, name) for name in names
         }
         network.run({name: lambda job=job: job(network) for name, job in {**jobs, **work}.items()})
 
-    def weight(self) -> float:
-        """Of all sites together, read from their disks."""
-        masses = []
-        for name in SITES:
-            storage = FileStorage(self.out(name) / JOURNAL)
-            held = Journal(storage).contents
+    def held(self, name: str) -> dict[str, Any]:
+        """What is on the site's disk: the journal's last record."""
+        storage = FileStorage(self.out(name) / JOURNAL)
+        try:
+            found = Journal(storage).contents
+        finally:
             storage.close()
-            masses.append(Mass.restore(held.meta, held.tensors, late=4))
-        return float(total(masses)[1])
+        assert found.meta is not None
+        return {**found.meta, "mass": Mass.restore(found.meta, found.tensors, late=4)}
+
+    def weight(self, *names: str) -> float:
+        """Of these sites together, or of all, read from their disks."""
+        return float(total([self.held(name)["mass"] for name in names or self.sites])[1])
 
     def steps(self, name: str) -> list[int]:
         (ledger,) = (self.out(name) / RUN / "ledger").glob("*.jsonl")  # its own node's, and no other's
@@ -191,21 +216,158 @@ def test_a_cap_is_kept(tmp_path: Path) -> None:
     assert not (study.out("mercy") / RUN).exists()
 
 
-def test_sites_that_come_and_go_meanwhile_are_refused_by_name(tmp_path: Path) -> None:
+# Sites that come and go
+
+THREE = ("clinic", "lab", "mercy")
+
+
+def changed(folder: Path, **more: Any) -> Study:
+    """From round 3 of 6 on lab has left and wing is there. Everybody has accepted that."""
+    study = Study(folder, sites=THREE, rounds=6, **more)
+    study.north.leave("lab", 3)
+    study.invite("wing", at_round=3)
+    study.accept(*THREE, "wing")
+    return study
+
+
+def check_changed(study: Study) -> None:
+    stay = ("clinic", "mercy", "wing")
+    assert [study.held(name)["epoch"] for name in stay] == [3, 3, 3]
+    assert study.held("clinic")["sites"] == list(stay)
+    assert abs(study.weight(*stay) - 3) <= 1e-9
+    for name in (*THREE, "wing"):
+        steps = study.steps(name)
+        assert len(set(steps)) == len(steps)
+        assert set(steps) <= {"lab": {0, 1, 2}, "wing": {3, 4, 5}}.get(name, {*range(6)})
+        assert any("the ledgers here verify" in sentence for sentence in verify(study.out(name) / RUN))
+    runs = [study.out(name) / RUN for name in (*THREE, "wing")]
+    said = verify_set(runs, study.file, roster_file=study.north.roster_file)
+    assert "4 certificates, each signed by its site's key, none missing" in said[0]
+
+
+def test_one_joins_and_one_leaves_at_a_round(tmp_path: Path) -> None:
+    study = changed(tmp_path)
+    study.run("wing")
+    check_changed(study)
+    assert [study.steps(name) for name in ("lab", "wing")] == [[0, 1, 2], [3, 4, 5]]
+    assert "lab leaves at round 3" in study.said["lab"]
+    assert "from round 3 on: clinic, mercy, wing" in study.said["mercy"]
+    whole, part = (study.done[name].certificate for name in ("mercy", "wing"))
+    # Half of the rounds cost less than what is printed, and than the whole study.
+    assert part["epsilon_by_node"][3]["proven"] < whole["epsilon_by_node"][2]["proven"] <= 4.0
+    assert study.done["wing"].figures["epsilon_proven"] >= part["epsilon_by_node"][3]["proven"]
+    with pytest.raises(UserError, match=r"'wing', which is no site of the study by roster 4.*--roster"):
+        verify_set([study.out("wing") / RUN], study.file)
+
+
+@pytest.mark.parametrize("name", ["mercy", "wing", "lab"])
+@pytest.mark.parametrize("at", [6, 9, 12, 15])
+@pytest.mark.slow
+def test_a_crash_around_the_change_loses_nothing(tmp_path: Path, name: str, at: int) -> None:
+    study = changed(tmp_path)
+
+    def killed(network: Network) -> None:
+        try:
+            study.take_part(network, name, at)
+        except CrashError:
+            network.sleep(name, 0.3)
+            study.take_part(network, name)
+
+    study.run("wing", **{name: killed})
+    check_changed(study)
+
+
+@pytest.mark.slow
+def test_a_roster_that_is_accepted_meanwhile_is_followed(tmp_path: Path) -> None:
+    study = Study(tmp_path, sites=THREE, rounds=20)
+
+    def operator(network: Network) -> None:
+        network.pause("operator", 0.1)
+        study.north.leave("lab", 15)
+        study.accept(*THREE)
+
+    study.run(operator=operator)
+    assert study.steps("lab") == [*range(15)]
+    assert [study.held(name)["epoch"] for name in ("clinic", "mercy")] == [15, 15]
+    assert abs(study.weight("clinic", "mercy") - 2) <= 1e-9
+    assert "roster 5 is accepted and holds" in study.said["mercy"]
+
+
+@pytest.mark.slow
+def test_a_stopped_site_goes_on_in_an_epoch_that_began_without_it(tmp_path: Path) -> None:
+    study = Study(tmp_path, sites=(*THREE, "ward"), rounds=60)
+    study.north.revoke("lab", 8)
+    stay = ("clinic", "mercy", "ward")
+    at_home: list[int] = []
+
+    def stopped(network: Network) -> None:
+        with pytest.raises(CrashError):
+            study.take_part(network, "mercy", 6)
+        at_home.append(study.held("mercy")["epoch"])
+        network.sleep("mercy", 2.3)
+        study.accept("mercy")
+        study.take_part(network, "mercy")
+
+    def operator(network: Network) -> None:
+        network.pause("operator", 0.02)
+        study.accept("clinic", "lab", "ward")
+
+    study.run(mercy=stopped, operator=operator)
+    assert at_home == [0]
+    assert [study.held(name)["epoch"] for name in stay] == [8, 8, 8]
+    assert abs(study.weight(*stay) - 3) <= 1e-9
+    assert len(study.steps("mercy")) < 60  # what it skipped is not paid
+    assert "lab was revoked: what was spent is certified" in study.said["lab"]
+    runs = {name: study.out(name) / RUN for name in study.sites}
+    said = verify_set([*runs.values()], study.file, roster_file=study.north.roster_file)
+    assert "4 certificates" in said[0]
+    said = verify_set([runs[name] for name in stay], study.file, roster_file=study.north.roster_file)
+    assert any("lab was revoked and has no certificate here" in line for line in said)
+
+
+def test_who_was_revoked_while_away_certifies_what_was_spent(tmp_path: Path) -> None:
+    study = Study(tmp_path, wait=3.0)
+
+    def revoked(network: Network) -> None:
+        with pytest.raises(CrashError):
+            study.take_part(network, "mercy", 3)
+        study.north.revoke("mercy")
+        study.accept("mercy")
+        study.take_part(network, "mercy")
+
+    def alone(network: Network) -> None:
+        with pytest.raises(UserError, match="no neighbour of clinic"):
+            study.take_part(network, "clinic")
+
+    study.run(mercy=revoked, clinic=alone)
+    assert study.done["mercy"].certificate["draws"][1] == len(study.steps("mercy")) > 0
+
+
+def test_the_last_one_left_ends(tmp_path: Path) -> None:
     study = Study(tmp_path)
     study.north.leave("clinic", 2)
-    from tests.support.consortia import accepted
+    study.accept(*SITES)
+    study.run()
+    assert [study.steps(name) for name in SITES] == [[0, 1], [0, 1]]
+    assert "no other site is left from round 2 on" in study.said["mercy"]
+    verify_set([study.out(name) / RUN for name in SITES], study.file, roster_file=study.north.roster_file)
 
-    accepted(tmp_path / "mercy", study.north, Clock(now()))
-    with pytest.raises(UserError, match="changes the sites of readmission at round 2"):
-        study.take_part(Network(list(SITES)), "mercy")
 
+@pytest.mark.slow
+def test_who_lacks_the_roster_of_the_others_is_told(tmp_path: Path) -> None:
+    study = Study(tmp_path, sites=THREE, rounds=8, wait=3.0)
+    study.north.leave("lab", 3)
+    study.accept("clinic", "lab")
 
-def test_figures_of_one_site_say_nothing_of_all() -> None:
-    row = {
-        "accuracy_mean": 0.5,
-        "accuracy_average_model": 0.5,
-        "consensus_distance": 0.0,
-        "push_sum_mass": 0.9,
-    }
-    assert own_figures(row) == {"accuracy_mean": 0.5, "push_sum_weight": 0.9}
+    def behind(network: Network) -> None:
+        with pytest.raises(UserError, match="no neighbour of mercy was heard"):
+            study.take_part(network, "mercy")
+
+    def alone(network: Network) -> None:
+        with pytest.raises(UserError, match="no neighbour of clinic was heard"):
+            study.take_part(network, "clinic")
+
+    study.run(mercy=behind, clinic=alone)
+    assert any(
+        "the epoch from round 3 on, which roster 4 does not have" in one for one in study.said["mercy"]
+    )

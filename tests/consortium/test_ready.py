@@ -45,9 +45,10 @@ def test_a_site_is_ready_or_hears_why_not(tmp_path: Path) -> None:
     north.approve("east", request.read_bytes(), "a file", at_round=2)
     accepted(tmp_path / "east", north, clock)
     joiner = ready(file, tmp_path / "east", tmp_path, clock.now)
-    assert (joiner.first_round, joiner.sites, joiner.node) == (2, ("clinic", "east", "mercy"), 1)
-    assert joiner.config.data.records == [100, 9, 100]
-    assert joiner.outline().plan.nodes[1].records == 9  # and begins with the same model
+    assert joiner.first == (2, ("clinic", "east", "mercy"))
+    assert (joiner.sites, joiner.node) == (("clinic", "mercy", "east"), 2)  # one more than the study has
+    assert joiner.config.data.records == [100, 100, 9]
+    assert joiner.outline().plan.nodes[2].records == 9  # and begins with the same model
     (tmp_path / "other").mkdir()
     strangers = on_disk(tmp_path / "other", "clinic", "mercy", clock=clock)
     _, theirs, _ = pack(strangers, RECIPE, {"data.features": ["a", "b"]})

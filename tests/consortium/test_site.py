@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.consortia import Clock, accepted, on_disk
+from tests.support.consortia import Clock, on_disk
 
 from gossamer.consortium import files
 from gossamer.consortium.authority import make_site_key, private_pem
@@ -99,14 +99,6 @@ def test_certificates_warn_and_end(mercy: Path) -> None:
     clock.wait(days=14)
     with pytest.raises(UserError, match=r"ended on 30 May 2026.*pki renew mercy"):
         Site.read(mercy).check(clock.now)
-
-
-def test_who_left_cannot_take_part(tmp_path: Path) -> None:
-    north = on_disk(tmp_path, "clinic", "mercy")
-    north.revoke("mercy")
-    accepted(tmp_path / "mercy", north, Clock())
-    with pytest.raises(UserError, match="mercy has left north, in roster 4"):
-        Site.read(tmp_path / "mercy").check(Clock().now)
 
 
 def test_records_must_be_there(mercy: Path) -> None:

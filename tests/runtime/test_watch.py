@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from gossamer.runtime.transport.base import LostError, SilentError
 from gossamer.runtime.transport.memory import Memory, MemoryNotes
 from gossamer.runtime.watch import FAILURE, KILLED, Watch
@@ -95,3 +97,26 @@ def test_notes_of_a_rank_that_means_ill_are_neither_obeyed_nor_a_traceback() -> 
     notes.write("gossamer/at/1", "[1, 2, null]")
     assert watch._line(1) == (1, 2, None)
     watch.close()
+
+
+def test_who_is_terminated_says_which_rank_is_gone() -> None:
+    notes = MemoryNotes(Memory(3))
+    watch, other = (Watch(notes, rank, BLOCKS, timeout=0.2) for rank in (0, 2))
+    try:
+        watch.computing(7)
+        assert str(watch.terminated()) == "rank 1 (nodes 3–5) ended in round 7"
+        assert str(other.terminated()) == "rank 1 (nodes 3–5) ended in round 7"
+    finally:
+        watch.close()
+        other.close()
+
+
+def test_who_is_terminated_while_all_are_there_blames_nobody() -> None:
+    notes = MemoryNotes(Memory(3))
+    watches = [Watch(notes, rank, BLOCKS, timeout=0.2) for rank in range(3)]
+    try:
+        time.sleep(0.05)
+        assert watches[0].terminated() is None
+    finally:
+        for watch in watches:
+            watch.close()

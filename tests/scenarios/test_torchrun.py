@@ -121,3 +121,52 @@ def test_a_host_without_the_secret_is_refused_in_a_sentence_and_nobody_hangs(
     )  # torchrun may end it first
     assert not list(tmp_path.glob("host-*/run"))
     assert time.monotonic() - began < 120
+
+
+def ranks_of(torchrun: subprocess.Popen[str]) -> dict[int, int]:
+    """Its children, by rank."""
+    found = {}
+    for child in Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split():
+        environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        found.update({int(item[5:]): int(child) for item in environment if item.startswith(b"RANK=")})
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_rank_is_named_by_those_that_are_left(killed: int, tmp_path: Path) -> None:
+    """torchrun ends the others at once: they say first why."""
+    known = {k: v for k, v in os.environ.items() if not k.startswith("GOSSAMER_")}
+    known |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    known |= {"GOSSAMER_SECRET_FILE": secret(tmp_path / "run.secret")}
+    words = [
+        "--nproc-per-node", "3", "--master-addr", "127.0.0.1", "--master-port", str(free_ports()), "-m", "gossamer",
+        "run", "quickstart", "--runtime", "processes", "--set", "rounds=3000", "--set", "evaluation.every=20",
+        "--set", "privacy.noise.multiplier=3", "--set", "privacy.claim=none", "--out", "run",
+    ]  # fmt: skip
+    said = tmp_path / "said.txt"
+    with said.open("w") as file:
+        process = subprocess.Popen(
+            [str(TORCHRUN), *words], cwd=tmp_path, env=known, text=True, start_new_session=True,
+            stdout=file, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    try:
+        end = time.monotonic() + 300
+        while "round 20 " not in said.read_text():
+            assert process.poll() is None, said.read_text()
+            assert time.monotonic() < end, said.read_text()
+            time.sleep(0.1)
+        os.kill(ranks_of(process)[killed], signal.SIGKILL)
+        began = time.monotonic()
+        process.wait(120)
+        took = time.monotonic() - began
+    finally:
+        if process.poll() is None:
+            left = ranks_of(process).values()  # in sessions of their own
+            os.killpg(process.pid, signal.SIGKILL)
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+    named = [line for line in said.read_text().splitlines() if f"gossamer: rank {killed} (node" in line]
+    print(f"named {len(named)} times within {took:.1f} s: {named[0] if named else said.read_text()}")
+    assert len(named) == 2  # by both that are left
+    assert took < 45.0

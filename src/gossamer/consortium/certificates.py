@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gossamer.consortium import files
+from gossamer.consortium.epochs import epochs_of, first_with, nodes_of
 from gossamer.consortium.names import read_stamp, stamp
 from gossamer.consortium.roster import Roster, check_successor
 from gossamer.consortium.study import Study
@@ -95,7 +96,7 @@ def verify_set(
     heads = [certificate[SITE]["ledger_head"] for _, certificate in found.values()]
     if len(set(heads)) < len(heads):
         raise UserError("two sites state the same ledger: one of them copied it.")
-    missing, excused = _missing(study, rosters[-1], int(asked["rounds"]), found)
+    missing, excused = _missing(study, rosters[-1], found)
     if missing:
         raise UserError(f"the certificate of {', '.join(missing)} is missing; name the files of all sites.")
     return [
@@ -118,28 +119,31 @@ def _check_one(
     if said["study"] != study.identity:
         raise UserError(f"{file} is of another study than {study.where}.")
     entries = [entry for roster in rosters for entry in roster.sites if entry.name == name]
-    if not entries:
+    newest = rosters[-1]
+    if not entries or first_with(study, newest, name) is None:
         raise UserError(
-            f"{file} is of {name[:40]!r}, which is no site of the consortium {study.roster.consortium}."
+            f"{file} is of {name[:40]!r}, which is no site of the study by roster {newest.version}; name the newest "
+            "with --roster."
         )
     if not any(_fits(certificate, said, entry.public_key) for entry in entries):
         raise UserError(
             f"{file} is not what {name} signed: it was changed, or signed by another key than the roster has."
         )
-    node, of = said["node"], len(study.sites)
-    if name in study.sites and node != study.node(name):
-        raise UserError(f"{file} says that {name} is node {node}, and in the study it is {study.node(name)}.")
+    counted = nodes_of(study, name)
+    node, of, due = said["node"], len(counted), counted.index(name)
+    if node != due:
+        raise UserError(f"{file} says that {name} is node {node}, and in the study it is {due}.")
     if _own(certificate["ledger_heads"], node, of) != said["ledger_head"]:
         raise UserError(f"{file} states another ledger in its certificate than {name} signed.")
-    for key, due in (
+    for key, agreed in (
         ("rounds", asked["rounds"]),
         ("mode", asked["mode"]),
         ("method", asked["algorithm"]["kind"]),
         ("noise_source", asked["privacy"]["noise"]["source"]),
     ):
-        if certificate.get(key) != due:
+        if certificate.get(key) != agreed:
             raise UserError(
-                f"{file} states {key} = {certificate.get(key)!r}, and the study asks for {due!r}."
+                f"{file} states {key} = {certificate.get(key)!r}, and the study asks for {agreed!r}."
             )
     constants = [one for one in certificate["public_constants"] if one["node"] == node]
     if len(constants) != 1 or constants[0]["records"] not in {entry.records for entry in entries}:
@@ -205,12 +209,10 @@ def _own(listed: Sequence[Any], node: int, of: int) -> Any:
     return listed[node]
 
 
-def _missing(
-    study: Study, newest: Roster, rounds: int, found: Mapping[str, Any]
-) -> tuple[list[str], list[str]]:
+def _missing(study: Study, newest: Roster, found: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Sites without a certificate: those that owe one, and sentences about those that do not."""
-    took_part = {name for _, names in newest.epochs(study.roster.version, rounds) for name in names}
-    owing = sorted((took_part | set(study.sites)) - set(found))
+    took_part = {name for _, names in epochs_of(study, newest) for name in names}
+    owing = sorted(took_part - set(found))
     revoked = [name for name in owing if newest.site(name).revoked]
     said = [
         f"{name} was revoked and has no certificate here: what its records cost is not known"

@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 from gossamer.accounting.budget import refuse_above
 from gossamer.consortium.authority import days_left
+from gossamer.consortium.epochs import built, epochs_of
 from gossamer.consortium.names import now
-from gossamer.consortium.peer import open_links, refuse_other_epochs
+from gossamer.consortium.peer import open_links
 from gossamer.consortium.ready import Ready
+from gossamer.errors import UserError
+from gossamer.plan.outline import Outline
 from gossamer.run.assemble import assemble
 from gossamer.run.budget import prospects
 from gossamer.runtime.peers.base import Links
@@ -17,14 +20,19 @@ from gossamer.runtime.peers.base import Links
 
 def without_links(found: Ready) -> list[str]:
     """Sentences about what was checked; one that something is wrong is raised."""
-    refuse_other_epochs(found)
     study, site, roster = found.study, found.site, found.roster
+    if found.revoked:
+        raise UserError(
+            f"{site.name} was revoked in roster {roster.version}: it has no links any more; `gossamer peer leave` "
+            "certifies what it has spent."
+        )
     o = found.outline()
     parts = assemble(o, nodes=found.nodes)
     left = days_left(roster.site(site.name).parsed, now())
     said = [
         f"study {study.name}, version {study.version}: signed by the authority that {site.name} knows",
         f"roster {roster.version}: {site.name} is node {found.node} of {', '.join(found.sites)}",
+        *_changes(found, o),
         f"certificate: good for {left} more days",
         f"records: {site.data} can be read and fits; {o.plan.nodes[found.node].records:,} are declared",
         f"first model: {study.body.model.digest[:16]}, as packed",
@@ -40,6 +48,15 @@ def without_links(found: Ready) -> list[str]:
             f"{o.plan.observer.describe()})"
         )
     return said
+
+
+def _changes(found: Ready, o: Outline) -> list[str]:
+    """Who takes part from which round on, where that changes; a graph that cannot be is raised."""
+    later = epochs_of(found.study, found.roster)[1:]
+    for number, sites in later:
+        if found.site.name in sites and len(sites) > 1:
+            built(o, number, sites)
+    return [f"from round {number} on: {', '.join(sites)}" for number, sites in later]
 
 
 def links_up(found: Ready, seconds: float, links: Callable[[Ready], Links] = open_links) -> dict[str, str]:

@@ -175,6 +175,10 @@ class Coordinator:
                     f"{name} has left {roster.consortium} already, in roster {site.left.version}."
                 )
             left = Left(version=roster.version + 1, at_round=at_round, revoked=revoked)
+            if (
+                site.left is not None and not at_round
+            ):  # its links go down, and it is out when it would have been
+                left = site.left.model_copy(update={"revoked": True})
             made = self._publish(
                 roster, [s.model_copy(update={"left": left}) if s.name == name else s for s in roster.sites]
             )

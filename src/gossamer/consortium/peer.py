@@ -5,22 +5,27 @@
     OUT/run          a run directory like any other, with the ledger of this node
 
 A step is the simulator's: the same loop, algorithm and reader. What differs is the exchange, and that a gradient is in
-ledger and journal before it is used. Started again with the same OUT, a site goes on where its disk says it was.
+ledger and journal before it is used. Started again with the same OUT, a site goes on where its disk says it was. Sites
+that join, leave or are revoked change the exchange and nothing else: plan, ledger and certificate are this site's own.
 """
 
+# Over 350 lines: from the first greeting to the certificate a site is one thing after the other, over one state.
 from __future__ import annotations
 
-import math
 import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gossamer.consortium.accepted import AcceptedRoster
 from gossamer.consortium.authority import pem
 from gossamer.consortium.certificates import signed_by_site
+from gossamer.consortium.epochs import Span, built, due, members_of, rescaled
+from gossamer.consortium.figures import line, own_figures
 from gossamer.consortium.names import now
 from gossamer.consortium.ready import Ready
 from gossamer.consortium.shown_links import shown_links
@@ -38,9 +43,9 @@ from gossamer.run.models import keep_models
 from gossamer.run.resume import resume, seal
 from gossamer.runtime.group import Alone
 from gossamer.runtime.loop import run as run_loop
-from gossamer.runtime.peers.base import Links
+from gossamer.runtime.peers.base import Links, NoLinks
 from gossamer.runtime.peers.contacts import Pace
-from gossamer.runtime.peers.exchange import AloneError, Epoch, LeftBehindError, PeerExchange
+from gossamer.runtime.peers.exchange import AloneError, LeftBehindError, PeerExchange
 from gossamer.runtime.peers.group import OneSite
 from gossamer.runtime.peers.journal import FileStorage, Journal, NoStorage
 from gossamer.runtime.peers.released import Replayed
@@ -82,7 +87,7 @@ def open_links(found: Ready) -> Links:
     identity = Identity(
         pem(found.roster.authority).encode(), site.certificate_file.read_bytes(), site.key_file.read_bytes()
     )
-    return GrpcLinks(identity, found.roster.members().values(), site.listen)
+    return GrpcLinks(identity, members_of(found.study, found.roster).values(), site.listen)
 
 
 def take_part(
@@ -92,10 +97,12 @@ def take_part(
     links: Callable[[Ready], Links] = open_links,
 ) -> Outcome:
     """Until the study's end and this site's certificate. `out` is the folder that `ready` was given."""
-    refuse_other_epochs(found)
     if (out / RUN / "certificate.json").exists():
         raise UserError(f"{out / RUN} holds the certificate of {found.site.name}: its part is done.")
     manner = manner or Manner()
+    if found.revoked:
+        manner.say(f"{found.site.name} was revoked: no link is opened, and what was spent is certified")
+        manner, links = replace(manner, leaving=True), lambda found: NoLinks()
     parts = assemble(found.outline(), nodes=found.nodes)
     durable = found.site.asked.durable == "on"
     storage = FileStorage(out / JOURNAL) if durable else NoStorage()  # a second process is refused here
@@ -104,53 +111,70 @@ def take_part(
         open_still.callback(storage.close)
         journal = Journal(storage)
         group = OneSite(found.site.name, found.node, len(found.sites))
-        with closing(_begun(parts, group, out / RUN, journal, durable, manner.leaving)) as run:
+        start = found.first[0]
+        with closing(_begun(parts, group, out / RUN, journal, durable, manner.leaving, start)) as run:
             carrier = links(found)
             open_still.callback(carrier.close)
-            peer = _Peer(found, run, group, journal, carrier, manner)
+            accepted = AcceptedRoster(found, carrier, manner.say)
+            open_still.callback(accepted.close)
+            peer = _Peer(found, run, group, journal, carrier, accepted, manner)
             peer.train()
+            accepted.close()
             peer.hand_over()
-            open_still.pop_all()  # that closed both
+            open_still.pop_all()  # all are closed
             return peer.certified()
     finally:
         open_still.close()
 
 
-def refuse_other_epochs(found: Ready) -> None:
-    """A site that comes or goes in the middle changes the graph, and this program does not follow that yet."""
-    epochs = found.roster.epochs(found.study.roster.version, found.study.config.rounds)
-    if len(epochs) > 1:
-        raise UserError(
-            f"roster {found.roster.version} changes the sites of {found.study.name} at round {epochs[1][0]}, and a "
-            "study that has begun keeps its sites here; pack it anew for the sites there are."
-        )
+def _begun(
+    parts: Parts, group: OneSite, folder: Path, journal: Journal, durable: bool, leaving: bool, start: int
+) -> Run:
+    """A new run, or the one that was stopped here; `start`: the first round of this site.
 
-
-def _begun(parts: Parts, group: OneSite, folder: Path, journal: Journal, durable: bool, leaving: bool) -> Run:
-    """A new run, or the one that was stopped here."""
+    Who joins in the middle takes the noise and clip that the others have in that round; what was planned for the rounds
+    before is not drawn, and not spent.
+    """
+    plan = parts.outline.plan
+    skipped = plan.draws_before + start * plan.draws_per_round if start else 0
     if not (folder / "manifest.json").exists():
         if leaving:
             raise UserError(f"{folder} holds no run: nothing was drawn, and there is nothing to leave.")
         shutil.rmtree(
             folder, ignore_errors=True
         )  # stopped before it began: a ledger comes after the manifest
-        return begin(parts, group, folder)
+        run = begin(parts, group, folder)
+        run.done, run.reader.draws = start, skipped
+        return run
 
     def take_up(run: Run) -> None:
-        held = journal.contents
+        held, paid = journal.contents, sum(run.book.counts().values())
         # One draw may be in the ledger and not yet in the journal: nothing has been sent by then.
-        if held.meta is None and not held.released and run.book.next_step > 1 and not leaving:
+        if held.meta is None and not held.released and paid > 1 and not leaving:
             why = "is missing or empty" if durable else 'was not kept (durable = "off")'
             raise UserError(
-                f"{folder.parent / JOURNAL} {why}, and {run.book.next_step} draws were paid for: a site that begins "
+                f"{folder.parent / JOURNAL} {why}, and {paid} draws were paid for: a site that begins "
                 "anew would bring mass that others hold; put it back, or let `gossamer peer leave` certify what was "
                 "spent."
             )
-        run.done = 0 if held.meta is None else held.meta["round"]
+        run.done = start if held.meta is None else held.meta["round"]
+        run.reader.draws = skipped
         if held.released:
             run.reader.restore(held.released[max(held.released)].after)
 
     return resume(parts, group, folder, take_up)
+
+
+class _EpochDueError(Exception):
+    """Another epoch has begun, here or where the others are."""
+
+    def __init__(self, span: Span, round: int):
+        super().__init__(f"an epoch begins with round {span[0]}")
+        self.span, self.round = span, round
+
+
+class _PartEndedError(Exception):
+    """This site takes part no longer; why, in a sentence."""
 
 
 class _Peer:
@@ -163,42 +187,57 @@ class _Peer:
         group: OneSite,
         journal: Journal,
         links: Links,
+        accepted: AcceptedRoster,
         manner: Manner,
     ):
         self._found, self._run, self._group, self._manner = found, run, group, manner
         self._parts = parts = run.parts
-        self._links, self._roster = links, _Accepted(found)
-        o, terms = parts.outline, found.study.terms
-        self._outline, self._rounds = o, o.config.rounds
-        self._begins = journal.contents.meta is None
-        self._exchange = PeerExchange(
-            name=found.site.name,
-            study=bytes.fromhex(found.study.identity),
-            epoch=Epoch(0, found.sites, o.topology),
-            rule=rule_of(o.algorithm, {KM: Averages(tracks=False)}),
-            links=links,
-            journal=journal,
-            pace=Pace(terms.deadline, terms.late, manner.wait, terms.tick),
-            initial=run.state,
-            channels=lambda t, call: channel_of(o.algorithm, t, call),
-            model=o.algorithm.model,
-            clock=manner.clock,
-        )
-        self._first, self._state, uses = self._exchange.resume()
-        self._grad = Replayed(run.reader, journal, uses=uses, paid=run.book.next_step)
-        self._exchange.uses = lambda: self._grad.uses
+        self._links, self._journal, self._accepted = links, journal, accepted
+        self._outline, self._rounds = parts.outline, parts.outline.config.rounds
+        self._said: set[str] = set()
+        held = journal.contents.meta
+        span = found.first if held is None else (held["epoch"], tuple(held.get("sites", found.study.sites)))
+        self._grad = Replayed(run.reader, journal, paid=run.book.next_step)
+        self._exchange = self._exchange_in(span, span[0])
+        self._first, self._state, self._grad.uses = self._exchange.resume()
         self._evaluate = evaluation_of(parts, run, Alone(1))
         self._figures: dict[str, Any] = run.directory.last_metrics()
         self._start = time.perf_counter()
 
+    def _exchange_in(self, span: Span, start: int) -> PeerExchange:
+        """As the journal left it, or from round `start` on."""
+        found, o, terms = self._found, self._outline, self._found.study.terms
+        self._count(span)
+        return PeerExchange(
+            name=found.site.name,
+            study=bytes.fromhex(found.study.identity),
+            epoch=built(o, *span),
+            rule=rule_of(o.algorithm, {KM: Averages(tracks=False)}),
+            links=self._links,
+            journal=self._journal,
+            pace=Pace(terms.deadline, terms.late, self._manner.wait, terms.tick),
+            initial=self._run.state,
+            start=start,
+            channels=lambda t, call: channel_of(o.algorithm, t, call),
+            uses=lambda: self._grad.uses,
+            model=o.algorithm.model,
+            between=self._between,
+            clock=self._manner.clock,
+        )
+
+    def _count(self, span: Span) -> None:
+        roster = self._accepted.newest()
+        records = [roster.site(name).records for name in span[1]]
+        self._scale = rescaled(self._outline, self._found.node, records)
+
     def train(self) -> None:
         """The rounds that are left; of a site that leaves, none."""
         if self._manner.leaving:
-            self._exchange.meet(self._manner.clock() + self._found.study.terms.deadline)
+            if not self._found.revoked:
+                self._exchange.meet(self._manner.clock() + self._found.study.terms.deadline)
             return
         try:
             with shown_links(self._run.directory.path, self._found.site.name, self._exchange.states):
-                self._meet()
                 self._state = self._train()
         except (KeyboardInterrupt, OSError):
             with suppress(OSError):
@@ -209,15 +248,24 @@ class _Peer:
         """What is still under way; then this site is done, whatever the others do."""
         self._exchange.finish()
 
+    def _begin(self) -> None:
+        """The first time everybody is waited for; one that comes back finds the others where they are.
+
+        Who joins takes the model of a neighbour, once that has begun the epoch too.
+        """
+        if self._exchange.epoch.number > 0 and not self._exchange.begun:
+            self._join()
+        else:
+            self._meet()
+        self._manner.say(f"round {self._first} of {self._rounds}")
+
     def _meet(self) -> None:
-        """The first time everybody is waited for; one that comes back finds the others where they are."""
         deadline = self._found.study.terms.deadline
-        others = [name for name in self._found.sites if name != self._found.site.name]
+        others = self._exchange.contacts.others
         self._manner.say(f"{self._found.site.name} waits for {', '.join(others)}")
-        missing = self._exchange.meet(
-            self._manner.clock() + (self._manner.wait if self._begins else deadline)
-        )
-        if self._begins and len(missing) == len(others):
+        begun = self._exchange.begun
+        missing = self._exchange.meet(self._manner.clock() + (deadline if begun else self._manner.wait))
+        if not begun and len(missing) == len(others) and self._exchange.contacts.ahead is None:
             raise UserError(
                 f"none of {', '.join(missing)} was heard; nothing was drawn: start again when they are up."
             )
@@ -225,22 +273,37 @@ class _Peer:
             self._manner.say(f"not heard yet: {', '.join(missing)}; nothing is drawn until one of them is up")
         elif missing:
             self._manner.say(f"not heard yet: {', '.join(missing)}; the others begin")
-        self._manner.say(f"round {self._first} of {self._rounds}")
+
+    def _join(self) -> None:
+        number = self._exchange.epoch.number
+        self._manner.say(f"{self._found.site.name} joins at round {number} and waits for a neighbour's model")
+        at, model = self._exchange.ask_model(self._manner.clock() + self._manner.wait)
+        self._first = min(max(at, number), self._rounds)
+        self._state = self._outline.algorithm.init(model.to(self._parts.x0))
+        self._exchange.adopt(self._state)
 
     def _train(self) -> Any:
-        first, state = self._first, self._state
+        ahead: Callable[[], None] | None = self._begin  # of the rounds that follow
         while True:
             try:
+                if ahead is not None:
+                    ahead()
+                    ahead = None
                 return run_loop(
-                    self._outline.algorithm, state, self._grad, self._exchange,
-                    rounds=self._rounds, start=first,
-                    before_round=self._before_round, after_round=self._after_round,
+                    self._outline.algorithm, self._state, self._gradient, self._exchange,
+                    rounds=self._rounds, start=self._first,
+                    before_round=self._exchange.before_round, after_round=self._after_round,
                 )  # fmt: skip
-            except LeftBehindError as ahead:
-                first, state = min(ahead.round, self._rounds), ahead.state
+            except LeftBehindError as left:
+                self._first, self._state = min(left.round, self._rounds), left.state
                 self._manner.say(
-                    f"the others are in round {first}: rounds before it are skipped and not paid"
+                    f"the others are in round {self._first}: rounds before it are skipped and not paid"
                 )
+            except _EpochDueError as change:
+                ahead = partial(self._enter, change)
+            except _PartEndedError as ended:
+                self._manner.say(str(ended))
+                return self._state
             except AloneError as alone:
                 if not self._others_are_through():
                     raise UserError(
@@ -249,20 +312,57 @@ class _Peer:
                     ) from None
                 return self._state
 
+    def _gradient(self, points: Any) -> Any:
+        released = self._grad(points)
+        return released if self._scale == 1.0 else self._scale * released
+
+    def _between(self, t: int) -> None:
+        """Ahead of round t and while this site waits there: has its roster, or have the others, another epoch?"""
+        name, study, exchange = self._found.site.name, self._found.study, self._exchange
+        roster = self._accepted.newest()
+        if roster.site(name).revoked:
+            raise _PartEndedError(f"{name} was revoked: what was spent is certified")
+        at, reached, ahead = t, t, exchange.contacts.ahead
+        gone_on = ahead is not None and (exchange.isolated or ahead[1] > t + study.terms.late)
+        if ahead is not None and gone_on:
+            reached, at = max(t, ahead[0]), max(t, *ahead)
+        span = due(study, roster, exchange.epoch.number, reached)
+        if span is not None:
+            raise _EpochDueError(span, min(at, self._rounds))
+        if ahead is not None and gone_on:
+            self._say_once(
+                f"the others are in the epoch from round {ahead[0]} on, which roster {roster.version} does not have: "
+                "accept the newest one"
+            )
+
+    def _enter(self, change: _EpochDueError) -> None:
+        """The next epoch. A site that has nothing on disk yet begins with it."""
+        (number, sites), name = change.span, self._found.site.name
+        if name not in sites:
+            self._state = self._exchange.leave(change.round, self._state)
+            raise _PartEndedError(f"{name} leaves at round {number}")
+        if len(sites) < 2:
+            raise _PartEndedError(f"no other site is left from round {number} on")
+        self._manner.say(f"from round {number} on: {', '.join(sites)}")
+        self._first = change.round
+        if self._exchange.begun:
+            self._count(change.span)
+            self._state = self._exchange.enter(built(self._outline, number, sites), change.round, self._state)
+        else:
+            self._exchange = self._exchange_in(change.span, change.round)
+            self._begin()
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self._manner.say(sentence)
+
     def _others_are_through(self) -> bool:
         """Are the last rounds all that is missing here?"""
         contacts = self._exchange.contacts
         heard = [contacts[site].heard for site in contacts.others]
         furthest = max((place.round for place in heard if place is not None), default=0)
         return max(furthest, self._exchange.place.round) >= self._rounds - 1
-
-    def _before_round(self, t: int) -> None:
-        if (roster := self._roster.changed()) is not None:
-            update = getattr(self._links, "update", None)
-            if update is not None:
-                update(roster.members().values())
-            self._manner.say(f"roster {roster.version} holds from here on")
-        self._exchange.before_round(t)
 
     def _after_round(self, t: int, state: Any) -> None:
         self._exchange.after_round(t, state)
@@ -278,7 +378,7 @@ class _Peer:
         }
         self._run.directory.append_metrics(self._figures)
         seal(self._run, self._group, CHECKPOINT, t + 1, {})
-        self._manner.say(_line(self._figures, self._rounds))
+        self._manner.say(line(self._figures, self._rounds))
 
     def certified(self) -> Outcome:
         found, run, group = self._found, self._run, self._group
@@ -290,53 +390,10 @@ class _Peer:
         directory.write_text("certificate.html", page(certificate, config.name))
         seal(run, group, END, config.rounds, files, folder="", **end_digests(directory.path, certificate))
         signed = signed_by_site(
-            certificate, found.study, found.site.name, found.site.key(),
+            certificate, found.study, found.site.name, found.site.key(), node=found.node,
             ledger_head=run.book.heads()[found.node], events=run.book.counts()[found.node], at=now(),
         )  # fmt: skip
         directory.write_json("certificate.json", signed)
         if run.sealer is not None:
             run.sealer.destroy()
         return Outcome(read_object(directory.path / "certificate.json"), self._figures, directory.path)
-
-
-class _Accepted:
-    """The roster that the operator accepted last, looked at before every round."""
-
-    def __init__(self, found: Ready):
-        self._site, self._version = found.site, found.roster.version
-        self._seen = self._mark()
-
-    def _mark(self) -> tuple[int, int]:
-        said = self._site.roster_file.stat()
-        return said.st_mtime_ns, said.st_ino
-
-    def changed(self) -> Any:
-        """A newer one, once."""
-        if (mark := self._mark()) == self._seen:
-            return None
-        self._seen, roster = mark, self._site.roster()
-        if roster.version <= self._version:
-            return None
-        self._version = roster.version
-        return roster
-
-
-def own_figures(row: dict[str, Any]) -> dict[str, Any]:
-    """Of an evaluation of one node: a site knows its own model alone, so nothing is said about all."""
-    about_all = ("consensus_distance", "push_sum_mass")
-    kept = {
-        key: value
-        for key, value in row.items()
-        if key not in about_all and not key.endswith("_average_model")
-    }
-    return kept if "push_sum_mass" not in row else {**kept, "push_sum_weight": row["push_sum_mass"]}
-
-
-def _line(row: dict[str, Any], rounds: int) -> str:
-    quality = next(
-        (f", {key} {row[f'{key}_mean']:.3f}" for key in ("accuracy", "rmse") if f"{key}_mean" in row), ""
-    )
-    away = [f"{site} {state}" for site, state in row["links"].items() if state != "up"]
-    spent = row["epsilon_proven"]
-    epsilon = f", planned ε {spent:.3g}" if spent is not None and math.isfinite(spent) else ""
-    return f"round {row['round']} of {rounds}{quality}{epsilon}{'; ' if away else ''}{', '.join(away)}"

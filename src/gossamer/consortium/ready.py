@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gossamer.config.schema import RunConfig
+from gossamer.consortium.epochs import Span, first_with, nodes_of
 from gossamer.consortium.roster import Roster
 from gossamer.consortium.site import Site
 from gossamer.consortium.study import Study
@@ -23,9 +24,13 @@ class Ready:
     study: Study
     roster: Roster  # the newest that the operator accepted
     config: RunConfig  # the recipe with this site's file and cap
-    first_round: int  # 0, or where the epoch begins with which it joins
-    sites: tuple[str, ...]  # of that epoch: node 0 is the first
+    first: Span  # the epoch with which it begins: (first round, its sites)
+    sites: tuple[str, ...]  # among whom it is counted: node 0 is the first
     warnings: tuple[str, ...]
+
+    @property
+    def revoked(self) -> bool:
+        return self.roster.site(self.site.name).revoked
 
     @property
     def node(self) -> int:
@@ -50,14 +55,13 @@ def ready(study_file: Path, site_file: Path, folder: Path, now: datetime) -> Rea
     roster = site.roster()
     study = Study.read(study_file, site.asked.authority)
     study.check_held(roster)
-    epochs = roster.epochs(study.roster.version, study.config.rounds)
-    mine = next(((start, names) for start, names in epochs if site.name in names), None)
-    if mine is None:
+    first = first_with(study, roster, site.name)
+    if first is None:
         raise UserError(
             f"{site.name} is not in the study {study.name}, which was packed with roster {study.roster.version}: "
             f"its sites are {', '.join(study.sites)}."
         )
-    start, names = mine
-    config = study.config if names == study.sites else study.among(names, roster)
+    names = nodes_of(study, site.name)
+    config = study.config if names == study.sites else study.with_joiner(roster.site(site.name).records)
     config = study.at(site, folder, config, names.index(site.name))
-    return Ready(site, study, roster, config, start, names, tuple(warnings))
+    return Ready(site, study, roster, config, first, names, tuple(warnings))

@@ -151,8 +151,6 @@ class Site:
     def check(self, now: datetime) -> list[str]:
         """What its operator must hear; a sentence where this site cannot take part, as far as its own files tell."""
         key, entry = self.key(), self.roster().site(self.name)
-        if entry.left is not None and entry.left.at_round == 0:
-            raise UserError(f"{self.name} has left {self.asked.consortium}, in roster {entry.left.version}.")
         if public_bytes(entry.public_key) != public_bytes(key):
             raise UserError(
                 f"{self.key_file} is not the key that the roster has of {self.name}; put it back, or join anew with a "

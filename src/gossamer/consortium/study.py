@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -163,19 +162,26 @@ class Study:
                 "two of one version; ask whoever runs the consortium by telephone."
             )
 
-    def among(self, names: Sequence[str], roster: Roster) -> RunConfig:
-        """The recipe for the sites of one epoch, by a later roster than it was packed with."""
-        records = [roster.site(name).records for name in names]
-        tables = self.config.model_dump(exclude_none=True)
-        tables |= {"nodes": len(names), "data": {**tables["data"], "records": records}}
-        return whole(tables, f"the recipe in {self.where}, for {len(names)} sites")
+    def with_joiner(self, records: int) -> RunConfig:
+        """The recipe with one site more, which declares so many records."""
+        config, count = self.config, len(self.sites) + 1
+        for key in ("epsilon", "delta"):
+            if isinstance(getattr(config.privacy, key), list):
+                raise UserError(
+                    f"privacy.{key} of the study {self.name} lists one value for each of its {count - 1} sites, and a "
+                    "site that joins has none; pack a study with one value for all."
+                )
+        tables = config.model_dump(exclude_none=True)
+        declared = [site.records for site in self.roster.members(0).values()]
+        tables |= {"nodes": count, "data": {**tables["data"], "records": [*declared, records]}}
+        return whole(tables, f"the recipe in {self.where}, for {count} sites")
 
     def at(
         self, site: Site, folder: Path, config: RunConfig | None = None, node: int | None = None
     ) -> RunConfig:
         """The recipe as this site runs it, with its own file, test rows and cap; `folder` holds a link to the file.
 
-        `config` and `node`: of another epoch than the first, as `among` has it.
+        `config` and `node`: of a site that joins, as `with_joiner` has it.
         The link has the node's number in its name, as a file per node has; what is spent is kept beside the file.
         """
         config = config or self.config

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gossamer.errors import UserError
 from gossamer.runtime.exchange import MessageExchange
+from gossamer.runtime.farewell import Farewell, started_by_torchrun_itself
 from gossamer.runtime.forms import Form, maybe, sentence, words
 from gossamer.runtime.loop import Exchange
 from gossamer.runtime.messenger import Messenger
@@ -107,6 +108,7 @@ class Ranks:
         self.first_here, self.spread = transport.first_here, transport.spread
         self.machine = transport.machine
         self.transport, self.messenger = transport, Messenger(transport, blocks)
+        self._farewell = Farewell(self.messenger.watch) if started_by_torchrun_itself() else None
 
     def __enter__(self) -> Ranks:
         return self
@@ -125,6 +127,8 @@ class Ranks:
             why = ELSEWHERE if self.spread else first_line(error)
             watch.tell(f"{self.name} failed in round {watch.round}: {why}")
         watch.close()
+        if self._farewell is not None:
+            self._farewell.close()
         if error is None:
             self.transport.close()
         else:
@@ -144,6 +148,8 @@ class Ranks:
 
     def begin_round(self, t: int) -> None:
         self.messenger.watch.begin(t)
+        if self._farewell is not None:
+            self._farewell.check()
 
     def mean(self, points: Tensor) -> Tensor:
         return self.messenger.sum(points.sum(0)) / self.blocks[-1].stop

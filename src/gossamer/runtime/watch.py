@@ -82,6 +82,18 @@ class Watch:
         culprit, at, how = self._follow(rank)
         return self.tell(f"{name_of(culprit, self._blocks)} {how} in round {at}")
 
+    def terminated(self) -> RankError | None:
+        """Somebody ends this process. What everybody says, if that is because another rank has ended; None if not."""
+        ranks = [rank for rank in range(len(self._blocks)) if rank != self._rank]
+        before = [self._line(rank) for rank in ranks]
+        if self._read(FAILURE) is None:
+            time.sleep(2.5 * self._every)
+        if (said := self._read(FAILURE)) is not None:
+            return RankError(shown(said))
+        # Where the notes are gone nobody's line can be read: the first rank held them.
+        still = [rank for rank, line in zip(ranks, before, strict=True) if self._line(rank) == line]
+        return self.tell(f"{name_of(still[0], self._blocks)} ended in round {self.round}") if still else None
+
     def tell(self, sentence: str) -> RankError:
         """Say why the run ends, unless somebody has said so before."""
         try:

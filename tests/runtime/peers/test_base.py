@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gossamer.runtime.peers.base import Arrival, Links
+import time
+
+from gossamer.runtime.peers.base import Arrival, Links, Member, NoLinks
 from gossamer.runtime.peers.simulated import Network
 
 
@@ -26,3 +28,31 @@ def test_a_deadline_that_has_passed_looks_and_does_not_wait() -> None:
 
     network.run({"a": a, "b": b})
     assert found == [None, Arrival("a", b"parcel")]
+
+
+def test_who_is_not_in_a_new_roster_is_cut_off() -> None:
+    network = Network(["a", "b", "c"])
+    found: list[Arrival | None] = []
+
+    def a() -> None:
+        links: Links = network.links("a")
+        links.update([Member(name, "", b"", None, 1) for name in ("a", "c")])
+        assert set(links.states()) == {"c"}
+        found.extend([links.receive(1.0), links.receive(1.0)])
+
+    def sends(name: str) -> None:
+        network.links(name).send("a", name.encode(), 1.0)
+
+    network.run({"a": a, "b": lambda: sends("b"), "c": lambda: sends("c")})
+    assert found == [Arrival("c", b"c"), None]
+
+
+def test_without_links_nothing_comes_and_nobody_is_there() -> None:
+    links: Links = NoLinks()
+    links.send("b", b"parcel", 1.0)
+    links.update([])
+    began = time.monotonic()
+    assert links.receive(began + 0.05) is None
+    assert time.monotonic() - began >= 0.05
+    assert links.states() == {}
+    links.close()

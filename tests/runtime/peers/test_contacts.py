@@ -14,7 +14,7 @@ from tests.support.spoilt_frames import forged, mutated
 
 from gossamer.runtime.peers.base import Arrival
 from gossamer.runtime.peers.contacts import Contacts, Pace
-from gossamer.runtime.peers.frames import HELLO, OFFER, SHARE, Decisions, Frame, Place
+from gossamer.runtime.peers.frames import ASK, HELLO, OFFER, SHARE, Decisions, Frame, Place
 from gossamer.runtime.peers.mass import MOST_WAITING, Mass
 from gossamer.runtime.peers.simulated import Network
 
@@ -59,10 +59,43 @@ def test_a_share_is_taken_and_its_sender_heard() -> None:
     assert not found.reaches("c")  # never heard: its share is kept
 
 
+def test_who_is_in_a_later_epoch_is_not_waited_for_and_nothing_of_it_is_used() -> None:
+    found = contacts()
+    found.take(Arrival("b", SHARED.pack()))
+    assert found.expected("b")
+    assert found.ahead is None
+    found.take(Arrival("b", replace(SHARED, epoch=7, place=Place(9, 0), sequence=0).pack()))
+    assert found.ahead == (7, 9)
+    assert found.away("b")
+    assert not found.expected("b")
+    assert not found.reaches("b")
+    assert len(found._mass.inbox) == 1
+    joins = replace(SHARED, kind=ASK, sender="eve", epoch=7, content=(), following=0)
+    found.take(Arrival("eve", joins.pack()))  # it waits for its epoch: nothing is wrong with that
+    assert found.refused == 0
+
+
+def test_who_lags_in_an_earlier_epoch_is_told_where_the_others_are() -> None:
+    found = contacts()
+    found.take(Arrival("b", replace(SHARED, epoch=0).pack()))
+    assert found.refused == 1
+    assert found["b"].greet
+
+
+def test_a_site_that_the_roster_has_no_longer_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = contacts()
+    found.take(Arrival("b", SHARED.pack()))
+    assert found.states() == {"b": "up", "c": "up"}
+    monkeypatch.setattr(found._links, "states", lambda: {"c": "up"})
+    assert found.states() == {"b": "down", "c": "up"}
+    assert found.away("b")
+    assert not found.reaches("b")
+
+
 @pytest.mark.parametrize(
     ("frame", "sender", "why"),
     [
-        (SHARED, "eve", "no site of this epoch"),
+        (replace(SHARED, sender="eve"), "eve", "no site of this epoch"),
         (SHARED, "c", "another site"),
         (replace(SHARED, epoch=0), "b", "epoch 0, which is over"),
         (replace(SHARED, study=bytes(15) + b"x"), "b", "another study"),

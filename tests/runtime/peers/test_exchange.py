@@ -358,7 +358,7 @@ def test_a_site_leaves_and_another_joins() -> None:
         exchange = site(name, old, network, disk=disks[name])
         exchange.meet(1.0)
         state = rounds(exchange, exchange.resume()[1], 0, 8)
-        state = exchange.enter(new, 8, state)
+        state = exchange.leave(8, state) if name == "c" else exchange.enter(new, 8, state)
         assert float(state.w) == 1.0
         joined[name] = state.x
         if name != "c":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,7 +45,31 @@ class Links(Protocol):
         ...
 
     def states(self) -> dict[str, str]:
-        """Every other site: "up", "suspect" or "down"."""
+        """Every other site of the roster: "up", "suspect" or "down". Who is not named has no link any more."""
+        ...
+
+    def update(self, members: Iterable[Member]) -> None:
+        """A new roster: who is not in it is cut off before this returns."""
         ...
 
     def close(self) -> None: ...
+
+
+class NoLinks:
+    """Of a site that may not speak to anybody any more."""
+
+    def send(self, to: str, parcel: bytes, deadline: float) -> None:
+        pass
+
+    def receive(self, deadline: float) -> Arrival | None:
+        time.sleep(max(0.0, deadline - time.monotonic()))
+        return None
+
+    def states(self) -> dict[str, str]:
+        return {}
+
+    def update(self, members: Iterable[Member]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

@@ -50,6 +50,7 @@ class Contact:
     said: Place | None = None  # the same, of frames that were not the parcel of that place
     suspect: bool = False
     drained: bool = False  # everything that it sent here is settled
+    ahead: tuple[int, int] | None = None  # (epoch, round) of one that has left this epoch behind
     greeted: float = -math.inf  # when anything was sent to it last
     greet: bool = False  # it was new or suspect, and should know that it was heard
     told: frozenset[int] = frozenset()  # the decisions it was told last
@@ -104,18 +105,35 @@ class Contacts:
 
     def states(self) -> dict[str, str]:
         """Every other site: "up", "suspect" or "down"."""
-        links = self._links.states()
-        suspect = {site: "suspect" if self[site].suspect else links.get(site, "up") for site in self.others}
-        return {site: "down" if links.get(site) == "down" else state for site, state in suspect.items()}
+        links = {site: self._links.states().get(site, "down") for site in self.others}
+        return {
+            site: "suspect" if self[site].suspect and state != "down" else state
+            for site, state in links.items()
+        }
 
     def away(self, site: str) -> bool:
         contact = self._contacts.get(site)
-        return contact is None or contact.heard is None or contact.suspect or self._down(site)
+        if contact is None or contact.heard is None or contact.ahead is not None:
+            return True
+        return contact.suspect or self._down(site)
+
+    @property
+    def ahead(self) -> tuple[int, int] | None:
+        """(epoch, round) of the furthest site that is in a later epoch than this one."""
+        return max((c.ahead for c in self._contacts.values() if c.ahead is not None), default=None)
+
+    def expected(self, site: str) -> bool:
+        """Is it worth waiting for?"""
+        return not self[site].suspect and self[site].ahead is None and not self.cut(site)
+
+    def cut(self, site: str) -> bool:
+        """Has it no link any more, by a new roster?"""
+        return site not in self._links.states()
 
     def reaches(self, site: str) -> bool:
         """Would a parcel that is made now be taken there soon? Otherwise its share is better kept."""
         contact = self[site]
-        if contact.suspect or self._down(site):
+        if contact.suspect or contact.ahead is not None or self._down(site):
             return False
         if any(self._clock() - first > self._pace.deadline for first in contact.first.values()):
             return False
@@ -136,7 +154,7 @@ class Contacts:
             self[site].suspect = True
 
     def _down(self, site: str) -> bool:
-        return self._links.states().get(site) == "down"
+        return self._links.states().get(site, "down") == "down"
 
     # Out
 
@@ -241,15 +259,20 @@ class Contacts:
     def take(self, arrival: Arrival) -> None:
         """One frame: used, or refused in one sentence. Whatever its bytes are, nothing else happens."""
         try:
-            if arrival.sender not in self._contacts:
-                raise RefusedError("it is no site of this epoch")
             frame = unpack(
                 arrival.parcel, sender=arrival.sender, receiver=self.name, study=self._study, most=self._most
             )
-            if frame.epoch > self.epoch:  # it is through with this one; what it sends now it will send again
-                self[arrival.sender].drained = True
+            contact = self._contacts.get(arrival.sender)
+            if (
+                frame.epoch > self.epoch
+            ):  # it joins later, or is through with this one; it will send this again
+                if contact is not None:
+                    contact.drained, contact.ahead = True, (frame.epoch, frame.place.round)
                 return
+            if contact is None:
+                raise RefusedError("it is no site of this epoch")
             if frame.epoch < self.epoch:
+                contact.greet = True  # so that it knows where the others are
                 raise RefusedError(f"it is in epoch {frame.epoch}, which is over")
             self._use(frame, arrival)
         except RefusedError as error:

@@ -34,7 +34,7 @@ PAUSE = -1  # the place in a round, before its first exchange, where an epoch ch
 class Epoch:
     """Who takes part: `sites[i]` is node i of the topology."""
 
-    number: int
+    number: int  # its first round: sites that know different changes still mean the same by it
     sites: tuple[str, ...]
     topology: Topology
 
@@ -72,7 +72,8 @@ class PeerExchange:
 
     `initial` is the algorithm's state (a NamedTuple) at the start. After a crash the exchange is made anew with the
     same journal: `resume` says with which round and state the loop goes on. The round is repeated then, but its
-    exchanges that were on disk are not: what they kept and sent is taken from the journal.
+    exchanges that were on disk are not: what they kept and sent is taken from the journal. `between(t)` is called ahead
+    of round t and again and again while this site waits there; whoever has to do with rosters may raise in it.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class PeerExchange:
         channels: Callable[[int, int], int] = lambda t, call: 0,
         uses: Callable[[], int] = lambda: 0,
         model: Callable[[Any], Tensor] = lambda state: state[0],
+        between: Callable[[int], None] = lambda t: None,
         trace: Callable[[Step], None] = lambda step: None,
         incarnation: int | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -105,16 +107,17 @@ class PeerExchange:
             journal,
         )
         self._pace, self._channels, self.uses, self._model = pace, channels, uses, model
-        self._trace, self._clock, self._most = trace, clock, most
+        self._between, self._trace, self._clock, self._most = between, trace, clock, most
         self._weights: dict[int, float] = {}  # channel → the push-sum weight, in double precision
         self._own: tuple[Tensor, ...] = ()
         self._sent: dict[str, tuple[int, float]] = {}
-        self._call, self._at = 0, start
+        self._call = 0
         self._missing, self._usual = (
             0,
             1.0,
         )  # exchanges since a parcel was missing, downwards; the weight without
         held = journal.contents
+        self.begun = held.meta is not None  # is there anything on disk?
         if held.meta is None:
             fresh = time.time_ns() if incarnation is None else incarnation
             self.mass = Mass(name, fresh, late=pace.late, start=start)
@@ -132,7 +135,7 @@ class PeerExchange:
             own = sum(1 for key in held.tensors if key.startswith("own."))
             self._own = tuple(held.tensors[f"own.{i}"] for i in range(own))
             self._sent = {to: (number, share) for to, (number, share) in held.meta["sent"].items()}
-        self._next, self._before = self._state, self._since
+        self._next, self._before, self._at = self._state, self._since, self._round
         self._enter(epoch)
 
     def _check_journal(self, meta: Mapping[str, Any], epoch: Epoch) -> None:
@@ -179,7 +182,7 @@ class PeerExchange:
         """Wait while no neighbour is there: nothing is drawn in isolation. See the two errors above."""
         self._call, self._at, self._before = 0, t, self.uses()
         end = self._clock() + self._pace.patience
-        while self._neighbours and all(map(self.contacts.away, self._neighbours)):
+        while self._look() and self.isolated:
             if self._clock() >= end:
                 raise AloneError(f"no neighbour of {self.name} was heard for {self._pace.patience:g} s")
             self._write_if(self.mass.undecided)
@@ -188,22 +191,47 @@ class PeerExchange:
             self.contacts.leave()
             self.contacts.listen(self._clock() + self._pace.deadline / 8)
         there = self.contacts.left_behind()
-        # A round whose parcels are on disk is ended first: its state is the one before the split.
-        if there is not None and there > t and self.mass.place < Place(t, 0):
+        if there is not None and there > t and not self._is_split:
             raise LeftBehindError(there, self._next)
+
+    @property
+    def _is_split(self) -> bool:
+        """Are parcels of this round on disk? Then it is ended first: its state is the one before the split."""
+        return self.mass.place >= Place(self._at, 0)
+
+    def _look(self) -> bool:
+        """What is new between rounds; False where this site should wait no longer for those it would wait for."""
+        if not self._is_split:
+            self._between(self._at)
+        return not (self._is_split and self.contacts.ahead is not None)
 
     def after_round(self, t: int, state: Any) -> None:
         self._next = state
 
     def meet(self, deadline: float) -> list[str]:
-        """Greet everybody and wait until all were heard, at most until the deadline; who is missing."""
-        while missing := [site for site in self.contacts.others if self.contacts[site].heard is None]:
-            if self._clock() >= deadline:
+        """Greet everybody and wait until all were heard, at most until the deadline; who is missing.
+
+        Whoever hears somebody in a later epoch waits no longer: the others have gone on.
+        """
+        contacts = self.contacts
+        while missing := [
+            site for site in contacts.others if contacts[site].heard is None and not contacts.cut(site)
+        ]:
+            if self._clock() >= deadline or contacts.ahead is not None:
                 break
-            self.contacts.greet(missing, every=self._pace.deadline / 8)
+            if (
+                not self.begun
+            ):  # one that comes back waits for others at most a deadline, and needs them to drain
+                self._look()
+            contacts.greet(missing, every=self._pace.deadline / 8)
             self._listen(min(deadline, self._clock() + self._pace.deadline / 8))
-        self.contacts.leave()
+        contacts.leave()
         return missing
+
+    @property
+    def isolated(self) -> bool:
+        """Is there a neighbour in this epoch's graph, and none of them here?"""
+        return bool(self._neighbours) and all(map(self.contacts.away, self._neighbours))
 
     @property
     def place(self) -> Place:
@@ -358,7 +386,7 @@ class PeerExchange:
         end, remind = now + self._pace.deadline, now + quarter
         while True:
             repeat()
-            left = [site for site in sites if not settled(site) and not contacts[site].suspect]
+            left = [site for site in sites if not settled(site) and contacts.expected(site)]
             self._write_if(contacts.urgent)
             contacts.leave()
             if not left or contacts.left_behind() is not None:
@@ -396,8 +424,15 @@ class PeerExchange:
     def enter(self, epoch: Epoch, t: int, state: Any) -> Any:
         """Before round t: the state with which it begins the new epoch. Drained, x ← x / w, w ← 1, the new topology.
 
-        Every site of the old epoch does this before the same round. One that crashes meanwhile does it again.
+        Every site of the old epoch does this, before the same round if it can: all mass is counted anew, so one that
+        comes later takes nothing from the others. One that crashes meanwhile does it again.
         """
+        renewed = self.leave(t, state)
+        self._enter(epoch)
+        return renewed
+
+    def leave(self, t: int, state: Any) -> Any:
+        """The same without an epoch to follow: this site goes, with the state it has."""
         place = Place(t, PAUSE)
         if self.mass.place < place:
             own = self._exact(0, (state.x, state.w), False) if self._rule.weighted else ()
@@ -413,8 +448,6 @@ class PeerExchange:
         self.mass.forget_links()
         self._weights, self._own, self._next = {}, (), self._rule.renewed(state)
         self._missing, self._usual = 0, 1.0
-        if self.name in epoch.sites:
-            self._enter(epoch)
         return self._next
 
     def finish(self) -> None:
@@ -448,14 +481,20 @@ class PeerExchange:
         self._state = self._next = state
 
     def ask_model(self, deadline: float) -> tuple[int, Tensor]:
-        """(round, model) of another site: what one that joins, or has lost its disk, begins with."""
+        """(round, model) of a neighbour: what one that joins, or has lost its disk, begins with."""
+        asked: set[str] = set()
         while self.contacts.answer is None:
             if self._clock() >= deadline:
                 raise UserError(
-                    f"{self.name} asked {', '.join(self.contacts.others)} for the model; nobody answered."
+                    f"{self.name} asked {', '.join(self._neighbours)} for the model; nobody answered."
                 )
-            self.contacts.greet(self.contacts.others, ASK, every=self._pace.deadline / 2)
-            self.contacts.listen(min(deadline, self._clock() + self._pace.deadline / 2))
+            self._look()
+            # Often while nobody is in this epoch, at once when somebody is; but a model is not sent twice in a hurry.
+            there = {site for site in self._neighbours if self.contacts[site].heard is not None}
+            self.contacts.greet(there - asked, ASK)
+            self.contacts.greet(self._neighbours, ASK, every=self._pace.deadline / (2 if there else 8))
+            asked |= there
+            self.contacts.listen(min(deadline, self._clock() + self._pace.deadline / 8))
         answer, self.contacts.answer = self.contacts.answer, None
         return answer.place.round, answer.content[0].view(1, -1)
 
@@ -471,6 +510,7 @@ class PeerExchange:
         meta |= {
             "study": self._study.hex(),
             "epoch": self.epoch.number,
+            "sites": list(self.epoch.sites),
             "round": self._round,
             "weights": self._weights,
             "sent": self._sent,
@@ -480,4 +520,4 @@ class PeerExchange:
             tensors |= {f"own.{i}": tensor for i, tensor in enumerate(self._own)}
         self._journal.snapshot(meta, tensors, uses=self._since)
         self.mass.written()
-        self.contacts.urgent = False
+        self.begun, self.contacts.urgent = True, False

@@ -10,10 +10,10 @@ import heapq
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gossamer.runtime.peers.base import Arrival
+from gossamer.runtime.peers.base import Arrival, Member
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class Network:
 
     def clock(self) -> float:
         return self._now
+
+    @property
+    def sites(self) -> list[str]:
+        return list(self._sites)
 
     def links(self, name: str) -> SimulatedLinks:
         return SimulatedLinks(self, name)
@@ -148,18 +152,26 @@ class SimulatedLinks:
 
     def __init__(self, network: Network, name: str):
         self._network, self._name = network, name
+        self._known = {*network.sites} - {name}
 
     def send(self, to: str, parcel: bytes, deadline: float) -> None:
-        self._network.send(self._name, to, parcel)
+        if to in self._known:
+            self._network.send(self._name, to, parcel)
 
     def receive(self, deadline: float) -> Arrival | None:
-        return self._network.wait(self._name, deadline)
+        while (arrival := self._network.wait(self._name, deadline)) is not None:
+            if arrival.sender in self._known:
+                return arrival
+        return None
 
     def states(self) -> dict[str, str]:
-        return {}
+        return dict.fromkeys(self._known, "up")
+
+    def update(self, members: Iterable[Member]) -> None:
+        self._known = {member.name for member in members} - {self._name}
 
     def close(self) -> None:
-        pass
+        self._known = set()
 
 
 class CrashError(BaseException):
