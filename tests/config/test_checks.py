@@ -165,6 +165,12 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {"data.pca": 5, "data.pca_from": "private", "privacy.preprocessing": 0.2},
     ),
     (
+        checks.a_unit_has_a_price,
+        {"privacy.unit": "node", "privacy.sampling": {"kind": "full"}, "privacy.centre": 0.1},
+        "privacy.unit = 'node' does not go with privacy.centre, a mean that is priced for records; leave it out.",
+        {"privacy.unit": "node", "privacy.sampling": {"kind": "full"}},
+    ),
+    (
         checks.a_proof_needs_a_bound,
         {"privacy.clip": {"kind": "none"}},
         "privacy.clip.kind = 'none' bounds no record's influence, so no ε can be proven",

@@ -30,6 +30,7 @@ __all__ = [
     "gaussian",
     "gaussian_noise",
     "grouping",
+    "groups",
     "laplace_noise",
     "ledger",
     "network",
@@ -45,6 +46,7 @@ __all__ = [
     "secrets",
     "spending",
     "tradeoff",
+    "units",
 ]
 
 _OF_THE_ACCOUNTANT = ("Accountant", "Figure", "gaussian_noise", "laplace_noise", "noise_for")

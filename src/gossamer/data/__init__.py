@@ -13,6 +13,7 @@ __all__ = [
     "memory",
     "own",
     "partition",
+    "persons",
     "source",
     "synthetic",
 ]
