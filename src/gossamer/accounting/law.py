@@ -50,6 +50,7 @@ from gossamer.accounting.grid import (
 from gossamer.accounting.pairs import Pair
 from gossamer.accounting.profiles import FloatArray
 
+MOST_BLOCKS = 2000  # of suffix sums in numpy
 LARGEST_EXPONENT = 700.0  # e to more than that is no number any more
 
 Factor = tuple[FloatArray, int, float, float, float, float, float]
@@ -175,8 +176,13 @@ class UpperLaw:
 
 def suffix_sums(values: FloatArray, fall: float) -> FloatArray:
     """Σ_{i≥j} v_i e^{−(i−j)·fall} for every j."""
-    # In blocks over which the factor changes by e³² at most. scipy's filter does it too, for half a second of imports.
+    # In blocks over which the factor changes by e³² at most. scipy's filter does it too, for half a second of imports,
+    # which many short blocks would take as well.
     size = len(values) if fall == 0 else max(1, int(min(len(values), 32 / abs(fall))))
+    if len(values) > MOST_BLOCKS * size:
+        from scipy.signal import lfilter
+
+        return np.asarray(lfilter([1.0], [1.0, -math.exp(-fall)], values[::-1])[::-1])
     factors = np.exp(-fall * np.arange(size + 1))
     sums, after = np.empty(len(values)), 0.0
     for first in reversed(range(0, len(values), size)):
