@@ -109,6 +109,10 @@ class _Seen:
     def uses(self) -> int:
         return self._grad.uses
 
+    @uses.setter
+    def uses(self, number: int) -> None:
+        self._grad.uses = number
+
     @property
     def draws(self) -> int:
         return self._grad.draws
