@@ -62,10 +62,24 @@ def convolutions() -> nn.Module:
     )
 
 
+def pooled() -> nn.Module:
+    """Few channels with a pool behind them: convolution and pool are one kernel here."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, 3),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(24, 3),
+    )
+
+
 MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[[int, int], Tensor]]] = {
     "mlp": (network, lambda m, b: torch.randn(m, b, 6)),
     "wide": (lambda: nn.Linear(300, 3), lambda m, b: torch.randn(m, b, 300)),
     "convolutions": (convolutions, lambda m, b: torch.randn(m, b, 1, 8, 8)),
+    "pooled": (pooled, lambda m, b: torch.randn(m, b, 1, 12, 12)),
     "sequence": (lambda: nn.Sequential(nn.Conv1d(2, 3, 3), nn.Flatten(), nn.Linear(18, 3)),
                  lambda m, b: torch.randn(m, b, 2, 8)),
     "tokens": (Tokens, lambda m, b: torch.randint(0, 10, (m, b, 4))),
