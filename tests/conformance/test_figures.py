@@ -19,7 +19,7 @@ from torch.func import functional_call
 
 import gossamer
 from gossamer.errors import UserError
-from gossamer.results.headline import JUDGED
+from gossamer.results.headline import of_an_evaluation
 from gossamer.results.track import public
 from gossamer.run import api
 from gossamer.run.assemble import assemble
@@ -65,7 +65,7 @@ def check(recipe: Any, changes: dict[str, Any], folder: Path) -> dict[str, Any]:
     outcome = gossamer.run(recipe, changes, out=folder / "run")
     row: dict[str, Any] = json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     stated = {key for key in row if key not in SAYS_NOTHING}
-    assert all(key.startswith(JUDGED) for key in stated), stated
+    assert all(of_an_evaluation(key) for key in stated), stated
     parts = assemble(api.plan(recipe, changes))
     if not stated:
         assert row["not_private"]["because"]

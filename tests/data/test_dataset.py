@@ -11,6 +11,8 @@ OFFLINE = {
     "synthetic-classification": {"n": 30, "test": 7, "classes": 3},
     "synthetic-regression": {"n": 30, "test": 7},
     "synthetic-logistic": {"n": 30, "test": 7},
+    "synthetic-counts": {"n": 30, "test": 7},
+    "synthetic-labels": {"n": 30, "test": 7, "several": 3},
     "dirac": {"holders": 3, "per_holder": 4},
 }
 
@@ -24,6 +26,7 @@ def test_types_lengths_and_labels_are_as_promised(kind):
         assert x.dtype == (np.int64 if kind == "dirac" else np.float32)
         assert y.dtype == (np.float32 if data.classes is None else np.int64)
     assert data.x_train.shape[1:] == data.x_test.shape[1:]
+    assert data.several == (3 if kind == "synthetic-labels" else None)
     if data.classes is not None:
         assert data.y_train.min() >= 0
         assert data.y_train.max() < data.classes

@@ -74,6 +74,8 @@ def test_records_follow_the_seed_where_the_set_says_so():
         "synthetic-regression": small,
         "synthetic-classification": small,
         "synthetic-logistic": small,
+        "synthetic-counts": small,
+        "synthetic-labels": small,
         "dirac": {"holders": 2, "per_holder": 3},
     }
     for kind, its in options.items():

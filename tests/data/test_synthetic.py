@@ -68,3 +68,18 @@ def test_synthetic_logistic_labels_have_the_probability_of_their_score():
         inside = (score > low) & (score < high)
         expected = (1 / (1 + np.exp(-score[inside]))).mean()
         assert abs(data.y_train[inside].mean() - expected) < 5 * np.sqrt(0.25 / inside.sum())
+
+
+def test_synthetic_counts_and_labels_follow_their_scores():
+    counts = load("synthetic-counts", n=40_000, features=4, test=0)
+    mean = np.exp(counts.x_train @ counts.truth)
+    for low, high in ((0.0, 0.5), (0.5, 1.5), (1.5, 5.0)):
+        inside = (mean > low) & (mean < high)
+        error = np.sqrt(mean[inside].sum()) / inside.sum()
+        assert abs(counts.y_train[inside].mean() - mean[inside].mean()) < 5 * error
+    labels = load("synthetic-labels", n=40_000, features=4, test=0, several=3)
+    chances = 1 / (1 + np.exp(-labels.x_train @ labels.truth.T))
+    assert labels.y_train.shape == (40_000, 3)
+    for low in (0.1, 0.4, 0.8):
+        inside = (chances > low) & (chances < low + 0.1)
+        assert abs(labels.y_train[inside].mean() - chances[inside].mean()) < 5 * np.sqrt(0.25 / inside.sum())

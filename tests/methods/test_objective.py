@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from torch import nn
 
 from gossamer.errors import UserError
 from gossamer.kernels.centred_sum import CentredSum
-from gossamer.methods.objective import gradient_vector, linear_loss, per_sample_loss
+from gossamer.methods.objective import gradient_vector, linear_loss, per_sample_loss, prediction_task
 from gossamer.models.centred import Centred
+from gossamer.models.tasks import Classification, MultiLabel, Regression
 
 OUT = torch.tensor([[0.5, -1.0, 2.0], [0.0, 3.0, -2.0]])
 Y = torch.tensor([2, 0])
@@ -49,8 +51,41 @@ def test_numbers_are_half_squares_and_a_named_loss_is_itself() -> None:
 
 
 @pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        ({"kind": "huber", "delta": 0.5}, [0.375, 0.875]),
+        ({"kind": "quantile", "tau": 0.9}, [0.1, 0.2]),
+        ({"kind": "poisson"}, [math.e, math.e**3 - 3]),
+        ({"kind": "squared"}, [0.5, 2.0]),
+        ({"kind": "least-squares"}, [0.5, 2.0]),
+    ],
+)
+@pytest.mark.parametrize("model", ["mlp", "linear"])
+def test_numbers_have_their_losses_on_any_network(
+    loss: dict[str, Any], expected: list[float], model: str
+) -> None:
+    outputs, y = torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])
+    config = configured(loss=loss, model={"kind": model})
+    assert per_sample_loss(None, config)(outputs, y).tolist() == pytest.approx(expected)
+
+
+def test_the_task_follows_from_labels_and_loss() -> None:
+    assert prediction_task(10, None, configured()) == Classification(10, "softmax")
+    assert prediction_task(3, None, configured(model__kind="one-vs-all")) == Classification(3, "sigmoid")
+    assert prediction_task(3, None, configured(loss={"kind": "squared"})) == Classification(3, None)
+    assert prediction_task(None, None, configured()) == Regression()
+    assert prediction_task(None, None, configured(loss={"kind": "poisson"})) == Regression("exp")
+    quantile = configured(loss={"kind": "quantile", "tau": 0.9})
+    assert prediction_task(None, None, quantile) == Regression(None, 0.9)
+    assert prediction_task(None, 4, configured()) == MultiLabel(4, "sigmoid")
+
+
+@pytest.mark.parametrize(
     ("recipe", "changes", "classes", "says"),
     [
+        ("quickstart", {"loss": {"kind": "huber"}}, 10, "loss.kind = 'huber' needs numbers as targets; these data have 10"),
+        ("quickstart", {"loss": {"kind": "poisson"}}, 10, "loss.kind = 'poisson' needs numbers as targets"),
+        ("quickstart", {"loss": {"kind": "hinge"}}, None, "loss.kind = 'hinge' is of a single number"),
         ("quickstart", {"loss": {"kind": "hinge"}}, 10, "loss.kind = 'hinge' is of a single number"),
         ("dp-dkm/lasso", {"loss": {"kind": "cross-entropy"}}, 10, "model.kind = 'linear' takes least-squares, logistic"),
         ("dp-dkm/lasso", {"loss": {"kind": "logistic"}}, None, "needs labels of two classes; these data have numbers"),
@@ -88,6 +123,63 @@ def test_the_vector_is_the_sum_of_autograds_gradients() -> None:
     ]
     torch.testing.assert_close(sums[0], torch.stack(each).sum(0), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(norms[0], torch.stack(each).norm(dim=1), rtol=1e-4, atol=1e-6)
+
+
+LABELLED = {"data": {"kind": "synthetic-labels", "several": 3}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "y", "loss"),
+    [
+        (
+            LABELLED,
+            torch.eye(3)[[0, 1, 2, 1]],
+            nn.functional.binary_cross_entropy_with_logits,
+        ),
+        ({"loss": {"kind": "poisson"}}, torch.tensor([0.0, 1, 4, 2]), lambda t, y: t[0].exp() - y * t[0]),
+        (
+            {"loss": {"kind": "huber"}},
+            torch.tensor([0.0, 9, -4, 2]),
+            lambda t, y: nn.functional.huber_loss(t[0], y, delta=1.35),
+        ),
+    ],
+    ids=["labels", "poisson", "huber"],
+)
+def test_a_record_is_alone_under_every_loss(changes: dict[str, Any], y: torch.Tensor, loss: Any) -> None:
+    """Clipped sums, by whatever method the kernel took, are those of autograd's gradients one by one."""
+    torch.manual_seed(1)
+    count = 3 if y.ndim == 2 else 1
+    net, x = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, count)), torch.randn(4, 4)
+    point = torch.cat([p.detach().flatten() for p in net.parameters()])[None]
+    vector = gradient_vector(configured(model={"kind": "mlp"}, **changes), net, None)
+
+    def weigh(norms: torch.Tensor) -> torch.Tensor:
+        return (0.3 / norms).clamp_max(1)
+
+    sums, _ = vector(point, x[None], y[None], torch.ones(1, 4, dtype=torch.bool), weigh)
+    expected = torch.zeros_like(point[0])
+    for one, label in zip(x, y, strict=True):
+        value = count * loss(net(one), label)
+        own = torch.cat([g.flatten() for g in torch.autograd.grad(value, list(net.parameters()))])
+        expected += own * (0.3 / own.norm()).clamp_max(1)
+    torch.testing.assert_close(sums[0], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_mean_that_overflows_moves_nothing() -> None:
+    net, x = nn.Linear(2, 1), torch.tensor([[1.0, 0.0], [1e30, 0.0]])
+    point = torch.tensor([[1.0, 0.0, 0.0]])
+    vector = gradient_vector(configured(model={"kind": "linear"}, loss={"kind": "poisson"}), net, None)
+    sums, _ = vector(point, x[None], torch.ones(1, 2), torch.ones(1, 2, dtype=torch.bool), torch.ones_like)
+    torch.testing.assert_close(sums[0], torch.tensor([math.e - 1, 0.0, math.e - 1]))
+
+
+def test_several_labels_refuse_what_is_of_one() -> None:
+    for changes, says in (
+        ({"loss": {"kind": "huber"}}, "loss.kind = 'huber' is not of several labels"),
+        ({"model": {"kind": "linear"}}, "model.kind = 'linear' gives one number"),
+    ):
+        with pytest.raises(UserError, match=says):
+            per_sample_loss(None, configured(**LABELLED, **changes))
 
 
 def test_a_centred_network_first_asks_for_the_mean_of_the_records() -> None:

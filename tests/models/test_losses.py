@@ -9,7 +9,17 @@ import pytest
 import torch
 
 from gossamer.errors import UserError
-from gossamer.models.losses import Hinge, Huber, LeastSquares, LinearLoss, Logistic, Quantile, losses
+from gossamer.models.losses import (
+    Hinge,
+    Huber,
+    LeastSquares,
+    LinearLoss,
+    Logistic,
+    Poisson,
+    Quantile,
+    Squared,
+    losses,
+)
 
 LOSSES = [LeastSquares(), Logistic(), Huber(0.7), Hinge(), Quantile(0.2)]
 
@@ -70,7 +80,18 @@ def test_the_curvature_is_the_steepest_slope_of_the_slope(loss: Any) -> None:
 def test_every_registered_loss_of_linear_models_keeps_the_protocol() -> None:
     linear = {name for name, kind in losses.kinds.items() if isinstance(kind(), LinearLoss)}
     assert linear == {"least-squares", "logistic", "huber", "hinge", "quantile"}
-    assert set(losses.kinds) - linear == {"cross-entropy", "squared"}
+    assert set(losses.kinds) - linear == {"cross-entropy", "squared", "poisson"}
+
+
+def test_losses_of_networks_are_torchs_own() -> None:
+    t, y = torch.linspace(-3, 3, 12), torch.arange(12.0) % 4
+    torch.testing.assert_close(
+        Poisson().value(t, y), torch.nn.functional.poisson_nll_loss(t, y, log_input=True, reduction="none")
+    )
+    outputs, wanted = t.view(4, 3), (y.view(4, 3) > 1).float()
+    bce = torch.nn.functional.binary_cross_entropy(outputs.sigmoid(), wanted, reduction="none").sum(1)
+    torch.testing.assert_close(Logistic().of_each(outputs, wanted), bce)
+    torch.testing.assert_close(Squared().of_each(outputs, wanted), 0.5 * (outputs - wanted).square().sum(1))
 
 
 def test_the_logistic_root_is_found_far_out() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
+from gossamer.results.headline import headline, judged, no_epsilon_covers, title, unit
 
 
 def test_what_a_row_says_itself_wins_then_what_the_hold_out_measured() -> None:
@@ -14,7 +14,16 @@ def test_what_a_row_says_itself_wins_then_what_the_hold_out_measured() -> None:
 
 
 def test_every_metric_has_a_name_for_people() -> None:
-    assert {"accuracy", "rmse", "truth_rmse"} == set(UNITS)
+    assert (unit("accuracy"), unit("rmse"), unit("truth_rmse")) == (
+        "accuracy (%)",
+        "RMSE",
+        "RMSE to the truth",
+    )
+    assert (title("auc"), title("log_loss"), unit("calibration_error")) == (
+        "AUC",
+        "log loss",
+        "calibration error",
+    )
 
 
 def test_figures_that_no_epsilon_covers_are_read_and_known() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods.objective import per_sample_loss
+from gossamer.models.tasks import SOFTMAX, task_of
 from gossamer.results.metrics import Evaluator
 
 
@@ -30,7 +31,8 @@ def evaluator(
 ) -> Evaluator:
     net = nn.Linear(x.shape[1], outputs or classes or 1, bias=False)
     loss = per_sample_loss(classes) if outputs is None else lambda o, t: o.flatten() * 0
-    return Evaluator(net, ParameterStack(net), loss, x, y, classes=classes, together=Alone(), truth=truth)
+    task = task_of(classes, None, None if classes is None else SOFTMAX)
+    return Evaluator(net, ParameterStack(net), loss, x, y, task=task, together=Alone(), truth=truth)
 
 
 def test_accuracy_and_loss_are_those_of_numpy() -> None:

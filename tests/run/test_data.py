@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.configurations import configured
 
 from gossamer.config import resolve
 from gossamer.data.load import datasets
@@ -165,3 +166,19 @@ def test_a_hold_out_with_training_records_is_not_public(tmp_path: Path, per_node
     cache.load(config.model_copy(update={"mode": "paper"}), None)
     with pytest.raises(UserError, match=r"data\.test holds"):
         cache.load(config, None)
+
+
+def test_counts_are_counts_and_no_value_is_printed() -> None:
+    bad = {
+        "data": {"kind": "synthetic-regression", "n": 20},
+        "model": {"kind": "linear"},
+        "loss": {"kind": "poisson"},
+    }
+    cache = DataCache()
+    plain = configured(**{**bad, "loss": {"kind": "squared"}})
+    assert cache.load(plain, None).classes is None
+    with pytest.raises(UserError) as caught:  # also where the cache has them already
+        cache.load(configured(**bad), None)
+    assert str(caught.value) == (
+        "loss.kind = 'poisson' needs whole numbers from 0 on, and a target of the training records is none."
+    )

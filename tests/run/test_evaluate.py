@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn import metrics
 from tests.support.configurations import outlined
 
+import gossamer
 from gossamer.run.assemble import assemble
 from gossamer.run.begin import begin
 from gossamer.run.evaluate import evaluation_of, evaluation_rounds
@@ -53,3 +55,48 @@ def test_figures_are_due_at_their_rounds_with_what_is_spent_by_then(tmp_path: Pa
         assert late["epsilon_proven"] == pytest.approx(o.plan.epsilon_after([7])[0][1])
     finally:
         run.book.close()
+
+
+SMALL = {"n": 200, "features": 3, "test": 100}
+TASKS: list[Any] = [
+    (
+        {"data": {"kind": "synthetic-counts", **SMALL}, "loss": {"kind": "poisson"}},
+        ["poisson-deviance", "mae"],
+    ),
+    pytest.param(
+        {"data": {"kind": "synthetic-regression", **SMALL}, "loss": {"kind": "quantile", "tau": 0.9}},
+        ["pinball-loss", "rmse"],
+        marks=pytest.mark.slow,
+    ),
+    ({"data": {"kind": "synthetic-labels", **SMALL}}, ["auc", "f1", "accuracy"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "measures"), TASKS, ids=["counts", "quantile", "labels"])
+def test_tasks_and_measures_through_the_door(
+    changes: dict[str, Any], measures: list[str], tmp_path: Path
+) -> None:
+    """Every figure of the average model is scikit-learn's of what its predictions say."""
+    few = {"nodes": 2, "rounds": 2, "topology.kind": "complete", "privacy.sampling": {"kind": "full"}}
+    outcome = gossamer.run(
+        "quickstart", {**few, **changes, "evaluation.measures": measures}, out=tmp_path / "run"
+    )
+    data = outlined(nodes=2, topology__kind="complete", **changes).config.data.load(seed=0)
+    x, y, found = data.x_test, data.y_test, outcome.result
+    said = outcome.predict(x)
+    by_hand = {
+        "poisson_deviance": lambda: metrics.mean_poisson_deviance(y, said),
+        "mae": lambda: metrics.mean_absolute_error(y, said),
+        "pinball_loss": lambda: metrics.mean_pinball_loss(y, said, alpha=0.9),
+        "rmse": lambda: metrics.root_mean_squared_error(y, said),
+        "auc": lambda: metrics.roc_auc_score(y, outcome.predict_proba(x)),
+        "f1": lambda: metrics.f1_score(y, said, average="macro"),
+        "accuracy": lambda: metrics.accuracy_score(y, said),
+    }
+    keys = [name.replace("-", "_") for name in measures]
+    assert found["metric"] == keys[0]
+    for key in keys:
+        assert found[f"{key}_average_model"] == pytest.approx(by_hand[key](), rel=1e-5), key
+        assert len(found[f"{key}_by_node"]) == 2
+    assert found["epsilon_proven"] is not None
+    assert gossamer.load(tmp_path / "run").predict(x).tolist() == said.tolist()

@@ -48,7 +48,7 @@ class Noise(Strict):
         return self.schedule.noise(self.family)
 
 
-def _not_empty(value: list[float]) -> list[float]:
+def _not_empty(value: list[Any]) -> list[Any]:
     if not value:
         raise ValueError("the list is empty")
     return value
@@ -130,6 +130,12 @@ class Evaluation(Strict):
     )
     rows: Count | None = Field(
         default=None, description="rows of the hold-out used before the last evaluation"
+    )
+    measures: Annotated[list[Annotated[str, Field(min_length=1)]], AfterValidator(_not_empty)] | None = Field(
+        default=None,
+        description="what is measured on the hold-out, the first being what a run is read by: accuracy, f1, auc, "
+        "log-loss, calibration-error; rmse, mae, pinball-loss, poisson-deviance; if not set accuracy, of numbers rmse, "
+        "of several labels f1",
     )
     diagnostics: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="losses and clipped shares of the training records; not private, marked so"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gossamer.results.headline import headline, title
+
 
 def own_figures(row: dict[str, Any]) -> dict[str, Any]:
     """Of an evaluation of one node: a site knows its own model alone, so nothing is said about all."""
@@ -19,9 +21,8 @@ def own_figures(row: dict[str, Any]) -> dict[str, Any]:
 
 def line(row: dict[str, Any], rounds: int) -> str:
     """One evaluation on the terminal."""
-    quality = next(
-        (f", {key} {row[f'{key}_mean']:.3f}" for key in ("accuracy", "rmse") if f"{key}_mean" in row), ""
-    )
+    name = headline(row)
+    quality = f", {title(name)} {row[f'{name}_mean']:.3f}" if name and f"{name}_mean" in row else ""
     away = [f"{site} {state}" for site, state in row["links"].items() if state != "up"]
     spent = row["epsilon_proven"]
     epsilon = f", planned ε {spent:.3g}" if spent is not None and math.isfinite(spent) else ""

@@ -16,8 +16,8 @@ class Dataset:
     """Training records and a hold-out, ready for a model.
 
     Images are float32 (N, C, H, W) in [0, 1], tables float32 (N, p), places in a table int64 (N,). Labels
-    are int64 from 0, or float32 targets. `provenance["sha256"]` is a digest of the records: for private
-    data it stays on the node too.
+    are int64 from 0, float32 targets, or float32 (N, L) of 0 and 1: several of yes or no. `provenance["sha256"]` is a
+    digest of the records: for private data it stays on the node too.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Dataset:
     y_train: Array
     x_test: Array
     y_test: Array
-    classes: int | None  # None: regression
+    classes: int | None  # None: numbers, or several labels of yes or no
     public_test: bool  # may the hold-out be used for metrics that leave the node?
     owner: npt.NDArray[np.int64] | None  # one id per training row, where the records have owners
     provenance: dict[str, str]
@@ -35,8 +35,13 @@ class Dataset:
     test_shares_rows: bool = False  # does a hold-out that was declared public hold training records?
     labels: tuple[
         Any, ...
-    ] = ()  # what the classes are called, in the order of their numbers; empty: by number
+    ] = ()  # what classes, or several labels, are called, in their order; empty: by number
     components: npt.NDArray[np.float32] | None = None  # (k, p) released ones, in place of which records stand
     raw_shape: tuple[int, ...] | None = (
         None  # of a record as it came, before the table's steps; None: as it is
     )
+
+    @property
+    def several(self) -> int | None:
+        """How many labels of yes or no a record has, where it has several."""
+        return self.y_train.shape[1] if self.y_train.ndim == 2 else None

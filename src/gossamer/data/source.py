@@ -98,6 +98,7 @@ class Source(ABC):
 
     kind: ClassVar[str]
     own: ClassVar[bool] = False  # the user's own records: private, and copied nowhere
+    multi_label: ClassVar[bool] = False  # several labels of yes or no a record: y is (N, L)
     shuffled: ClassVar[bool] = False  # do the set's own records, or their split, follow the seed?
     facts: ClassVar[Facts | None] = None
 

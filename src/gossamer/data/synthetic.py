@@ -32,7 +32,7 @@ class _Linear(Source):
 
     @property
     def bytes_read(self) -> float:
-        rows, outputs = self.n + self.test, getattr(self, "classes", 1)
+        rows, outputs = self.n + self.test, getattr(self, "classes", getattr(self, "several", 1))
         return 12.0 * rows * self.features + 32.0 * rows * outputs + 12.0 * self.features * outputs
 
     def _coefficients(self, rng: np.random.Generator, rows: int) -> Floats:
@@ -105,6 +105,35 @@ class LogisticLabels(_Linear):
         x = self._inputs(rng)
         y = (rng.logistic(size=len(x)) < x @ truth).astype(np.int64)
         return self._dataset(x, y, seed=seed, truth=truth, classes=2)
+
+
+@datasets.register("synthetic-counts")
+@dataclass(frozen=True, kw_only=True)
+class Counts(_Linear):
+    """y ~ Poisson(e^⟨x, θ⟩) with x and √p times the non-zero part of θ standard normal, for loss.kind = poisson."""
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        rng = np.random.default_rng(seed)
+        truth = self._coefficients(rng, 1)[0] / np.float32(np.sqrt(self.features))
+        x = self._inputs(rng)
+        y = rng.poisson(np.exp(x @ truth)).astype(np.float32)
+        return self._dataset(x, y, seed=seed, truth=truth, classes=None)
+
+
+@datasets.register("synthetic-labels")
+@dataclass(frozen=True, kw_only=True)
+class SeveralLabels(_Linear):
+    """Several labels of yes or no a record: P(label l) = σ(⟨x, θ_l⟩) with x and θ standard normal."""
+
+    several: Annotated[int, Field(ge=1, le=10_000, description="number of labels")] = 4
+    multi_label: ClassVar[bool] = True
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        rng = np.random.default_rng(seed)
+        truth = self._coefficients(rng, self.several)
+        x = self._inputs(rng)
+        y = (rng.logistic(size=(len(x), self.several)) < x @ truth.T).astype(np.float32)
+        return self._dataset(x, y, seed=seed, truth=truth, classes=None)
 
 
 @datasets.register("dirac")

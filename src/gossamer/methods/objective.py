@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,67 +12,100 @@ from gossamer.errors import UserError
 from gossamer.kernels.centred_sum import CentredSum
 from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.models.centred import Centred, centre_records
-from gossamer.models.losses import LinearLoss
+from gossamer.models.losses import CrossEntropy, LinearLoss, Logistic, Squared
+from gossamer.models.tasks import SIGMOID, Task, task_of
 
 if TYPE_CHECKING:
     from gossamer.mechanism.reader import Vector
 
 
-CLASS_LOSSES = ("cross-entropy", "logistic", "squared")  # of networks with an output per class
-_WITHOUT_PROBABILITIES = ("hinge", "squared")
-
-
 def linear_loss(config: RunConfig) -> LinearLoss | None:
-    """The loss named under [loss]; None where the data decide, or where it is over a class each."""
-    if config.loss is None or hasattr(config.loss, "per_record"):
+    """The loss named under [loss], if it has slopes and the model is linear; None where others do without them."""
+    named = config.loss
+    if named is None or hasattr(named, "per_record"):
         return None
-    if config.model.kind != "linear" and config.loss.kind in CLASS_LOSSES:
-        return None
-    if config.model.kind != "linear":
+    if config.model.kind == "linear" and not hasattr(named, "value"):
         raise UserError(
-            f"loss.kind = {config.loss.kind!r} is of a single number; it needs model.kind = 'linear', not "
+            f"loss.kind = {named.kind!r} is of networks with an output per class; model.kind = 'linear' takes "
+            "least-squares, logistic, huber, hinge, quantile or poisson."
+        )
+    if config.model.kind == "linear":
+        return named if isinstance(named, LinearLoss) else None
+    if hasattr(named, "value") and named.binary and not hasattr(named, "of_each"):
+        raise UserError(
+            f"loss.kind = {named.kind!r} is of a single number; it needs model.kind = 'linear', not "
             f"{config.model.kind!r}."
         )
-    if not isinstance(config.loss, LinearLoss):
-        raise UserError(
-            f"loss.kind = {config.loss.kind!r} is of networks with an output per class; model.kind = 'linear' takes "
-            "least-squares, logistic, huber, hinge or quantile."
-        )
-    return config.loss
+    return None
 
 
 def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any:
     """(outputs, targets) → one loss per record."""
-    if config and hasattr(config.loss, "per_record"):
-        return _own(config.loss)
-    named = linear_loss(config) if config else None
-    if config and named is not None:
-        if named.binary != (classes == 2):
-            wanted = "labels of two classes" if named.binary else "numbers as targets"
-            has = f"{classes} classes" if classes else "numbers"
-            raise UserError(
-                f"loss.kind = {config.loss and config.loss.kind!r} needs {wanted}; these data have {has}."
-            )
-        return lambda outputs, y: named.value(outputs.flatten(), y.flatten())
-    if classes and config and config.model.kind == "linear":
+    named = config.loss if config else None
+    if hasattr(named, "per_record"):
+        return _own(named)
+    if config is not None:
+        linear_loss(config)  # refuses what does not fit the model
+        if config.data.multi_label:
+            return _of_labels(named or Logistic(), config.model.kind)
+        if config.model.kind == "linear":
+            return _of_one_output(named, classes)
+    if classes is None:
+        return _of_numbers(named or Squared())
+    return _of_classes(classes, named, config.model.kind if config else None)
+
+
+def _of_labels(named: Any, model: str) -> Any:
+    """Labels of yes or no, an output each."""
+    if model == "linear":
+        raise UserError(
+            "model.kind = 'linear' gives one number, and these records have several labels; use 'softmax', which has "
+            "an output for each."
+        )
+    if not hasattr(named, "of_each"):
+        raise UserError(
+            f"loss.kind = {named.kind!r} is not of several labels a record; use 'logistic' or 'squared'."
+        )
+    return lambda outputs, y: named.of_each(outputs, y.to(outputs))
+
+
+def _of_one_output(named: Any, classes: int | None) -> Any:
+    """Linear models: numbers, or two classes."""
+    if named is None and classes is not None:
         raise UserError(
             "model.kind = 'linear' on classes needs loss.kind = 'logistic' or 'hinge'; or use 'softmax'."
         )
-    if (
-        classes and config and config.model.kind == "one-vs-all"
-    ):  # Σ over classes of ln(1 + exp(−y ⟨w, x⟩)), y = ±1
+    named = named or Squared()
+    if named.binary != (classes == 2):
+        wanted = "labels of two classes" if named.binary else "numbers as targets"
+        has = f"{classes} classes" if classes else "numbers"
+        raise UserError(f"loss.kind = {named.kind!r} needs {wanted}; these data have {has}.")
+    return lambda outputs, y: named.value(outputs.flatten(), y.flatten())
+
+
+def _of_numbers(named: Any) -> Any:
+    if not hasattr(named, "value") or named.binary:
+        raise UserError(
+            f"loss.kind = {named.kind!r} needs classes; the data have numbers to predict: use 'squared'."
+        )
+    return lambda outputs, y: named.value(outputs.flatten(), y.flatten())
+
+
+def _of_classes(classes: int, named: Any, model: str | None) -> Any:
+    """An output per class."""
+    if model == "one-vs-all":  # Σ over classes of ln(1 + exp(−y ⟨w, x⟩)), y = ±1
         return lambda outputs, y: nn.functional.softplus(
             torch.where(nn.functional.one_hot(y, outputs.shape[1]).bool(), -outputs, outputs)
         ).sum(1)
-    if classes and config and config.loss and config.loss.kind != "cross-entropy":
-        return _over_classes(config.loss.kind)
-    if classes:
-        return lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")
-    if config and config.loss and config.loss.kind != "squared":
+    named = named or CrossEntropy()
+    if hasattr(named, "of_class"):
+        return named.of_class
+    if not hasattr(named, "of_each"):
         raise UserError(
-            f"loss.kind = {config.loss.kind!r} needs classes; the data have numbers to predict: use 'squared'."
+            f"loss.kind = {named.kind!r} needs numbers as targets; these data have {classes} classes."
         )
-    return lambda outputs, y: 0.5 * (outputs.flatten() - y.flatten()).square()
+    # Every class as an output of its own: ridge regression, or one logistic regression each.
+    return lambda outputs, y: named.of_each(outputs, nn.functional.one_hot(y, outputs.shape[1]).to(outputs))
 
 
 def _own(named: Any) -> Any:
@@ -91,28 +124,20 @@ def _own(named: Any) -> Any:
     return loss
 
 
-def probabilities(classes: int | None, config: RunConfig) -> Literal["softmax", "sigmoid"] | None:
-    """What makes probabilities of the outputs under this loss; None where it gives them no such meaning.
-
-    "sigmoid" is every class against the rest: where there is an output for each, they are then divided by their sum.
-    """
-    named = config.loss.kind if config.loss else None
-    if not classes or named in _WITHOUT_PROBABILITIES or hasattr(config.loss, "per_record"):
-        return None
-    each = config.model.kind in ("linear", "one-vs-all") or (named is not None and named != "cross-entropy")
-    return "sigmoid" if each else "softmax"
-
-
-def _over_classes(kind: str) -> Any:
-    """Every class as an output of its own: ridge regression, or one logistic regression each."""
-
-    def loss(outputs: Tensor, y: Tensor) -> Tensor:
-        wanted = nn.functional.one_hot(y, outputs.shape[1]).to(outputs)
-        if kind == "squared":
-            return 0.5 * (outputs - wanted).square().sum(1)
-        return nn.functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").sum(1)
-
-    return loss
+def prediction_task(classes: int | None, labels: int | None, config: RunConfig) -> Task:
+    """What is predicted under this loss; a loss of the user's own gives outputs no meaning as probabilities."""
+    named, link = config.loss, None
+    if hasattr(named, "per_record"):
+        link = None
+    elif config.model.kind == "one-vs-all" and classes is not None:
+        link = SIGMOID
+    elif named is not None:
+        link = getattr(named, "link", None)
+    elif labels is not None:
+        link = Logistic.link
+    elif classes is not None:
+        link = CrossEntropy.link
+    return task_of(classes, labels, link, getattr(named, "tau", None))
 
 
 def gradient_vector(config: RunConfig, module: nn.Module, classes: int | None) -> Vector:

@@ -1,12 +1,20 @@
-"""Losses l(⟨a, x⟩, y) of linear models, elementwise over any stack of nodes and records.
+"""What is minimised: losses of one record's outputs and label, elementwise over any stack of nodes and records.
 
-Each has, beside its value, two slopes s, and −s·a is the way a record wants x to move:
+A loss says which labels it is of by the methods that it has:
+
+    value(t, y)               of one output t and a number y, or with `binary` a label of 0 or 1
+    of_class(outputs, y)      of an output per class and the class's number
+    of_each(outputs, wanted)  of any number of outputs and as many wanted values, 0 or 1 for classes and for yes or no
+
+and what the outputs mean by `link`: the function that makes predictions, or probabilities, of them.
+
+Those of linear models, l(⟨a, x⟩, y), have two slopes s besides, and −s·a is the way a record wants x to move:
 
     slope(t, y)              l′(t)
     implicit_slope(t, y, c)  l′ at prox_{c l}(t), that is (t − prox_{c l}(t)) / c
 
 With c = γ‖a‖² the second gives the proximal step of the record's whole loss, prox_{γ l(⟨a,·⟩)}(x) = x − γ s a, also
-where l has kinks and no gradient method applies. Labels of the classification losses are 0 and 1.
+where l has kinks and no gradient method applies.
 """
 
 from __future__ import annotations
@@ -18,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, runtime_ch
 
 from pydantic import Field
 
+from gossamer.models.tasks import EXP, SIGMOID, SOFTMAX, Link
 from gossamer.options.registry import Registry, kind_name
 from gossamer.options.types import Positive
 
@@ -68,15 +77,21 @@ class LeastSquares:
 @losses.register("logistic")
 @dataclass(frozen=True)
 class Logistic:
-    """log(1 + e^t) − y t."""
+    """log(1 + e^t) − y t; with several outputs their sum: a class, or a label, each against the rest."""
 
     curvature: ClassVar[float] = 0.25
     binary: ClassVar[bool] = True
+    link: ClassVar[Link] = SIGMOID
 
     def value(self, t: Tensor, y: Tensor) -> Tensor:
         from torch.nn.functional import softplus
 
         return softplus(t) - y * t
+
+    def of_each(self, outputs: Tensor, wanted: Tensor) -> Tensor:
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        return binary_cross_entropy_with_logits(outputs, wanted, reduction="none").sum(1)
 
     def slope(self, t: Tensor, y: Tensor) -> Tensor:
         return t.sigmoid() - y
@@ -165,16 +180,49 @@ _NEWTON = 60  # steps at most; a few suffice unless c is huge, where the bracket
 _TINY = 1e-30  # a record of zeros has c = 0 and moves nothing whatever its slope
 
 
+@losses.register("poisson")
+@dataclass(frozen=True)
+class Poisson:
+    """e^t − y t: counts y ≥ 0 with mean e^t. Without a resolvent, so for methods that take gradients."""
+
+    binary: ClassVar[bool] = False
+    link: ClassVar[Link] = EXP
+
+    targets: ClassVar[str] = "whole numbers from 0 on"
+
+    def value(self, t: Tensor, y: Tensor) -> Tensor:
+        return t.exp() - y * t
+
+    def takes(self, y: Any) -> bool:
+        """Are these targets, an array, such numbers?"""
+        return bool(((y >= 0) & (y == y.round())).all())
+
+
 @losses.register("cross-entropy")
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy:
     """−log softmax of the label's output: what networks with an output per class have if no loss is named."""
 
+    link: ClassVar[Link] = SOFTMAX
+
+    def of_class(self, outputs: Tensor, y: Tensor) -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(outputs, y, reduction="none")
+
 
 @losses.register("squared")
 @dataclass(frozen=True, kw_only=True)
 class Squared:
-    """½ Σ (output − target)², every class an output of its own: ridge regression."""
+    """½ (output − target)²; with several outputs their sum, a class or a label each: ridge regression."""
+
+    binary: ClassVar[bool] = False
+
+    def value(self, t: Tensor, y: Tensor) -> Tensor:
+        return 0.5 * (t - y).square()
+
+    def of_each(self, outputs: Tensor, wanted: Tensor) -> Tensor:
+        return 0.5 * (outputs - wanted).square().sum(1)
 
 
 def own_loss(function: Callable[[Tensor, Tensor], Tensor]) -> Any:

@@ -13,6 +13,8 @@ from gossamer.data.dataset import Dataset
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods.base import Method
 from gossamer.methods.objective import per_sample_loss
+from gossamer.models.measures import Measure, measures_of
+from gossamer.models.tasks import Task
 from gossamer.plan.pool import Pool
 from gossamer.plan.privacy import PrivacyPlan
 from gossamer.topology.schedule import Topology
@@ -29,6 +31,7 @@ class Outline:
     stack: ParameterStack
     plan: PrivacyPlan
     classes: int | None
+    task: Task  # what is predicted
     dataset: Dataset | None  # loaded only where the outline needs it
     pool: Pool | None  # of the central baseline
     forced: bool = False  # whether or not this machine has the means
@@ -37,6 +40,11 @@ class Outline:
     @property
     def loss(self) -> Any:
         return per_sample_loss(self.classes, self.config)
+
+    @property
+    def measures(self) -> list[Measure]:
+        """What is measured on the hold-out, the first being what the run is read by."""
+        return measures_of(self.config.evaluation.measures, self.task)
 
     @property
     def seeded(self) -> bool:

@@ -16,7 +16,7 @@ from gossamer.accounting.observers import against_all
 from gossamer.results.certificate import account, epsilon_text, group_line, planned_groups, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.figure_words import ROW_LEGEND, coloured, graph_line
-from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
+from gossamer.results.headline import headline, judged, measured, no_epsilon_covers, title, worst, written
 from gossamer.results.network import network_lines
 from gossamer.results.observers import curve_line, explained, observer_table, shares_noise
 from gossamer.results.terminal import terminal
@@ -74,7 +74,7 @@ class RunDisplay:
                 self._explained = True
             names = (
                 "round",
-                UNITS.get(headline(row) or "", "hold-out").removesuffix(" (%)"),
+                title(name) if (name := headline(row)) else "hold-out",
                 "consensus",
                 "proven ε",
                 "sent",
@@ -95,17 +95,12 @@ class RunDisplay:
         if (because := no_epsilon_covers(result)) is not None:
             show(f"NOT PRIVATE: {because}; no ε covers the next line, and it must stay here.", soft_wrap=True)
         name = headline(result)
-        if name == "accuracy":
-            self._headline(
-                f"accuracy {result['accuracy_mean']:.2%} mean over nodes, {result['accuracy_min']:.2%} worst node, "
-                f"{result['accuracy_average_model']:.2%} average model  ({result['hold_out_rows']:,} test rows, "
-                f"{result['seconds']:.1f} s)"
-            )
-        elif name is not None:
-            self._headline(
-                f"{UNITS[name]} {result[f'{name}_mean']:.4g} mean over nodes, {result[f'{name}_max']:.4g} worst node, "
-                f"{result[f'{name}_average_model']:.4g} average model  ({result['seconds']:.1f} s)"
-            )
+        if name is not None:
+            rows = f"{result['hold_out_rows']:,} test rows, " if name == "accuracy" else ""
+            self._headline(f"{_over_nodes(name, result)}  ({rows}{result['seconds']:.1f} s)")
+            for other in measured(result):
+                if other != name:
+                    show(_over_nodes(other, result), soft_wrap=True)
         for line in statement(certificate):
             show(coloured(line), soft_wrap=True)
         if shares_noise(certificate):
@@ -122,11 +117,18 @@ class RunDisplay:
         self.console.print(Text(line, "bold"), soft_wrap=True)
 
 
+def _over_nodes(name: str, row: dict[str, Any]) -> str:
+    mean, low, average = (
+        written(name, row[key]) for key in (f"{name}_mean", worst(name), f"{name}_average_model")
+    )
+    return f"{title(name)} {mean} mean over nodes, {low} worst node, {average} average model"
+
+
 def _cells(row: dict[str, Any]) -> list[str]:
     name, quality = headline(row), "none"
     if name is not None:
         values = [row[f"{name}_{key}"] for key in ("min", "mean", "max")]
-        quality = " / ".join(f"{v:.1%}" if name == "accuracy" else f"{v:.4g}" for v in values)
+        quality = " / ".join(written(name, v, 1) for v in values)
         quality += " (not private)" if no_epsilon_covers(row) else ""
     return [
         str(row["round"]), quality, f"{row['consensus_distance']:.3g}", epsilon_text(row["epsilon_proven"]),
@@ -330,12 +332,10 @@ def show_tuning(found: dict[str, Any]) -> None:
     table = Table("settings", "accuracy", "own ε", box=None)
     for candidate in found["candidates"]:
         settings = ", ".join(f"{key} = {value}" for key, value in candidate["settings"].items())
-        quality = candidate.get("accuracy_mean")
-        shown = (
-            f"{quality:.2%}"
-            if quality is not None
-            else f"RMSE {candidate.get('rmse_mean', float('nan')):.4g}"
-        )
+        name = headline(candidate)
+        mean = candidate.get(f"{name}_mean")
+        shown = "—" if name is None or mean is None else written(name, mean)
+        shown = shown if name == "accuracy" or shown == "—" else f"{title(name or '')} {shown}"
         mark = "  ← chosen" if candidate == found["chosen"] else ""
         table.add_row(settings, shown, epsilon_text(candidate["epsilon_proven"]) + mark)
     console.print(table)

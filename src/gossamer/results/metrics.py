@@ -12,6 +12,8 @@ from torch.func import functional_call
 
 from gossamer.kernels.pooling import speed_up_pools
 from gossamer.kernels.stack import ParameterStack
+from gossamer.models.measures import Measure, Predictions, key_of, measures_of
+from gossamer.models.tasks import Task
 from gossamer.runtime.forms import Form, any_number, maybe, row
 
 BATCH = 2000  # records at a time; whoever predicts takes as many, so that every output is the same to the last bit
@@ -28,7 +30,7 @@ class Together(Protocol):
 
 
 class Evaluator:
-    """Accuracy (classes) or RMSE (regression) and loss of every node's model and of the average model.
+    """The measures and the loss of every node's model and of the average model.
 
     Everyone judges the models of the nodes hosted there; figures travel, and of the models only their sum.
     """
@@ -41,11 +43,13 @@ class Evaluator:
         x: Tensor,
         y: Tensor,
         *,
-        classes: int | None,
+        task: Task,
         together: Together,
+        measures: Sequence[Measure] | None = None,
         truth: Any = None,
     ):
-        self._module, self._stack, self._loss, self._classes = copy.deepcopy(module), stack, loss, classes
+        self._module, self._stack, self._loss, self._task = copy.deepcopy(module), stack, loss, task
+        self._measures = measures_of(None, task) if measures is None else measures
         speed_up_pools(self._module)
         self._x, self._y, self._together = x, y, together
         # Of a made-up set the coefficients are known; a model of the same size can be measured against them.
@@ -63,26 +67,15 @@ class Evaluator:
         if len(self._x) == 0:
             return result
         x, y = self._x[:rows], self._y[:rows]
-        two = row(any_number, any_number)
-        scores = self._together.join([self._score(point, x, y) for point in points], two, per_node=True)
+        form = row(*[any_number] * (len(self._measures) + 1))
+        scores = self._together.join([self._score(point, x, y) for point in points], form, per_node=True)
         own = self._score(mean, x, y) if self._together.first else None
-        average = self._together.join([own], maybe(two))[0]
-        losses = [loss for _, loss in scores]
-        quality = [value for value, _ in scores]
-        name = "accuracy" if self._classes else "rmse"
-        result |= {
-            f"{name}_mean": sum(quality) / len(quality),
-            f"{name}_min": min(quality),
-            f"{name}_max": max(quality),
-            f"{name}_average_model": average[0],
-            f"{name}_by_node": quality,
-            "loss_mean": sum(losses) / len(losses),
-            "loss_min": min(losses),
-            "loss_max": max(losses),
-            "loss_average_model": average[1],
-            "hold_out_rows": len(x),
-        }
-        return result
+        average = self._together.join([own], maybe(form))[0]
+        for place, measure in enumerate(self._measures):
+            name, values = key_of(measure), [score[place] for score in scores]
+            result |= {**_summary(name, values, average[place]), f"{name}_by_node": values}
+        losses = [score[-1] for score in scores]
+        return {**result, **_summary("loss", losses, average[-1]), "hold_out_rows": len(x)}
 
     def _error(self, points: Tensor, mean: Tensor) -> dict[str, Any]:
         """Root mean squared error of the coefficients."""
@@ -99,22 +92,27 @@ class Evaluator:
             "truth_rmse_average_model": float((mean - truth).square().mean().sqrt()),
         }
 
+    def _score(self, point: Tensor, x: Tensor, y: Tensor) -> list[float]:
+        """The measures in their order, then the loss."""
+        outputs, loss = self._outputs(point, x, y)
+        found = Predictions(self._task, outputs, y)
+        return [*(measure.of(found) for measure in self._measures), loss / len(x)]
+
     @torch.no_grad()
-    def _score(self, point: Tensor, x: Tensor, y: Tensor) -> tuple[float, float]:
+    def _outputs(self, point: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         parameters = {name: view[0] for name, view in self._stack.views(point[None]).items()}
-        right = loss = 0.0
+        parts, loss = [], 0.0
         for start in range(0, len(x), BATCH):
-            target = y[start : start + BATCH]
             outputs = functional_call(self._module, parameters, (x[start : start + BATCH],))
-            loss += float(self._loss(outputs, target).double().sum())
-            right += (
-                float((guess(outputs) == target).sum())
-                if self._classes
-                else float((outputs.flatten() - target.flatten()).double().square().sum())
-            )
-        return (right / len(x) if self._classes else (right / len(x)) ** 0.5), loss / len(x)
+            loss += float(self._loss(outputs, y[start : start + BATCH]).double().sum())
+            parts.append(outputs)
+        return torch.cat(parts), loss
 
 
-def guess(outputs: Tensor) -> Tensor:
-    """The class: of the largest output, or by the sign of a single one."""
-    return outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
+def _summary(name: str, values: Sequence[float], average: float) -> dict[str, float]:
+    return {
+        f"{name}_mean": sum(values) / len(values),
+        f"{name}_min": min(values),
+        f"{name}_max": max(values),
+        f"{name}_average_model": average,
+    }

@@ -15,7 +15,7 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text, statement
 from gossamer.results.epsilon_plot import draw, epsilon_plot
 from gossamer.results.files import read_metrics
-from gossamer.results.headline import UNITS, headline, judged, no_epsilon_covers
+from gossamer.results.headline import headline, judged, no_epsilon_covers, title, written
 
 if TYPE_CHECKING:
     from gossamer.plan.outline import Outline
@@ -82,7 +82,7 @@ def quality(row: Mapping[str, Any]) -> str:
     if name is None or known.get(f"{name}_mean") is None:
         return ""
     mean = known[f"{name}_mean"]
-    said = f"accuracy {mean:.2%}" if name == "accuracy" else f"{UNITS[name]} {mean:.4g}"
+    said = f"{title(name)} {written(name, mean)}"
     return said + (" (not private)" if no_epsilon_covers(known) else "")
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text, statement
+from gossamer.results.headline import on_hold_out
 
 
 class Tracker(Protocol):
@@ -38,8 +39,7 @@ def public(row: dict[str, Any]) -> dict[str, Any]:
     # How long a round took follows the sizes of its lots, and with them how many records there are.
     row = {key: value for key, value in row.items() if key not in ("not_private", "seconds")}
     if "hold_out" in row:  # not declared public
-        judged = ("accuracy_", "rmse_", "loss_", "hold_out")
-        row = {key: value for key, value in row.items() if not key.startswith(judged)}
+        row = {key: value for key, value in row.items() if not on_hold_out(key)}
     return row
 
 

@@ -58,10 +58,22 @@ def load(
     stage("reading the data")
     hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
     if isinstance(config.data, Memory) and given is not None:
-        return _public_hold_out(config, given.dataset(config.data, hosted, data_dir, config.seed))
+        return _checked(config, given.dataset(config.data, hosted, data_dir, config.seed))
     if isinstance(config.data, OwnFile) and config.data.file_per_node:
-        return _public_hold_out(config, load_nodes(config.data, hosted, data_dir=data_dir, seed=config.seed))
-    return _public_hold_out(config, config.data.load(data_dir, config.seed))
+        return _checked(config, load_nodes(config.data, hosted, data_dir=data_dir, seed=config.seed))
+    return _checked(config, config.data.load(data_dir, config.seed))
+
+
+def _checked(config: RunConfig, dataset: Dataset) -> Dataset:
+    """With a hold-out that may be shown and targets that the loss is of; no sentence says what a record holds."""
+    loss = config.loss
+    if loss is not None and dataset.classes is None and hasattr(loss, "takes"):
+        for where, y in (("the training records", dataset.y_train), ("the hold-out", dataset.y_test)):
+            if not loss.takes(y):
+                raise UserError(
+                    f"loss.kind = {loss.kind!r} needs {loss.targets}, and a target of {where} is none."
+                )
+    return _public_hold_out(config, dataset)
 
 
 def _public_hold_out(config: RunConfig, dataset: Dataset) -> Dataset:
@@ -86,8 +98,9 @@ def _key(config: RunConfig, data_dir: Path | None, nodes: range | None) -> str:
     if data.file_per_node:
         hosted = [config.nodes, config.baseline == "central", None if nodes is None else [*nodes]]
     seed = config.seed if data.seeded else None
+    wanted = getattr(config.loss, "targets", None)  # they are looked at once
     return json.dumps(
-        [data.kind, options, seed, str(data_dir), is_private(config), config.mode, hosted, files],
+        [data.kind, options, seed, str(data_dir), is_private(config), config.mode, hosted, files, wanted],
         sort_keys=True,
     )
 
@@ -174,10 +187,16 @@ class DataFacts:
     dataset: Dataset | None  # if it had to be loaded
     shape: tuple[int, ...]  # of a record
     classes: int | None
+    several: int | None  # labels of yes or no
     records: list[int]  # of each node, declared; of persons where they are protected
     records_of_unit: float = (
         1.0  # on average, as far as they were read: for what a run takes, not for what it costs
     )
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a network gives for a record."""
+        return self.classes or self.several or 1
 
 
 def facts_of(
@@ -191,7 +210,7 @@ def facts_of(
         rows = known.rows[0]  # the even split follows from the row count alone
         sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
         each = max(sizes) if unit == "node" else 1.0
-        return DataFacts(None, known.shape, known.classes, declared(config, sizes), each)
+        return DataFacts(None, known.shape, known.classes, None, declared(config, sizes), each)
     dataset = cache.load(config, data_dir, hosted) if cache else load(config, data_dir, hosted)
     if config.data.file_per_node and config.data.records is None and unit != "node":
         raise UserError(
@@ -201,7 +220,14 @@ def facts_of(
     sizes = found.units
     each = sum(map(len, found.rows)) / max(1, sum(sizes))
     sizes += [0] * (config.nodes - len(sizes))  # of nodes hosted elsewhere: what is declared counts
-    return DataFacts(dataset, config.data.shape_of(dataset), dataset.classes, declared(config, sizes), each)
+    return DataFacts(
+        dataset,
+        config.data.shape_of(dataset),
+        dataset.classes,
+        dataset.several,
+        declared(config, sizes),
+        each,
+    )
 
 
 def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:

@@ -98,7 +98,7 @@ def expected(
         config,
         algorithm,
         hosted=hosted,
-        model=size_of(config, facts.shape, facts.classes or 1, module),
+        model=size_of(config, facts.shape, facts.outputs, module),
         lot=facts.records_of_unit * max(lot for _, lot in rates_of(config, facts.records)),
         numbers=math.prod(facts.shape),
         dataset=facts.dataset,

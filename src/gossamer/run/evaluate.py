@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from gossamer.models.measures import key_of
 from gossamer.results.certificate import NOT_PUBLIC
+from gossamer.results.headline import UNSAID
 from gossamer.results.metrics import Evaluator
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run
@@ -22,8 +24,10 @@ Evaluation = Callable[
 
 def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
     o, config, reader = parts.outline, parts.outline.config, run.reader
+    measures = o.measures
+    headline = "truth_rmse" if config.evaluation.metric == "truth" else key_of(measures[0])
     score = Evaluator(
-        o.module, o.stack, o.loss, *parts.test, classes=o.classes, together=group,
+        o.module, o.stack, o.loss, *parts.test, task=o.task, measures=measures, together=group,
         truth=parts.dataset.truth,
     )  # fmt: skip
     at = evaluation_rounds(config.rounds, config.evaluation.every)
@@ -56,10 +60,15 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
             return None
         claimed, proof = spent[done]
         models = o.method.scored(o.algorithm, state, reader, len(group.nodes))
-        public, private = apart(score(models, few if done < config.rounds else most))
+        figures = score(models, few if done < config.rounds else most)
+        said = {"metric": headline} if headline not in UNSAID and f"{headline}_mean" in figures else {}
+        public, private = apart(figures)
+        if f"{headline}_mean" in public:
+            public |= said
+        elif private:
+            private |= said
         row = {
             "round": done,
-            **({"metric": "truth_rmse"} if config.evaluation.metric == "truth" else {}),
             **public,
             **({"hold_out": NOT_PUBLIC} if parts.private_hold_out else {}),
             "epsilon_claimed": claimed,

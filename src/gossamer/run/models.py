@@ -11,7 +11,6 @@ import torch
 
 from gossamer.data.inputs import inputs_of
 from gossamer.kernels.stack import ParameterStack
-from gossamer.methods.objective import probabilities
 from gossamer.models.centred import Centred
 from gossamer.models.kinds import models as kinds
 from gossamer.results.trained.description import Description, Parameter
@@ -50,13 +49,15 @@ def describe(parts: Parts, run: str) -> Description:
     return Description(
         run=run,
         nodes=o.config.nodes,
-        task="classification" if o.classes else "regression",
+        task=o.task.name,
         classes=o.classes,
         labels=dataset.labels,
         inputs=inputs_of(o.config.data, dataset),
         input_shape=shape,
         outputs=_outputs(o.module, shape),
-        probabilities=probabilities(o.classes, o.config),
+        probabilities=None if o.task.link == "exp" else o.task.link,
+        mean="exp" if o.task.link == "exp" else None,
+        level=getattr(o.task, "level", None),
         model={"kind": "own"} if o.own_module else model,
         own_module=o.own_module,
         centre=isinstance(o.module, Centred),

@@ -17,8 +17,10 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
+from gossamer.methods.objective import prediction_task
 from gossamer.models.centred import Centred
 from gossamer.models.check import check_no_mixing
+from gossamer.models.measures import measures_of
 from gossamer.options.stage import stage
 from gossamer.plan.notes import notes_of
 from gossamer.plan.outline import Outline
@@ -56,6 +58,8 @@ def outline(
     topology = _topology(config, algorithm)
     facts = facts_of(asked, data_dir, cache, nodes)
     method.check(facts.classes)
+    task = prediction_task(facts.classes, facts.several, config)
+    measures_of(config.evaluation.measures, task)  # refuses what does not fit
     own = module is not None or config.model.kind == "own"
     if not force:
         refuse_beyond_machine(expected(config, facts, algorithm, hosted=hosted, module=module))
@@ -81,7 +85,7 @@ def outline(
     if takes_exact_means(config):
         algorithm, plan = with_exact_means(config, algorithm, topology, plan)
     return Outline(
-        config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.classes,
+        config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.classes, task,
         facts.dataset, pooled, force, own,
     )  # fmt: skip
 
@@ -97,7 +101,7 @@ def _topology(config: RunConfig, algorithm: Algorithm) -> Topology:
 def _model(config: RunConfig, facts: DataFacts) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return config.model.make(facts.shape, facts.classes or 1)
+        return config.model.make(facts.shape, facts.outputs)
 
 
 def _try_on(vector: Any, facts: DataFacts) -> None:
@@ -105,7 +109,8 @@ def _try_on(vector: Any, facts: DataFacts) -> None:
     if not hasattr(vector, "try_on"):
         return
     kind = torch.float32 if facts.shape else torch.int64  # a record without a shape is a place in a table
-    targets = torch.zeros(1, 1, dtype=torch.int64 if facts.classes else torch.float32)
+    label = () if facts.several is None else (facts.several,)
+    targets = torch.zeros(1, 1, *label, dtype=torch.int64 if facts.classes else torch.float32)
     vector.try_on(torch.zeros(1, 1, *facts.shape, dtype=kind), targets)
 
 

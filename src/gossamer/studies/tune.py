@@ -6,6 +6,7 @@ for. The choice looks at their models on a public hold-out only, so it is post-p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from gossamer.config.layers import named, resolve
 from gossamer.errors import UserError
 from gossamer.methods import method_of
 from gossamer.results.certificate import epsilon_text
-from gossamer.results.headline import no_epsilon_covers
+from gossamer.results.headline import headline, larger_is_better, no_epsilon_covers
 from gossamer.results.notebook import columns, quality, relation, shown, table
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.cells import folder as folder_of
@@ -134,9 +135,7 @@ def tune(
     places = [*(out / "cells").glob("*/ledger"), *(out / "set-aside").glob("*/ledger")]
     together = sorted(place for place in places if any(place.iterdir()))
     _refuse_unpaid_figures(result for _, result in finished)
-    best = max(
-        finished, key=lambda pair: pair[1].get("accuracy_mean", -pair[1].get("rmse_mean", 0.0)), default=None
-    )
+    best = max(finished, key=lambda pair: _goodness(pair[1]), default=None)
     result = {
         "candidates": [_figures(row, result) for row, result in finished],
         "chosen": _figures(*best) if best else None,
@@ -152,8 +151,18 @@ def tune(
 
 
 def _figures(row: Row, result: dict[str, Any]) -> dict[str, Any]:
-    shown = ("accuracy_mean", "rmse_mean", "epsilon_proven")
-    return {"settings": row.settings, **{key: result[key] for key in shown if key in result}}
+    name = headline(result)
+    said = {"metric": result["metric"]} if "metric" in result else {}
+    shown = (f"{name}_mean", "epsilon_proven")
+    return {"settings": row.settings, **said, **{key: result[key] for key in shown if key in result}}
+
+
+def _goodness(result: dict[str, Any]) -> float:
+    name = headline(result)
+    if name is None or result.get(f"{name}_mean") is None:  # nothing was measured, or it went astray
+        return 0.0 if name is None else -math.inf
+    mean: float = result[f"{name}_mean"]
+    return mean if larger_is_better(name) else -mean
 
 
 def _refuse_unpaid_figures(results: Iterable[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.results.headline import JUDGED
+from gossamer.results.headline import of_an_evaluation
 from gossamer.results.report.figures import curves
 from gossamer.results.report.page import page
 from gossamer.results.report.runs import read_runs
@@ -66,10 +66,10 @@ def test_figures_that_no_epsilon_covers_are_read_with_a_warning(copy: Path) -> N
     rows = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
     moved = [
         {
-            **{key: value for key, value in row.items() if not key.startswith(JUDGED)},
+            **{key: value for key, value in row.items() if not of_an_evaluation(key)},
             "not_private": {
                 "because": "local models are judged",
-                **{k: v for k, v in row.items() if k.startswith(JUDGED)},
+                **{k: v for k, v in row.items() if of_an_evaluation(k)},
             },
         }
         for row in rows

@@ -13,12 +13,12 @@ from typing import Any
 
 from gossamer.results.certificate import SEEDED, epsilon_text
 from gossamer.results.console import size_text
+from gossamer.results.headline import in_per_cent, unit
 from gossamer.results.line_plot import Line, line_plot
 from gossamer.results.live import graph
 from gossamer.results.live.watched import LAST_LINES, Evaluation, View, number, text
 
 _PLOT, _MOST_DRAWN = (400, 240), 240
-_NAMES = {"accuracy": "accuracy (%)", "rmse": "RMSE", "truth_rmse": "RMSE to the truth"}
 STYLE = """
 :root{color-scheme:light}*{box-sizing:border-box}
 body{font:16px/1.5 system-ui,sans-serif;margin:0;color:#1f2328;background:#f6f7f9}
@@ -174,7 +174,7 @@ def _quality(view: View) -> str:
     metric = next((one.metric for one in reversed(view.evaluations) if one.metric), None)
     if metric is None:
         return f"<h2>Accuracy</h2>{_none(view, 'no hold-out figure is on file')}"
-    scale = 100.0 if metric == "accuracy" else 1.0
+    scale = 100.0 if in_per_cent(metric) else 1.0
     rows = [one for one in view.evaluations if one.metric == metric]
     lines, alone = [], view.links is not None  # a site judges its own model
     over_all = (("max over nodes", 2, True), ("mean over nodes", 0, False), ("min over nodes", 1, True))
@@ -183,7 +183,7 @@ def _quality(view: View) -> str:
     mean, low, high = (_scaled(value, scale) for value in rows[-1].quality)
     said = f"min {_figure(low)}, mean {_figure(mean)}, max {_figure(high)} over nodes"
     said = f"{_figure(mean)}, of this site's model" if alone else said
-    name = _NAMES[metric]
+    name = unit(metric)
     return f"<h2>{_e(name[0].upper() + name[1:])} over rounds{_mark(rows)}</h2><p>{_e(said)}</p>{_plot(lines, name)}"
 
 
@@ -258,10 +258,10 @@ def _log(view: View) -> str:
 def _words(one: Evaluation) -> str:
     said = [f"round {one.round:,}"]
     if one.metric is not None:
-        scale = 100.0 if one.metric == "accuracy" else 1.0
+        scale = 100.0 if in_per_cent(one.metric) else 1.0
         mean, low, high = (_figure(_scaled(value, scale)) for value in one.quality)
         spread = f"min {low}, mean {mean}, max {high}" if one.links is None else mean
-        said.append(f"{_NAMES[one.metric]} {spread}")
+        said.append(f"{unit(one.metric)} {spread}")
     if one.consensus is not None:
         said.append(f"consensus {_figure(one.consensus)}")
     if one.not_private:

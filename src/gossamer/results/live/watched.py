@@ -18,7 +18,7 @@ from gossamer.accounting.chain import parse
 from gossamer.accounting.observers import against_all
 from gossamer.errors import UserError
 from gossamer.results.files import read_bytes
-from gossamer.results.headline import headline, judged, no_epsilon_covers
+from gossamer.results.headline import headline, judged, known, no_epsilon_covers
 from gossamer.results.live.follow import Follower
 
 NEEDED = ("config.toml", "manifest.json")
@@ -36,7 +36,7 @@ class Evaluation:
     """A line of metrics.jsonl, reduced to what is shown; None for what is not there or no number."""
 
     round: int
-    metric: str | None  # accuracy, rmse, truth_rmse
+    metric: str | None  # one that is known
     quality: tuple[float | None, float | None, float | None]  # mean, min, max over nodes
     consensus: float | None
     proven: float | None
@@ -251,7 +251,7 @@ def evaluation(row: Any) -> Evaluation | None:
         return None
     figures = judged(row)
     metric = headline(figures)
-    metric = metric if metric in ("accuracy", "rmse", "truth_rmse") else None
+    metric = metric if isinstance(metric, str) and known(metric) else None
     hidden = no_epsilon_covers(row)
     if hidden is None and "hold_out" in figures:
         hidden = f"the hold-out is {text(figures['hold_out'])}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.results.headline import no_epsilon_covers
+from gossamer.results.headline import in_per_cent, no_epsilon_covers, title
 from gossamer.results.report.runs import Run
 
 # Okabe and Ito's colours, told apart by the colour-blind too; then the same again, dashed.
@@ -33,20 +33,21 @@ def colour(index: int) -> str:
 def curves(runs: Sequence[Run]) -> list[Figure]:
     """Everything that goes over rounds, and the nodes at the end."""
     figures = []
-    for name, title in (("accuracy", "Accuracy"), ("rmse", "RMSE")):
+    for name in sorted({run.quality for run in runs if run.quality}):
         chosen = [(i, run) for i, run in enumerate(runs) if run.quality == name]
-        if chosen:
-            percent = name == "accuracy"
-            figures.append(_banded(chosen, name, title, percent=percent))
+        percent, said = in_per_cent(name), title(name)[0].upper() + title(name)[1:]
+        figures.append(_banded(chosen, name, said, percent=percent))
+        if all("loss_mean" in run.last for _, run in chosen):  # a truth alone has none
             figures.append(_banded(chosen, "loss", "Loss", percent=False))
-            figures.append(_final(chosen, name, title, percent=percent))
+        if all(f"{name}_by_node" in run.last for _, run in chosen):
+            figures.append(_final(chosen, name, said, percent=percent))
     everyone = list(enumerate(runs))
     figures.insert(2 if figures else 0, _epsilon(everyone))
     figures.insert(3 if len(figures) > 1 else 1, _consensus(everyone))
-    for key, title in (("gradient_norm", "Gradient norm"), ("clipped_share", "Clipped share")):
+    for key, words in (("gradient_norm", "Gradient norm"), ("clipped_share", "Clipped share")):
         seen = [(i, run) for i, run in everyone if "gradient_norm" in run.last.get("not_private", {})]
         if seen:
-            figures.append(_diagnostic(seen, key, title))
+            figures.append(_diagnostic(seen, key, words))
     return figures
 
 

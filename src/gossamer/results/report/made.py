@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gossamer.results.certificate import epsilon_text
-from gossamer.results.headline import UNITS
+from gossamer.results.headline import in_per_cent, unit
 from gossamer.results.line_plot import Line, line_plot
 from gossamer.results.notebook import columns, picture, quality, relation, shown, table
 from gossamer.results.report.page import write_report
@@ -51,12 +51,12 @@ class Report:
 
     def _repr_html_(self) -> str:
         name = next((run.quality for run in self.runs if run.quality), None)
-        key, scale = f"{name}_mean", 100.0 if name == "accuracy" else 1.0
+        key, scale = f"{name}_mean", 100.0 if name and in_per_cent(name) else 1.0
         lines = [
             Line(run.label, tuple((row["round"], scale * row[key]) for row in run.metrics if key in row))
             for run in self.runs
         ]
-        plot = picture(line_plot(lines, "round", UNITS[name])) if name else ""
+        plot = picture(line_plot(lines, "round", unit(name))) if name else ""
         title = f"Report of {len(self.runs)} run{'s' * (len(self.runs) > 1)}"
         return shown(title, table(_HEADER, self._rows()), plot, notes=self._notes())
 

@@ -13,7 +13,7 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.certificate_page import STYLE as CERTIFICATE_STYLE
 from gossamer.results.certificate_page import fragment
-from gossamer.results.headline import no_epsilon_covers
+from gossamer.results.headline import measured, no_epsilon_covers, title, written
 from gossamer.results.report.figures import Figure, colour, curves, topologies
 from gossamer.results.report.heat_map import by_pair
 from gossamer.results.report.observers import by_colluders
@@ -138,11 +138,17 @@ def _card(i: int, run: Run, count: int) -> str:
     quality, spread = "no hold-out, so no accuracy", ""
     if run.quality:
         mean, low, high = (last[f"{run.quality}_{key}"] for key in ("mean", "min", "max"))
-        form = ".1%" if run.quality == "accuracy" else ".4g"
-        quality = f"{'accuracy' if run.quality == 'accuracy' else 'RMSE'} {mean:{form}}"
+        mean, low, high = (written(run.quality, value, 1) for value in (mean, low, high))
+        quality = f"{title(run.quality)} {mean}"
         if no_epsilon_covers(last) or "hold_out" in last:
             quality += " (not private)"
-        spread = f"<p>mean over nodes; from {low:{form}} to {high:{form}}</p>"
+        spread = f"<p>mean over nodes; from {low} to {high}</p>"
+        others = [
+            f"{title(name)} {written(name, last[f'{name}_mean'], 1)}"
+            for name in measured(last)
+            if name != run.quality and last.get(f"{name}_mean") is not None
+        ]
+        spread += f"<p>{e(', '.join(others))}</p>" if others else ""
     c = run.certificate
     privacy = "still running: no certificate yet"
     if c:

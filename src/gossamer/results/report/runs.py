@@ -12,7 +12,7 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.results.files import read_metrics, read_object, read_text
-from gossamer.results.headline import judged, no_epsilon_covers
+from gossamer.results.headline import headline, judged, known, no_epsilon_covers
 from gossamer.results.rundir import read_manifest
 from gossamer.results.verify import Verdict, look_at, read_certificate
 
@@ -36,7 +36,8 @@ class Run:
     @property
     def quality(self) -> str | None:
         """Which figure the nodes are judged by; None without a hold-out."""
-        return next((name for name in ("accuracy", "rmse") if f"{name}_mean" in self.last), None)
+        name = headline(self.last)
+        return name if name is not None and known(name) and f"{name}_mean" in self.last else None
 
     @property
     def budgets(self) -> list[float]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from gossamer.models.tasks import MultiLabel, Regression
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.trained.convert import steps_inside
 from gossamer.results.trained.description import BROUGHT, Description
@@ -67,8 +68,14 @@ def whose(node: Node, nodes: int) -> str:
 
 def meaning(d: Description) -> str:
     """What the numbers that the network gives are."""
-    if d.classes is None:
-        return "the predicted number"
+    if isinstance(d.prediction, Regression):
+        what = "number" if d.level is None else f"{d.level:g}-quantile"
+        return f"the predicted {what}" if d.mean is None else "its exponential is the predicted mean"
+    if isinstance(d.prediction, MultiLabel):
+        each = "one number per label, in their order"
+        if d.probabilities is None:
+            return f"{each}; scores, above 0.5 is yes"
+        return f"{each}; not normalised (logits): 1 / (1 + exp(−t)) is the probability of yes"
     each = (
         "one number per class, in the order of the classes"
         if d.outputs > 1

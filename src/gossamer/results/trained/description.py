@@ -21,6 +21,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.centred import Centred
 from gossamer.models.kinds import models
+from gossamer.models.tasks import MultiLabel, Name, Task, task_of
 from gossamer.results.files import read_bytes
 
 FORMAT = 1
@@ -44,9 +45,11 @@ class Parameter:
 class Description:
     run: str  # its name for itself
     nodes: int
-    task: Literal["classification", "regression"]
+    task: Name
     classes: int | None
-    labels: tuple[Label, ...]  # what the classes are called, in the order of the outputs; empty: 0, 1, …
+    labels: tuple[
+        Label, ...
+    ]  # what classes, or several labels, are called, in the outputs' order; empty: 0, 1, …
     inputs: Inputs
     input_shape: tuple[int, ...]  # of a record after its steps: what the network takes
     outputs: int
@@ -55,12 +58,25 @@ class Description:
     own_module: bool  # the user's own code, which is not kept
     centre: bool  # is a mean, the first parameter, subtracted from every record?
     parameters: tuple[Parameter, ...]
+    mean: Literal["exp"] | None = None  # what makes a regression's prediction of the output; None: it is
+    level: float | None = None  # of the quantile that a regression predicts
     format: int = FORMAT
 
     @property
+    def several(self) -> int | None:
+        """How many labels of yes or no a record has, where it has several."""
+        return self.outputs if self.task == MultiLabel.name else None
+
+    @property
+    def prediction(self) -> Task:
+        """What the outputs mean."""
+        return task_of(self.classes, self.several, self.probabilities or self.mean, self.level)
+
+    @property
     def names(self) -> list[Label]:
-        """The classes as predictions name them."""
-        named: list[Label] = list(self.labels) if self.labels else list(range(self.classes or 0))
+        """The classes, or labels, as predictions name them."""
+        numbers = self.classes or self.several or 0
+        named: list[Label] = list(self.labels) if self.labels else list(range(numbers))
         # A module of one's own may have outputs that no record is labelled by.
         return named + [f"output {i}" for i in range(len(named), self.outputs if self.classes else 0)]
 
@@ -90,7 +106,7 @@ class Description:
                 ) from None
 
     def _built(self) -> nn.Module:
-        made = models.parse(self.model).make(self.input_shape, self.classes or 1)
+        made = models.parse(self.model).make(self.input_shape, self.classes or self.several or 1)
         return Centred(made, math.prod(self.input_shape)) if self.centre else made
 
     def _needs_centre(self, own: nn.Module) -> bool:
@@ -131,7 +147,7 @@ def parse(text: bytes, path: Path) -> Description:
         raise UserError(
             f"{path} is damaged: it is not the description of a model (at {where or 'its start'})."
         ) from None
-    labels_fit = not found.labels or len(found.labels) == found.classes
+    labels_fit = not found.labels or len(found.labels) == (found.classes or found.several)
     outputs_fit = found.outputs >= (found.classes or 1) or (found.classes, found.outputs) == (2, 1)
     sizes = [found.nodes, found.outputs, *found.input_shape, *found.inputs.shape]
     fit = labels_fit and outputs_fit and all(0 < size <= _MOST for size in sizes)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gossamer.errors import UserError
-from gossamer.results.metrics import BATCH, guess
+from gossamer.models.tasks import Regression
+from gossamer.results.metrics import BATCH
 from gossamer.results.trained.description import Description
 from gossamer.results.trained.weights import StoredWeights, Weights
 
@@ -85,41 +86,29 @@ class Models:
         return torch.cat(parts) if parts else torch.zeros(0, self.description.outputs)
 
     def predict(self, x: Any, node: Node = "average") -> NDArray[Any]:
-        """(rows,) the classes by their names, or the numbers of a regression."""
+        """(rows,) the classes by their names, or the numbers of a regression; (rows, labels) 0 or 1 of several."""
         return self.decide(self.outputs(x, node))
 
     def predict_proba(self, x: Any, node: Node = "average") -> NDArray[np.float32]:
-        """(rows, classes) in the order of `description.names`."""
+        """(rows, classes or labels) in the order of `description.names`."""
         found = self.chances(self.outputs(x, node))
         if found is None:
             what = (
                 "a regression has no classes"
-                if self.description.classes is None
+                if isinstance(self.description.prediction, Regression)
                 else "its loss gives it none"
             )
             raise UserError(f"this model has no probabilities: {what}; use predict, or outputs.")
         return found
 
     def decide(self, outputs: Tensor) -> NDArray[Any]:
-        numbers = self.description.classes is None
-        found: NDArray[Any] = (
-            outputs.flatten().numpy()
-            if numbers
-            else np.asarray(self.description.names)[guess(outputs).numpy()]
-        )
-        return found
+        found: NDArray[Any] = self.description.prediction.decide(outputs).numpy()
+        return found if self.description.classes is None else np.asarray(self.description.names)[found]
 
     def chances(self, outputs: Tensor) -> NDArray[np.float32] | None:
-        """Probabilities of the classes, where the loss gives the outputs such a meaning."""
-        how = self.description.probabilities
-        if how is None:
-            return None
-        if how == "softmax":
-            found: NDArray[np.float32] = outputs.softmax(1).numpy()
-            return found
-        each = outputs.sigmoid()
-        shares = torch.cat([1 - each, each], 1) if each.shape[1] == 1 else each / each.sum(1, keepdim=True)
-        return shares.numpy()
+        """Probabilities of the classes, or labels, where the loss gives the outputs such a meaning."""
+        found = self.description.prediction.chances(outputs)
+        return None if found is None else found.numpy()
 
 
 def _nodes(nodes: list[int]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.results.headline import UNITS
+from gossamer.results.headline import in_per_cent, unit
 from gossamer.results.rundir import finite, write_atomically
 from gossamer.studies.compare.statistics import Spread
 from gossamer.studies.compare.table import Table, one_relation
@@ -132,7 +132,7 @@ def write_page(path: Path, page: Page) -> bool:
 
 def _unit(figures: Sequence[dict[str, Any]]) -> tuple[float, str]:
     metric = next((f["metric"] for f in figures if f["metric"]), "accuracy")
-    return (100.0 if metric == "accuracy" else 1.0), UNITS[metric]
+    return (100.0 if in_per_cent(metric) else 1.0), unit(metric)
 
 
 def _quality(figure: dict[str, Any]) -> Spread:

@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gossamer.results.headline import UNITS, headline
+from gossamer.results.headline import headline, title, written
 from gossamer.results.terminal import terminal
 from gossamer.studies.compare import cells as on_disk
 from gossamer.studies.compare.grid import Cell
@@ -68,10 +68,8 @@ class Display:
         quality = "done"
         if found.get("consensus_distance") is None:
             quality = "diverged"
-        elif (name := headline(found)) == "accuracy":
-            quality = f"accuracy {found['accuracy_mean']:.2%}"
-        elif name is not None:
-            quality = f"{UNITS[name]} {found[f'{name}_mean']:.4g}"
+        elif (name := headline(found)) is not None:
+            quality = f"{title(name)} {written(name, found[f'{name}_mean'])}"
         return f"{quality}, {found['seconds']:.1f} s"
 
 

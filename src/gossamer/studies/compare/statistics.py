@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gossamer.results.headline import headline, no_epsilon_covers
+from gossamer.results.headline import headline, measured, no_epsilon_covers, worst
 
 Spread = tuple[float | None, float | None]  # mean and standard deviation
 
@@ -33,13 +33,11 @@ def metric_of(results: Sequence[dict[str, Any]]) -> str | None:
 def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Mean and deviation over seeds; of every ε the worst, and none where one of the seeds has none."""
     metric = metric_of(results)
-    worst = "accuracy_min" if metric == "accuracy" else f"{metric}_max"
     figures: dict[str, Any] = {"seeds": len(results), "metric": metric}
+    names = dict.fromkeys(["accuracy", "rmse", "truth_rmse", *(n for r in results for n in measured(r))])
     for name, key in (
-        ("accuracy", "accuracy_mean"),
-        ("rmse", "rmse_mean"),
-        ("truth_rmse", "truth_rmse_mean"),
-        ("worst_node", worst),
+        *((name, f"{name}_mean") for name in names),
+        ("worst_node", worst(metric) if metric else ""),
         ("consensus_distance", "consensus_distance"),
         ("seconds", "seconds"),
     ):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
-from gossamer.results.headline import UNITS
+from gossamer.results.headline import in_per_cent, unit
 from gossamer.studies.compare.grid import EPSILON, plain, short
 
 
@@ -42,7 +42,7 @@ def compare_table(rows: Sequence[dict[str, Any]]) -> Table:
     varied = list(rows[0]["settings"]) if rows else []
     with_baseline = any(row["baseline"] for row in rows)
     metrics = {row["metric"] for row in rows if row["metric"]}
-    quality = " or ".join(UNITS[m] for m in sorted(metrics)) or "accuracy"
+    quality = " or ".join(unit(m) for m in sorted(metrics)) or "accuracy"
     same = one_relation(rows)
     header = [
         *(["recipe"] if several or not varied else []),
@@ -106,7 +106,7 @@ def quality_text(row: dict[str, Any], name: str = "") -> str:
     if mean is None:
         return "—"
     mark = " †" if row.get("not_private") else ""
-    if row["metric"] != "accuracy":
+    if not in_per_cent(row["metric"] or "accuracy"):
         return figure_text(mean, std) + mark
     return f"{100 * mean:.2f}" + (f" ± {100 * std:.2f}" if std is not None else "") + mark
 

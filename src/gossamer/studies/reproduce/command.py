@@ -9,7 +9,7 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
-from gossamer.results.headline import UNITS
+from gossamer.results.headline import title
 from gossamer.results.rundir import write_atomically
 from gossamer.results.terminal import terminal
 from gossamer.studies.compare.batch import finished_rows, mark_folder, refuse_foreign, run_rows
@@ -225,7 +225,7 @@ def paper_table(definition: Definition, figures: Sequence[dict[str, Any]], cuts:
     metric = (
         next((row["metric"] for f in figures for m in MODES if (row := f[f"{m}_mode"])), None) or "accuracy"
     )
-    unit = "%" if metric == "accuracy" else UNITS[metric]
+    unit = "%" if metric == "accuracy" else title(metric)
     header = [
         *axes,
         f"paper ({unit})",

@@ -1,0 +1,141 @@
+"""Every measure against scikit-learn's, and the calibration error against bins counted one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics
+
+from gossamer.errors import UserError
+from gossamer.models.measures import Predictions, measures, measures_of
+from gossamer.models.tasks import Classification, MultiLabel, Regression, Task
+
+RNG = np.random.default_rng(5)
+N = 400
+
+
+def measured(name: str, task: Task, outputs: Any, y: Any) -> float:
+    found = Predictions(task, torch.as_tensor(outputs).float(), torch.as_tensor(y))
+    return measures.parse({"kind": name}).of(found)
+
+
+def of_classes(classes: int) -> tuple[Task, Any, Any, Any]:
+    outputs = RNG.normal(size=(N, classes)).round(1)  # with ties
+    y = np.where(RNG.random(N) < 0.4, outputs.argmax(1), RNG.integers(0, classes, N))
+    chances = torch.as_tensor(outputs).float().double().softmax(1).numpy()
+    return Classification(classes), outputs, y, chances
+
+
+TWO, FIVE = of_classes(2), of_classes(5)
+LABELS = RNG.normal(size=(N, 3)), (RNG.random((N, 3)) < [0.5, 0.1, 0.3]).astype(np.float32)
+SIGMOIDS = 1 / (1 + np.exp(-LABELS[0].astype(np.float32).astype(np.float64)))
+
+
+@pytest.mark.parametrize("case", [TWO, FIVE], ids=["two classes", "five classes"])
+def test_measures_of_classes_are_scikit_learns(case: tuple[Task, Any, Any, Any]) -> None:
+    task, outputs, y, chances = case
+    two, said = task == TWO[0], outputs.argmax(1)
+    expected = {
+        "accuracy": metrics.accuracy_score(y, said),
+        "f1": metrics.f1_score(y, said, average="binary" if two else "macro"),
+        "auc": metrics.roc_auc_score(y, chances[:, 1] if two else chances, multi_class="ovr"),
+        "log-loss": metrics.log_loss(y, chances, labels=range(task.outputs)),
+        "calibration-error": bins_one_by_one(chances.max(1), chances.argmax(1) == y),
+    }
+    for name, value in expected.items():
+        assert measured(name, task, outputs, y) == pytest.approx(value, abs=1e-9), name
+
+
+def test_a_single_output_is_two_classes() -> None:
+    t = RNG.normal(size=(N, 1)).astype(np.float32)
+    y, task = (RNG.logistic(size=N) < t[:, 0]).astype(np.int64), Classification(2, "sigmoid")
+    chance = 1 / (1 + np.exp(-t[:, 0].astype(np.float64)))
+    assert measured("auc", task, t, y) == pytest.approx(metrics.roc_auc_score(y, t[:, 0]))
+    assert measured("f1", task, t, y) == pytest.approx(metrics.f1_score(y, t[:, 0] > 0))
+    assert measured("log-loss", task, t, y) == pytest.approx(metrics.log_loss(y, chance))
+    hinge = Classification(2, None)  # scores that are no probabilities
+    assert measured("auc", hinge, t, y) == pytest.approx(metrics.roc_auc_score(y, t[:, 0]))
+
+
+def test_measures_of_several_labels_are_scikit_learns() -> None:
+    outputs, y = LABELS
+    said, task = outputs > 0, MultiLabel(3)
+    expected = {
+        "accuracy": metrics.accuracy_score(y, said),
+        "f1": metrics.f1_score(y, said, average="macro"),
+        "auc": metrics.roc_auc_score(y, outputs, average="macro"),
+        "log-loss": np.mean([metrics.log_loss(y[:, i], SIGMOIDS[:, i]) for i in range(3)]),
+        "calibration-error": bins_one_by_one(SIGMOIDS.ravel(), y.ravel() > 0),
+    }
+    for name, value in expected.items():
+        assert measured(name, task, outputs, y) == pytest.approx(value, abs=1e-7), name
+
+
+def test_measures_of_numbers_are_scikit_learns() -> None:
+    t, y = RNG.normal(size=(N, 1)).astype(np.float32), RNG.poisson(2.0, N).astype(np.float32)
+    assert measured("rmse", Regression(), t, y) == pytest.approx(metrics.root_mean_squared_error(y, t[:, 0]))
+    assert measured("mae", Regression(), t, y) == pytest.approx(metrics.mean_absolute_error(y, t[:, 0]))
+    for level in (None, 0.9):
+        expected = metrics.mean_pinball_loss(y, t[:, 0], alpha=level or 0.5)
+        assert measured("pinball-loss", Regression(None, level), t, y) == pytest.approx(expected)
+    mean = np.exp(t[:, 0].astype(np.float64))
+    deviance = metrics.mean_poisson_deviance(y, mean)
+    assert measured("poisson-deviance", Regression("exp"), t, y) == pytest.approx(deviance, rel=1e-6)
+    assert measured("mae", Regression("exp"), t, y) == pytest.approx(np.abs(y - mean).mean(), rel=1e-6)
+
+
+def bins_one_by_one(chances: Any, right: Any, bins: int = 15) -> float:
+    """Guo et al. 2017, equations 2, 3 and 5, as they stand there."""
+    total = 0.0
+    for m in range(1, bins + 1):
+        inside = [i for i in range(len(chances)) if (m - 1) / bins < chances[i] <= m / bins]
+        if inside:
+            accuracy = sum(bool(right[i]) for i in inside) / len(inside)
+            confidence = sum(float(chances[i]) for i in inside) / len(inside)
+            total += len(inside) / len(chances) * abs(accuracy - confidence)
+    return total
+
+
+def test_what_is_not_there_has_no_figure() -> None:
+    """A class that no record has is left out of the mean; with one class alone there is no curve."""
+    outputs, y = RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)
+    chances = torch.as_tensor(outputs).softmax(1).numpy()
+    expected = np.mean([metrics.roc_auc_score(y == i, chances[:, i]) for i in range(2)])
+    assert measured("auc", Classification(3), outputs, y) == pytest.approx(expected)
+    assert np.isnan(measured("auc", Classification(3), outputs, np.zeros(50, np.int64)))
+    said = outputs.argmax(1)
+    assert measured("f1", Classification(3), outputs, y) == pytest.approx(
+        metrics.f1_score(y, said, average="macro")
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "task", "says"),
+    [
+        (["auc"], Regression(), "'auc', which is of classes or of several labels; this is regression"),
+        (["rmse"], Classification(2), "'rmse', which is of numbers; this is classification"),
+        (["poisson-deviance"], Regression(), "needs means above 0: loss.kind = 'poisson'"),
+        (["log-loss"], Classification(3, None), "needs a loss that gives probabilities"),
+        (
+            ["auk"],
+            Classification(3),
+            "evaluation.measures has 'auk', which is not known; it can be accuracy, f1",
+        ),
+        (["auc", "auc"], Classification(3), "names a measure twice"),
+    ],
+)
+def test_a_measure_that_does_not_fit_is_refused(names: list[str], task: Task, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        measures_of(names, task)
+    assert says in str(caught.value)
+
+
+def test_every_task_has_a_measure_of_its_own() -> None:
+    own = [[measure.kind for measure in measures_of(None, task)] for task in TASKS]
+    assert own == [["accuracy"], ["rmse"], ["f1"]]
+
+
+TASKS: list[Any] = [Classification(2), Regression(), MultiLabel(2)]
