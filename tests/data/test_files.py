@@ -78,11 +78,11 @@ def test_npz_images(tmp_path, shape):
         ({"x": np.array([["a"]]), "y": np.zeros(1, int)}, "give numbers"),
         (
             {"x": np.array([[1, np.nan], [2, 3]]), "y": np.array([0, 1])},
-            "column '1' is NaN or infinite in 1 of 2 rows",
+            "column '1' has rows that are NaN or infinite",
         ),
         (
             {"x": np.zeros((2, 2)), "y": np.array([0.5, np.nan])},
-            "column 'y_train' is NaN or infinite in 1 of 2 rows",
+            "column 'y_train' has rows that are NaN or infinite",
         ),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "own.npz has no rows"),
         ({"x": np.zeros((2, 2)), "y": np.array([{}, {}])}, "own.npz is not readable as npz"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import TypeAdapter
 from tests.support.own_records import write_table
 
 from gossamer.data.files import read_table
@@ -114,3 +115,29 @@ def test_rows_that_do_not_fit_are_a_sentence(x: Any, words: str) -> None:
 def test_the_steps_in_words() -> None:
     inputs = Inputs(shape=(1,), columns=("a",), ranges={"a": [0.0, 5.0]}, scale="unit-ball", bias=True)
     assert inputs.steps() == ["column a: [0, 5] becomes [0, 1]", "x / max(1, ‖x‖)", "(x, 1)/√2"]
+
+
+def test_declared_columns_of_new_rows_follow_the_same_rules(tmp_path: Path) -> None:
+    """Out of a file, out of a frame, and after a description was written and read again."""
+    pandas = pytest.importorskip("pandas")
+    (tmp_path / "t.csv").write_text("y,ward,age\n0,a,10\n1,b,\n")
+    (tmp_path / "new.csv").write_text("age,ward,y\n200,new,1\n,a,0\n5,b,0\n")
+    columns = {"age": {"range": [0, 50], "missing": True}, "ward": ["a", "b"]}
+    table = {"kind": "csv", "path": str(tmp_path / "t.csv"), "test": str(tmp_path / "new.csv"), "label": "y"}
+    source = datasets.parse({**table, "classes": 2, "columns": columns, "scale": "unit-ball", "bias": True})
+    dataset = source.load()
+    form = TypeAdapter(Inputs)
+    inputs = form.validate_json(form.dump_json(inputs_of(source, dataset)))
+    assert (inputs.shape, inputs.columns) == ((4,), ("age", "ward"))
+    raw = read_table("csv", tmp_path / "new.csv", None, inputs.columns, None, schema=inputs.schema).x
+    frame = pandas.DataFrame({"ward": ["new", "a", "b"], "age": [200.0, np.nan, 5.0], "more": [1, 2, 3]})
+    for rows in (raw, frame):
+        np.testing.assert_array_equal(inputs.prepared(inputs.records(rows)), dataset.x_test)
+    assert (
+        inputs.steps()[0]
+        == "column age, numeric: [0, 50] becomes [0, 1], clipped; 1 more where it is missing"
+    )
+    with pytest.raises(UserError, match="x has no column age"):
+        inputs.records(frame.drop(columns="age"))
+    with pytest.raises(UserError, match="give a frame with the columns that were declared"):
+        inputs.records(np.array([["a", "b"]]))

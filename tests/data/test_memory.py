@@ -89,7 +89,7 @@ class Endless(IterableDataset):  # type: ignore[type-arg]
     [
         (lambda: Data(X), r"is of type ndarray; give \(x, y\), a frame with its label"),
         (lambda: Data((X, Y[:5])), r"y has shape \(5,\) where one value per row needs \(12,\)"),
-        (lambda: Data((np.full_like(X, np.nan), Y)), "NaN or infinite in 12 of 12 rows"),
+        (lambda: Data((np.full_like(X, np.nan), Y)), "has rows that are NaN or infinite"),
         (lambda: Data(frame("polars")), r"say which column is to be predicted"),
         (lambda: Data(frame("polars"), label="z"), "data.label = 'z' is no column of data="),
         (lambda: Data(frame("polars"), label="y", owners=Y[:3]), r"owners has shape \(3,\), and there are 12 records"),
@@ -127,3 +127,16 @@ def test_a_configuration_alone_does_not_have_the_records() -> None:
         UserError, match=r"needs the records themselves: gossamer\.run\(\.\.\., data=\(x, y\)\)"
     ):
         Memory().load()
+
+
+def test_a_frame_with_declared_columns() -> None:
+    made = pytest.importorskip("pandas").DataFrame
+    table = made({"y": [0, 1, 1], "ward": ["a", "c", None], "age": [10.0, np.nan, 90.0]})
+    columns = {"age": {"range": [0, 50], "missing": True}, "ward": {"levels": ["a", "b"], "missing": True}}
+    found = read(Data(table, label="y", classes=2, columns=columns))
+    wanted = [[0.2, 0, 1, 0, 0], [0, 1, 0, 0, 0], [1, 0, 0, 0, 1]]
+    np.testing.assert_array_equal(found.x_train, np.float32(wanted))
+    with pytest.raises(UserError, match="declares columns by name, and data= has none"):
+        read(Data((X, Y), classes=2, columns=columns))
+    with pytest.raises(UserError, match="leave out one of the two"):
+        read(Data(table, label="y", classes=2, columns=columns, features=["age"]))

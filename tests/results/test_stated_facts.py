@@ -72,5 +72,11 @@ def test_models_of_another_run_are_noticed(run: Path) -> None:
 
 
 def test_private_records_have_no_digest() -> None:
-    assert facts_of_data("csv", {"data": {"source": "own file"}}) == ({"kind": "csv", "own": True}, None)
-    assert facts_of_data("digits", {"data": {"sha256": "ab"}}) == ({"kind": "digits", "own": False}, "ab")
+    assert facts_of_data({"kind": "csv"}, {"data": {"source": "own file"}}) == (
+        {"kind": "csv", "own": True},
+        None,
+    )
+    assert facts_of_data({"kind": "digits"}, {"data": {"sha256": "ab"}}) == (
+        {"kind": "digits", "own": False},
+        "ab",
+    )

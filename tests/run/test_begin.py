@@ -114,18 +114,22 @@ def test_a_configuration_that_differs_is_refused_by_its_keys_and_no_value_travel
             require_same_everywhere(parts, Others(lambda here, answers=answers: next(answers)))
 
 
-def test_ranks_that_read_their_columns_in_another_order_are_refused(tmp_path: Path) -> None:
-    def joined(header: str) -> tuple[Any, ...]:
+def test_ranks_that_read_their_columns_in_another_way_are_refused(tmp_path: Path) -> None:
+    def joined(header: str, **declared: Any) -> tuple[Any, ...]:
         (tmp_path / "own.csv").write_text(f"{header}\n" + "1,2,0\n3,4,1\n" * 8)
         table = {"kind": "csv", "path": str(tmp_path / "own.csv"), "label": "y", "classes": 2, "records": 2}
+        table |= declared
         said: list[Any] = []
         parts = assemble(outlined(**FIXED, data=table))
         require_same_everywhere(parts, Others(lambda here: said.append(here) or here))
         return tuple(said[0])
 
+    narrow, wide = (joined("a,b,y", columns={"a": [0, hi], "b": [0, 9]}) for hi in (4, 5))
+    assert narrow[4] != wide[4]
+    assert narrow[4] == joined("b,a,y", columns={"a": [0, 4], "b": [0, 9]})[4]  # a file's order is its own
     one, other = joined("a,b,y"), joined("b,a,y")
     with pytest.raises(
-        UserError, match=r"rank 1 has other names or another order of columns.*data\.features"
+        UserError, match=r"rank 1 has other names, another order or another declaration.*data\.features"
     ):
         require_same_everywhere(assemble(outlined(**FIXED)), Others(lambda here: (*here[:4], other[4])))
     assert one[:4] == other[:4]

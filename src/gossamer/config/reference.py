@@ -157,7 +157,9 @@ def _inside(name: str, annotation: Any, meaning: str) -> Iterator[TableEntry]:
         yield from _of_kinds(name, meaning, kinds)
     else:
         for member in plain:
-            if is_model(member):
+            if get_origin(member) is dict:  # tables by names that the user chooses
+                yield from _inside(f"{name}.NAME", get_args(member)[1], meaning)
+            elif is_model(member):
                 yield from _of_model(name, member, meaning)
             elif dataclasses.is_dataclass(member) and isinstance(member, type):
                 yield TableEntry(name, _first_sentence(member), options_of(member))

@@ -100,9 +100,10 @@ def _public(config: RunConfig, data_dir: Path | None) -> tuple[RunConfig, Record
     if rows is None:
         raise UserError(
             "data.test is not set: without public rows nobody here knows the shape of a record; name them, or list the "
-            "columns in data.features."
+            "columns in data.columns or data.features."
         )
-    known: dict[str, Any] = {"features": rows.columns} if hasattr(data, "features") else {}
+    named = data.schema is None and hasattr(data, "features")  # declared columns have their order already
+    known: dict[str, Any] = {"features": rows.columns} if named else {}
     common = replace(
         data,
         path=f"records-{PLACE}",

@@ -10,23 +10,14 @@ from typing import Any
 import numpy as np
 
 from gossamer.data import decode
+from gossamer.data.arrow import ARROW, column_names, columns_in, declared_csv, in_batches, unreadable
+from gossamer.data.columns import Column
 from gossamer.data.dataset import Array
-from gossamer.data.limits import MOST_COLUMNS, listed, room_for
+from gossamer.data.declared import encoded, number_names, refuse_absent
+from gossamer.data.limits import MOST_COLUMNS, listed
 from gossamer.data.persons import Numbers, numbers_of
 from gossamer.data.scaling import Floats
 from gossamer.errors import UserError
-
-# What Arrow raises on files that are not what they say: its own exceptions are ValueErrors, KeyErrors and so on.
-_ARROW = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    NotImplementedError,
-    IndexError,
-    MemoryError,
-    OverflowError,
-)
 
 
 @dataclass(frozen=True)
@@ -36,7 +27,7 @@ class Records:
     x: Floats
     y: Array
     owner: Array | None
-    columns: list[str]  # empty for images
+    columns: list[str]  # of the numbers in x; empty for images
     person: Numbers | None = None  # whose each is
 
 
@@ -57,10 +48,22 @@ def read_table(
     features: Sequence[str] | None,
     owner: str | None,
     person: str | None = None,
+    schema: Mapping[str, Column] | None = None,
 ) -> Records:
     """`label`: None where nothing is to be learned or compared; the records then have no y."""
-    refuse_too_many(path, column_names(file_kind, path))
-    return from_columns(path, _columns(file_kind, path), label, features, owner, person)
+    names = column_names(file_kind, path)
+    refuse_too_many(path, names)
+    if schema is None:
+        return from_columns(path, columns_in(file_kind, path), label, features, owner, person)
+    refuse_absent(path.name, schema, names)
+    beside = [name for name in (label, owner, person) if name is not None and name in names]
+    if file_kind == "csv":
+        return from_columns(
+            path, declared_csv(path, schema, beside), label, None, owner, person, schema=schema
+        )
+    return _beside(
+        path, columns_in(file_kind, path, beside), in_batches(path, schema), schema, label, owner, person
+    )
 
 
 def refuse_too_many(path: Path, names: Sequence[str]) -> None:
@@ -77,16 +80,14 @@ def from_columns(
     features: Sequence[str] | None,
     owner: str | None,
     person: str | None = None,
+    *,
+    schema: Mapping[str, Column] | None = None,
 ) -> Records:
     """A table's Arrow columns by name; of `path` only the name is used, to speak of it."""
-    for key, name in [
-        ("label", label),
-        ("owner", owner),
-        ("person", person),
-        *(("features", name) for name in features or ()),
-    ]:
-        if name is not None and name not in columns:
-            raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {listed([*columns])}")
+    if schema is not None:
+        refuse_absent(path.name, schema, [*columns])
+        return _beside(path, columns, encoded(path.name, schema, columns), schema, label, owner, person)
+    _refuse_absent_keys(path, columns, label, owner, person, features)
     chosen = (
         list(features)
         if features is not None
@@ -112,7 +113,7 @@ def from_columns(
         *([owner] if owner else []),
         *([person] if person else []),
     }
-    _refuse_missing(path, rows, {name: columns[name].null_count for name in columns if name in needed})
+    _refuse_missing(path, {name: columns[name].null_count for name in columns if name in needed})
     words = [name for name in chosen if not _is_numeric(columns[name].type)]
     if words:
         raise UserError(
@@ -123,70 +124,60 @@ def from_columns(
         for position, name in enumerate(chosen):
             x[:, position] = _numpy(path, name, columns[name])
     _refuse_non_finite(path, x, chosen)
+    return _with_labels(path, columns, x, chosen, label, owner, person)
+
+
+def _refuse_absent_keys(
+    path: Path,
+    columns: Mapping[str, Any],
+    label: str | None,
+    owner: str | None,
+    person: str | None,
+    features: Sequence[str] | None = None,
+) -> None:
+    named = [
+        ("label", label),
+        ("owner", owner),
+        ("person", person),
+        *(("features", n) for n in features or ()),
+    ]
+    for key, name in named:
+        if name is not None and name not in columns:
+            raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {listed([*columns])}")
+
+
+def _beside(
+    path: Path,
+    columns: Mapping[str, Any],
+    x: Floats,
+    schema: Mapping[str, Column],
+    label: str | None,
+    owner: str | None,
+    person: str | None,
+) -> Records:
+    """The numbers of declared columns, with what is beside them."""
+    _refuse_absent_keys(path, columns, label, owner, person)
+    if not len(x):
+        raise UserError(f"{path.name} has no rows: give a file with records")
+    needed = {name: columns[name] for name in (label, owner, person) if name is not None}
+    _refuse_missing(path, {name: column.null_count for name, column in needed.items()})
+    return _with_labels(path, columns, x, number_names(schema), label, owner, person)
+
+
+def _with_labels(
+    path: Path,
+    columns: Mapping[str, Any],
+    x: Floats,
+    names: list[str],
+    label: str | None,
+    owner: str | None,
+    person: str | None,
+) -> Records:
     y: Array = np.zeros(0, np.float32) if label is None else _numpy(path, label, columns[label])
     if label is not None and y.dtype.kind == "f":
         _refuse_non_finite(path, y[:, None], [label])
     whose = numbers_of(_numpy(path, person, columns[person]), person, path.name) if person else None
-    return Records(x, y, _numpy(path, owner, columns[owner]) if owner else None, chosen, whose)
-
-
-def column_names(file_kind: str, path: Path) -> list[str]:
-    """All names, in the order of the file, without reading its records."""
-    try:
-        if file_kind == "csv":
-            from pyarrow import csv
-
-            with csv.open_csv(path) as reader:
-                return list(reader.schema.names)
-        from pyarrow import parquet
-
-        with path.open("rb") as file:
-            return list(parquet.read_schema(file).names)
-    except _ARROW as error:
-        raise _unreadable(file_kind, path, error) from error
-
-
-def _unreadable(file_kind: str, path: Path, error: Exception) -> UserError:
-    if isinstance(error, UserError):
-        return error
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
-    return UserError(f"{path.name} is not readable as {file_kind}: {reason}")
-
-
-def _columns(file_kind: str, path: Path) -> dict[str, Any]:
-    """The columns of a file by name, as Arrow arrays."""
-    try:
-        if file_kind == "csv":
-            from pyarrow import csv
-
-            # One block: Arrow fixes a column's type by the first, and fractions may follow whole numbers.
-            room_for(path.name, 3.0 * path.stat().st_size)
-            block = min(max(path.stat().st_size + 1, 1 << 20), 1 << 30)
-            read = csv.ReadOptions(block_size=block)
-            found: Any = csv.read_csv(
-                path, read, convert_options=csv.ConvertOptions(strings_can_be_null=True)
-            )
-        else:
-            from pyarrow import parquet
-
-            with path.open("rb") as file:  # one file, whatever folder it lies in
-                facts = parquet.ParquetFile(file).metadata
-                groups = [facts.row_group(i).total_byte_size for i in range(facts.num_row_groups)]
-                # As arrays of eight bytes a number, or as large as its parts say they are unpacked.
-                room_for(path.name, max(8.0 * facts.num_rows * facts.num_columns, 2.0 * sum(groups)))
-                found = parquet.read_table(file)
-    except _ARROW as error:
-        raise _unreadable(file_kind, path, error) from error
-    return columns_of(path, found)
-
-
-def columns_of(path: Path, table: Any) -> dict[str, Any]:
-    """The columns of an Arrow table by name."""
-    names = table.column_names
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError(f"{path.name} has two columns named {twice[0]!r}: give each a name of its own")
-    return {name: table.column(name) for name in names}
+    return Records(x, y, _numpy(path, owner, columns[owner]) if owner else None, names, whose)
 
 
 def _is_numeric(kind: Any) -> bool:
@@ -208,7 +199,7 @@ def _numpy(path: Path, name: str, column: Any) -> Array:
         if not _is_numeric(kind):
             return np.asarray(column.cast(pa.string()).to_pylist(), dtype=np.str_)
         return np.asarray(column.cast(kind).to_numpy())
-    except _ARROW:
+    except ARROW:
         raise UserError(
             f"{path.name}: column {name!r} holds values of type {column.type}, give numbers or words"
         ) from None
@@ -217,8 +208,8 @@ def _numpy(path: Path, name: str, column: Any) -> Array:
 def load_npz(path: Path) -> dict[str, Array]:
     try:
         return decode.npz(path)
-    except (*_ARROW, RuntimeError, SyntaxError, EOFError) as error:  # encrypted, packed in unknown ways, …
-        raise _unreadable("npz", path, error) from error
+    except (*ARROW, RuntimeError, SyntaxError, EOFError) as error:  # encrypted, packed in unknown ways, …
+        raise unreadable("npz", path, error) from error
 
 
 def from_arrays(
@@ -283,12 +274,11 @@ def _float32(x: Array) -> Floats:
         return np.ascontiguousarray(x, dtype=np.float32)
 
 
-def _refuse_missing(path: Path, rows: int, missing: Mapping[str, int]) -> None:
+def _refuse_missing(path: Path, missing: Mapping[str, int]) -> None:
+    """In how many rows is nobody's business: what a program prints may be sent on."""
     for name, count in missing.items():
         if count:
-            raise UserError(
-                f"{path.name}: column {name!r} has no value in {count} of {rows} rows: fill or remove them"
-            )
+            raise UserError(f"{path.name}: column {name!r} has rows without a value: fill or remove them")
 
 
 def _refuse_non_finite(path: Path, values: Array, columns: Sequence[str]) -> None:
@@ -296,8 +286,6 @@ def _refuse_non_finite(path: Path, values: Array, columns: Sequence[str]) -> Non
     if not bad.any():
         return
     column = int(bad.any(axis=0).argmax()) if len(columns) > 1 else 0
-    count = int(bad[:, column].sum() if len(columns) > 1 else bad.any(axis=1).sum())
     raise UserError(
-        f"{path.name}: column {columns[column]!r} is NaN or infinite in {count} of {len(values)} rows: "
-        "fill or remove them"
+        f"{path.name}: column {columns[column]!r} has rows that are NaN or infinite: fill or remove them"
     )

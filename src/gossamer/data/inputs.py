@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gossamer.data.arrow import columns_of, is_frame, of_frame
 from gossamer.data.dataset import Array, Dataset
+from gossamer.data.declared import Schema, encoded, refuse_absent
 from gossamer.data.features import pipeline
 from gossamer.data.files import as_records
 from gossamer.data.limits import listed
@@ -28,6 +30,7 @@ from gossamer.errors import UserError
 class Inputs:
     shape: tuple[int, ...]  # of a record as it comes; () is a place in a table
     columns: tuple[str, ...] = ()  # their names in order, where it is a table that has names
+    schema: Schema | None = None  # what was declared of them; the numbers in their place are what a record is
     label: str | None = None  # the column that is predicted
     owner: str | None = None  # the column that said which node a training row belongs to
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -40,6 +43,11 @@ class Inputs:
 
     def records(self, x: Any) -> Array:
         """Rows as a user has them (an array, a tensor, a frame) as records of this shape, not prepared yet."""
+        if self.schema is not None and is_frame(x):
+            here = Path("x")
+            table = columns_of(here, of_frame(x, "x"))
+            refuse_absent("x", self.schema, [*table])
+            return encoded("x", self.schema, table)
         names = [str(name) for name in getattr(x, "columns", ())]  # of pandas or polars
         if names and self.columns:
             lacking = [name for name in self.columns if name not in names]
@@ -50,7 +58,8 @@ class Inputs:
             x = x[[list(x.columns)[names.index(name)] for name in self.columns]]
         found = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
         if found.dtype.kind not in "iufb":
-            raise UserError(f"x holds values of type {found.dtype}; give numbers.")
+            wanted = "numbers" if self.schema is None else "a frame with the columns that were declared"
+            raise UserError(f"x holds values of type {found.dtype}; give {wanted}.")
         if self.shape == ():
             rows: Array = found.astype(np.int64)
         else:
@@ -115,6 +124,9 @@ class Inputs:
     def steps(self) -> list[str]:
         """The same in words, for a page."""
         said = [f"column {name}: [{lo:g}, {hi:g}] becomes [0, 1]" for name, (lo, hi) in self.ranges.items()]
+        for name, column in (self.schema or {}).items():
+            gaps = "; 1 more where it is missing" if column.missing else ""
+            said.append(f"column {name}, {column.kind}: {column.words()}{gaps}")
         said += [f"step: {step}" for step in self.transform]
         if self.pca is not None:
             origin = "the training records, with noise" if self.pca_from == "private" else self.pca_from
@@ -128,7 +140,8 @@ class Inputs:
 def inputs_of(source: Source, dataset: Dataset) -> Inputs:
     return Inputs(
         shape=dataset.x_train.shape[1:] if dataset.raw_shape is None else dataset.raw_shape,
-        columns=dataset.columns,
+        columns=dataset.columns if source.schema is None else tuple(source.schema),
+        schema=None if source.schema is None else dict(source.schema),
         label=getattr(source, "label", None),
         owner=getattr(source, "owner", None),
         ranges={name: (lo, hi) for name, (lo, hi) in (getattr(source, "ranges", None) or {}).items()},

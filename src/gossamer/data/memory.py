@@ -14,9 +14,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from gossamer.data.arrow import columns_of, is_frame, of_frame
 from gossamer.data.by_node import joined_persons, joined_provenance
+from gossamer.data.columns import Column
 from gossamer.data.dataset import Array, Dataset
-from gossamer.data.files import Records, columns_of, from_arrays, from_columns, refuse_too_many
+from gossamer.data.declared import Columns
+from gossamer.data.files import Records, from_arrays, from_columns, refuse_too_many
 from gossamer.data.own import OwnRecords
 from gossamer.data.persons import numbers_of
 from gossamer.data.source import datasets
@@ -42,6 +45,11 @@ class Memory(OwnRecords):
             description="what was read off the records instead of declared: no ε covers it, the certificate says so"
         ),
     ] = field(default_factory=list)
+    columns: Columns = None
+
+    @property
+    def schema(self) -> Mapping[str, Column] | None:
+        return self.columns
 
     @property
     def file_per_node(self) -> bool:
@@ -73,8 +81,8 @@ class Data:
         column, or a list or dictionary of arrays as the records are. For `privacy.unit = { column = … }`.
     features: the columns of a frame to learn from; all others if not set.
     test: a hold-out in the same form, declared public: figures on it may be shown.
-    classes, task, count, ranges: `data.classes`, `data.task`, `data.records` and `data.ranges` of the configuration,
-        which are public: what is private about the records is declared, not read off them.
+    classes, task, count, ranges, columns: `data.classes`, `data.task`, `data.records`, `data.ranges` and `data.columns`
+        of the configuration, which are public: what is private about the records is declared, not read off them.
     """
 
     records: Any
@@ -87,6 +95,7 @@ class Data:
     task: Literal["classification", "regression"] | None = None
     count: int | Sequence[int] | None = None
     ranges: Mapping[str, Sequence[float]] | None = None
+    columns: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, value: Any) -> Data:
@@ -108,6 +117,7 @@ class Data:
             "task": self.task,
             "records": _plain(self.count),
             "ranges": None if self.ranges is None else {k: [*map(float, v)] for k, v in self.ranges.items()},
+            "columns": None if self.columns is None else {k: _plain(v) for k, v in self.columns.items()},
         }
         return {
             "kind": "memory",
@@ -123,18 +133,23 @@ class Data:
         self._check_is(source)
         column = isinstance(self.persons, str) and self.persons in getattr(self.test, "columns", ())
         held_out = (
-            None if self.test is None else self._read(self.test, None, self.persons if column else None)
+            None
+            if self.test is None
+            else self._read(source, self.test, None, self.persons if column else None)
         )
         if not self.by_node:
             return source.prepared(
-                source.dataset(self._read(self.records, self.owners, self.persons), held_out), data_dir, seed
+                source.dataset(self._read(source, self.records, self.owners, self.persons), held_out),
+                data_dir,
+                seed,
             )
         if self.owners is not None:
             raise UserError(
                 "data= has each node's records apart, and owners besides; give one of the two, not both."
             )
         found = {
-            i: source.dataset(self._read(self._of(i), None, self._persons_of(i)), held_out) for i in nodes
+            i: source.dataset(self._read(source, self._of(i), None, self._persons_of(i)), held_out)
+            for i in nodes
         }
         first = found[nodes[0]]
         for i, its in found.items():
@@ -183,9 +198,13 @@ class Data:
                 f"persons= has nothing for node {node}; give a list or dictionary of arrays, as the records are."
             ) from None
 
-    def _read(self, given: Any, owners: Any, persons: Any = None) -> Records:
-        if _is_frame(given):
-            return self._table(given, owners, persons)
+    def _read(self, source: Memory, given: Any, owners: Any, persons: Any = None) -> Records:
+        if is_frame(given):
+            return self._table(source.schema, given, owners, persons)
+        if source.schema is not None:
+            raise UserError(
+                "data.columns declares columns by name, and data= has none; give a frame, or leave columns= out."
+            )
         if _is_torch_dataset(given):
             given = _pairs(given)
         if not isinstance(given, tuple) or len(given) != 2:
@@ -206,16 +225,20 @@ class Data:
             arrays["persons"] = _array(persons)
         return from_arrays(_HERE, arrays, ["x"], ["y"], owner, person)
 
-    def _table(self, frame: Any, owners: Any, persons: Any = None) -> Records:
+    def _table(
+        self, schema: Mapping[str, Column] | None, frame: Any, owners: Any, persons: Any = None
+    ) -> Records:
         if self.label is None:
             raise UserError(
                 "data= is a frame; say which column is to be predicted: gossamer.Data(frame, label=…)."
             )
         owner = owners if isinstance(owners, str) else None
-        columns = columns_of(_HERE, _arrow(frame))
+        columns = columns_of(_HERE, of_frame(frame, "data="))
         refuse_too_many(_HERE, [*columns])
         person = persons if isinstance(persons, str) else None
-        read = from_columns(_HERE, columns, self.label, self.features, owner, person)
+        if schema is not None and self.features is not None:
+            raise UserError("features= is what columns= declares by name; leave out one of the two.")
+        read = from_columns(_HERE, columns, self.label, self.features, owner, person, schema=schema)
         if owner is None and owners is not None:
             by_row = _array(owners)
             if by_row.shape != (len(read.y),):
@@ -237,6 +260,8 @@ def _plain(value: Any) -> Any:
     """As a configuration holds it: numpy's numbers and arrays are Python's."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -246,23 +271,6 @@ def _array(value: Any) -> Array:
     array = np.asarray(value)
     words = array.dtype.kind == "O" and all(isinstance(item, str) for item in array.flat)
     return array.astype(np.str_) if words else array  # as pandas keeps them
-
-
-def _is_frame(value: Any) -> bool:
-    return hasattr(value, "columns") and (hasattr(value, "to_arrow") or hasattr(value, "iloc"))
-
-
-def _arrow(frame: Any) -> Any:
-    """polars brings its own way to Arrow; of pandas Arrow knows one, and leaves the index out."""
-    import pyarrow as pa
-
-    try:
-        if hasattr(frame, "to_arrow"):
-            return frame.to_arrow()
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
-        raise UserError(f"data= holds a column that is neither numbers nor words: {reason}") from None
 
 
 def _is_torch_dataset(value: Any) -> bool:

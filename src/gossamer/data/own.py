@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,9 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from gossamer.data.arrow import column_names
+from gossamer.data.columns import Column
 from gossamer.data.dataset import Array, Dataset
+from gossamer.data.declared import Columns, number_names, refuse_said_twice
 from gossamer.data.digest import digest
-from gossamer.data.files import Records, column_names, existing, from_arrays, load_npz, read_table
+from gossamer.data.files import Records, existing, from_arrays, load_npz, read_table
 from gossamer.data.limits import listed
 from gossamer.data.overlap import share_rows
 from gossamer.data.scaling import to_ranges
@@ -43,6 +46,9 @@ class OwnRecords(Source):
     ] = None
 
     own: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        refuse_said_twice(self)
 
     @property
     def one_lot(self) -> bool:
@@ -138,45 +144,58 @@ class _Table(OwnFile):
         list[str] | None,
         Field(description="the columns to predict from; all but label, owner and person if not set"),
     ] = None
+    columns: Columns = None
+
+    @property
+    def schema(self) -> Mapping[str, Column] | None:
+        return self.columns
 
     def names(self, data_dir: Path | None) -> list[str]:
+        if self.columns is not None:
+            return [*self.columns]
         if self.features is not None:
             return self.features
         there = column_names(self.kind, existing("data.path", self.path, data_dir))
         return [name for name in there if name not in (self.label, self.owner, self.person)]
 
     def reading(self, names: Sequence[str]) -> OwnFile:
-        return replace(self, features=list(names))
+        return self if self.columns is not None else replace(self, features=list(names))
 
     def public_rows(self, data_dir: Path | None) -> Records | None:
         if self.test is not None:
             public = existing("data.test", self.test, data_dir)
-            return read_table(self.kind, public, self.label, self._public_features(public), None)
-        if self.features is None:
+            features = self._public_features(public)
+            return read_table(self.kind, public, self.label, features, None, schema=self.columns)
+        known = self.features if self.columns is None else number_names(self.columns)
+        if known is None:
             return None
         labels = np.zeros(0, dtype=np.float32 if self.task == "regression" else np.int64)
-        return Records(np.zeros((0, len(self.features)), dtype=np.float32), labels, None, self.features)
+        return Records(np.zeros((0, len(known)), dtype=np.float32), labels, None, known)
 
     def _public_features(self, public: Path) -> list[str] | None:
         """A hold-out may have the column of persons too."""
-        if self.features is not None or self.person is None:
+        if self.columns is not None or self.features is not None or self.person is None:
             return self.features
         return [n for n in column_names(self.kind, public) if n not in (self.label, self.owner, self.person)]
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         path = existing("data.path", self.path, data_dir)
-        train = read_table(self.kind, path, self.label, self.features, self.owner, self.person)
+        train = read_table(
+            self.kind, path, self.label, self.features, self.owner, self.person, schema=self.columns
+        )
         held_out = None
         if self.test is not None:
             public = existing("data.test", self.test, data_dir)
             there = column_names(self.kind, public)
-            lacking = [name for name in (*train.columns, self.label) if name not in there]
+            used = train.columns if self.columns is None else [*self.columns]
+            lacking = [name for name in (*used, self.label) if name not in there]
             if lacking:
                 raise UserError(
                     f"data.test = {self.test!r} has no column {listed(lacking)}, which training has: columns are "
                     f"matched by name, and it has {listed(there)}"
                 )
-            held_out = read_table(self.kind, public, self.label, train.columns, None)
+            features = None if self.columns is not None else train.columns
+            held_out = read_table(self.kind, public, self.label, features, None, schema=self.columns)
         return self.dataset(train, held_out)
 
 
@@ -296,9 +315,7 @@ def _known_labels(y: Array, classes: int | list[Any] | None) -> Array:
     if classes is None:
         known = np.unique(_class_labels(y))
         if len(known) < 2:
-            raise UserError(
-                f"data.label has the one value {known[0].item()!r}: declare data.classes or choose another"
-            )
+            raise UserError("data.label is the same in all rows: declare data.classes or choose another")
         return known
     if isinstance(classes, list):
         declared = np.asarray(classes)
@@ -326,8 +343,6 @@ def class_numbers(y: Array, known: Array, key: str, where: str) -> npt.NDArray[n
     order = np.argsort(known)
     position = np.minimum(np.searchsorted(known, y, sorter=order), len(known) - 1)
     ids: npt.NDArray[np.int64] = order[position].astype(np.int64)
-    strange = np.unique(y[known[ids] != y])
-    if len(strange):
-        shown = ", ".join(repr(value.item()) for value in strange[:5])
-        raise UserError(f"{key} has labels that are not among {where}: {shown}")
+    if (known[ids] != y).any():  # which ones stays unsaid: they are values of records
+        raise UserError(f"{key} has labels that are not among {where}")
     return ids

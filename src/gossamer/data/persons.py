@@ -27,10 +27,8 @@ def numbers_of(ids: Array, name: str, where: str) -> Numbers:
     forms = [_form(value) for value in different.tolist()]
     missing = np.array([form is None for form in forms], dtype=bool)
     if missing.any():
-        count = int(missing[inverse].sum())
         raise UserError(
-            f"{where}: column {name!r} names nobody in {count} of {len(ids)} rows, and such a row may be anybody's: "
-            "fill or remove them"
+            f"{where}: column {name!r} names nobody in some rows, and such a row may be anybody's: fill or remove them"
         )
     known = np.array([_number(form or "") for form in forms], dtype=np.int64)
     return known[inverse.reshape(-1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,6 +14,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from gossamer.data import sources
+from gossamer.data.columns import Column
 from gossamer.data.dataset import Dataset
 from gossamer.data.limits import at_most, one_of
 from gossamer.data.overlap import share_rows
@@ -110,6 +112,11 @@ class Source(ABC):
     def seeded(self) -> bool:
         """Do the records that `load` gives depend on the seed?"""
         return self.shuffled or self.train_rows is not None
+
+    @property
+    def schema(self) -> Mapping[str, Column] | None:
+        """What the columns of a table were declared to hold; None where its numbers are taken as they are."""
+        return None
 
     @property
     def bytes_read(self) -> float:

@@ -24,10 +24,20 @@ def says_what_it_is(certificate: Mapping[str, Any]) -> bool:
     return "issued" in certificate
 
 
-def facts_of_data(kind: str, manifest: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The data set by name, and its digest if it is public. Of private records one would let guesses be tested."""
+def facts_of_data(asked: Mapping[str, Any], manifest: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """The data set by name, what was declared of its columns, and its digest if it is public.
+
+    `asked`: the table [data] of the configuration. Of private records a digest would let guesses be tested.
+    """
     digest = manifest.get("data", {}).get("sha256")
-    return {"kind": kind, "own": digest is None}, digest
+    declared = {"columns": asked["columns"]} if "columns" in asked else {}
+    return {"kind": asked["kind"], "own": digest is None, **declared}, digest
+
+
+def data_of(run: Path) -> dict[str, Any]:
+    """The table [data] that the run keeps."""
+    found: dict[str, Any] = tomllib.loads(read_text(run / "config.toml"))["data"]
+    return found
 
 
 def compare_facts(run: Path, certificate: Mapping[str, Any], manifest: Mapping[str, Any] | None) -> bool:
@@ -52,8 +62,7 @@ def compare_facts(run: Path, certificate: Mapping[str, Any], manifest: Mapping[s
     if dates[1] < dates[0]:
         raise _differs(path, "issued", dates[1], f"a beginning at {dates[0]}")
     digests = certificate["digests"]
-    kind = tomllib.loads(read_text(run / "config.toml"))["data"]["kind"]
-    data, digest = facts_of_data(kind, manifest)
+    data, digest = facts_of_data(data_of(run), manifest)
     for key, stated, found in (
         ("data", certificate["data"], data),
         ("digests.configuration", digests["configuration"], digest_of(run / "config.toml")),

@@ -14,6 +14,7 @@ from typing import Any
 import gossamer
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.config.schema import RunConfig
+from gossamer.data.load import datasets
 from gossamer.errors import UserError
 from gossamer.results.certificate import SEEDED
 from gossamer.results.epsilon_plot import epsilon_plot
@@ -165,8 +166,10 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
             "machines; use one machine, or have each record or person on one node."
         )
     own = o.config.data.own
-    # Names and order of the columns: weights that mean other columns elsewhere learn nothing, and nobody is told.
-    names = json.dumps(parts.dataset.columns)
+    # Names and order of the columns, and what was declared of them: weights that mean other columns elsewhere learn
+    # nothing, and nobody is told.
+    schema = datasets.options(o.config.data).get("columns") if own else None
+    names = json.dumps([parts.dataset.columns, *([schema] if schema else [])])
     columns = hashlib.sha256(names.encode()).hexdigest()
     here = (
         digest(o.asked, without={"runtime", "data"} if own else {"runtime"}),
@@ -185,8 +188,8 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
         ):
             if first != found and name == "columns":
                 raise UserError(
-                    f"rank {rank} has other names or another order of columns than rank 0; name them in data.features, "
-                    "the same on all ranks."
+                    f"rank {rank} has other names, another order or another declaration of columns than rank 0; name "
+                    "them in data.features or data.columns, the same on all ranks."
                 )
             if first != found:
                 what = _different_keys(o.asked, own, group, rank) if name == "configuration" else name

@@ -21,7 +21,7 @@ from gossamer.plan.privacy import finite
 from gossamer.results.certificate import NOT_PUBLIC, SEEDED, not_covered, planned_groups
 from gossamer.results.files import digest_of
 from gossamer.results.released import model_digests
-from gossamer.results.stated_facts import facts_of_data
+from gossamer.results.stated_facts import data_of, facts_of_data
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run, nodes_here, versions
 from gossamer.run.budget import everyones, now
@@ -117,7 +117,7 @@ def certify(parts: Parts, run: Run, group: Group, models: Tensor) -> dict[str, A
 def _facts(parts: Parts, run: Run, models: list[str]) -> dict[str, Any]:
     """What the certificate is of, and from when."""
     config, manifest = parts.outline.config, run.directory.read_manifest()
-    data, digest = facts_of_data(config.data.kind, manifest)
+    data, digest = facts_of_data(data_of(run.directory.path), manifest)
     return {
         "name": config.name,
         "run": run.identity,

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from gossamer.data.files import as_records, column_names, load_npz, read_table
+from gossamer.data.arrow import column_names
+from gossamer.data.files import as_records, load_npz, read_table
 from gossamer.data.inputs import Inputs
 from gossamer.data.limits import listed
 from gossamer.data.own import class_numbers
@@ -97,7 +98,7 @@ def _from_table(kind: str, file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any
             f"name, and it has {listed(there)}."
         )
     label = inputs.label if inputs.label in there else None
-    found = read_table(kind, file, label, inputs.columns, None)
+    found = read_table(kind, file, label, inputs.columns, None, schema=inputs.schema)
     unused = [name for name in there if name not in (*inputs.columns, label)]
     return found.x, None if label is None else found.y, unused
 

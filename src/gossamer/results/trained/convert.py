@@ -53,8 +53,8 @@ class Prepared(nn.Module):
 
 
 def steps_inside(inputs: Inputs) -> bool:
-    """Are a record's steps part of the file? Features and components are not: they are done before."""
-    return not inputs.transform and inputs.pca is None
+    """Are a record's steps part of the file? Words, features and components are not: they are done before."""
+    return inputs.schema is None and not inputs.transform and inputs.pca is None
 
 
 def converted(models: Models, node: Node, kind: str) -> bytes:

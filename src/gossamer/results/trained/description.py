@@ -81,7 +81,7 @@ class Description:
         return named + [f"output {i}" for i in range(len(named), self.outputs if self.classes else 0)]
 
     def text(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(_FORM.dump_python(self, mode="json"), indent=2, ensure_ascii=False) + "\n"
 
     def network(self, own: nn.Module | None = None) -> nn.Module:
         """With any weights; `own`: the user's module, where the run was of one."""
