@@ -224,7 +224,8 @@ def reproduce(
         bool, typer.Option("--book", help="Write a paper's page from its result files (docs/reproductions).")
     ] = False,
     record: Annotated[
-        Path | None, typer.Option(help="Also write the result file that the book is made from, in here.")
+        Path | None,
+        typer.Option(help="Also write the result file in here; what one there has is not run again."),
     ] = None,
     check: Annotated[
         Path | None, typer.Option(help="Hold every figure against the book's result files in this folder.")

@@ -72,7 +72,7 @@ def test_the_table_is_made_of_runs_and_goes_into_a_file(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     mark = f"<!-- {definition} -->"
     page.write_text(f"before\n{mark}\nold\n<!-- end -->\nafter\n")
-    found = reproduce(str(definition), out=tmp_path / "out", jobs=1, quiet=True, into=page)
+    found = reproduce(str(definition), out=tmp_path / "out", jobs=1, quiet=True, into=page, records=tmp_path)
     assert found["failed"] == {}
     first, second = found["rows"]
     assert first["columns"]["pixels"]["epsilon_proven"] == pytest.approx(4.0, rel=1e-6)
@@ -84,6 +84,14 @@ def test_the_table_is_made_of_runs_and_goes_into_a_file(tmp_path: Path) -> None:
     assert text.endswith("<!-- end -->\nafter\n")
     assert "old" not in text
     assert (tmp_path / "out/table.csv").read_text().count("\n") == 3
+    # From the result file alone: the same table, and nothing is run.
+    again = reproduce(str(definition), out=tmp_path / "new", jobs=1, quiet=True, records=tmp_path)
+    assert again["cells_run"] == 0
+    assert again["rows"] == found["rows"]
+    # Another setting is another experiment.
+    definition.write_text(definition.read_text().replace("rounds = 10", "rounds = 9"))
+    changed = reproduce(str(definition), out=tmp_path / "other", jobs=1, quiet=True, records=tmp_path)
+    assert changed["cells_run"] == 4
 
 
 def test_as_is_runs_nothing(tmp_path: Path) -> None:

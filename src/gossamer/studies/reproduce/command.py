@@ -64,8 +64,8 @@ def reproduce(
     if chosen is None:
         raise UserError(f"--scale {scale} is not known; it can be small, book or full.")
     if is_frontier(name):
-        if records is not None or check is not None:
-            raise UserError(f"--record and --check are for papers' tables; leave them out for {name}.")
+        if check is not None:
+            raise UserError(f"--check is for papers' tables; leave it out for {name}.")
         return reproduce_frontier(
             name,
             scale="small" if chosen == "small" else "full",
@@ -76,6 +76,7 @@ def reproduce(
             quiet=quiet,
             into=into,
             as_is=as_is,
+            records=records,
         )
     if into is not None:
         raise UserError(f"--into {into} is for frontier/table; leave it out for {name}.")

@@ -15,12 +15,15 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.relation import epsilon_under
 from gossamer.results.rundir import write_atomically
+from gossamer.results.terminal import terminal
 from gossamer.studies.compare.batch import finished_rows, run_rows
-from gossamer.studies.compare.grid import Row, cells
+from gossamer.studies.compare.grid import Cell, Row, cells
 from gossamer.studies.compare.progress import show
 from gossamer.studies.compare.statistics import summarise
 from gossamer.studies.compare.table import Table, as_csv, proven_text, quality_text
 from gossamer.studies.reproduce.accuracy_plot import accuracy_plot
+from gossamer.studies.reproduce.frontier_record import Place, Shown, known_cells, write_cells
+from gossamer.studies.reproduce.record import place_of
 
 Scale = Literal["small", "full"]
 
@@ -94,47 +97,52 @@ def reproduce_frontier(
     force: bool = False,
     into: Path | None = None,
     as_is: bool = False,
+    records: Path | None = None,
 ) -> dict[str, Any]:
-    """Run what is missing (nothing, if `as_is`), write tables and plots, and return what `--json` prints."""
+    """Run what is missing (nothing, if `as_is`), write tables and plots, and return what `--json` prints.
+
+    `records` is the folder for the table's result file: cells in there are not run again.
+    """
     definition = read(name)
     if into is not None:
         _marked(into, name)  # a file without the place for it shows now
     named = (column for block in definition.block for column in block.recipes)
     columns = list(dict.fromkeys([*definition.columns, *named]))
-    rows, places = [], []
-    for b, block in enumerate(definition.block):
+    wanted: dict[Place, Sequence[Cell]] = {}
+    for block in definition.block:
         for column, recipe in block.recipes.items():
-            for k, epsilon in enumerate(block.budgets):
+            for epsilon in block.budgets:
                 label = f"{block.title}, {column}, ε = {epsilon:g}"
                 chosen = Variant(recipe=recipe) if isinstance(recipe, str) else recipe
                 changes = {**block.set, **chosen.set, "privacy.epsilon": epsilon}
                 runs = cells(recipes.read(chosen.recipe), changes, label, definition.seeds[scale])
-                rows.append(Row(label, {}, None, runs))
-                places.append((b, k, column))
+                wanted[block.title, epsilon, column] = runs
+    shown = known_cells(records, name, wanted) if records is not None else {}
+    if records is not None and shown and not quiet:
+        terminal().print(f"{len(shown)} of {len(wanted)} cells are in {place_of(records, name)} already")
+    missing = [place for place in wanted if place not in shown]
+    rows = [Row(wanted[place][0].label, {}, None, tuple(wanted[place])) for place in missing]
     folder = out or Path("runs") / f"reproduce-{name.replace('/', '-')}-{scale}"
     batch = (
         finished_rows(rows, folder)
         if as_is
         else run_rows(rows, folder, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
     )
-    results = dict(zip(places, batch.results, strict=True))
+    for place, results in zip(missing, batch.results, strict=True):
+        shown[place] = _shown(folder, results)
     figures = [
         {
             "experiment": block.title,
             "epsilon": epsilon,
-            "columns": {c: summarise(results[b, k, c]) for c in columns if (b, k, c) in results},
-            "observers": {
-                c: sorted({r["observer"] for r in results[b, k, c] if not _without_noise(r)})
-                for c in block.recipes
-            },
-            "without_noise": [c for c in block.recipes if any(map(_without_noise, results[b, k, c]))],
-            "replace_one": _replace_one(
-                folder, [r for c in block.recipes for r in results[b, k, c] if not _without_noise(r)]
-            ),
+            "columns": {c: own[c].row for c in columns if c in own},
+            "observers": {c: one.observers for c, one in own.items()},
+            "without_noise": [c for c, one in own.items() if one.without_noise],
+            "replace_one": max((one.replace_one for one in own.values() if one.replace_one), default=None),
             "paper": _paper(block.printed, k, epsilon, data_dir, force=force),
         }
-        for b, block in enumerate(definition.block)
+        for block in definition.block
         for k, epsilon in enumerate(block.budgets)
+        for own in [{c: shown[block.title, epsilon, c] for c in block.recipes}]
     ]
     table = frontier_table(definition, figures, columns)
     write_atomically(folder / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
@@ -146,6 +154,8 @@ def reproduce_frontier(
     if into is not None and not batch.failed:
         before, after = _marked(into, name)
         write_atomically(into, f"{before}{table.markdown()}{after}".encode())
+    if records is not None and not batch.failed:
+        write_cells(records, name, definition.title, wanted, shown)
     show(table, quiet=quiet)
     return {"table": name, "scale": scale, "rows": figures, **batch.summary}
 
@@ -206,6 +216,16 @@ def _observers(figures: Sequence[dict[str, Any]]) -> str:
     if len(found) <= 1:
         return f"observer: {next(iter(found), OBSERVER)}"
     return "; ".join(f"observer of {', '.join(columns)}: {name}" for name, columns in found.items())
+
+
+def _shown(folder: Path, results: Sequence[dict[str, Any]]) -> Shown:
+    noisy = [result for result in results if not _without_noise(result)]
+    return Shown(
+        summarise(results),
+        sorted({result["observer"] for result in noisy}),
+        len(noisy) < len(results),
+        _replace_one(folder, noisy),
+    )
 
 
 def _replace_one(folder: Path, results: Sequence[dict[str, Any]]) -> float | None:

@@ -44,7 +44,7 @@ def record(
 
     A cell that some of its seeds are missing of is left out: a later record has it.
     """
-    commit = _commit()
+    commit = commit_here()
     figures: dict[Place, Figures] = dict(known or {})
     for cell in cells:
         for mode, runs in cell.runs.items():
@@ -204,7 +204,7 @@ def _made() -> dict[str, Any]:
     }
 
 
-def _commit() -> str:
+def commit_here() -> str:
     """Of the checkout this package lies in; a plus sign where it holds more than was committed."""
     here = Path(__file__).parent
 

@@ -1,0 +1,76 @@
+"""The frontier's cells as one small file for the repository: its table is written from there and from new runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.studies.compare.grid import Cell
+from gossamer.studies.reproduce.record import (
+    as_today,
+    commit_here,
+    place_of,
+    read_record,
+    settings_of,
+    write_record,
+)
+
+Place = tuple[str, float, str]  # experiment, ε, column
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a cell of the table shows, and what its caption says of it."""
+
+    row: dict[str, Any]  # the figures over the seeds
+    observers: list[str]
+    without_noise: bool
+    replace_one: float | None
+    commit: str | None = None  # of the code that made it; None for this one
+
+
+def known_cells(folder: Path, name: str, wanted: Mapping[Place, Sequence[Cell]]) -> dict[Place, Shown]:
+    """Of the file, what is still the same experiment: these settings, these seeds."""
+    if not place_of(folder, name).is_file():
+        return {}
+    found: dict[Place, Shown] = {}
+    for cell in read_record(folder, name)["cells"]:
+        place = (cell["experiment"], cell["epsilon"], cell["column"])
+        runs = wanted.get(place)
+        if not runs or cell["seeds"] != [run.config.seed for run in runs]:
+            continue
+        if as_today(cell["settings"]) == settings_of(runs[0]):
+            found[place] = Shown(**cell["shown"], commit=cell["commit"])
+    return found
+
+
+def write_cells(
+    folder: Path,
+    name: str,
+    title: str,
+    wanted: Mapping[Place, Sequence[Cell]],
+    shown: Mapping[Place, Shown],
+) -> Path:
+    """A cell that some of its seeds are missing of is left out: a later record has it."""
+    here = commit_here()
+    cells = [
+        {
+            "experiment": place[0],
+            "epsilon": place[1],
+            "column": place[2],
+            "shown": {
+                "row": one.row,
+                "observers": one.observers,
+                "without_noise": one.without_noise,
+                "replace_one": one.replace_one,
+            },
+            "seeds": [run.config.seed for run in runs],
+            "commit": one.commit or here,
+            "settings": settings_of(runs[0]),
+        }
+        for place, runs in wanted.items()
+        if (one := shown.get(place)) and one.row["seeds"] == len(runs)
+    ]
+    return write_record(folder, name, {"item": name, "title": title, "cells": cells})
