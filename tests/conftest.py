@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -16,8 +17,30 @@ from gossamer.cli import main
 # torch writes every traced operation to this log as soon as anybody listens, and pytest listens to everything.
 logging.getLogger("torch.__trace").propagate = False
 
+# The suite runs one process per core: threads of numpy's products would only wait for each other. Read when numpy is
+# first imported, here and in child processes.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Read when grpc is first imported, which some tests do before the package that sets it.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+# Tests start hundreds of processes, and each would compile the package anew. Where bytecode must not lie beside its
+# source, it lies in pytest's own folder.
+if sys.dont_write_bytecode:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(
+        Path(__file__).parents[1] / ".pytest_cache/bytecode"
+    )
+
+# A million objects of libraries and tests stay until the end: nobody need look through them for garbage.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -40,9 +63,9 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
     return call
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def two_ranks() -> Iterator[Pool]:
-    """Two processes that stay for all tests of a file."""
+    """Two processes that stay for all tests."""
     pool = Pool(2)
     yield pool
     pool.close()

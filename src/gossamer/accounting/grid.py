@@ -106,6 +106,11 @@ def tilted(log_mass: FloatArray, losses: FloatArray, tilt: float) -> tuple[Float
     return weights / total, largest + math.log(total)
 
 
+def norm(values: FloatArray) -> float:
+    """ℓ₂. Not by BLAS: for so few numbers its threads take longer to wake than to multiply."""
+    return math.sqrt(float(np.square(values).sum()))
+
+
 def transform(mass: FloatArray, length: int) -> FloatArray:
     """Spectrum of the masses on a circle of `length` points."""
     if len(mass) > length:

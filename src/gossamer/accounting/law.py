@@ -41,6 +41,7 @@ from gossamer.accounting.grid import (
     back,
     dots,
     log_moment,
+    norm,
     power,
     rounding_error,
     tilted,
@@ -90,17 +91,16 @@ class UpperLaw:
         moment = log_moment(log_mass, losses, w.order_up)
         largest = float(max(-losses[0], losses[-1]))
         finite = math.log1p(-min(infinite, 1 - 1e-16))
-        norm = float(np.linalg.norm(weights))
-        return transform(weights, w.length), first, finite, scale, moment, norm, largest
+        return transform(weights, w.length), first, finite, scale, moment, norm(weights), largest
 
     def multiply(self, factor: Factor, count: int) -> None:
-        spectrum, first, log_finite, scale, moment, norm, largest = factor
+        spectrum, first, log_finite, scale, moment, size, largest = factor
         self._spectrum = self._spectrum * power(spectrum, count)
         self._first += first * count
         self._log_finite += log_finite * count
         self._log_scale += scale * count
         self._log_moment += moment * count
-        self._norms += norm * count
+        self._norms += size * count
         self._exponents += count * (self.window.tilt * largest + abs(scale))
         self._slack = self._slack.plus(largest, count)
         self._factors += count
@@ -122,7 +122,7 @@ class UpperLaw:
         gain = -np.expm1(epsilon - losses[inside])
         with np.errstate(over="ignore", invalid="ignore"):
             weight = gain * np.exp(self._log_scale - w.tilt * losses[inside])
-            found = float(mass[inside] @ weight) + self._rounding() * float(np.linalg.norm(weight))
+            found = float((mass[inside] * weight).sum()) + self._rounding() * norm(weight)
         if math.isnan(found):  # no mass at an infinite weight: noise so small that doubles say nothing
             return 1.0
         return min(1.0, (found + self._above()) * (1 + 2 * self._share()) + self._infinite())
@@ -142,8 +142,7 @@ class UpperLaw:
         gain = suffix_sums(-math.expm1(-h) * math.exp(-t * h) * np.append(discounted[1:], 0.0), t * h)
         # The error falls with ε, so over a step it is at most that at its beginning.
         steps = h * np.arange(len(losses))
-        norm = float(np.linalg.norm(np.exp(-t * steps) * np.expm1(-steps)))
-        gain += self._rounding() * math.exp(t * h) * norm
+        gain += self._rounding() * math.exp(t * h) * norm(np.exp(-t * steps) * np.expm1(-steps))
         aim = math.log(left) - self._log_scale + t * losses
         with np.errstate(divide="ignore"):
             enough = np.log(gain) <= aim  # δ(ℓ_j) falls with j
@@ -216,8 +215,8 @@ def lower_epsilon(
         tilted_q, one_q = tilted(log_q, losses, 1 + t)
         under_p *= power(transform(tilted_p, window.length), count)
         under_q *= power(transform(tilted_q, window.length), count)
-        norms_p += count * float(np.linalg.norm(tilted_p))
-        norms_q += count * float(np.linalg.norm(tilted_q))
+        norms_p += count * norm(tilted_p)
+        norms_q += count * norm(tilted_q)
         log_up += count * log_moment(log_p, losses, window.order_up)
         log_down += count * log_moment(log_p, losses, window.order_down)
         scale_p, scale_q = scale_p + count * one_p, scale_q + count * one_q

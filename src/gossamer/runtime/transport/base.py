@@ -6,12 +6,13 @@ tests/runtime/transport/test_base.py holds every carrier to what is written here
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from gossamer.runtime.transport.secret import Seal
+
+if TYPE_CHECKING:  # who only watches, launches or says farewell needs no torch
+    import torch
+    from torch import Tensor
 
 
 class LostError(Exception):

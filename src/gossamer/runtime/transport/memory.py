@@ -6,12 +6,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from gossamer.runtime.transport.base import LostError, Pending, SilentError
 from gossamer.runtime.transport.secret import Secret
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Way = tuple[int, int, int]  # sender, receiver, tag
 
@@ -74,6 +75,8 @@ class MemoryTransport:
 
     def __init__(self, memory: Memory, rank: int, timeout: float = 60.0):
         self._memory, self.rank, self.size = memory, rank, memory.size
+        import torch
+
         self.timeout, self.device = timeout, torch.device("cpu")
         self.notes, self.first_here, self.seal = MemoryNotes(memory), rank == 0, memory.seal
 
