@@ -48,6 +48,23 @@ def test_every_form_is_the_same_records(form: Any) -> None:
     assert (found.classes, found.x_train.dtype, found.y_train.dtype) == (3, np.float32, np.int64)
 
 
+def test_several_labels_come_as_columns_or_as_an_array() -> None:
+    several = np.stack([Y > 0, Y > 1], 1)
+    for data in (
+        Data((X, several), task="multi-label"),
+        Data((X, several.astype(float)), task="multi-label"),
+    ):
+        found = read(data)
+        np.testing.assert_array_equal(found.y_train, several.astype(np.float32))
+        assert found.classes is None
+    named = pytest.importorskip("pandas").DataFrame(
+        {"a": X[:, 0], "ill": several[:, 0], "old": several[:, 1]}
+    )
+    found = read(Data(named, label=["ill", "old"]))
+    np.testing.assert_array_equal(found.y_train, several.astype(np.float32))
+    assert found.labels == ("ill", "old")
+
+
 def test_by_node_and_by_owner_are_one_partition() -> None:
     parts = [(X[node::3], Y[node::3]) for node in range(3)]
     apart = read(Data(parts, classes=3))

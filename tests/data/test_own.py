@@ -146,7 +146,7 @@ def test_declared_classes(csv):
         (
             CSV,
             {"label": "outcome", "owner": "hospital", "task": "ranking"},
-            "data.task = 'ranking' must be 'classification' or 'regression'.",
+            "data.task = 'ranking' must be 'classification', 'regression' or 'multi-label'.",
         ),
         (CSV, {"label": "outcome", "owner": "hospital", "task": "regression"}, "needs numbers as labels"),
         ("x,y\n1,0\n,1\n3,1\n,0\n", {"label": "y"}, "own.csv: column 'x' has rows without a value"),
@@ -310,3 +310,56 @@ def test_a_bad_declaration_ends_in_one_sentence(csv, changes, wrong):
     assert wrong in str(refused.value)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 300
+
+
+LABELLED = "a,b,flu,cold,site\n1,2,1,0,n\n3,4,0,1,s\n5,6,1,1,n\n"
+
+
+def test_several_labels_of_yes_or_no(csv):
+    data = load("csv", path=csv(LABELLED), label=["cold", "flu"], owner="site")
+    assert data.x_train.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert data.y_train.tolist() == [[0, 1], [1, 0], [1, 1]]
+    assert data.y_train.dtype == np.float32
+    assert (data.classes, data.several, data.labels) == (None, 2, ("cold", "flu"))
+    declared = {"a": {"kind": "numeric", "range": [0, 10]}}
+    short = load("csv", path=csv(LABELLED), label=["cold"], columns=declared)
+    assert (short.x_train.shape, short.y_train.tolist()) == ((3, 1), [[0], [1], [1]])
+
+
+def test_arrays_of_several_labels(tmp_path):
+    y = np.array([[0, 1], [1, 1], [0, 0]])
+    np.savez(tmp_path / "own.npz", x=np.ones((3, 2)), y=y)
+    data = load("npz", path=str(tmp_path / "own.npz"), task="multi-label")
+    assert data.y_train.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "says"),
+    [
+        ({"label": ["flu", "flu"]}, LABELLED, "names a column twice"),
+        ({"label": ["flu", "pox"]}, LABELLED, "data.label = 'pox' is no column of own.csv"),
+        (
+            {"label": ["flu", "b"], "features": ["a"]},
+            LABELLED,
+            "data.label has a label that is neither yes nor no",
+        ),
+        ({"label": ["flu", "site"]}, LABELLED, "data.label has a label that is neither yes nor no"),
+        ({"label": ["flu"], "features": ["flu", "a"]}, LABELLED, "must not contain the label 'flu'"),
+        ({"label": "flu", "task": "multi-label"}, LABELLED, "needs a list of columns in data.label"),
+        ({"label": ["flu"], "task": "regression"}, LABELLED, "data.label lists columns"),
+        ({"label": ["flu"], "classes": 2, "owner": "site"}, LABELLED, "data.task = 'multi-label' has none"),
+    ],
+)
+def test_several_labels_that_cannot_be(csv, options, text, says):
+    with pytest.raises(UserError) as caught:
+        load("csv", path=csv(text), **options)
+    assert says in str(caught.value)
+
+
+def test_arrays_that_cannot_be_several_labels(tmp_path):
+    np.savez(tmp_path / "own.npz", x=np.ones((3, 2)), y=np.ones((3, 2), np.int64))
+    with pytest.raises(UserError, match=r"Then set data\.task = 'multi-label'"):
+        load("npz", path=str(tmp_path / "own.npz"))
+    np.savez(tmp_path / "own.npz", x=np.ones((3, 2)), y=np.ones(3, np.int64))
+    with pytest.raises(UserError, match=r"needs \(3, labels\)"):
+        load("npz", path=str(tmp_path / "own.npz"), task="multi-label")

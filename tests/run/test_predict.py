@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.support.trained import trained
 
+import gossamer
 from gossamer.errors import UserError
 from gossamer.run.predict import NOT_KNOWN_PUBLIC, node_of, predict_file, sentences
 
@@ -151,3 +152,29 @@ def test_whose_model_is_meant(text: str, node: Any) -> None:
 def test_what_is_no_node_is_a_sentence(text: str) -> None:
     with pytest.raises(UserError, match="is neither a node's number nor 'average'"):
         node_of(text)
+
+
+def test_several_labels_have_a_column_each(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    lines = [f"{a:.3f},{b:.3f},{int(a > 0)},{int(b > a)}" for a, b in x]
+    table(tmp_path / "all.csv", "a,b,flu,cold", *lines[:60])
+    table(tmp_path / "new.csv", "a,b,flu,cold", *lines[60:])
+    data = {
+        "kind": "csv", "path": str(tmp_path / "all.csv"), "test": str(tmp_path / "new.csv"),
+        "label": ["cold", "flu"], "records": 30,
+    }  # fmt: skip
+    few = {"nodes": 2, "rounds": 2, "topology.kind": "complete", "privacy.sampling": {"kind": "full"}}
+    outcome = gossamer.run(
+        "quickstart", {**few, "data": data, "evaluation.measures": ["f1", "auc"]}, out=tmp_path / "run"
+    )
+    found = predict_file(tmp_path / "run", tmp_path / "new.csv", tmp_path / "p.csv")
+    assert found["columns"] == ["prediction_cold", "prediction_flu", "probability_cold", "probability_flu"]
+    assert found["public"] is True
+    assert (found["f1"], found["auc"]) == (
+        outcome.result["f1_average_model"], pytest.approx(outcome.result["auc_average_model"])
+    )  # fmt: skip
+    assert "F1 " in sentences(found)[1]
+    table(tmp_path / "bad.csv", "a,b,flu,cold", "1,2,0,7")
+    with pytest.raises(UserError, match="neither yes nor no"):
+        predict_file(tmp_path / "run", tmp_path / "bad.csv", tmp_path / "p.csv")

@@ -230,7 +230,7 @@ def labels_are_declared(config: RunConfig) -> None:
     data = config.data
     if not isinstance(data, OwnRecords) or not is_private(config):
         return
-    if data.classes is None and data.task != "regression":
+    if data.classes is None and data.task != "regression" and not data.multi_label:
         raise UserError(
             "data.classes is not set: which labels occur is private until you declare it; set their number or list "
             'them, for example data.classes = 2 (or data.task = "regression").'

@@ -40,7 +40,8 @@ def records_belong_to_sites(config: RunConfig) -> None:
 
 def labels_are_declared(config: RunConfig) -> None:
     data = config.data
-    if isinstance(data, OwnFile) and data.classes is None and data.task != "regression":
+    declared = data.task == "regression" or data.multi_label if isinstance(data, OwnFile) else True
+    if isinstance(data, OwnFile) and data.classes is None and not declared:
         raise UserError(
             "data.classes is not set: which labels occur at the other sites nobody sees; set their number or list "
             'them, for example data.classes = 2 (or data.task = "regression").'

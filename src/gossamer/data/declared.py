@@ -81,10 +81,10 @@ def refuse_said_twice(data: Any) -> None:
     if getattr(data, "features", None) is not None:
         raise UserError("data.features is what data.columns declares by name: leave out one of the two")
     for key in ("label", "owner", "person"):
-        if getattr(data, key, None) in schema:
-            raise UserError(
-                f"data.columns.{getattr(data, key)} is data.{key}, no feature: leave it out there"
-            )
+        said = getattr(data, key, None)
+        for name in said if isinstance(said, list) else [said]:
+            if name in schema:
+                raise UserError(f"data.columns.{name} is data.{key}, no feature: leave it out there")
 
 
 def number_names(schema: Mapping[str, Column]) -> list[str]:

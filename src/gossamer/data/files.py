@@ -19,6 +19,13 @@ from gossamer.data.persons import Numbers, numbers_of
 from gossamer.data.scaling import Floats
 from gossamer.errors import UserError
 
+Label = str | Sequence[str] | None  # the column to predict, or several of yes or no
+
+
+def names_of(label: Label) -> list[str]:
+    """The columns of the label, or labels."""
+    return [] if label is None else [label] if isinstance(label, str) else list(label)
+
 
 @dataclass(frozen=True)
 class Records:
@@ -29,6 +36,7 @@ class Records:
     owner: Array | None
     columns: list[str]  # of the numbers in x; empty for images
     person: Numbers | None = None  # whose each is
+    labels: tuple[str, ...] = ()  # the names of several labels of yes or no, y being (N, L)
 
 
 def existing(key: str, value: str, data_dir: Path | None) -> Path:
@@ -44,7 +52,7 @@ def existing(key: str, value: str, data_dir: Path | None) -> Path:
 def read_table(
     file_kind: str,
     path: Path,
-    label: str | None,
+    label: Label,
     features: Sequence[str] | None,
     owner: str | None,
     person: str | None = None,
@@ -56,7 +64,7 @@ def read_table(
     if schema is None:
         return from_columns(path, columns_in(file_kind, path), label, features, owner, person)
     refuse_absent(path.name, schema, names)
-    beside = [name for name in (label, owner, person) if name is not None and name in names]
+    beside = [name for name in (*names_of(label), owner, person) if name is not None and name in names]
     if file_kind == "csv":
         return from_columns(
             path, declared_csv(path, schema, beside), label, None, owner, person, schema=schema
@@ -76,7 +84,7 @@ def refuse_too_many(path: Path, names: Sequence[str]) -> None:
 def from_columns(
     path: Path,
     columns: Mapping[str, Any],
-    label: str | None,
+    label: Label,
     features: Sequence[str] | None,
     owner: str | None,
     person: str | None = None,
@@ -91,15 +99,16 @@ def from_columns(
     chosen = (
         list(features)
         if features is not None
-        else [name for name in columns if name not in (label, owner, person)]
+        else [name for name in columns if name not in (*names_of(label), owner, person)]
     )
     if not chosen:
         raise UserError(
             f"data.features leaves no column of {path.name} to learn from: it has {listed([*columns])}"
         )
-    if label in chosen:
-        raise UserError(f"data.features must not contain the label {label!r}")
-    if person is not None and (person == label or person in chosen):
+    for name in names_of(label):
+        if name in chosen:
+            raise UserError(f"data.features must not contain the label {name!r}")
+    if person is not None and (person in names_of(label) or person in chosen):
         raise UserError(f"data.person = {person!r} says whose a record is: it is no feature and no label")
     if len(set(chosen)) < len(chosen):
         raise UserError(f"data.features = {chosen} names a column twice")
@@ -109,7 +118,7 @@ def from_columns(
         raise UserError(f"{path.name} has no rows: give a file with records")
     needed = {
         *chosen,
-        *([label] if label else []),
+        *names_of(label),
         *([owner] if owner else []),
         *([person] if person else []),
     }
@@ -130,13 +139,13 @@ def from_columns(
 def _refuse_absent_keys(
     path: Path,
     columns: Mapping[str, Any],
-    label: str | None,
+    label: Label,
     owner: str | None,
     person: str | None,
     features: Sequence[str] | None = None,
 ) -> None:
     named = [
-        ("label", label),
+        *(("label", name) for name in names_of(label)),
         ("owner", owner),
         ("person", person),
         *(("features", n) for n in features or ()),
@@ -151,7 +160,7 @@ def _beside(
     columns: Mapping[str, Any],
     x: Floats,
     schema: Mapping[str, Column],
-    label: str | None,
+    label: Label,
     owner: str | None,
     person: str | None,
 ) -> Records:
@@ -159,7 +168,7 @@ def _beside(
     _refuse_absent_keys(path, columns, label, owner, person)
     if not len(x):
         raise UserError(f"{path.name} has no rows: give a file with records")
-    needed = {name: columns[name] for name in (label, owner, person) if name is not None}
+    needed = {name: columns[name] for name in (*names_of(label), owner, person) if name is not None}
     _refuse_missing(path, {name: column.null_count for name, column in needed.items()})
     return _with_labels(path, columns, x, number_names(schema), label, owner, person)
 
@@ -169,15 +178,20 @@ def _with_labels(
     columns: Mapping[str, Any],
     x: Floats,
     names: list[str],
-    label: str | None,
+    label: Label,
     owner: str | None,
     person: str | None,
 ) -> Records:
-    y: Array = np.zeros(0, np.float32) if label is None else _numpy(path, label, columns[label])
-    if label is not None and y.dtype.kind == "f":
-        _refuse_non_finite(path, y[:, None], [label])
+    each = [_numpy(path, name, columns[name]) for name in names_of(label)]
+    for name, values in zip(names_of(label), each, strict=True):
+        if values.dtype.kind == "f":
+            _refuse_non_finite(path, values[:, None], [name])
+    y: Array = np.zeros(0, np.float32) if label is None else each[0]
+    if label is not None and not isinstance(label, str):
+        y = np.stack(each, 1)
     whose = numbers_of(_numpy(path, person, columns[person]), person, path.name) if person else None
-    return Records(x, y, _numpy(path, owner, columns[owner]) if owner else None, names, whose)
+    owners = _numpy(path, owner, columns[owner]) if owner else None
+    return Records(x, y, owners, names, whose, tuple(names_of(label)) if y.ndim == 2 else ())
 
 
 def _is_numeric(kind: Any) -> bool:
@@ -219,7 +233,11 @@ def from_arrays(
     y_names: Sequence[str],
     owner: str | None,
     person: str | None = None,
+    *,
+    several: bool = False,
 ) -> Records:
+    """`several`: y is (N, L), labels of yes or no."""
+
     def pick(names: Sequence[str]) -> Array:
         for name in names:
             if name in raw:
@@ -232,7 +250,16 @@ def from_arrays(
     owners = pick([owner]) if owner else None
     ids = pick([person]) if person else None
     beside = [(name, array) for name, array in ((owner, owners), (person, ids)) if name and array is not None]
-    for name, array in [(y_names[0], y), *beside]:
+    if y.ndim == 2 and not several:
+        raise UserError(
+            f"{path.name}: {y_names[0]} has shape {y.shape} where one value per row needs ({len(x)},): or are these "
+            "several labels of yes or no? Then set data.task = 'multi-label'"
+        )
+    if several and (y.ndim != 2 or len(y) != len(x) or not y.shape[1]):
+        raise UserError(
+            f"{path.name}: {y_names[0]} has shape {y.shape}, and data.task = 'multi-label' needs ({len(x)}, labels)"
+        )
+    for name, array in [*([] if several else [(y_names[0], y)]), *beside]:
         if array.shape != (len(x),):
             raise UserError(
                 f"{path.name}: {name} has shape {array.shape} where one value per row needs ({len(x)},)"
@@ -249,7 +276,7 @@ def from_arrays(
     features = as_records(x)
     _refuse_non_finite(path, features.reshape(len(x), -1), columns or ["x"])
     if y.dtype.kind == "f":
-        _refuse_non_finite(path, y[:, None], [y_names[0]])
+        _refuse_non_finite(path, y.reshape(len(y), -1), [y_names[0]])
     whose = numbers_of(ids, person, path.name) if person and ids is not None else None
     return Records(features, y, owners, columns, whose)
 

@@ -31,7 +31,7 @@ class Inputs:
     shape: tuple[int, ...]  # of a record as it comes; () is a place in a table
     columns: tuple[str, ...] = ()  # their names in order, where it is a table that has names
     schema: Schema | None = None  # what was declared of them; the numbers in their place are what a record is
-    label: str | None = None  # the column that is predicted
+    label: str | tuple[str, ...] | None = None  # the column that is predicted, or several
     owner: str | None = None  # the column that said which node a training row belongs to
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     transform: list[Any] = field(default_factory=list)
@@ -138,11 +138,12 @@ class Inputs:
 
 
 def inputs_of(source: Source, dataset: Dataset) -> Inputs:
+    label = getattr(source, "label", None)
     return Inputs(
         shape=dataset.x_train.shape[1:] if dataset.raw_shape is None else dataset.raw_shape,
         columns=dataset.columns if source.schema is None else tuple(source.schema),
         schema=None if source.schema is None else dict(source.schema),
-        label=getattr(source, "label", None),
+        label=label if isinstance(label, str | None) else tuple(label),
         owner=getattr(source, "owner", None),
         ranges={name: (lo, hi) for name, (lo, hi) in (getattr(source, "ranges", None) or {}).items()},
         transform=source.transform,

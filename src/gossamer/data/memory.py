@@ -75,7 +75,8 @@ class Data:
 
     records: (x, y) of arrays or tensors; a pandas or polars frame (with `label`); a torch Dataset of (x, y) pairs; or
         each node's own: a list, or a dictionary by node, of any of these.
-    label: the column of a frame to predict.
+    label: the column of a frame to predict, or a list of columns of yes or no; of arrays y is then (N, L), and task
+        "multi-label".
     owners: which node holds each record: an array with one value a record, or a frame's column.
     persons: whose each record is: an array with one value a record, or a frame's column; with records by node a
         column, or a list or dictionary of arrays as the records are. For `privacy.unit = { column = … }`.
@@ -86,13 +87,13 @@ class Data:
     """
 
     records: Any
-    label: str | None = None
+    label: str | Sequence[str] | None = None
     owners: Any = None
     persons: Any = None
     features: Sequence[str] | None = None
     test: Any = None
     classes: int | Sequence[Any] | None = None
-    task: Literal["classification", "regression"] | None = None
+    task: Literal["classification", "regression", "multi-label"] | None = None
     count: int | Sequence[int] | None = None
     ranges: Mapping[str, Sequence[float]] | None = None
     columns: Mapping[str, Any] | None = None
@@ -114,7 +115,7 @@ class Data:
         """What the configuration says of them."""
         declared: dict[str, Any] = {
             "classes": _plain(self.classes),
-            "task": self.task,
+            "task": self.task if self.label is None or isinstance(self.label, str) else "multi-label",
             "records": _plain(self.count),
             "ranges": None if self.ranges is None else {k: [*map(float, v)] for k, v in self.ranges.items()},
             "columns": None if self.columns is None else {k: _plain(v) for k, v in self.columns.items()},
@@ -223,7 +224,7 @@ class Data:
         person = None if persons is None else "persons"
         if person is not None:
             arrays["persons"] = _array(persons)
-        return from_arrays(_HERE, arrays, ["x"], ["y"], owner, person)
+        return from_arrays(_HERE, arrays, ["x"], ["y"], owner, person, several=source.multi_label)
 
     def _table(
         self, schema: Mapping[str, Column] | None, frame: Any, owners: Any, persons: Any = None

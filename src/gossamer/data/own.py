@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from gossamer.data.arrow import column_names
@@ -16,7 +15,8 @@ from gossamer.data.columns import Column
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.declared import Columns, number_names, refuse_said_twice
 from gossamer.data.digest import digest
-from gossamer.data.files import Records, existing, from_arrays, load_npz, read_table
+from gossamer.data.files import Records, existing, from_arrays, load_npz, names_of, read_table
+from gossamer.data.labels import class_numbers, known_labels, targets_of, yes_or_no
 from gossamer.data.limits import listed
 from gossamer.data.overlap import share_rows
 from gossamer.data.scaling import to_ranges
@@ -32,9 +32,10 @@ class OwnRecords(Source):
     """Records of the user's own, wherever they lie: what is private about them is declared."""
 
     task: Annotated[
-        Literal["classification", "regression"] | None,
+        Literal["classification", "regression", "multi-label"] | None,
         Field(
-            description="if not set: whole numbers, words and truth values are classes, other numbers targets"
+            description="if not set: whole numbers, words and truth values are classes, other numbers targets; "
+            "multi-label: several labels of yes or no a record"
         ),
     ] = None
     classes: Annotated[
@@ -49,6 +50,10 @@ class OwnRecords(Source):
 
     def __post_init__(self) -> None:
         refuse_said_twice(self)
+
+    @property
+    def multi_label(self) -> bool:  # type: ignore[override]
+        return self.task == "multi-label"
 
     @property
     def one_lot(self) -> bool:
@@ -139,12 +144,32 @@ class OwnFile(OwnRecords):
 class _Table(OwnFile):
     """One record a line."""
 
-    label: Annotated[str, Field(description="the column to predict")]
+    label: Annotated[
+        str | Annotated[list[str], Field(min_length=1)],
+        Field(
+            description="the column to predict; a list: several of yes or no, which are 0 or 1, or true or false"
+        ),
+    ]
     features: Annotated[
         list[str] | None,
         Field(description="the columns to predict from; all but label, owner and person if not set"),
     ] = None
     columns: Columns = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.label, str) and self.task == "multi-label":
+            raise UserError("data.task = 'multi-label' needs a list of columns in data.label")
+        if not isinstance(self.label, str) and self.task not in (None, "multi-label"):
+            raise UserError(
+                f"data.label lists columns, which is data.task = 'multi-label', not {self.task!r}"
+            )
+        if len(set(names_of(self.label))) < len(names_of(self.label)):
+            raise UserError(f"data.label = {self.label} names a column twice")
+
+    @property
+    def multi_label(self) -> bool:  # type: ignore[override]
+        return not isinstance(self.label, str)
 
     @property
     def schema(self) -> Mapping[str, Column] | None:
@@ -156,7 +181,7 @@ class _Table(OwnFile):
         if self.features is not None:
             return self.features
         there = column_names(self.kind, existing("data.path", self.path, data_dir))
-        return [name for name in there if name not in (self.label, self.owner, self.person)]
+        return [name for name in there if name not in self._beside]
 
     def reading(self, names: Sequence[str]) -> OwnFile:
         return self if self.columns is not None else replace(self, features=list(names))
@@ -169,14 +194,20 @@ class _Table(OwnFile):
         known = self.features if self.columns is None else number_names(self.columns)
         if known is None:
             return None
-        labels = np.zeros(0, dtype=np.float32 if self.task == "regression" else np.int64)
+        shape = (0, len(self.label)) if self.multi_label else (0,)
+        labels = np.zeros(shape, dtype=np.float32 if self.task == "regression" else np.int64)
         return Records(np.zeros((0, len(known)), dtype=np.float32), labels, None, known)
+
+    @property
+    def _beside(self) -> tuple[str | None, ...]:
+        """Columns that are no features."""
+        return (*names_of(self.label), self.owner, self.person)
 
     def _public_features(self, public: Path) -> list[str] | None:
         """A hold-out may have the column of persons too."""
         if self.columns is not None or self.features is not None or self.person is None:
             return self.features
-        return [n for n in column_names(self.kind, public) if n not in (self.label, self.owner, self.person)]
+        return [n for n in column_names(self.kind, public) if n not in self._beside]
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         path = existing("data.path", self.path, data_dir)
@@ -188,7 +219,7 @@ class _Table(OwnFile):
             public = existing("data.test", self.test, data_dir)
             there = column_names(self.kind, public)
             used = train.columns if self.columns is None else [*self.columns]
-            lacking = [name for name in (*used, self.label) if name not in there]
+            lacking = [name for name in (*used, *names_of(self.label)) if name not in there]
             if lacking:
                 raise UserError(
                     f"data.test = {self.test!r} has no column {listed(lacking)}, which training has: columns are "
@@ -224,17 +255,21 @@ class Npz(OwnFile):
         if self.test is None:
             return None
         public = existing("data.test", self.test, data_dir)
-        return from_arrays(public, load_npz(public), ("x_test", "x"), ("y_test", "y"), None)
+        return from_arrays(
+            public, load_npz(public), ("x_test", "x"), ("y_test", "y"), None, several=self.multi_label
+        )
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         file = existing("data.path", self.path, data_dir)
         raw = load_npz(file)
-        train = from_arrays(file, raw, ("x_train", "x"), ("y_train", "y"), self.owner, self.person)
+        train = from_arrays(
+            file, raw, ("x_train", "x"), ("y_train", "y"), self.owner, self.person, several=self.multi_label
+        )
         held_out = None
         if self.test is not None:
             held_out = self.public_rows(data_dir)
         elif "x_test" in raw:
-            held_out = from_arrays(file, raw, ("x_test",), ("y_test",), None)
+            held_out = from_arrays(file, raw, ("x_test",), ("y_test",), None, several=self.multi_label)
         return self.dataset(train, held_out)
 
 
@@ -255,32 +290,40 @@ def _assemble(
             f"data.test holds records of shape {held_out.x.shape[1:]}: it must be {train.x.shape[1:]} as in "
             "training"
         )
-    if task == "regression" and classes is not None:
+    if held_out.y.shape[1:] != train.y.shape[1:]:
         raise UserError(
-            "data.classes is set and data.task = 'regression' has none: leave out the one that is not meant"
+            f"data.test has {held_out.y.shape[1:]} labels a record: it must be {train.y.shape[1:]}"
+        )
+    if (task == "regression" or train.y.ndim == 2) and classes is not None:
+        said = task or "multi-label"
+        raise UserError(
+            f"data.classes is set and data.task = {said!r} has none: leave out the one that is not meant"
         )
     # Who declares classes has classes, also where a program wrote their numbers as 0.0 and 1.0.
     targets = train.y.dtype.kind == "f" and classes is None
     kind = task or ("regression" if targets else "classification")
-    labels: dict[str, Array] = {}
+    y: dict[str, Array] = {}
     count: int | None = None
     names: tuple[Any, ...] = ()
     note = "private records: the digest stays on the node"
-    if kind == "regression":
-        labels = {"y_train": _targets(train.y), "y_test": _targets(held_out.y)}
+    if train.y.ndim == 2:
+        y = {"y_train": yes_or_no(train.y, "data.label"), "y_test": yes_or_no(held_out.y, "data.test")}
+        names = train.labels
+    elif kind == "regression":
+        y = {"y_train": targets_of(train.y), "y_test": targets_of(held_out.y)}
     else:
-        known = _known_labels(train.y, classes)
-        labels["y_train"] = class_numbers(train.y, known, "data.label", "the declared data.classes")
+        known = known_labels(train.y, classes)
+        y["y_train"] = class_numbers(train.y, known, "data.label", "the declared data.classes")
         where = "the training labels" if classes is None else "the declared data.classes"
-        labels["y_test"] = class_numbers(held_out.y, known, "data.test", where)
+        y["y_test"] = class_numbers(held_out.y, known, "data.test", where)
         count, names = len(known), tuple(known.tolist())
         note += "; classes declared" if classes is not None else "; classes read off the training labels"
     owner = None if train.owner is None else np.unique(train.owner, return_inverse=True)[1].astype(np.int64)
     parts = {
         "x_train": train.x,
-        "y_train": labels["y_train"],
+        "y_train": y["y_train"],
         "x_test": held_out.x,
-        "y_test": labels["y_test"],
+        "y_test": y["y_test"],
     }
     if train.person is not None:  # a run that goes on knows whose its records were
         parts["person"] = train.person
@@ -290,9 +333,9 @@ def _assemble(
     return Dataset(
         name=name,
         x_train=scaled[0],
-        y_train=labels["y_train"],
+        y_train=y["y_train"],
         x_test=scaled[1],
-        y_test=labels["y_test"],
+        y_test=y["y_test"],
         classes=count,
         public_test=public_test,
         owner=owner,
@@ -302,47 +345,3 @@ def _assemble(
         test_shares_rows=public_test and share_rows(train.x, held_out.x),
         provenance={"source": "own file", "sha256": digest(parts), "note": note},
     )
-
-
-def _targets(y: Array) -> npt.NDArray[np.float32]:
-    if y.dtype.kind not in "iufb":
-        raise UserError("data.task = 'regression' needs numbers as labels: the label column holds words")
-    return y.astype(np.float32)
-
-
-def _known_labels(y: Array, classes: int | list[Any] | None) -> Array:
-    """All labels in the order of their ids."""
-    if classes is None:
-        known = np.unique(_class_labels(y))
-        if len(known) < 2:
-            raise UserError("data.label is the same in all rows: declare data.classes or choose another")
-        return known
-    if isinstance(classes, list):
-        declared = np.asarray(classes)
-        if len(declared) < 2 or declared.ndim != 1 or len(np.unique(declared)) < len(declared):
-            raise UserError(f"data.classes = {list(classes)} must list at least two different labels")
-        return declared
-    return np.arange(classes)
-
-
-def _class_labels(y: Array) -> Array:
-    if y.dtype.kind != "f":
-        return y
-    if not np.all(y == np.round(y)):
-        raise UserError(
-            "data.task = 'classification' needs whole numbers or words as labels: the column has fractions"
-        )
-    return y.astype(np.int64)
-
-
-def class_numbers(y: Array, known: Array, key: str, where: str) -> npt.NDArray[np.int64]:
-    """The position of every label in `known`."""
-    y = _class_labels(y)
-    if (y.dtype.kind in "US") != (known.dtype.kind in "US"):
-        y, known = y.astype(np.str_), known.astype(np.str_)
-    order = np.argsort(known)
-    position = np.minimum(np.searchsorted(known, y, sorter=order), len(known) - 1)
-    ids: npt.NDArray[np.int64] = order[position].astype(np.int64)
-    if (known[ids] != y).any():  # which ones stays unsaid: they are values of records
-        raise UserError(f"{key} has labels that are not among {where}")
-    return ids

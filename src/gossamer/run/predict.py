@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from gossamer.data.arrow import column_names
-from gossamer.data.files import as_records, load_npz, read_table
+from gossamer.data.files import as_records, load_npz, names_of, read_table
 from gossamer.data.inputs import Inputs
+from gossamer.data.labels import class_numbers, yes_or_no
 from gossamer.data.limits import listed
-from gossamer.data.own import class_numbers
 from gossamer.errors import UserError
+from gossamer.models.measures import Predictions, key_of, measures_of
+from gossamer.models.tasks import Regression
+from gossamer.results.headline import title, written
 from gossamer.results.rundir import write_atomically
 from gossamer.results.trained.models import Models, Node
 from gossamer.run.load import LoadedRun, load
@@ -49,7 +53,9 @@ def predict_file(
     outputs = models.outputs(x, node)
     predicted, chances = models.decide(outputs), models.chances(outputs)
     columns: dict[str, Any] = {"prediction": predicted}
-    if models.description.classes is not None:
+    if models.description.several is not None:
+        columns = {f"prediction_{name}": predicted[:, i] for i, name in enumerate(models.description.names)}
+    if models.description.task != Regression.name:
         shown, word = (outputs.numpy(), "score") if chances is None else (chances, "probability")
         names = models.description.names if shown.shape[1] > 1 else models.description.names[1:]
         columns |= {f"{word}_{name}": shown[:, i] for i, name in enumerate(names)}
@@ -65,11 +71,13 @@ def predict_file(
     }
     if truth is None:
         return found
-    name, figure = _quality(models, predicted, truth)
-    public = _is_public(loaded, file, node, name, figure)
+    measured = measures_of(loaded.config.evaluation.measures, models.description.prediction)
+    judged = Predictions(models.description.prediction, outputs, torch.as_tensor(truth))
+    figures = {key_of(measure): measure.of(judged) for measure in measured}
+    public = _is_public(loaded, file, node, *next(iter(figures.items())))
     return (
         found
-        | {name: figure, "public": public}
+        | {**figures, "measures": list(figures), "public": public}
         | ({} if public else {"not_private_because": NOT_KNOWN_PUBLIC})
     )
 
@@ -97,9 +105,10 @@ def _from_table(kind: str, file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any
             f"{file.name} has no column {listed(lacking)}, which the model was trained on: columns are matched by "
             f"name, and it has {listed(there)}."
         )
-    label = inputs.label if inputs.label in there else None
+    labels = names_of(inputs.label)
+    label = inputs.label if labels and all(name in there for name in labels) else None
     found = read_table(kind, file, label, inputs.columns, None, schema=inputs.schema)
-    unused = [name for name in there if name not in (*inputs.columns, label)]
+    unused = [name for name in there if name not in (*inputs.columns, *labels)]
     return found.x, None if label is None else found.y, unused
 
 
@@ -114,7 +123,7 @@ def _from_npz(file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any] | None, lis
         rows = inputs.records(rows)
     except UserError as error:
         raise UserError(f"{file.name}: {error}") from None
-    if y in raw and raw[y].shape != (len(rows),):
+    if y in raw and (raw[y].ndim not in (1, 2) or len(raw[y]) != len(rows)):
         raise UserError(
             f"{file.name}: {y} has shape {raw[y].shape} where one value per row needs ({len(rows)},)."
         )
@@ -122,24 +131,21 @@ def _from_npz(file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any] | None, lis
 
 
 def _truth(models: Models, y: NDArray[Any], file: Path) -> NDArray[Any]:
-    """Labels as the numbers of their classes, or targets."""
+    """Labels as the numbers of their classes, or targets, or several of yes or no."""
     d = models.description
+    what = f"{file.name}: {', '.join(names_of(d.inputs.label)) or 'y'}"
+    shape = (len(y),) if d.several is None else (len(y), d.several)
+    if y.shape != shape:
+        raise UserError(f"{what} has shape {y.shape}, and the model predicts {shape}.")
+    if d.several is not None:
+        return yes_or_no(y, what)
     if d.classes is None:
         if y.dtype.kind not in "iufb":
-            raise UserError(
-                f"{file.name}: {d.inputs.label or 'y'} holds words, and the model predicts numbers."
-            )
+            raise UserError(f"{what} holds words, and the model predicts numbers.")
         return y.astype(np.float32)
-    what = f"{file.name}: {d.inputs.label or 'y'}"
     return class_numbers(
         y, np.asarray(d.names), what, "the classes that the model knows; without them, predictions work"
     )
-
-
-def _quality(models: Models, predicted: NDArray[Any], truth: NDArray[Any]) -> tuple[str, float]:
-    if models.description.classes is None:
-        return "rmse", float(np.sqrt(np.square(predicted.astype(np.float64) - truth).mean()))
-    return "accuracy", float((predicted == np.asarray(models.description.names)[truth]).mean())
 
 
 def _is_public(run: LoadedRun, file: Path, node: Node, name: str, figure: float) -> bool:
@@ -177,10 +183,9 @@ def sentences(found: dict[str, Any]) -> list[str]:
     said = [f"{found['rows']} rows predicted: {found['out']}"]
     if found["not_used"]:
         said.append(f"columns not used: {listed(found['not_used'])}")
-    if "accuracy" in found:
-        said.append(f"accuracy {100 * found['accuracy']:.2f}% on these rows")
-    elif "rmse" in found:
-        said.append(f"RMSE {found['rmse']:.4g} on these rows")
+    said += [
+        f"{title(name)} {written(name, found[name])} on these rows" for name in found.get("measures", ())
+    ]
     if "not_private_because" in found:
         said.append(f"({found['not_private_because']})")
     return said
