@@ -104,7 +104,7 @@ def test_persons_of_one_record_train_the_same_models_bit_for_bit(sampling: dict[
 
 
 class Nowhere:
-    def append(self, node: int, event: Any) -> None:
+    def write(self, releases: Any) -> None:
         """No ledger."""
 
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.mechanism import private_mean
 
-from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import ClipTo, FollowedQuantile, Normalise
 from gossamer.mechanism.reader import Records
@@ -76,7 +75,7 @@ def test_events_are_written_before_the_value_leaves() -> None:
         pass
 
     class BrokenBook:
-        def append(self, node: int, event: Event) -> None:
+        def write(self, releases: object) -> None:
             raise DiskFullError
 
     grad, _ = private_mean(torch.ones(1, 2, D), z=1.0, book=BrokenBook())

@@ -92,7 +92,7 @@ def test_every_node_writes_one_event_of_all_its_records() -> None:
 
 def test_the_event_is_on_file_before_the_records_are_read() -> None:
     class Stopped(Book):
-        def append(self, node: int, event: object) -> None:
+        def write(self, releases: object) -> None:
             raise OSError("no space left")
 
     class Unread(Records):

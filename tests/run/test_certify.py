@@ -45,10 +45,16 @@ def test_the_ledgers_heads_are_collected_once_and_not_once_for_each_node(
 class Patched(Alone):
     """Nodes 2 and 3 are another machine's, whose rank says of them what it likes."""
 
+    def __init__(self, nodes: int):
+        super().__init__(nodes)
+        self.blocks = [range(2), range(2, nodes)]
+
     def join(self, items: Any, form: Any = None, *, per_node: bool = False) -> Any:
         said = list(items)
-        if said == ["0"] * 4:
-            return ["0", "0", "1", "1"]
+        if said == ["0"]:
+            return ["0", "1"]
+        if said and isinstance(said[0], tuple) and said[0][0] == "0":  # its ledgers and files
+            return [said[0], ("1", [])]
         if said and isinstance(said[0], dict) and "epsilon" in said[0]:
             said[2] = {**said[2], "epsilon": 0.001}
             said[3] = {**said[3], "epsilon": 1e3}

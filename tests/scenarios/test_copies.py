@@ -130,7 +130,7 @@ def test_a_record_on_two_nodes_moves_more_than_one_node_is_priced_for() -> None:
     _, places = shared_record(config, parts)
 
     class Nowhere:
-        def append(self, node: int, event: Event) -> None: ...
+        def write(self, releases: Any) -> None: ...
 
     released = []
     for sign in (1.0, -1.0):  # one record, or its opposite: both clipped to the bound

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +29,8 @@ class Book:
     def __init__(self) -> None:
         self.events: list[tuple[int, Event]] = []
 
-    def append(self, node: int, event: Event) -> None:
-        self.events.append((node, event))
+    def write(self, releases: Sequence[tuple[Sequence[int], Event]]) -> None:
+        self.events += [(int(node), event) for nodes, event in releases for node in nodes]
 
 
 def levels(multiplier: float, nodes: int, shape: Schedule | None = None) -> Levels:

@@ -1,14 +1,15 @@
 """ε from the ledgers alone: what happened, as written down, priced anew."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.by_observer import Sharing, Spent, by_observer, sharing
 from gossamer.accounting.chain import LedgerError, content
-from gossamer.accounting.ledger import node_path, read, read_all, verify
+from gossamer.accounting.columns import Alike
+from gossamer.accounting.ledger import compare_end, read_groups
 from gossamer.accounting.observers import EVERYONE, Observer, against_all
 from gossamer.accounting.passes import Counted
 from gossamer.accounting.proven import Proven, proven
@@ -33,6 +34,8 @@ class NodeProof:
     proven: Proven
     observer: Observer  # whom it holds against
     spent: Spent  # what was priced; the same object for nodes that did the same
+    path: Path  # of its ledger
+    head: str  # the hash of the last line there
 
 
 def recompute(
@@ -41,12 +44,12 @@ def recompute(
     """Verify the chains of these nodes (of all) and price their events; equal histories are priced once."""
     priced: dict[tuple[Any, ...], tuple[Proven, Spent]] = {}
     proofs = []
-    found = read_all(directory) if nodes is None else {i: read(node_path(directory, i)) for i in nodes}
+    found = read_groups(directory, nodes)
     before: tuple[list[Event], tuple[Counted, ...]] = ([], ())
     copied = _of_copies(directory, found)
-    for node, (first_line, events) in sorted(found.items()):
-        header = _checked(node_path(directory, node), first_line)
-        _remember_secrets(node_path(directory, node), header, events)
+    for one in found:
+        header, events = _checked(one.path, one.header), one.events
+        _remember_secrets(one.path, header, events)
         # Most nodes do what the one before did, and its events are the very same objects: quick to compare.
         spent_on = copied.get(header.get("copies", 1), events)
         history = before[1] if spent_on and spent_on == before[0] else tuple(collate(spent_on))
@@ -59,8 +62,10 @@ def recompute(
             against_all(release.planned_for for release, _ in history) if observer is EVERYONE else observer
         )
         price, spent = priced[key]
-        proofs.append(NodeProof(node, header, len(events), price, whom, spent))
-    return proofs
+        proofs += [
+            NodeProof(node, header, len(events), price, whom, spent, one.path, one.head) for node in one.nodes
+        ]
+    return sorted(proofs, key=lambda proof: proof.node)
 
 
 def shared_noise(proofs: Sequence[NodeProof]) -> Sharing | None:
@@ -92,19 +97,27 @@ def worst_epsilon(
     runs: dict[int, list[Sequence[Event]]] = {}
     headers: dict[int, dict[str, Any]] = {}
     for directory in directories:
-        found = read_all(directory)
+        found = read_groups(directory)
         copied = _of_copies(directory, found)
-        for node, (header, own) in found.items():
-            runs.setdefault(node, []).append(copied.get(header.get("copies", 1), own))
-            headers[node] = _checked(node_path(directory, node), header)
-            _remember_secrets(node_path(directory, node), header, own)
+        for one in found:
+            header = _checked(one.path, one.header)
+            _remember_secrets(one.path, header, one.events)
+            spent_on = copied.get(header.get("copies", 1), one.events)
+            for node in one.nodes:
+                runs.setdefault(node, []).append(spent_on)
+                headers[node] = header
     priced: dict[tuple[Any, ...], float] = {}
+    seen: dict[tuple[Any, ...], float] = {}  # by the very same lists, which nodes that did the same share
     for node, own_runs in runs.items():
-        releases = of_several_runs(own_runs)
         delta, relation = headers[node]["delta"], adjacency or headers[node]["adjacency"]
+        same = (*map(id, own_runs), delta, relation)
+        if same in seen:
+            continue
+        releases = of_several_runs(own_runs)
         key = (tuple(collate(releases)), delta, relation)
         if key not in priced:
             priced[key] = proven(releases, delta, relation, observer=observer).epsilon
+        seen[same] = priced[key]
     return max(priced.values())
 
 
@@ -129,28 +142,26 @@ def check_certificate(directory: Path, certificate: Path, nodes: Iterable[int] |
         raise LedgerError(
             f"{certificate} is damaged: it does not name every ledger's head ({error!r})"
         ) from None
+    found = {node: one for one in read_groups(directory, expected) for node in one.nodes}
     for node, (head, count) in expected.items():
-        verify(node_path(directory, node), head=head, count=count)
+        one = found[node]
+        compare_end(one.path, len(one.events), one.head, head=head, count=count)
     return True
 
 
-def _of_copies(
-    directory: Path, found: Mapping[int, tuple[dict[str, Any], Sequence[Event]]]
-) -> dict[int, list[Event]]:
+def _of_copies(directory: Path, found: Sequence[Alike]) -> dict[int, list[Event]]:
     """Copies k → what the k nodes that hold a record release together, at most; nothing where every record is alone.
 
     Nodes may have released different things (who writes when is their own choice). Whatever one did is among what all
     of them did, each kind as often as the node that did it most: so many times that, k nodes release no more.
     """
-    asked = {
-        _checked(node_path(directory, node), header).get("copies", 1) for node, (header, _) in found.items()
-    }
+    asked = {_checked(one.path, one.header).get("copies", 1) for one in found}
     if asked <= {1}:
         return {}
     # Ledgers of nodes that are not asked about count, too: a copy may be theirs.
     most: dict[Release, int] = {}
-    for _, events in read_all(directory).values():
-        for one, count in collate(events):
+    for group in read_groups(directory):
+        for one, count in collate(group.events):
             most[one] = max(most.get(one, 0), count)
     together = [Event(step, one) for step, (one, count) in enumerate(most.items()) for _ in range(count)]
     return {copies: on_several_nodes(together, copies) for copies in asked - {1}}

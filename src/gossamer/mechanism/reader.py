@@ -37,7 +37,8 @@ class Vector(Protocol):
 
 
 class Book(Protocol):
-    def append(self, node: int, event: Event) -> None: ...
+    def write(self, releases: Sequence[tuple[Sequence[int], Event]]) -> None:
+        """What nodes are about to release: every event with the nodes that it is of. On file when this returns."""
 
 
 class Taken(NamedTuple):
@@ -175,13 +176,16 @@ class PrivateGradient:
     ):
         self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
         self._noise, self._stream, self._book = noise, stream, book
-        self.nodes, self._rates, self._adjacency = list(nodes), list(sampler.rates), adjacency
+        self.nodes, self._adjacency = list(nodes), adjacency
+        self._rates = np.array(list(sampler.rates), dtype=np.float64)
         self._index = np.asarray(self.nodes, dtype=np.int64)  # made once: an audit hosts tens of thousands
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         self._whole: tuple[Lot, Taken] | None = None
-        self._written = range(len(self.nodes)) if written is None else written
+        self._written = (
+            np.arange(len(self.nodes)) if written is None else np.array(list(written), dtype=np.int64)
+        )
         self._ahead: tuple[int, Tensor] | None = None
         self._diagnose = diagnostics
         self.last_diagnostics: Diagnostics | None = None
@@ -239,23 +243,35 @@ class PrivateGradient:
         self, k: int, active: Tensor, multiplier: Tensor, bound: Tensor, step: ClipStep, dimension: int
     ) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
-        sensitivity = self._noise.sensitivity(bound, dimension).tolist()
+        rows = self._written[active.numpy()[self._written]]
+        if not len(rows):
+            return
+        sensitivity = self._noise.sensitivity(bound, dimension).cpu().numpy()[rows]
+        multipliers = multiplier.cpu().numpy()[rows]
         passes, lots = self._sampler.passes(k), self._sampler.lot_numbers(k)
         clipped = CLIPPED_LOT if step.of_lot else None
-        multipliers, counts = multiplier.tolist(), active.tolist()
-        made: dict[tuple[Any, ...], Event] = {}  # equal nodes share one
-        for i in self._written:
-            if not counts[i]:
-                continue
-            number, lot, rate = passes[i] if passes else None, lots[i] if lots else None, self._rates[i]
-            alike = (multipliers[i], sensitivity[i], rate, number, lot, self._noise.apart(i))
-            if alike not in made:
-                part = Participation(self._sampler.kind, rate, self._adjacency, number, lot, clipped)
-                release = self._noise.release(
-                    i, multipliers[i], sensitivity[i], dimension, part, enforced=step.enforced
-                )
-                made[alike] = Event(step=k, release=release)
-            self._book.append(self.nodes[i], made[alike])
+        apart = [self._noise.apart(i) for i in rows.tolist()]
+        columns = [sensitivity, multipliers, self._rates[rows]]
+        columns += [np.asarray(own)[rows] for own in (passes, lots) if own]
+        columns.append(np.array([np.nan if own is None else own for own in apart]))
+        releases = []
+        for own in _alike(columns):  # equal nodes share one event
+            first = int(own[0])
+            i = int(rows[first])
+            part = Participation(
+                self._sampler.kind, float(self._rates[i]), self._adjacency,
+                passes[i] if passes else None, lots[i] if lots else None, clipped,
+            )  # fmt: skip
+            release = self._noise.release(
+                i,
+                float(multipliers[first]),
+                float(sensitivity[first]),
+                dimension,
+                part,
+                enforced=step.enforced,
+            )
+            releases.append((self._index[rows[own]], Event(step=k, release=release)))
+        self._book.write(releases)
 
     def _standard_normals(self, k: int) -> Tensor:
         noise = torch.zeros(len(self.nodes), 1)
@@ -276,6 +292,17 @@ class PrivateGradient:
         if hasattr(self._vector, "restore"):
             names = [key for key in state if key.startswith("vector.")]
             self._vector.restore({key.removeprefix("vector."): state[key] for key in names})
+
+
+def _alike(columns: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
+    """The places with equal values in every column, together; in the order of the first of them."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        different, number = np.unique(column, return_inverse=True)
+        if len(different) > 1:
+            code = np.unique(code * len(different) + number, return_inverse=True)[1]
+    order = np.argsort(code, kind="stable")
+    return sorted(np.split(order, np.cumsum(np.bincount(code))[:-1]), key=lambda own: int(own[0]))
 
 
 def _diagnose(step: ClipStep, sums: Tensor, norms: Tensor, mask: Tensor) -> Diagnostics:

@@ -42,9 +42,9 @@ def private_moments(
 ) -> Tensor:
     """(m, p(p + 1)/2) the hosted nodes' noised moments, packed. Each is on file before it is computed."""
     event = Event(BEFORE, moment_release(multiplier, adjacency))
+    book.write([(nodes, event)])
     released = []
     for i, node in enumerate(nodes):
-        book.append(node, event)
         moment = packed_moment(records.of(i))
         if multiplier:
             noise = torch.empty(1, moment.numel())

@@ -6,11 +6,13 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
+from gossamer.accounting.alike import MOST_NODES
 from gossamer.errors import UserError
 from gossamer.results.files import read_metrics, read_object, read_text
 
@@ -111,13 +113,33 @@ def read_manifest(path: Path) -> dict[str, Any]:
     for key, kind in shapes.items():
         if key in manifest and type(manifest[key]) is not kind:
             raise UserError(f"{file} is damaged: its {key!r} is not a {kind.__name__}.")
-    if any(type(node) is not int or node < 0 for node in manifest.get("ledgers_here", [])):
-        raise UserError(f"{file} is damaged: its 'ledgers_here' is not a list of nodes.")
+    try:
+        ledgers_here(manifest)
+    except ValueError:
+        raise UserError(
+            f"{file} is damaged: its 'ledgers_here' is not a list of nodes and of [first, last] nodes."
+        ) from None
     if any(
         not isinstance(s, dict) or type(s.get("lost_draws")) is not int for s in manifest.get("resumed", [])
     ):
         raise UserError(f"{file} is damaged: its 'resumed' is not a list of stops.")
     return manifest
+
+
+def ledgers_here(manifest: Mapping[str, Any]) -> list[range]:
+    """The ledgers that lie in the directory, by their nodes: a number has one alone, [first, last] one together."""
+    found = []
+    for entry in manifest.get("ledgers_here", []):
+        first, last = entry if type(entry) is list and len(entry) == 2 else (entry, entry)
+        if type(first) is not int or type(last) is not int or not 0 <= first <= last < MOST_NODES:
+            raise ValueError("not nodes")
+        found.append(range(first, last + 1))
+    return sorted(found, key=lambda nodes: nodes.start)
+
+
+def entries_of(ledgers: Sequence[range]) -> list[int | list[int]]:
+    """What a manifest has under 'ledgers_here'."""
+    return [one.start if len(one) == 1 else [one.start, one.stop - 1] for one in ledgers]
 
 
 def make_empty(path: Path) -> None:

@@ -5,7 +5,8 @@ the certificate; the private half is the file `run.key`, its owner's alone, so t
 removed when the run has ended. From then on nobody can sign anything more in this run's name: who changes, cuts or
 extends a file afterwards cannot make the seals fit. What that does not show stands in docs/tampering.md.
 
-A seal says how many events every ledger here had and what they hash to, and which files were there with which content.
+A seal says how many events every ledger here had (of one that nodes have together: how many lines) and what they hash
+to, and which files were there with which content.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ VERSION = 1
 BEGIN, CHECKPOINT, STOPPED, RESUMED, END = "begin", "checkpoint", "stopped", "resumed", "end"
 _DOMAIN = b"gossamer seal 1\n"  # a signature over a seal is one over nothing else
 
-Heads = Mapping[int, tuple[int, str]]  # node → events and the hash of its last line
+Heads = Mapping[
+    int, tuple[int, str]
+]  # first node of a ledger → lines behind its first, and the last one's hash
 
 
 class Sealer:
@@ -162,15 +165,15 @@ def _is_seal(found: Mapping[str, Any]) -> bool:
     return named and all(type(count) is int and count >= 0 for count in counted)
 
 
-def counts(seal: Mapping[str, Any], nodes: Sequence[int]) -> dict[int, int]:
-    """node → events that it sealed."""
+def counts(seal: Mapping[str, Any], ledgers: Sequence[range]) -> dict[range, int]:
+    """ledger → lines that it sealed; the ledgers in their order."""
     events = seal["events"]
-    each = [events] * len(nodes) if isinstance(events, int) else events
-    if len(each) != len(nodes):
+    each = [events] * len(ledgers) if isinstance(events, int) else events
+    if len(each) != len(ledgers):
         raise UserError(
-            f"the seal of round {seal['round']} is about {len(each)} ledgers, and {len(nodes)} are here."
+            f"the seal of round {seal['round']} is about {len(each)} ledgers, and {len(ledgers)} are here."
         )
-    return dict(zip(sorted(nodes), each, strict=True))
+    return dict(zip(ledgers, each, strict=True))
 
 
 def heads_digest(heads: Sequence[str]) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.ledger import node_path
-from gossamer.accounting.ledger import verify as verify_ledger
+from gossamer.accounting.ledger import compare_end, path_of
 from gossamer.accounting.observers import against_all
 from gossamer.accounting.recompute import NodeProof
 from gossamer.errors import UserError
 from gossamer.results.certificate import SEEDED
+from gossamer.results.rundir import ledgers_here
 from gossamer.results.stated_observers import compare_by_observer
 
 _BELOW = 1e-6  # relative: another machine's rounding
@@ -28,7 +28,8 @@ def compare_figures(
     """Every stated figure against the ledgers; the nodes whose ledgers lie elsewhere come back."""
     c = _Stated(ledgers.parent / "certificate.json", certificate)
     n = c.length("draws", "ledger_heads", "epsilon_by_node", "public_constants")
-    here = sorted(set(range(n) if manifest is None else manifest.get("ledgers_here", range(n))))
+    stated = [range(n)] if manifest is None or "ledgers_here" not in manifest else ledgers_here(manifest)
+    here = sorted({node for nodes in stated for node in nodes})
     if not here or here[-1] >= n:
         raise UserError(
             f"{ledgers.parent / 'manifest.json'} is damaged: its 'ledgers_here' names no node of the run."
@@ -36,13 +37,13 @@ def compare_figures(
     by_node = {proof.node: proof for proof in proofs}
     for node in here:
         if node not in by_node:
-            raise UserError(f"{node_path(ledgers, node)} is missing, and the certificate is about it.")
-        path = node_path(ledgers, node)
-        verify_ledger(path, head=certificate["ledger_heads"][node], count=certificate["draws"][node])
-        _node(c, node, by_node[node])
+            raise UserError(f"{path_of(ledgers, node)} is missing, and the certificate is about it.")
+        own, head, count = by_node[node], certificate["ledger_heads"][node], certificate["draws"][node]
+        compare_end(own.path, own.draws, own.head, head=head, count=count)
+        _node(c, node, own)
     if strange := sorted(set(by_node) - set(here)):
         raise UserError(
-            f"{node_path(ledgers, strange[0])} is of no node whose ledger this run keeps here; remove it."
+            f"{path_of(ledgers, strange[0])} is of no node whose ledger this run keeps here; remove it."
         )
     elsewhere = tuple(sorted(set(range(n)) - set(here)))
     c.same("observer", against_all(p.observer for p in proofs).describe(), certificate["observer"])
@@ -71,7 +72,7 @@ def compare_figures(
 
 def _node(c: _Stated, node: int, proof: NodeProof) -> None:
     header, entry = proof.header, c.entry("epsilon_by_node", node)
-    if header.get("node") != node:
+    if "nodes" not in header and header.get("node") != node:  # whose a ledger of several is, was looked at
         raise UserError(
             f"{c.path.parent / 'ledger'} holds the ledger of node {header.get('node')!r} as node {node}'s."
         )

@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.chain import content, digest
-from gossamer.accounting.ledger import node_path
+from gossamer.accounting.columns import columns_in, read_columns
+from gossamer.accounting.ledger import ledger_path
 from gossamer.accounting.recompute import NodeProof, recompute
 from gossamer.errors import UserError
 from gossamer.results import seals
 from gossamer.results.certificate import ADDED_LATER
 from gossamer.results.certificate_page import page
 from gossamer.results.files import digest_of, digest_of_object, read_metrics, read_object, read_text
-from gossamer.results.rundir import finite, read_manifest
+from gossamer.results.rundir import finite, ledgers_here, read_manifest
 from gossamer.results.signatures import check_signatures
 from gossamer.results.stated import compare_figures
 from gossamer.results.stated_facts import compare_facts
@@ -79,7 +80,7 @@ def verify_run(ledgers: Path, proofs: Sequence[NodeProof], anchor: str | None = 
     with whatever_it_holds(run):
         manifest = read_manifest(run) if _there(run / "manifest.json") else None
         certificate = read_certificate(run) if _there(run / "certificate.json") else None
-        _same_key(run, manifest, {node_path(ledgers, proof.node): proof.header for proof in proofs})
+        _same_key(run, manifest, {proof.path: proof.header for proof in proofs})
         elsewhere = compare_figures(ledgers, certificate, manifest, proofs) if certificate is not None else ()
         models = certificate is not None and compare_facts(run, certificate, manifest)
         return replace(_signed(run, manifest, certificate, elsewhere, anchor), models=models)
@@ -90,8 +91,9 @@ def verify_files(run: Path) -> Verdict:
     with whatever_it_holds(run):
         certificate = read_certificate(run) if _there(run / "certificate.json") else None
         manifest = read_manifest(run)
-        nodes = {node_path(run / "ledger", node) for node in manifest.get("ledgers_here", [])}
-        ledgers = sorted({*nodes, *run.glob("ledger/node-*.jsonl")})
+        due = {ledger_path(run / "ledger", nodes) for nodes in ledgers_here(manifest)}
+        shared = columns_in(run / "ledger").values()
+        ledgers = sorted({*due, *shared, *run.glob("ledger/node-*.jsonl")})
         _same_key(run, manifest, {path: _header(path) for path in ledgers})
         return _signed(run, manifest, certificate)
 
@@ -151,11 +153,18 @@ def _signed(
 
 
 def _behind(run: Path, manifest: Mapping[str, Any], last: Mapping[str, Any]) -> int:
-    """Whole lines of all ledgers here that no seal has seen."""
-    nodes = sorted(manifest.get("ledgers_here", []))
-    sealed = seals.counts(last, nodes) if last["kind"] != seals.BEGIN else dict.fromkeys(nodes, 0)
-    lines = {node: content(node_path(run / "ledger", node)).count(b"\n") - 1 for node in nodes}
-    return sum(max(0, lines[node] - sealed[node]) for node in nodes)
+    """Events of all ledgers here that no seal has seen."""
+    ledgers = ledgers_here(manifest)
+    sealed = seals.counts(last, ledgers) if last["kind"] != seals.BEGIN else dict.fromkeys(ledgers, 0)
+    return sum(_events_behind(ledger_path(run / "ledger", one), one, sealed[one]) for one in ledgers)
+
+
+def _events_behind(path: Path, nodes: range, sealed: int) -> int:
+    """Of one ledger: whole lines behind those that were sealed, each of one event or of many nodes' events."""
+    lines = content(path).count(b"\n") - 1
+    if len(nodes) == 1 or lines <= sealed:
+        return max(0, lines - sealed)
+    return sum(line.nodes for line in read_columns(path, nodes, lenient=True).lines[sealed:])
 
 
 def read_certificate(run: Path) -> dict[str, Any]:
@@ -191,22 +200,24 @@ def check_sealed(run: Path, manifest: Mapping[str, Any], found: Sequence[Mapping
     for name, known in found[0]["files"].items():
         if not _there(run / name) or digest_of(run / name) != known:
             raise UserError(f"{run / name} is not what the run had signed when it began; put it back.")
-    nodes, later = sorted(manifest.get("ledgers_here", [])), found[1:]
+    ledgers, later = ledgers_here(manifest), found[1:]
     hashes = {
-        node: _line_hashes(node_path(run / "ledger", node), later, nodes, node) for node in nodes if later
+        nodes: _line_hashes(ledger_path(run / "ledger", nodes), later, ledgers, nodes)
+        for nodes in ledgers
+        if later
     }
     for one in later:
-        counts = seals.counts(one, nodes)
-        if seals.heads_digest([hashes[node][counts[node]] for node in nodes]) != one["heads"]:
+        counts = seals.counts(one, ledgers)
+        if seals.heads_digest([hashes[nodes][counts[nodes]] for nodes in ledgers]) != one["heads"]:
             raise UserError(f"{run / 'ledger'} no longer holds what was signed after round {one['round']}.")
 
 
 def _line_hashes(
-    path: Path, found: Sequence[Mapping[str, Any]], nodes: Sequence[int], node: int
+    path: Path, found: Sequence[Mapping[str, Any]], ledgers: Sequence[range], nodes: range
 ) -> dict[int, str]:
     """Number of events → the hash of the last of them, for the numbers that were sealed."""
     lines = content(path).removesuffix(b"\n").split(b"\n")
-    wanted = {seals.counts(one, nodes)[node]: one["round"] for one in found}
+    wanted = {seals.counts(one, ledgers)[nodes]: one["round"] for one in found}
     missing = next((count for count in sorted(wanted) if count >= len(lines)), None)
     if missing is not None:
         raise UserError(

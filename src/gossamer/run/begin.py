@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import gossamer
-from gossamer.accounting.ledger import LedgerBook
+from gossamer.accounting.ledger import LedgerBook, ledgers_for
 from gossamer.config.schema import RunConfig
 from gossamer.data.load import datasets
 from gossamer.errors import UserError
 from gossamer.results.certificate import SEEDED
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.files import digest_of, digest_of_object
-from gossamer.results.rundir import RunDirectory, free_path, read_manifest
+from gossamer.results.rundir import RunDirectory, entries_of, free_path, read_manifest
 from gossamer.results.runlock import RunLock
 from gossamer.results.seals import BEGIN, Sealer
 from gossamer.run.assemble import Parts
@@ -88,7 +88,7 @@ def _written(
 ) -> Run:
     o = parts.outline
     nonce = group.join([secrets.token_hex(16)], hexadecimal(32))[0]
-    here = nodes_here(group)
+    here = _ledgers_of_machine(group)
     sealer: Sealer | None = agreed(
         group, lambda: _first_files(parts, directory, identity, nonce, here), here=group.first_here
     )
@@ -108,7 +108,9 @@ def _written(
     return Run(directory, identity, book, reader, state, accounts, lock, sealer, parts, bytes_sent=sent)
 
 
-def _first_files(parts: Parts, directory: RunDirectory, identity: str, nonce: str, here: list[int]) -> Sealer:
+def _first_files(
+    parts: Parts, directory: RunDirectory, identity: str, nonce: str, here: list[range]
+) -> Sealer:
     """What the processes of a machine share. The manifest comes last: with it a run has begun."""
     o = parts.outline
     try:
@@ -147,8 +149,17 @@ def unwritable(path: Path, error: OSError) -> UserError:
 
 def nodes_here(group: Group) -> list[int]:
     """Those whose ledgers lie on this machine."""
-    machines = group.join([group.machine] * len(group.nodes), sentence, per_node=True)
-    return [i for i, machine in enumerate(machines) if machine == group.machine]
+    return [node for nodes in _blocks_of_machine(group) for node in nodes]
+
+
+def _blocks_of_machine(group: Group) -> list[range]:
+    """What each process of this machine hosts."""
+    machines = group.join([group.machine], sentence)
+    return [nodes for nodes, one in zip(group.blocks, machines, strict=True) if one == group.machine]
+
+
+def _ledgers_of_machine(group: Group) -> list[range]:
+    return [ledger for nodes in _blocks_of_machine(group) for ledger in ledgers_for(nodes)]
 
 
 def require_same_everywhere(parts: Parts, group: Group) -> None:
@@ -232,27 +243,28 @@ def digest(config: RunConfig, *, without: set[str]) -> str:
 def ledger_headers(parts: Parts, name: dict[str, str]) -> dict[int, dict[str, Any]]:
     """`name`: the run's, its nonce, and the key that it signs by."""
     o = parts.outline
-    return {
-        i: {
-            **name,
-            "delta": o.plan.nodes[i].delta,
-            "epsilon_asked": o.plan.nodes[i].epsilon,
-            "adjacency": o.plan.adjacency,
-            "unit": o.plan.unit,
-            **({"copies": o.plan.copies} if o.plan.copies > 1 else {}),
-            "noise": SEEDED if o.seeded else "system",
-            **o.plan.noise.header,
-            "public": {
-                "records": o.plan.nodes[i].records,
-                "rate": o.plan.nodes[i].rate,
-                "lot": o.plan.nodes[i].lot,
-            },
-        }
-        for i in parts.nodes
+    common = {
+        "adjacency": o.plan.adjacency,
+        "unit": o.plan.unit,
+        **({"copies": o.plan.copies} if o.plan.copies > 1 else {}),
+        "noise": SEEDED if o.seeded else "system",
+        **o.plan.noise.header,
     }
+    made: dict[tuple[Any, ...], dict[str, Any]] = {}  # equal nodes share one
+    found = {}
+    for i in parts.nodes:
+        node = o.plan.nodes[i]
+        alike = (node.delta, node.epsilon, node.records, node.rate, node.lot)
+        if alike not in made:
+            public = {"records": node.records, "rate": node.rate, "lot": node.lot}
+            made[alike] = {
+                **name, "delta": node.delta, "epsilon_asked": node.epsilon, **common, "public": public,
+            }  # fmt: skip
+        found[i] = made[alike]
+    return found
 
 
-def _manifest(parts: Parts, identity: str, here: list[int]) -> dict[str, Any]:
+def _manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, Any]:
     o = parts.outline
     own = o.config.data.own
     return {
@@ -266,7 +278,7 @@ def _manifest(parts: Parts, identity: str, here: list[int]) -> dict[str, Any]:
         "noise": SEEDED if o.seeded else "system",
         "format": FORMAT,
         "configuration": digest(o.asked, without={"runtime"}),
-        "ledgers_here": here,  # the other nodes' lie on their own machines
+        "ledgers_here": entries_of(here),  # the other nodes' lie on their own machines
         "versions": versions(),
     }
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.accounting import budget
-from gossamer.accounting.ledger import node_path
-from gossamer.accounting.ledger import read as read_ledger
+from gossamer.accounting.ledger import read_groups
 from gossamer.accounting.releases import ADJACENCIES, Event, collate
 from gossamer.accounting.spending import History, Spending, Total, total
 from gossamer.config.schema import RunConfig
@@ -143,17 +142,15 @@ class Accounts:
 
     def settle(self, at: str, ledgers: Path | None) -> list[Total]:
         """What the ledgers here say happened; of nodes whose ledger lies elsewhere what was planned. None: nothing."""
-        steps: dict[int, set[int] | None] = {}
+        steps: dict[int, set[int]] = {}
+        if ledgers is not None and self.reserved:
+            for one in read_groups(ledgers):
+                drawn_here = {event.step for event in one.events}
+                steps |= dict.fromkeys(one.nodes, drawn_here)
 
         def drawn(i: int, event: Event) -> bool:
             node = 0 if self.outline.pool is not None else i
-            if ledgers is None:
-                return False
-            if node not in steps:
-                path = node_path(ledgers, node)
-                steps[node] = {one.step for one in read_ledger(path)[1]} if path.exists() else None
-            found = steps[node]
-            return found is None or event.step in found
+            return ledgers is not None and (node not in steps or event.step in steps[node])
 
         return [
             budget.settle(

@@ -9,6 +9,7 @@ from typing import Any
 from gossamer.config.layers import stored
 from gossamer.errors import UserError
 from gossamer.plan.network import network_figures
+from gossamer.results.rundir import ledgers_here, read_manifest
 from gossamer.results.verify import read_certificate
 from gossamer.run.outline import outline
 
@@ -27,7 +28,7 @@ def check_network(run: Path) -> str | None:
         o = outline(stored(run / "config.toml"), force=True)
     except UserError as error:
         return UNCHECKED.format(error)
-    here = len(list((run / "ledger").glob("node-*.jsonl"))) == o.config.nodes
+    here = sum(map(len, ledgers_here(read_manifest(run)))) == o.config.nodes
     found = network_figures(o, run / "ledger" if here else None)
     due = _numbers(found)
     said = _numbers(stated)

@@ -200,7 +200,6 @@ def keep(
     all_kept: bool,
 ) -> None:
     """Write a checkpoint after `done` rounds; the one before goes once every process has its part of this one."""
-    heads, counts = run.book.heads(), run.book.counts()
     path, found = checkpoint.save(
         run.directory.checkpoints,
         done,
@@ -212,7 +211,7 @@ def keep(
             "bytes_sent": bytes_sent,
             "seconds": seconds,
             "layout": layout,
-            "ledgers": {node: [counts[node], heads[node]] for node in group.nodes},
+            "ledgers": run.book.marks(),
             "seals": run.sealer.made if run.sealer is not None else 0,
         },
     )
@@ -236,22 +235,22 @@ def seal(
     """Sign what the processes of this machine have on file; `files`: of this process in `folder`, name → digest."""
     if not run.signed:
         return
-    heads, counts = run.book.heads(), run.book.counts()
     digest_form = hexadecimal(64)
+    marks = [(first, lines, head) for first, (lines, head) in run.book.marks().items()]
     everywhere = group.join(
-        [(group.machine, counts[node], heads[node]) for node in group.nodes],
-        row(sentence, count, digest_form),
-        per_node=True,
-    )
+        [(group.machine, marks)], row(sentence, list_of(row(count, count, digest_form)))
+    )  # a site's group knows nothing of the others
     written = group.join(
         [(group.machine, list(files.items()))], row(sentence, list_of(row(file_name, digest_form)))
     )
     ours = [item for machine, items in written if machine == group.machine for item in items]
     sealed = {f"{folder}{name}": found for name, found in ours}
     here: Heads = {
-        node: (said[1], said[2])
-        for node, said in enumerate(everywhere)
-        if said is not None and said[0] == group.machine  # a site's group knows nothing of the others
+        first: (lines, head)
+        for nodes, (machine, said) in zip(group.blocks, everywhere, strict=True)
+        if machine == group.machine
+        for first, lines, head in said
+        if first in nodes
     }
     if run.sealer is not None:
         run.sealer.seal(kind, done, here, sealed, **more)

@@ -46,6 +46,11 @@ class Group(Protocol):
         """Hosted here."""
         ...
 
+    @property
+    def blocks(self) -> Sequence[range]:
+        """The nodes of each process that `join` asks, in its order."""
+        ...
+
     def whose(self, node: int) -> str:
         """The name of the process that hosts it."""
         ...
@@ -79,6 +84,7 @@ class Alone:
 
     def __init__(self, nodes: int):
         self.nodes = range(nodes)
+        self.blocks = [self.nodes]
 
     def join(self, items: Sequence[T], form: Form, *, per_node: bool = False) -> list[T]:
         return list(items)

@@ -37,7 +37,7 @@ def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
             return Wire()
 
     class Book:
-        def append(self, node: int, event: Any) -> None: ...
+        def write(self, releases: Any) -> None: ...
 
     algorithm, book = parts.outline.algorithm, Book()
     grad = parts.reader(book)

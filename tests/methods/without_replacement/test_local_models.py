@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,10 @@ class Pages:
     def __init__(self) -> None:
         self.events: dict[int, list[Event]] = {}
 
-    def append(self, node: int, event: Event) -> None:
-        self.events.setdefault(node, []).append(event)
+    def write(self, releases: Sequence[tuple[Sequence[int], Event]]) -> None:
+        for nodes, event in releases:
+            for node in nodes:
+                self.events.setdefault(node, []).append(event)
 
 
 def data(

@@ -56,11 +56,13 @@ class NoisyMessages:
 
     def __call__(self, t: int, x: Tensor) -> Any:
         k, self._sent = self._sent, self._sent + 1
+        alike: dict[Release, list[int]] = {}
         for i, node in enumerate(self._nodes):
             release = self._noise.release(
                 i, float(self._scale[i]), 1.0, x.shape[1], self._part, enforced=False
             )
-            self._write(node, k, release)
+            alike.setdefault(release, []).append(node)
+        self._book.write([(nodes, Event(step=k, release=release)) for release, nodes in alike.items()])
         sent = x.clone()
         unit = torch.ones_like(self._scale)
         self._noise.add(
@@ -71,15 +73,11 @@ class NoisyMessages:
     def publish(self, dimension: int) -> None:
         """Line 11: the last iterates are given out as they are, without noise."""
         plain = Silent().release(0.0, float("inf"), dimension, self._part, float("inf"))
-        for node in self._nodes:
-            self._write(node, self._sent, plain)
-
-    def _write(self, node: int, k: int, release: Release) -> None:
-        self._book.append(node, Event(step=k, release=release))
+        self._book.write([(self._nodes, Event(step=self._sent, release=plain))])
 
 
 class Unreleased:
     """The book of answers that never leave their node: nothing is spent on them."""
 
-    def append(self, node: int, event: Event) -> None:
+    def write(self, releases: Sequence[tuple[Sequence[int], Event]]) -> None:
         pass

@@ -164,8 +164,12 @@ class LocalModels:
             new_pass = torch.tensor([a != b for a, b in zip(before, self._passes, strict=True)])
             self._stale |= new_pass[:, None] & (self._window > 0)
         if self._view.raw:
-            for i, node in enumerate(self.nodes):
-                self._book.append(node, Event(step=t, release=raw_decision(math.inf, self._participation(i))))
+            self._book.write(
+                [
+                    ((node,), Event(step=t, release=raw_decision(math.inf, self._participation(i))))
+                    for i, node in enumerate(self.nodes)
+                ]
+            )
         return Observation(self._view.state(self), reward, self._closing(), *self._place)
 
     def _take(self, t: int) -> None:
@@ -193,11 +197,13 @@ class LocalModels:
         each = self._window.clamp_min(self._lr) * self._bound / self._lots[:, None]
         joint = math.sqrt(each.shape[1]) * torch.where(chosen, each, 0.0).amax(1)
         multiplier = self._noise.levels(self._turn)
+        releases = []
         for i in chosen.any(1).nonzero()[:, 0].tolist():
             release = self._noise.release(
                 i, float(multiplier[i]), float(joint[i]), each.shape[1], self._participation(i), enforced=True
             )
-            self._book.append(self.nodes[i], Event(step=self._turn, release=release))
+            releases.append(((self.nodes[i],), Event(step=self._turn, release=release)))
+        self._book.write(releases)
         if not self._noise.adds or not bool(chosen.any()):
             return
         # Of a write at multiplier z the model takes 1 − share, the released loss the rest: together one release at z.

@@ -23,6 +23,7 @@ class OneSite:
     def __init__(self, name: str, node: int, of: int):
         self.name, self.machine, self.size = name, name, of
         self.nodes = range(node, node + 1)
+        self.blocks = [self.nodes]
 
     def whose(self, node: int) -> str:
         return self.name if node in self.nodes else PLANNED

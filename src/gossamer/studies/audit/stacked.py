@@ -39,8 +39,8 @@ class Tally:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def append(self, node: int, event: Event) -> None:
-        self.events.append(event)
+    def write(self, releases: Sequence[tuple[Sequence[int], Event]]) -> None:
+        self.events += [event for nodes, event in releases for _ in nodes]
 
 
 def repeat(parts: Parts, runs: int, records: Records) -> Parts:

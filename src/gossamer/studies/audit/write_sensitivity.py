@@ -111,8 +111,9 @@ class Sensitivities:
     def __init__(self) -> None:
         self.priced: dict[int, float] = {}
 
-    def append(self, node: int, event: Event) -> None:
-        self.priced[node] = event.release.sensitivity
+    def write(self, releases: Sequence[tuple[Sequence[int], Event]]) -> None:
+        for nodes, event in releases:
+            self.priced |= dict.fromkeys(map(int, nodes), event.release.sensitivity)
 
 
 @dataclass(frozen=True)
