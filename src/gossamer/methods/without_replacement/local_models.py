@@ -164,12 +164,9 @@ class LocalModels:
             new_pass = torch.tensor([a != b for a, b in zip(before, self._passes, strict=True)])
             self._stale |= new_pass[:, None] & (self._window > 0)
         if self._view.raw:
-            self._book.write(
-                [
-                    ((node,), Event(step=t, release=raw_decision(math.inf, self._participation(i))))
-                    for i, node in enumerate(self.nodes)
-                ]
-            )
+            raw = [raw_decision(math.inf, self._participation(i)) for i in range(len(self.nodes))]
+            events = [Event(step=t, release=release) for release in raw]
+            self._book.write([((node,), event) for node, event in zip(self.nodes, events, strict=True)])
         return Observation(self._view.state(self), reward, self._closing(), *self._place)
 
     def _take(self, t: int) -> None:
