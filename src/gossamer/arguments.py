@@ -77,3 +77,10 @@ Force = Annotated[
     bool, typer.Option("--force", help="Try a run that this machine seems too small or too slow for.")
 ]
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time (default: one per core).")]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="local|dask:ADDRESS",
+        help="Where runs are carried out: here, or at a Dask scheduler's workers.",
+    ),
+]

@@ -15,6 +15,7 @@ import typer
 
 from gossamer.arguments import (
     DataDir,
+    Engine,
     Force,
     Jobs,
     Json,
@@ -150,6 +151,7 @@ def compare(
         Path | None, typer.Option(help="Folder of the comparison; one that exists is continued.")
     ] = None,
     jobs: Jobs = None,
+    engine: Engine = "local",
     data_dir: DataDir = None,
     force: Force = False,
     as_json: Json = False,
@@ -168,6 +170,7 @@ def compare(
         baselines=baselines,
         out=out,
         jobs=jobs,
+        engine=engine,
         data_dir=data_dir,
         force=force,
         quiet=as_json,
@@ -186,6 +189,7 @@ def tune(
     overrides: Set = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
     jobs: Jobs = None,
+    engine: Engine = "local",
     data_dir: DataDir = None,
     force: Force = False,
     as_json: Json = False,
@@ -202,6 +206,7 @@ def tune(
         over=parse_overs(over or []),
         out=out,
         jobs=jobs,
+        engine=engine,
         data_dir=data_dir,
         force=force,
         quiet=as_json,
@@ -237,6 +242,7 @@ def reproduce(
         bool, typer.Option("--as-is", help="Run nothing: the table of what is finished.")
     ] = False,
     jobs: Jobs = None,
+    engine: Engine = "local",
     data_dir: DataDir = None,
     force: Force = False,
     as_json: Json = False,
@@ -265,6 +271,7 @@ def reproduce(
         scale=scale,
         out=out,
         jobs=jobs,
+        engine=engine,
         data_dir=data_dir,
         force=force,
         quiet=as_json,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ import gossamer
 from gossamer.errors import UserError
 from gossamer.run import estimate
 from gossamer.run.data import DataCache
-from gossamer.studies.compare import batch, child
+from gossamer.studies.compare import batch
+from gossamer.studies.engine import child
 
 STUDIES = {
     "compare": ["compare", "quickstart", "--out", "o"],
@@ -73,8 +73,8 @@ def test_a_cells_own_process_looks_too(tiny_machine: None, tmp_path: Path) -> No
     config = gossamer.plan("quickstart", {"rounds": 2}, force=True).asked
     job = {"config": config.model_dump(exclude_none=True), "out": str(tmp_path / "r"), "data_dir": None}
     with pytest.raises(UserError, match="--force to try"):
-        child.run({**job, "force": False}, DataCache(), os.getppid())
-    child.run({**job, "force": True}, DataCache(), os.getppid())
+        child.run({**job, "task": "run", "force": False}, DataCache())
+    child.run({**job, "task": "run", "force": True}, DataCache())
     assert (tmp_path / "r" / "certificate.json").is_file()
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "own",
     "partition",
     "persons",
+    "sent",
     "source",
     "synthetic",
 ]

@@ -99,6 +99,7 @@ def tune(
     over: Mapping[str, Sequence[Any]] | None = None,
     out: Path | str | None = None,
     jobs: int | None = None,
+    engine: str = "local",
     data_dir: Path | None = None,
     force: bool = False,
     quiet: bool = True,
@@ -129,7 +130,7 @@ def tune(
         )
     rows = lay_out([recipe], sets={**fixed, "privacy.runs": count}, overs=varied)
     out = Path(out) if out else default_folder([name], rows)
-    batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
+    batch = run_rows(rows, out, jobs=jobs, engine=engine, data_dir=data_dir, force=force, quiet=quiet)
     finished = [(row, results[0]) for row, results in zip(rows, batch.results, strict=True) if results]
     # What failed or was stopped has spent its draws too.
     places = [*(out / "cells").glob("*/ledger"), *(out / "set-aside").glob("*/ledger")]

@@ -119,6 +119,19 @@ def statements(transform: object) -> list[str]:
     return list(dict.fromkeys(said))
 
 
+def public_names(transform: object) -> list[str]:
+    """The public sets and weights that these steps need, by their names."""
+    names: list[str] = []
+    for step in named_steps(transform):
+        full = written_out([step])[0]
+        public = full.get("public")
+        names += [public["kind"] if isinstance(public, Mapping) else public] if public else []
+        names += [full["weights"]] if "weights" in full else []
+        for branch in step.get("branches", ()):
+            names += public_names(branch)
+    return list(dict.fromkeys(names))
+
+
 def costly(step: Mapping[str, Any]) -> bool:
     """Does it, or a step inside it, take long?"""
     if step["kind"] == "beside":

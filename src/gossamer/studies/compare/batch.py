@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,8 @@ from gossamer.studies.compare import cells as on_disk
 from gossamer.studies.compare.grid import Cell, Row
 from gossamer.studies.compare.pool import alone_in, run_cells
 from gossamer.studies.compare.progress import Display
+from gossamer.studies.engine.job import Executor
+from gossamer.studies.engine.named import find_engine
 
 if TYPE_CHECKING:
     from gossamer.plan.outline import Outline
@@ -60,10 +61,21 @@ def run_rows(
     data_dir: Path | None,
     quiet: bool,
     force: bool = False,
+    engine: str = "local",
 ) -> Batch:
     """A mistake in any cell raises before anything is written; a cell that fails later stops no other."""
-    jobs = _jobs(jobs)
+    found = find_engine(engine, jobs)
     refuse_foreign(out)
+    for row in rows:
+        for cell in row.cells:
+            found.refuse(cell.config)
+    with found.open(out / "errors.log", data_dir) as executor:
+        return _run_rows(rows, out, executor, data_dir=data_dir, quiet=quiet, force=force)
+
+
+def _run_rows(
+    rows: Sequence[Row], out: Path, executor: Executor, *, data_dir: Path | None, quiet: bool, force: bool
+) -> Batch:
     outlines = check(rows, data_dir, force=force)
     unique = {cell.name: cell for row in rows for cell in row.cells}
     before = _before(rows, outlines, out, data_dir)
@@ -81,12 +93,11 @@ def run_rows(
             finished = f", {kept} of them finished already" if kept else ""
             if unsigned:
                 display.say(f"{unsigned} finished cells are not signed and could have been changed since")
-            display.say(f"{len(unique)} cells{finished}, {min(jobs, max(1, len(todo)))} at a time, in {out}")
+            display.say(f"{len(unique)} cells{finished}, {executor.at_a_time(len(todo))}, in {out}")
             failed = run_cells(
                 todo,
                 out,
-                jobs=jobs,
-                data_dir=data_dir,
+                executor=executor,
                 force=force,
                 on_start=display.started,
                 on_done=display.done,
@@ -174,12 +185,3 @@ def _contents(rows: Sequence[Row]) -> dict[str, Any]:
         "gossamer": gossamer.__version__,
         "rows": [{"label": row.label, "cells": [entry(cell) for cell in row.cells]} for row in rows],
     }
-
-
-def _jobs(asked: int | None) -> int:
-    if asked is not None and asked < 1:
-        raise UserError(f"--jobs {asked} must be at least 1.")
-    if asked is not None:
-        return asked
-    # The cores this process may use, where the system says so.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

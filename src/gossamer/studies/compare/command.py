@@ -27,6 +27,7 @@ def compare(
     baselines: bool = False,
     out: Path | str | None = None,
     jobs: int | None = None,
+    engine: str = "local",
     data_dir: Path | None = None,
     force: bool = False,
     quiet: bool = True,
@@ -35,12 +36,12 @@ def compare(
 
     `gossamer.compare("quickstart", {"rounds": 50}, over={"algorithm.kind": ["dyn-d2p", "dp-dsgd"]}, seeds=3)`. Recipes
     are names, TOML files, dictionaries or configurations. What is finished in the folder `out` is not run again; table
-    and plot are written there. `quiet`: progress goes to stderr.
+    and plot are written there. `engine`: "local" or "dask:ADDRESS" (docs/cluster.md). `quiet`: progress goes to stderr.
     """
     several = [recipes] if isinstance(recipes, str | Mapping | RunConfig) else list(recipes)
     rows = lay_out(several, sets=changes or {}, overs=over or {}, seeds=seeds, baselines=baselines)
     out = Path(out) if out else default_folder([row.recipe for row in rows], rows)
-    batch = run_rows(rows, out, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
+    batch = run_rows(rows, out, jobs=jobs, engine=engine, data_dir=data_dir, force=force, quiet=quiet)
     figures = [
         {
             "recipe": row.recipe,

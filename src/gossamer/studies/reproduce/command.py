@@ -48,6 +48,7 @@ def reproduce(
     scale: str = "small",
     out: Path | None = None,
     jobs: int | None = None,
+    engine: str = "local",
     data_dir: Path | None = None,
     force: bool = False,
     quiet: bool = False,
@@ -71,6 +72,7 @@ def reproduce(
             scale="small" if chosen == "small" else "full",
             out=out,
             jobs=jobs,
+            engine=engine,
             data_dir=data_dir,
             force=force,
             quiet=quiet,
@@ -94,7 +96,7 @@ def reproduce(
         out or Path("runs") / f"reproduce-{Path(name).with_suffix('').as_posix().replace('/', '-')}-{scale}"
     )
     cuts = said_cuts(definition, chosen, kept, paper_cells(definition, "full", runs=False))
-    how = How(folder, jobs, data_dir, force=force, quiet=quiet, as_is=as_is)
+    how = How(folder, jobs, engine, data_dir, force=force, quiet=quiet, as_is=as_is)
     found, results = _missing(definition, chosen, _without(kept, known), cuts, how)
     summary: dict[str, Any] = {"table": name, "scale": scale, "cut": cuts, **found}
     if records is not None or book is not None:
@@ -115,6 +117,7 @@ class How:
 
     folder: Path
     jobs: int | None
+    engine: str
     data_dir: Path | None
     force: bool
     quiet: bool
@@ -150,7 +153,15 @@ def _runs(
     batch = (
         finished_rows(rows, folder)
         if how.as_is
-        else run_rows(rows, folder, jobs=how.jobs, data_dir=how.data_dir, force=how.force, quiet=how.quiet)
+        else run_rows(
+            rows,
+            folder,
+            jobs=how.jobs,
+            engine=how.engine,
+            data_dir=how.data_dir,
+            force=how.force,
+            quiet=how.quiet,
+        )
     )
     results = dict(zip(places, batch.results, strict=True))
     figures = [

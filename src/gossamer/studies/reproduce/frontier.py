@@ -92,6 +92,7 @@ def reproduce_frontier(
     scale: Scale,
     out: Path | None,
     jobs: int | None,
+    engine: str,
     data_dir: Path | None,
     quiet: bool,
     force: bool = False,
@@ -126,7 +127,7 @@ def reproduce_frontier(
     batch = (
         finished_rows(rows, folder)
         if as_is
-        else run_rows(rows, folder, jobs=jobs, data_dir=data_dir, force=force, quiet=quiet)
+        else run_rows(rows, folder, jobs=jobs, engine=engine, data_dir=data_dir, force=force, quiet=quiet)
     )
     for place, results in zip(missing, batch.results, strict=True):
         shown[place] = _shown(folder, results)

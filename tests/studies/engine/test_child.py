@@ -1,4 +1,4 @@
-"""The child of a comparison: one answer for every line, and a mistake is an answer too."""
+"""The child of a study: one answer for every line, and a mistake is an answer too."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ from tests.support.configurations import configured
 
 from gossamer.errors import UserError
 from gossamer.run.data import DataCache
-from gossamer.studies.compare import child
+from gossamer.studies.engine import child
 
 
 def job(out: Path, **changes: Any) -> dict[str, Any]:
     fixed: dict[str, Any] = {"privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
     config = configured(rounds=2, privacy__sampling={"kind": "full"}, **fixed, **changes)
-    return {"config": config.model_dump(exclude_none=True), "out": str(out), "data_dir": None, "force": False}
+    return {
+        "config": config.model_dump(exclude_none=True),
+        "out": str(out),
+        "data_dir": None,
+        "force": False,
+        "task": "run",
+    }
 
 
 def test_a_job_is_a_finished_run_of_its_configuration(tmp_path: Path) -> None:
-    child.run(job(tmp_path / "r", seed=3), DataCache(), os.getppid())
+    child.run(job(tmp_path / "r", seed=3), DataCache())
     assert "seed = 3" in (tmp_path / "r" / "config.toml").read_text()
     assert (tmp_path / "r" / "certificate.json").is_file()
 
@@ -34,7 +40,7 @@ def test_a_job_is_a_finished_run_of_its_configuration(tmp_path: Path) -> None:
 def test_every_line_has_an_answer_and_nothing_else_goes_to_stdout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(job: dict[str, Any], cache: DataCache, parent: int) -> None:
+    def run(job: dict[str, Any], cache: DataCache) -> None:
         print("from a library")
         if job["out"] == "wrong":
             raise UserError("nodes = 0 must be at least 1.")
@@ -60,3 +66,23 @@ def test_every_line_has_an_answer_and_nothing_else_goes_to_stdout(
     ]
     assert out.err.count("from a library") == 3
     assert "ZeroDivisionError" in out.err
+
+
+def test_code_that_a_job_names_is_withheld_at_a_worker(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nmake = None\n")
+    told = job(tmp_path / "r", model={"kind": "own", "path": f"{tmp_path / 'net.py'}:make"})
+    with pytest.raises(UserError, match="is not run unless you say so"):
+        child.run({**told, "withhold": True}, DataCache())
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(UserError, match=r"model\.path = .*make"):  # this machine's user named it: it is run
+        child.run(told, DataCache())
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_child_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    parents, ended = iter([7, 7, 1]), []
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(os, "_exit", ended.append)
+    child.end_with_parent(7, seconds=0.0)
+    assert ended == [1]
+    assert next(parents, None) is None
