@@ -161,8 +161,14 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
     (
         checks.preprocessing_is_paid_for,
         {"data.pca": 5, "data.pca_from": "private"},
-        "set privacy.preprocessing, the share of ε that pays for them",
+        "set privacy.preprocessing, the share of ε that pays for it",
         {"data.pca": 5, "data.pca_from": "private", "privacy.preprocessing": 0.2},
+    ),
+    (
+        checks.class_weights_come_before_the_clip,
+        {"mode": "paper", "data.class_weights": [1.0] * 10, "privacy.clip": {"kind": "none"}},
+        "privacy.clip.kind = 'none' bounds none of them afterwards; use 'constant'.",
+        {"data.class_weights": [1.0] * 10},
     ),
     (
         checks.a_unit_has_a_price,

@@ -280,6 +280,6 @@ def test_thinner_noise_in_a_ledger_is_a_higher_figure() -> None:
     """What is certified comes from the releases, not from the plan."""
     plan = outlined().plan
     node = plan.nodes[0]
-    thin = plan.proven(node.factor / 2, node.rate, node.delta, node.allowance, node.end)
+    thin = plan.proven(node.factor / 2, node.rate, node.delta, node.allowance, node.end, ())
     assert thin.epsilon > 1.5 * node.proven.epsilon
-    assert replace(plan, enforced=False).proven(1.0, 0.5, 1e-5, 3, np.inf).because is not None
+    assert replace(plan, enforced=False).proven(1.0, 0.5, 1e-5, 3, np.inf, ()).because is not None

@@ -43,6 +43,7 @@ def test_what_peers_can_run() -> None:
         ({"data.held_out": 10}, "data.held_out = 10 draws among the records of all"),
         ({"data.pca": 2}, "data.pca_from = 'train' fits components"),
         ({"data.pca": 2, "data.pca_from": "private"}, "data.pca_from = 'private' fits components"),
+        ({"data.class_weights": "private"}, "takes the sum of all sites' releases"),
         ({"baseline": "central"}, "baseline = 'central'"),
         ({"algorithm.mixes": "exact"}, "algorithm.mixes = 'exact' needs every site"),
         ({"privacy.centre": 0.1, "algorithm.kind": "dp-dsgd"}, "privacy.centre = 0.1 agrees by push-sum"),

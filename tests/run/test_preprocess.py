@@ -20,19 +20,22 @@ from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.ledger import LedgerBook, LedgerError, read_all
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute
+from gossamer.accounting.releases import Event, Gaussian
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.second_moment import private_moments
+from gossamer.mechanism.summaries.base import private_totals
+from gossamer.mechanism.summaries.second_moment import SecondMoment
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.verify import verify_run
 from gossamer.run.assemble import assemble
 from gossamer.run.outline import outline
-from gossamer.run.preprocess import FILE, preprocessed
+from gossamer.run.preprocess import preprocessed
 from gossamer.run.train import execute
 from gossamer.runtime.group import Alone
 from gossamer.studies.audit.command import attack_of
 
+FILE = "components.safetensors"
 PRIVATE: dict[str, Any] = {"data__pca": 12, "data__pca_from": "private", "privacy__preprocessing": 0.5}
 GOSSIP: dict[str, Any] = {
     **PRIVATE,
@@ -63,7 +66,7 @@ def test_the_share_is_what_the_moments_cost_alone_and_all_is_met_together(
         DIGITS, **{**PRIVATE, "privacy__preprocessing": share}, privacy__adjacency=adjacency,
         algorithm__controller="pass-end",
     ).plan  # fmt: skip
-    (before,) = plan.before
+    (before,) = plan.worst.before
     assert proven([before], 1e-6, adjacency).epsilon == pytest.approx(share, rel=1e-6)
     assert 0.99 < plan.worst.proven.epsilon <= 1.0
     # In closed form: μ² of the moments and of the passes add up.
@@ -77,7 +80,7 @@ def test_copies_and_runs_pay_for_their_moments_too() -> None:
     one = outlined(DIGITS, **PRIVATE).plan
     for changes in ({"privacy__runs": 4}, {"data__partition": {"kind": "sampled", "size": 300}}):
         four = outlined(DIGITS, **PRIVATE, **changes).plan
-        ratio = four.before[0].release.noise_multiplier / one.before[0].release.noise_multiplier
+        ratio = four.worst.before[0].release.noise_multiplier / one.worst.before[0].release.noise_multiplier
         assert ratio == pytest.approx(2.0, rel=1e-6)
 
 
@@ -167,8 +170,11 @@ def test_moments_on_file_are_never_drawn_again(tmp_path: Path) -> None:
     records = Records(torch.eye(3), torch.zeros(3), [3])
 
     def draw(book: LedgerBook, seed: int) -> torch.Tensor:
-        return private_moments(
-            records, [0], multiplier=2.0, adjacency="add-remove", stream=Stream.seeded(seed), book=book
+        event = Event(
+            -1, Gaussian(sigma=2.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove")
+        )
+        return private_totals(
+            SecondMoment(3), records, [0], events=[event], stream=Stream.seeded(seed), book=book
         )
 
     book = LedgerBook.create(tmp_path, header, sync=False)
@@ -196,7 +202,7 @@ REFUSED = [
     ({"privacy__preprocessing": None}, "set privacy.preprocessing, the share of ε"),
     ({"data__pca_from": "mnist"}, "privacy.preprocessing = 0.5 pays for nothing"),
     ({"mode": "paper"}, "which no paper's formula counts"),
-    ({"privacy__epsilon": [1.0, 1.0, 1.0, 2.0]}, "set one privacy.epsilon"),
+    ({"privacy__epsilon": None}, "share of privacy.epsilon, which is not set"),
     ({"baseline": "no-communication"}, "every node alone"),
     ({"data__pca": 65}, "data.pca = 65"),
     ({"privacy__preprocessing": 1.0}, "privacy.preprocessing"),
@@ -216,3 +222,136 @@ def test_other_noises_and_audits_that_do_not_look_are_refused() -> None:
         outlined("quickstart", **GOSSIP, privacy__noise__family={"kind": "pairwise"})
     with pytest.raises(UserError, match="use --canary release"):
         attack_of(outlined("quickstart", **GOSSIP), "all", None, None)
+
+
+ALL: dict[str, Any] = {
+    **GOSSIP,
+    "data__standardise": {"kind": "quantiles"},
+    "data__class_weights": "private",
+    "privacy__noise__source": "seeded",
+}
+FILES = ("class-weights.safetensors", "standardise.safetensors", "components.safetensors")
+
+
+@pytest.mark.parametrize("unit", ["record", {"column": "person"}, "node"])
+def test_all_steps_together_for_every_unit(tmp_path: Path, unit: Any) -> None:
+    persons = {"data__persons": 300} if isinstance(unit, dict) else {}
+    out = run(tmp_path, "quickstart", **{**ALL, "rounds": 3}, privacy__unit=unit, **persons)
+    for _, events in read_all(out.directory / "ledger").values():
+        assert [event.step for event in events] == [-3, -2, -1, 0, 1, 2]
+        assert proven(events[:3], 1e-5, "add-remove").epsilon == pytest.approx(2.0, rel=1e-6)
+    proofs = recompute(out.directory / "ledger")
+    verify_run(out.directory / "ledger", proofs)
+    assert 3.8 < out.result["epsilon_proven"] <= 4.0
+    assert out.result["epsilon_proven"] == proofs[0].proven.epsilon
+    raw = outlined("quickstart", **ALL).dataset
+    assert raw is not None
+    models = gossamer.load(out.directory).models
+    right = (models.predict(raw.x_test, node=0) == raw.y_test).mean()
+    assert right == pytest.approx(out.result["accuracy_by_node"][0], abs=1e-6)
+
+
+def test_nodes_with_budgets_of_their_own_add_noise_of_their_own(tmp_path: Path) -> None:
+    asked = [1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+    out = run(tmp_path, "quickstart", **{**ALL, "privacy__epsilon": asked, "rounds": 3})
+    found = read_all(out.directory / "ledger")
+    for node, epsilon in enumerate(asked):
+        alone = proven(found[node][1][:3], 1e-5, "add-remove").epsilon
+        assert alone == pytest.approx(epsilon / 2, rel=1e-6)
+        assert out.result["epsilon_by_node"][node]["proven"] <= epsilon
+    verify_run(out.directory / "ledger", recompute(out.directory / "ledger"))
+
+
+def test_seeded_runs_release_the_same_and_go_on_with_it(tmp_path: Path) -> None:
+    one, two = (run(tmp_path, "quickstart", **ALL) for _ in range(2))
+    for file in FILES:
+        assert (one.directory / file).read_bytes() == (two.directory / file).read_bytes()
+    assert torch.equal(one.points, two.points)
+    stopped = tmp_path / "stopped"
+
+    def stop(t: int) -> None:
+        if t == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(assemble(outline(configured("quickstart", **ALL))), out=stopped, on_round=stop)
+    (stopped / FILES[1]).unlink()  # seeded: the same noise again is the same release
+    again = execute(assemble(outline(configured("quickstart", **ALL))), resume=stopped)
+    assert torch.equal(again.points, one.points)
+    for _, events in read_all(stopped / "ledger").values():
+        assert [event.step for event in events][:3] == [-3, -2, -1]
+        assert len(events) == 9
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_killed_between_two_steps_what_was_released_is_kept_and_the_rest_is_not_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    asked = {**ALL, "privacy__noise__source": "system"}
+    import gossamer.run.preprocess as module
+
+    def dying(path: Path, content: bytes) -> None:
+        raise KeyboardInterrupt if path.name == FILES[at] else AssertionError(path)
+
+    real = module.write_atomically
+    monkeypatch.setattr(
+        module,
+        "write_atomically",
+        lambda path, c: real(path, c) if path.name in FILES[:at] else dying(path, c),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        execute(assemble(outline(configured("quickstart", **asked))), out=tmp_path / "run")
+    monkeypatch.undo()
+    assert [(tmp_path / "run" / file).exists() for file in FILES] == [i < at for i in range(3)]
+    _, events = read_all(tmp_path / "run" / "ledger")[0]
+    assert [event.step for event in events] == [-3, -2, -1][: at + 1]  # spent, though nobody has it
+    with pytest.raises(
+        UserError, match=f"step {at - 3} of node 0 is on file: its noise was drawn and is spent"
+    ):
+        execute(assemble(outline(configured("quickstart", **asked))), resume=tmp_path / "run")
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    stopped = stopped_run(tmp_path / "run")
+    (stopped / FILE).write_bytes(b"{}")
+    with pytest.raises(UserError, match=r"components\.safetensors cannot be read"):
+        execute(assemble(outline(configured("quickstart", **GOSSIP))), resume=stopped)
+
+
+def test_a_run_that_fails_while_it_begins_keeps_in_its_account_what_it_had_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "\n".join(f"{i % 7},{i % 5},{i % 2}" for i in range(40))
+    (tmp_path / "t.csv").write_text(f"a,b,y\n{rows}\n", encoding="utf-8")
+    asked = configured(
+        "quickstart",
+        nodes=2,
+        rounds=2,
+        data={
+            "kind": "csv", "path": str(tmp_path / "t.csv"), "label": "y", "classes": 2, "records": 20,
+            "standardise": {"kind": "moments", "within": [0.0, 10.0]},
+        },
+        privacy__preprocessing=0.5,
+    )  # fmt: skip
+    import gossamer.run.preprocess as module
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(module, "write_atomically", full)
+    with pytest.raises(UserError, match="cannot be written: no space left"):
+        execute(assemble(outline(asked)), out=tmp_path / "run")
+    said = [json.loads(line) for line in (tmp_path / "budget.jsonl").read_text().splitlines()]
+    assert "one-sided" in json.dumps(said[-1])  # the release
+    assert '"gaussian"' not in json.dumps(said[-1])  # and no draw
+
+
+def test_an_edited_ledger_does_not_verify(tmp_path: Path) -> None:
+    out = run(tmp_path, "quickstart", **{**ALL, "rounds": 3})
+    ledger = next((out.directory / "ledger").glob("node*.jsonl"))
+    lines = ledger.read_text().splitlines()
+    assert '"one-sided"' in lines[1]
+    lines[1] = lines[1].replace('"sigma":', '"sigma":1')
+    ledger.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError):
+        verify_run(out.directory / "ledger", recompute(out.directory / "ledger"))

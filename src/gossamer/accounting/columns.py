@@ -39,7 +39,7 @@ from gossamer.accounting.chain import (
     parse_chain,
     write_line,
 )
-from gossamer.accounting.releases import Event
+from gossamer.accounting.releases import FIRST_STEP, Event
 
 VERSION = 4
 _NAME = re.compile(r"nodes-(\d{3,7})-(\d{3,7})\.jsonl")
@@ -166,9 +166,8 @@ class ColumnLedger:
         self.path, self.nodes, self.head, self.torn = found.path, found.nodes, found.head, found.torn
         self.length = len(found.lines)  # lines, the header not counted
         self.counts = np.zeros(len(found.nodes), np.int64)  # events of every node
-        self._on_file = np.full(
-            len(found.nodes), -1
-        )  # 1 + the largest step that was there when it was opened
+        # 1 + the largest step that was there when it was opened.
+        self._on_file = np.full(len(found.nodes), FIRST_STEP)
         self._recorded: dict[int, list[tuple[Event, NDArray[np.bool_]]]] = {}
         for line in found.lines:
             for event, own in line.parts(self.nodes.start):

@@ -43,7 +43,9 @@ def group_epsilons(
     seen = [[(release.seen_by(observer), count) for release, count in one] for one in kinds]
     if not seen:
         return dict.fromkeys(sizes, 0.0)
-    if all(type(release) is Gaussian and release.sampling == "full" for one in seen for release, _ in one):
+    if all(
+        isinstance(release, Gaussian) and release.sampling == "full" for one in seen for release, _ in one
+    ):
         return {k: max(_moved_together(one, k, delta, adjacency) for one in seen) for k in sizes}
     return _by_moves(seen, delta, adjacency, sizes)
 

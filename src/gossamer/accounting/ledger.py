@@ -42,7 +42,7 @@ from gossamer.accounting.columns import (
     columns_path,
     read_columns,
 )
-from gossamer.accounting.releases import Event
+from gossamer.accounting.releases import FIRST_STEP, Event
 
 MANY = 1000  # nodes of a process that still have a file each: more are too many to keep open, and to look through
 _SPARE_FILES = 128  # descriptors left for everything else in the process
@@ -166,7 +166,8 @@ class LedgerBook:
     ):
         self._ledgers, self._together = ledgers, list(together)
         self._on_file = {
-            node: 1 + max((e.step for e in ledger.found), default=-2) for node, ledger in ledgers.items()
+            node: 1 + max((e.step for e in ledger.found), default=FIRST_STEP - 1)
+            for node, ledger in ledgers.items()
         }
         self._recorded: dict[tuple[int, int], list[Event]] = {}
         if repeats:

@@ -163,29 +163,25 @@ def components_of_private_records_are_not_paid_for(config: RunConfig) -> None:
 
 
 def preprocessing_is_paid_for(config: RunConfig) -> None:
-    """Components of the private records take a share of ε, and nothing else does so far."""
-    privacy, private = config.privacy, config.data.private_components
+    """Whatever is found on the private records before the first round takes a share of ε."""
+    privacy, asked = config.privacy, config.data.private_steps
     share, noise = privacy.preprocessing, privacy.noise
-    if share is not None and not private:
+    if share is not None and not asked:
         raise UserError(
-            f"privacy.preprocessing = {share:g} pays for nothing; set data.pca and data.pca_from = 'private', or leave "
-            "it out."
+            f"privacy.preprocessing = {share:g} pays for nothing; ask for data.standardise, data.class_weights = "
+            "'private' or data.pca_from = 'private', or leave it out."
         )
-    if not private or not noise.kind.adds:
+    if not asked or not noise.kind.adds:
         return
-    said = "data.pca_from = 'private' fits components on the private records"
+    said = f"{' and '.join(asked)}: this is found on the private records"
     if share is None:
         raise UserError(
-            f"{said}: set privacy.preprocessing, the share of ε that pays for them, for example 0.2."
+            f"{said}; set privacy.preprocessing, the share of ε that pays for it, for example 0.2."
         )
     if config.mode == "paper":
-        raise UserError(
-            f"{said}, which no paper's formula counts; use mode = \"sound\", or pca_from = 'train'."
-        )
-    if not isinstance(privacy.epsilon, float) or not isinstance(privacy.delta, float):
-        raise UserError(
-            f"{said} with one noise for all nodes; set one privacy.epsilon and one privacy.delta."
-        )
+        raise UserError(f'{said}, which no paper\'s formula counts; use mode = "sound", or leave it out.')
+    if privacy.epsilon is None:
+        raise UserError(f"{said} for a share of privacy.epsilon, which is not set; set it.")
     if (
         not noise.kind.gaussian
         or noise.kind.cancels
@@ -198,6 +194,16 @@ def preprocessing_is_paid_for(config: RunConfig) -> None:
         )
     if config.baseline == "no-communication":
         raise UserError(f"{said} of all nodes, and baseline = 'no-communication' has every node alone.")
+
+
+def class_weights_come_before_the_clip(config: RunConfig) -> None:
+    """They scale a record's gradient: where nothing bounds it afterwards, no bound that was believed still holds."""
+    weights, clip = config.data.class_weights, config.privacy.clip
+    if weights is not None and config.privacy.noise.kind.adds and not clip.enforced:
+        raise UserError(
+            f"data.class_weights multiplies gradients, and privacy.clip.kind = {clip.kind!r} bounds none of them "
+            "afterwards; use 'constant'."
+        )
 
 
 def a_proof_needs_a_bound(config: RunConfig) -> None:
@@ -277,6 +283,7 @@ CHECKS: tuple[Check, ...] = (
     a_unit_has_a_price,
     components_of_private_records_are_not_paid_for,
     preprocessing_is_paid_for,
+    class_weights_come_before_the_clip,
     a_proof_needs_a_bound,
     a_cap_is_on_own_records,
     cancelling_noise_needs_a_plain_clip,

@@ -105,7 +105,8 @@ class Privacy(Strict):
     )
     preprocessing: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,
-        description="share of ε for what is computed from the records before the first round: data.pca_from = private",
+        description="share of ε for what is found on the records before the first round: data.standardise, private "
+        "class weights and components",
     )
     claim: Literal["gdp-clt", "gdp-clt-lot", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"] = (
         Field(default="none", description="whose formula gives the claimed ε; the method brings its paper's")

@@ -23,11 +23,6 @@ def a_unit_has_a_price(config: RunConfig) -> None:
             f"{said} does not go with privacy.centre, a mean that is priced for records; leave it out.",
         ),
         (
-            data.private_components or privacy.preprocessing is not None,
-            f"{said} does not go with privacy.preprocessing, which is priced for records; use components of a public "
-            "set, or data.transform.",
-        ),
-        (
             getattr(config.evaluation, "private", None) is not None,
             f"{said} does not go with evaluation.private, which is priced for records; use a public hold-out.",
         ),

@@ -59,6 +59,11 @@ def no_rows_are_drawn_from_all(config: RunConfig) -> None:
             f"data.pca_from = {config.data.pca_from!r} fits components on the records of all sites, which nobody has; "
             "name a public set."
         )
+    if asked := config.data.private_steps:
+        raise UserError(
+            f"{' and '.join(asked)}: this takes the sum of all sites' releases before the first round, and peers have "
+            "no such moment; declare data.ranges, or public weights."
+        )
 
 
 def no_baseline(config: RunConfig) -> None:

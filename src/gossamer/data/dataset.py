@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.data.standard import Standard
+
 Array = npt.NDArray[Any]
 
 
@@ -36,6 +38,8 @@ class Dataset:
     labels: tuple[
         Any, ...
     ] = ()  # what classes, or several labels, are called, in their order; empty: by number
+    standard: Standard | None = None  # released: what columns were divided by
+    class_weights: tuple[float, ...] = ()  # released: of the loss of each class's records
     components: npt.NDArray[np.float32] | None = None  # (k, p) released ones, in place of which records stand
     raw_shape: tuple[int, ...] | None = (
         None  # of a record as it came, before the table's steps; None: as it is

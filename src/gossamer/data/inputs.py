@@ -23,6 +23,7 @@ from gossamer.data.limits import listed
 from gossamer.data.projection import fit_components, project
 from gossamer.data.scaling import Floats, to_ranges, with_bias
 from gossamer.data.source import SCALES, Source, datasets
+from gossamer.data.standard import FAR, Standard
 from gossamer.errors import UserError
 
 
@@ -35,6 +36,7 @@ class Inputs:
     owner: str | None = None  # the column that said which node a training row belongs to
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     transform: list[Any] = field(default_factory=list)
+    standard: Standard | None = None  # released
     pca: int | None = None
     pca_from: str = "train"
     components: str = ""  # released ones: float32, row after row, in base64
@@ -83,6 +85,8 @@ class Inputs:
             rows = to_ranges(rows, self.columns, self.ranges)
         if self.transform:
             rows = pipeline.applied(rows, self.transform, public, data_dir=data_dir)
+        if self.standard is not None:
+            rows = self.standard.applied(rows)
         if self.pca is not None:
             rows = self._projected(rows, public)
         if self.scale != "none":
@@ -128,6 +132,9 @@ class Inputs:
             gaps = "; 1 more where it is missing" if column.missing else ""
             said.append(f"column {name}, {column.kind}: {column.words()}{gaps}")
         said += [f"step: {step}" for step in self.transform]
+        if self.standard is not None:
+            count = len(self.standard.places)
+            said.append(f"{count} columns by a middle and spread found with noise, cut off at ±{FAR:g}")
         if self.pca is not None:
             origin = "the training records, with noise" if self.pca_from == "private" else self.pca_from
             said.append(f"{self.pca} principal components of {origin}")
@@ -147,6 +154,7 @@ def inputs_of(source: Source, dataset: Dataset) -> Inputs:
         owner=getattr(source, "owner", None),
         ranges={name: (lo, hi) for name, (lo, hi) in (getattr(source, "ranges", None) or {}).items()},
         transform=source.transform,
+        standard=dataset.standard,
         pca=source.pca,
         pca_from=source.pca_from,
         components=""

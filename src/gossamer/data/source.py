@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from gossamer.data import sources
+from gossamer.data import selection, sources
 from gossamer.data.columns import Column
 from gossamer.data.dataset import Dataset
 from gossamer.data.limits import at_most, one_of
@@ -21,9 +21,10 @@ from gossamer.data.overlap import share_rows
 from gossamer.data.partition import Even, Partition, partitions
 from gossamer.data.projection import fit_components, project
 from gossamer.data.scaling import Floats, to_unit_ball, to_unit_sphere, with_bias
+from gossamer.data.standardise import Standard, Standardise, standardisations
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
-from gossamer.options.types import Count
+from gossamer.options.types import Count, Positive
 
 SCALES = {"unit-ball": to_unit_ball, "unit-sphere": to_unit_sphere}
 MOST_WIDTH = 4096  # of records whose second moment is computed: 8 million numbers a node
@@ -89,6 +90,22 @@ class Source(ABC):
             "noise that privacy.preprocessing pays for; or train, the same without"
         ),
     ] = "train"
+    standardise: Annotated[
+        Annotated[Standardise, standardisations] | None,
+        Field(
+            description="every column by its middle and spread, found with noise; see docs/preprocessing.md"
+        ),
+    ] = None
+    class_weights: Annotated[
+        Annotated[list[Positive], Field(min_length=2)] | Literal["private"] | None,
+        Field(
+            description="by what the loss of a record of each class is multiplied: a public list, or private, from "
+            "counts with noise that privacy.preprocessing pays for"
+        ),
+    ] = None
+    most_weight: Annotated[
+        float, Field(gt=1, le=1000, description="private weights lie between this and 1 over it")
+    ] = 10.0
     scale: Annotated[
         Literal["none", "unit-ball", "unit-sphere"],
         Field(description="every record by itself: x / max(1, ‖x‖), or x / ‖x‖"),
@@ -158,24 +175,32 @@ class Source(ABC):
         """The set as it was read, with the options that all sets have."""
         dataset = replace(dataset, raw_shape=dataset.x_train.shape[1:])
         if self.labels is not None:
-            dataset = _only_labels(dataset, self.labels)
+            dataset = selection.only_labels(dataset, self.labels)
         if self.transform:
             dataset = self._transformed(dataset, data_dir)
         if self.held_out is not None:
-            dataset = _hold_out(dataset, self.held_out)
+            dataset = selection.hold_out(dataset, self.held_out)
         if self.train_rows is not None:
-            dataset = _first_rows(dataset, self.train_rows, seed)
+            dataset = selection.first_rows(dataset, self.train_rows, seed)
         if self.positive is not None:
-            dataset = _one_against_rest(dataset, self.positive)
+            dataset = selection.one_against_rest(dataset, self.positive)
         if self.persons is not None:
-            dataset = _made_up_persons(dataset, self.persons, own=self.own)
-        if (
-            self.private_components
-        ):  # fitted by the run, where it is paid for; until then records are as they were
-            assert self.pca is not None
-            at_most("data.pca", self.pca, min(MOST_WIDTH, math.prod(dataset.x_train.shape[1:])))
-            return dataset
-        if self.pca is not None:
+            dataset = selection.made_up_persons(dataset, self.persons, own=self.own)
+        if self.standardise is not None:
+            self.standardise.check(self, dataset)
+        # What the run is to find, and pay for, comes first: until then records are as they were.
+        return dataset if self.waits else self.finished(dataset, data_dir)
+
+    def finished(
+        self,
+        dataset: Dataset,
+        data_dir: Path | None = None,
+        components: Floats | None = None,
+    ) -> Dataset:
+        """The last steps: components (released, of a public set or of these records), then every record's scale."""
+        if components is not None:
+            dataset = _projected(dataset, components)
+        elif self.pca is not None:
             dataset = _reduced(dataset, self.pca, self.pca_from, data_dir)
         elif self.pca_from != "train":
             raise UserError(f"data.pca_from = {self.pca_from!r} needs data.pca, the number of components")
@@ -186,12 +211,32 @@ class Source(ABC):
         """Are components of the training records to be released before the first round?"""
         return self.pca is not None and self.pca_from == "private"
 
+    @property
+    def private_steps(self) -> tuple[str, ...]:
+        """The keys that ask for something to be found on the training records before the first round."""
+        asked = (
+            (self.class_weights == "private", "data.class_weights = 'private'"),
+            (self.standardise is not None, "data.standardise"),
+            (self.private_components, "data.pca_from = 'private'"),
+        )
+        return tuple(said for is_asked, said in asked if is_asked)
+
+    @property
+    def waits(self) -> bool:
+        """Do the last steps need what is released before the first round?"""
+        return self.private_components or self.standardise is not None
+
     def shape_of(self, dataset: Dataset) -> tuple[int, ...]:
         """Of a record as a model sees it."""
+        if not self.waits:
+            return dataset.x_train.shape[1:]
         if self.private_components:
             assert self.pca is not None
+            at_most("data.pca", self.pca, min(MOST_WIDTH, math.prod(dataset.x_train.shape[1:])))
             return (self.pca + bool(self.bias),)
-        return dataset.x_train.shape[1:]
+        return self.scaled(
+            replace(dataset, x_train=dataset.x_train[:0], x_test=dataset.x_test[:0])
+        ).x_train.shape[1:]
 
     def _transformed(self, dataset: Dataset, data_dir: Path | None) -> Dataset:
         from gossamer.data.features.pipeline import transformed
@@ -220,79 +265,23 @@ class Source(ABC):
 datasets: Registry[Source] = Registry("data")
 
 
-def components_of(source: Source, dataset: Dataset, basis: Floats) -> Dataset:
-    """The records in place of which these components of them stand, scaled as asked for."""
+def standardised(dataset: Dataset, standard: Standard) -> Dataset:
+    """The records with their columns by this standard."""
+    train, test = standard.applied(dataset.x_train), standard.applied(dataset.x_test)
+    return replace(dataset, x_train=train, x_test=test, standard=standard)
+
+
+def _projected(dataset: Dataset, basis: Floats) -> Dataset:
+    """The records in place of which these components of them stand."""
     none = np.zeros(basis.shape[1], np.float32)
     said = f"{len(basis)} components of the training records, with noise"
-    return source.scaled(
-        replace(
-            dataset,
-            x_train=project(dataset.x_train, none, basis),
-            x_test=project(dataset.x_test, none, basis),
-            provenance={**dataset.provenance, "pca": said},
-            components=basis,
-        )
-    )
-
-
-def _only_labels(dataset: Dataset, labels: list[int]) -> Dataset:
-    if dataset.classes is None:
-        raise UserError(f"data.labels = {labels!r} needs a set with classes")
-    for label in labels:
-        at_most("data.labels", label, dataset.classes - 1, least=0)
-    train, test = np.isin(dataset.y_train, labels), np.isin(dataset.y_test, labels)
     return replace(
         dataset,
-        x_train=dataset.x_train[train],
-        y_train=dataset.y_train[train],
-        x_test=dataset.x_test[test],
-        y_test=dataset.y_test[test],
-        owner=None if dataset.owner is None else dataset.owner[train],
-        person=None if dataset.person is None else dataset.person[train],
-        provenance={**dataset.provenance, "labels": f"only {labels}"},
+        x_train=project(dataset.x_train, none, basis),
+        x_test=project(dataset.x_test, none, basis),
+        provenance={**dataset.provenance, "pca": said},
+        components=basis,
     )
-
-
-def _hold_out(dataset: Dataset, held_out: int) -> Dataset:
-    available = len(dataset.y_train)
-    rows = at_most("data.held_out", held_out, available - 1)
-    out, kept = np.split(np.random.default_rng([0x401D]).permutation(available), [rows])
-    return replace(
-        dataset,
-        x_train=dataset.x_train[kept],
-        y_train=dataset.y_train[kept],
-        x_test=dataset.x_train[out],
-        y_test=dataset.y_train[out],
-        owner=None if dataset.owner is None else dataset.owner[kept],
-        person=None if dataset.person is None else dataset.person[kept],
-        public_test=False,  # training records: what they show is not private
-        provenance={**dataset.provenance, "held_out": f"{rows} training rows in place of the test rows"},
-    )
-
-
-def _first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
-    available = len(dataset.y_train)
-    rows = at_most("data.train_rows", train_rows, available)
-    chosen = np.random.default_rng([seed, 1]).permutation(available)[:rows]
-    return replace(
-        dataset,
-        x_train=dataset.x_train[chosen],
-        y_train=dataset.y_train[chosen],
-        owner=None if dataset.owner is None else dataset.owner[chosen],
-        person=None if dataset.person is None else dataset.person[chosen],
-        provenance={**dataset.provenance, "train_rows": f"{rows} of {available}, drawn with seed {seed}"},
-    )
-
-
-def _made_up_persons(dataset: Dataset, persons: int, *, own: bool) -> Dataset:
-    """By a public rule; whose records of the user's own are is never made up."""
-    if own:
-        raise UserError(
-            f"data.persons = {persons} makes persons up, and your own records have real ones; name their column in "
-            "privacy.unit.column"
-        )
-    at_most("data.persons", persons, len(dataset.y_train))
-    return replace(dataset, person=np.arange(len(dataset.y_train)) % persons)
 
 
 def _reduced(dataset: Dataset, components: int, origin: str, data_dir: Path | None) -> Dataset:
@@ -316,13 +305,3 @@ def _reduced(dataset: Dataset, components: int, origin: str, data_dir: Path | No
         x_test=project(dataset.x_test, mean, basis),
         provenance={**dataset.provenance, "pca": f"{count} components of {name}"},
     )
-
-
-def _one_against_rest(dataset: Dataset, positive: int) -> Dataset:
-    """Two classes: this label is 1, all others are 0."""
-    if dataset.classes is None:
-        raise UserError(f"data.positive = {positive!r} needs labels of classes; these data have numbers")
-    label = at_most("data.positive", positive, dataset.classes - 1, least=0)
-    y_train, y_test = ((y == label).astype(np.int64) for y in (dataset.y_train, dataset.y_test))
-    name = dataset.labels[label] if dataset.labels else label
-    return replace(dataset, y_train=y_train, y_test=y_test, classes=2, labels=(f"not {name}", str(name)))

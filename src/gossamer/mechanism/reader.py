@@ -100,10 +100,10 @@ class Records:
             )
         return Taken(*self.rows(lot.rows), lot.mask)
 
-    def of(self, i: int) -> Tensor:
-        """All records of hosted node i."""
-        start = int(self._starts[i])
-        return self.x[start : start + self.sizes[i]]
+    def of(self, i: int) -> tuple[Tensor, Tensor]:
+        """All records of hosted node i: x and y."""
+        own = slice(int(self._starts[i]), int(self._starts[i]) + self.sizes[i])
+        return self.x[own], self.y[own]
 
     def rows(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """The records in these places (m, B) among their nodes'."""

@@ -140,9 +140,34 @@ def prediction_task(classes: int | None, labels: int | None, config: RunConfig) 
     return task_of(classes, labels, link, getattr(named, "tau", None))
 
 
+def _weighted(loss: Any, config: RunConfig, classes: int | None) -> Any:
+    """Times the weight of the record's class, where weights are known: private ones are found before the first round.
+
+    Gradients are clipped afterwards, so that a record still moves no sum by more than the bound.
+    """
+    asked = config.data.class_weights
+    if asked is None:
+        return loss
+    if classes is None:
+        raise UserError("data.class_weights needs classes; the data have numbers to predict: leave it out.")
+    if asked == "private":
+        return loss
+    if len(asked) != classes:
+        raise UserError(
+            f"data.class_weights lists {len(asked)} weights, and there are {classes} classes; give one for each."
+        )
+    weights = torch.tensor(asked, dtype=torch.float32)
+
+    def of_class(outputs: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = weights.to(outputs)[y.flatten().long()] * loss(outputs, y)
+        return found
+
+    return of_class
+
+
 def gradient_vector(config: RunConfig, module: nn.Module, classes: int | None) -> Vector:
     """The gradient of a record's loss; with `privacy.centre`, after the private mean is subtracted from the record."""
-    loss = per_sample_loss(classes, config)
+    loss = _weighted(per_sample_loss(classes, config), config, classes)
     if isinstance(module, Centred):
         return CentredSum(clipped_sum(module.head, loss), module.centre.numel(), centre_records)
     return clipped_sum(module, loss)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gossamer.accounting import calibrate
 from gossamer.accounting.noise_comparison import truncated_share
-from gossamer.accounting.releases import of_several_runs
+from gossamer.accounting.releases import Event, of_several_runs
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind
@@ -19,6 +19,8 @@ from gossamer.mechanism.schedules import After, Schedule, extremes
 from gossamer.methods.claims import Draws
 from gossamer.options.types import LEAST_BOUND, MOST_BOUND
 from gossamer.plan.privacy import NodePlan, PrivacyPlan
+from gossamer.preprocess.share import planned_events
+from gossamer.preprocess.steps import steps_of
 
 
 def run_of(config: RunConfig, draws: int, noise: NoiseKind, dimension: int) -> Draws:
@@ -41,6 +43,7 @@ def plan_node(
 ) -> NodePlan:
     """One node's noise and what it costs."""
     factor, allowance, end = 0.0, base.draws, math.inf
+    before = _before(config, base, epsilon, delta)
     given = config.privacy.noise.multiplier
     if base.noise.adds:
         if given is not None:
@@ -50,9 +53,9 @@ def plan_node(
                 "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
             )
         else:
-            factor, end = _noise(config, base, rate, epsilon, delta)
+            factor, end = _noise(config, base, rate, epsilon, delta, before)
         if epsilon is not None and given is not None:
-            allowance = _allowance(config.mode, base, factor, rate, epsilon, delta, end)
+            allowance = _allowance(config.mode, base, factor, rate, epsilon, delta, end, before)
             if config.mode == "paper" and base.claimed(factor, rate, delta, 1).epsilon is None:
                 raise UserError(
                     f"privacy.epsilon = {epsilon:g} has no formula to be held to: "
@@ -73,8 +76,30 @@ def plan_node(
         factor=factor,
         allowance=allowance,
         claim=base.claimed(factor, rate, delta, allowance),
-        proven=base.proven(factor, rate, delta, allowance, end),
+        proven=base.proven(factor, rate, delta, allowance, end, before),
         end=end,
+        before=before,
+    )
+
+
+def _before(config: RunConfig, base: PrivacyPlan, epsilon: float | None, delta: float) -> tuple[Event, ...]:
+    """What preprocesses the records: alone it costs its share of ε, of all runs and copies.
+
+    What training may then cost is what all releases together leave of ε: no less than the rest.
+    """
+    steps, share = steps_of(config.data), config.privacy.preprocessing
+    if not steps:
+        return ()
+    paid = None
+    if base.noise.adds:
+        assert share is not None
+        if epsilon is None:
+            raise UserError(
+                f"privacy.preprocessing = {share:g} is a share of privacy.epsilon, which is not set; set it."
+            )
+        paid = share * epsilon
+    return planned_events(
+        steps, base.adjacency, epsilon=paid, delta=delta, times=config.privacy.runs * base.copies
     )
 
 
@@ -127,25 +152,37 @@ def _first(base: PrivacyPlan) -> float:
 
 
 def _noise(
-    config: RunConfig, base: PrivacyPlan, rate: float, epsilon: float, delta: float
+    config: RunConfig,
+    base: PrivacyPlan,
+    rate: float,
+    epsilon: float,
+    delta: float,
+    before: tuple[Event, ...],
 ) -> tuple[float, float]:
     """(factor, end) that meet ε: by the paper's formula in paper mode, by the accountant in sound mode."""
     if config.mode == "sound":
         end = _end(base, epsilon, delta)
-        return _proven_factor(base, rate, epsilon, delta, end, config.privacy.runs * base.copies), end
+        runs = config.privacy.runs * base.copies
+        return _proven_factor(base, rate, epsilon, delta, end, runs, before), end
     factor, said = base.claim.noise(base.run, rate, epsilon, delta)
     return factor, _end(base, epsilon, delta) if said is None else said
 
 
 def _proven_factor(
-    base: PrivacyPlan, rate: float, epsilon: float, delta: float, end: float, runs: int
+    base: PrivacyPlan,
+    rate: float,
+    epsilon: float,
+    delta: float,
+    end: float,
+    runs: int,
+    before: tuple[Event, ...],
 ) -> float:
     """`runs`: so many such runs together are to meet ε; those of other nodes with the same record are no different."""
-    quick = base.priced(_multipliers(base, 1.0, rate, end), rate)
+    quick = base.priced(_multipliers(base, 1.0, rate, end), rate, before)
     if quick is None:
         return float(
             calibrate.least_scale(
-                lambda factor: of_several_runs([base.events(factor, rate, base.draws, end)] * runs),
+                lambda factor: of_several_runs([base.events(factor, rate, base.draws, end, before)] * runs),
                 adjacency=base.adjacency,
                 epsilon=epsilon,
                 delta=delta,
@@ -181,12 +218,19 @@ def _end(base: PrivacyPlan, epsilon: float | None, delta: float) -> float:
 
 
 def _allowance(
-    mode: str, base: PrivacyPlan, factor: float, rate: float, epsilon: float, delta: float, end: float
+    mode: str,
+    base: PrivacyPlan,
+    factor: float,
+    rate: float,
+    epsilon: float,
+    delta: float,
+    end: float,
+    before: tuple[Event, ...],
 ) -> int:
     """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
     quick = None
     if mode == "sound" and base.copies == 1:
-        quick = base.priced(_multipliers(base, factor, rate, end), rate)
+        quick = base.priced(_multipliers(base, factor, rate, end), rate, before)
     if quick is not None:
         sampling, multipliers, lots = quick
         paid = calibrate.affordable(
@@ -201,7 +245,7 @@ def _allowance(
 
     def spent(draws: int) -> float | None:
         if mode == "sound":
-            return base.proven(factor, rate, delta, draws, end).epsilon
+            return base.proven(factor, rate, delta, draws, end, before).epsilon
         return base.claimed(factor, rate, delta, draws).epsilon
 
     low, high = 0, base.draws

@@ -115,7 +115,7 @@ class NetworkPlan:
 def network_plan(o: Outline) -> NetworkPlan:
     """Of a run whose views can be accounted for, or a sentence about why not."""
     rounds, plan, clip = o.topology.rounds, o.plan, o.config.privacy.clip
-    if plan.before:
+    if plan.preprocesses:
         raise UserError(
             "privacy.preprocessing sends every node a release of all others, which is not counted there; leave it "
             "out."
@@ -144,10 +144,10 @@ def network_plan(o: Outline) -> NetworkPlan:
         )
     n, means = o.config.nodes, plan.draws
     exchanges = Exchanges(n, rounds.windows.steps, orders(n, rounds.seed, 0, means))
-    lists: dict[tuple[float, float, int, float], tuple[Event, ...]] = {}
+    lists: dict[tuple[Any, ...], tuple[Event, ...]] = {}
     histories = []
     for node in plan.nodes:
-        key = node.factor, node.rate, node.allowance, node.end
+        key = node.spends
         if key not in lists:
             lists[key] = _alone(plan.planned(node))
         histories.append(lists[key])
@@ -183,7 +183,13 @@ def network_figures(o: Outline, ledgers: Path | None = None) -> dict[str, Any] |
     if not isinstance(o.topology.rounds, Relabelled) or not plain or n * n * means > MOST_WORK:
         return None
     clip = o.config.privacy.clip
-    if not o.plan.noise.gaussian or clip.follows_records or clip.of_lot or o.plan.copies > 1 or o.plan.before:
+    if (
+        not o.plan.noise.gaussian
+        or clip.follows_records
+        or clip.of_lot
+        or o.plan.copies > 1
+        or o.plan.preprocesses
+    ):
         return None
     network = network_plan(o)
     if network.noise is not None and not network.all_alike and n * means > MOST_SYSTEMS:

@@ -28,10 +28,10 @@ def planned_sharing(plan: PrivacyPlan) -> tuple[Sharing | None, list[Spent]]:
     """How the nodes share noise, and what each will spend; nothing where every node draws its own."""
     if plan.observer.colluders is None:
         return None, []
-    made: dict[tuple[float, ...], Spent] = {}
+    made: dict[tuple[Any, ...], Spent] = {}
     spent = []
     for node in plan.nodes:
-        key = node.factor, node.rate, node.allowance, node.end, node.delta
+        key = node.spends, node.delta
         if key not in made:
             history = tuple(collate(plan.planned(node)))
             made[key] = Spent(history, node.delta, plan.adjacency, node.proven.epsilon)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from gossamer.accounting.claimed import Claim
-from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import Proven, curve, profile, proven
 from gossamer.accounting.releases import CLIPPED_LOT, Event, on_several_nodes
@@ -25,10 +24,10 @@ from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.sampling import NodeLot, SamplingKind
 from gossamer.mechanism.schedules import Schedule
-from gossamer.mechanism.second_moment import BEFORE, moment_release
 from gossamer.methods.claims import ClaimRule, Draws
 from gossamer.options.stage import stage
 from gossamer.plan.units import most_nodes, refuse_unlike
+from gossamer.preprocess.steps import steps_of
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,12 @@ class NodePlan:
     proven: Proven
     weight: float = 1.0  # the node's share in the objective, 1 on average
     end: float = math.inf  # where truncated noise ends, in units of its scale
+    before: tuple[Event, ...] = ()  # ahead of its draws: what preprocesses the records
+
+    @property
+    def spends(self) -> tuple[Any, ...]:
+        """Nodes in which this is the same write the same events."""
+        return self.before, self.factor, self.rate, self.allowance, self.end
 
     @property
     def divisor(self) -> float:
@@ -70,7 +75,6 @@ class PrivacyPlan:
     draws_before: int = 0  # of the first round: the mean of the records, where it is released
     observer: Observer = EVERYONE  # whom the proven figures hold against
     copies: int = 1  # nodes on which the same record, or person, may be
-    before: tuple[Event, ...] = ()  # of every node ahead of its draws: what preprocesses the records
     clipped: str | None = None  # "lot" where lots are clipped as a whole
     protects: Unit = ONE_RECORD
 
@@ -78,6 +82,11 @@ class PrivacyPlan:
     def unit(self) -> str:
         """What every ε here protects, in words."""
         return self.protects.words(self.copies)
+
+    @property
+    def preprocesses(self) -> bool:
+        """Is something released of the records before the first draw?"""
+        return any(node.before for node in self.nodes)
 
     @property
     def draws(self) -> int:
@@ -128,8 +137,8 @@ class PrivacyPlan:
         if math.isinf(node.proven.epsilon):
             proofs: list[float | None] = [None] * len(at)
         else:
-            events = self.everywhere(node.factor, node.rate, max(at), node.end)
-            marks = [self.copies * (len(self.before) + k) for k in at]
+            events = self.everywhere(node.factor, node.rate, max(at), node.end, node.before)
+            marks = [self.copies * (len(node.before) + k) for k in at]
             proofs = [
                 finite(e) for e in curve(events, marks, node.delta, self.adjacency, observer=self.observer)
             ]
@@ -146,15 +155,28 @@ class PrivacyPlan:
             return Claim(None, "no paper claims an ε for this mechanism", ())
         return self.claim.claim(self.run, factor, rate, delta, draws)
 
-    def proven(self, factor: float, rate: float, delta: float, draws: int, end: float) -> Proven:
-        events = self.everywhere(factor, rate, draws, end)
+    def proven(
+        self,
+        factor: float,
+        rate: float,
+        delta: float,
+        draws: int,
+        end: float,
+        before: tuple[Event, ...],
+    ) -> Proven:
+        events = self.everywhere(factor, rate, draws, end, before)
         return proven(events, delta, self.adjacency, observer=self.observer)
 
     def against(self, observer: Observer) -> PrivacyPlan:
         """The same noise, with the proven figures for another observer than was planned for."""
         other = replace(self, observer=observer)
         nodes = (
-            replace(node, proven=other.proven(node.factor, node.rate, node.delta, node.allowance, node.end))
+            replace(
+                node,
+                proven=other.proven(
+                    node.factor, node.rate, node.delta, node.allowance, node.end, node.before
+                ),
+            )
             for node in self.nodes
         )
         return replace(other, nodes=tuple(nodes))
@@ -167,7 +189,7 @@ class PrivacyPlan:
         top = max(1.25 * figure, 0.1)
         epsilons = sorted({*np.linspace(0.0, top, 65).tolist(), *np.geomspace(top / 1000, top, 64).tolist()})
         # Equal nodes are priced once.
-        kinds = {(node.factor, node.rate, node.allowance, node.end): node for node in self.nodes}
+        kinds = {node.spends: node for node in self.nodes}
         profiles = [
             profile(self.planned(node), epsilons, node.delta, self.adjacency, observer=self.observer)
             for node in kinds.values()
@@ -175,29 +197,35 @@ class PrivacyPlan:
         deltas = [max(of_nodes) for of_nodes in zip(*profiles, strict=True)]
         return TradeOff.of([*epsilons, figure], [*deltas, delta])
 
-    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int] | None:
+    def priced(
+        self, multipliers: Sequence[float], rate: float, before: tuple[Event, ...] = ()
+    ) -> tuple[str, list[float], int] | None:
         """What an accountant is asked about in place of these draws, as `SamplingKind.priced` says it.
 
         None where events of another kind come before them, or noise is not Gaussian. A lot that is clipped as a whole
         costs what a lot of fixed size does, however it was drawn: see `accounting.pairs`.
         """
-        plain = self.noise.gaussian and not self.before
+        plain = self.noise.gaussian and not before
         found = self.sampling.priced(multipliers, rate) if plain else None
         return found if found is None or self.clipped is None else ("fixed-size", *found[1:])
 
     def planned(self, node: NodePlan) -> list[Event]:
         """What the nodes that hold a record will write, on sensitivity 1."""
-        return self.everywhere(node.factor, node.rate, node.allowance, node.end)
+        return self.everywhere(node.factor, node.rate, node.allowance, node.end, node.before)
 
-    def everywhere(self, factor: float, rate: float, draws: int, end: float = math.inf) -> list[Event]:
+    def everywhere(
+        self, factor: float, rate: float, draws: int, end: float, before: tuple[Event, ...]
+    ) -> list[Event]:
         """So many draws of every node that holds a copy of a record; `_alike` says that they do the same."""
-        events = self.events(factor, rate, draws, end)
+        events = self.events(factor, rate, draws, end, before)
         return events if self.copies == 1 else on_several_nodes(events, self.copies)
 
-    def events(self, factor: float, rate: float, draws: int, end: float = math.inf) -> list[Event]:
+    def events(
+        self, factor: float, rate: float, draws: int, end: float = math.inf, before: tuple[Event, ...] = ()
+    ) -> list[Event]:
         """What comes before, and so many draws, on sensitivity 1: only the ratio matters to an accountant."""
         sensitivity = 1.0 if self.enforced else math.inf
-        return [*self.before] + [
+        return [*before] + [
             Event(
                 step=k,
                 release=self.noise.release(
@@ -260,7 +288,6 @@ def plan_privacy(
         protects=privacy.protects,
     )
     stage("calibrating the noise")
-    base = replace(base, before=_before(config, base))
     epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
     same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
@@ -268,7 +295,7 @@ def plan_privacy(
         key = (
             same,
             base.copies,
-            base.before,
+            tuple(map(type, steps_of(config.data))),
             draws_per_round,
             rate,
             epsilon,
@@ -288,24 +315,6 @@ def plan_privacy(
     return replace(base, nodes=tuple(_levelled(base, nodes) if noise.cancels else nodes))
 
 
-def _before(config: RunConfig, base: PrivacyPlan) -> tuple[Event, ...]:
-    """The second moments that private components are made from: alone they cost the share of ε, of all runs and copies.
-
-    What training may then cost is what all releases together leave of ε: no less than the rest.
-    """
-    privacy = config.privacy
-    if not config.data.private_components:
-        return ()
-    multiplier = 0.0
-    if base.noise.adds:
-        assert isinstance(privacy.epsilon, float)
-        assert isinstance(privacy.delta, float)
-        assert privacy.preprocessing is not None
-        shift = (2 if base.adjacency == "replace-one" else 1) * math.sqrt(privacy.runs * base.copies)
-        multiplier = shift / gdp_mu(privacy.preprocessing * privacy.epsilon, privacy.delta) * (1 + 1e-9)
-    return (Event(BEFORE, moment_release(multiplier, base.adjacency)),)
-
-
 def _levelled(base: PrivacyPlan, nodes: Sequence[NodePlan]) -> list[NodePlan]:
     """Masks cancel if all nodes add the same noise to their means: as much as the node that needs most.
 
@@ -321,9 +330,9 @@ def _levelled(base: PrivacyPlan, nodes: Sequence[NodePlan]) -> list[NodePlan]:
     levelled, priced = [], {}
     for node in nodes:
         factor = most_needed * node.divisor
-        key = (factor, node.rate, node.delta, node.end)
+        key = (factor, node.rate, node.delta, node.end, node.before)
         if factor > node.factor * (1 + 1e-12) and key not in priced:
-            priced[key] = base.proven(factor, node.rate, node.delta, node.allowance, node.end)
+            priced[key] = base.proven(factor, node.rate, node.delta, node.allowance, node.end, node.before)
         levelled.append(replace(node, factor=factor, proven=priced[key]) if key in priced else node)
     return levelled
 

@@ -22,7 +22,7 @@ def most_nodes(config: RunConfig) -> int:
 
 def refuse_unlike(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
     """Copies of a record, or the parts of a person, are priced as so many nodes that do the same."""
-    if len({(node.factor, node.rate, node.delta, node.allowance, node.end) for node in nodes}) > 1:
+    if len({(node.delta, node.spends) for node in nodes}) > 1:
         said = (
             f"privacy.unit.max_sites = {config.privacy.max_sites} has a person"
             if config.privacy.max_sites > 1
@@ -38,7 +38,7 @@ def by_group(plan: PrivacyPlan) -> dict[int, float]:
     """k → proven ε of k records together, for runs that protect records; empty where persons or nodes are."""
     if plan.protects.kind != RECORD or not plan.noise.adds or math.isinf(plan.worst.proven.epsilon):
         return {}
-    kinds = {(node.factor, node.rate, node.allowance, node.end): node for node in plan.nodes}
+    kinds = {node.spends: node for node in plan.nodes}
     delta = max(node.delta for node in plan.nodes)
     histories = [plan.planned(node) for node in kinds.values()]
     return group_epsilons(histories, delta, plan.adjacency, observer=plan.observer)

@@ -68,7 +68,7 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
         agreed(group, lambda: accounts.reserve(now()), what="spend more on its records")
         return _begin(parts, group, path, identity, accounts)
     except BaseException:
-        accounts.settle(now(), ledgers=None)  # nothing was released
+        accounts.settle(now(), ledgers=accounts.ledgers)
         raise
 
 
@@ -98,13 +98,15 @@ def _written(
         group, lambda: LedgerBook.create(directory.ledger, ledger_headers(parts, name), sync=group.spread)
     )
     try:
+        sent = bytes_of_preprocessing(parts)
         parts = preprocessed(parts, group, book, directory)
         state = o.algorithm.init(parts.x0)
         reader = parts.agreed(group, identity, 0).reader(book)
     except BaseException:
+        if any(book.counts().values()):  # what is found on the records is released before the run has begun
+            accounts.ledgers = directory.ledger
         book.close()
         raise
-    sent = bytes_of_preprocessing(parts)
     return Run(directory, identity, book, reader, state, accounts, lock, sealer, parts, bytes_sent=sent)
 
 

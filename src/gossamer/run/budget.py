@@ -99,7 +99,7 @@ def spending(
     plans = {i: o.plan.nodes[0 if o.pool is not None else i] for i in place.nodes}
     planned: dict[tuple[Any, ...], list[Event]] = {}
     for i, node in plans.items():
-        key = (node.factor, node.rate, node.allowance, node.end)
+        key = node.spends
         if key not in planned:
             planned[key] = o.plan.planned(node)
         events = planned[key] if keep is None else [event for event in planned[key] if keep(i, event)]
@@ -130,6 +130,7 @@ class Accounts:
     run: str
     times: int = 1
     reserved: dict[Path, list[Place]] = field(default_factory=dict)
+    ledgers: Path | None = None  # this run's, where it was stopped at its beginning and something is on file
 
     def reserve(self, at: str) -> list[Total]:
         """Before the first release; what was reserved by this very run counts once. Raises where it passes a cap."""

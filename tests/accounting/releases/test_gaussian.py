@@ -9,6 +9,7 @@ from tests.support.releases import gaussian
 from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
 from gossamer.accounting.pairs import GaussianPair
 from gossamer.accounting.profiles import Noise
+from gossamer.accounting.releases import OneSided
 from gossamer.errors import UserError
 
 
@@ -52,3 +53,12 @@ def test_what_it_says_of_itself():
     assert one.density == Noise(6.0 * math.sqrt(2), 2.0)
     assert one.by_norm("add-remove") is None
     assert one.pair_count == 1
+
+
+@pytest.mark.parametrize(("adjacency", "expected"), [("add-remove", 0.25), ("replace-one", math.sqrt(2) / 4)])
+def test_vectors_at_no_obtuse_angle_are_exchanged_for_less(adjacency, expected):
+    of_all = OneSided(sigma=4.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove")
+    assert of_all.pair(adjacency) == pytest.approx(expected)
+    sampled = replace(of_all, sampling="poisson", rate=0.1)
+    assert sampled.pair(adjacency) == gaussian(4.0, sampling="poisson", rate=0.1).pair(adjacency)
+    assert replace(of_all, clipped="lot").pair(adjacency) == 0.5

@@ -15,6 +15,7 @@ from gossamer.accounting.releases.base import (
     Release,
 )
 from gossamer.accounting.releases.event import (
+    FIRST_STEP,
     Event,
     collate,
     constants_of,
@@ -22,7 +23,7 @@ from gossamer.accounting.releases.event import (
     on_several_nodes,
     release,
 )
-from gossamer.accounting.releases.gaussian import Gaussian
+from gossamer.accounting.releases.gaussian import Gaussian, OneSided
 from gossamer.accounting.releases.independent import (
     GeneralisedGaussian,
     Laplace,
@@ -35,6 +36,7 @@ from gossamer.accounting.releases.unprotected import OwnNormGaussian, RawDecisio
 __all__ = [
     "ADJACENCIES",
     "CLIPPED_LOT",
+    "FIRST_STEP",
     "KINDS",
     "SAMPLINGS",
     "ByNorm",
@@ -43,6 +45,7 @@ __all__ = [
     "GeneralisedGaussian",
     "Laplace",
     "Noised",
+    "OneSided",
     "OwnNormGaussian",
     "Pairwise",
     "RawDecision",

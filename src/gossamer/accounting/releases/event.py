@@ -17,6 +17,9 @@ _READ: dict[object, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+FIRST_STEP = -1000  # far ahead of draw 0: what comes before the first draw has steps from here to −1
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One release of one node; `step` is the index of the draw: 0, 1, 2, … of this node; below 0 of preprocessing."""

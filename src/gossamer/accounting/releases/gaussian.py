@@ -1,5 +1,6 @@
 """Independent Gaussian noise on the released sum."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,3 +30,21 @@ class Gaussian(Noised):
     @property
     def density(self) -> Noise:
         return gaussian(self.sigma)
+
+
+@registered
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneSided(Gaussian):
+    """Of vectors that are at no obtuse angle to each other, as those without a negative entry are (counts, squares).
+
+    One more or less moves the sum by the sensitivity as ever; one in the place of another by √2 times that, not 2:
+    ‖v − w‖² = ‖v‖² + ‖w‖² − 2⟨v, w⟩. Of a sampled lot, or one that was clipped as a whole, it is priced as any other.
+    """
+
+    kind: ClassVar[str] = "one-sided"
+
+    def shift(self, adjacency: str) -> float:
+        alone = self.sampling == "full" and self.clipped is None
+        if alone and adjacency == "replace-one":
+            return self.sensitivity * math.sqrt(2)
+        return Gaussian.shift(self, adjacency)

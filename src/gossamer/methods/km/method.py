@@ -95,6 +95,11 @@ class OperatorMethod(Gossip):
                 f"privacy.centre = {self.config.privacy.centre:g} is for gradients, and algorithm.operator = "
                 f"{rule.operator!r} takes resolvents; leave it out, or use operator = 'forward-backward'."
             )
+        if self.config.data.class_weights is not None:
+            raise UserError(
+                f"data.class_weights is for gradients, and algorithm.operator = {rule.operator!r} takes resolvents; "
+                "leave it out, or use operator = 'forward-backward'."
+            )
         named = linear_loss(self.config)
         if named is None:
             raise UserError(

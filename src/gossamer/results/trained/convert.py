@@ -15,12 +15,43 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.data.inputs import Inputs
+from gossamer.data.standard import FAR, Standard
 from gossamer.errors import UserError
 from gossamer.results.trained.models import Models, Node
 
 FILES = {"safetensors": "model.safetensors", "torchscript": "model.pt", "onnx": "model.onnx"}
 _ROWS = 16  # random ones that both must answer alike
+_MOST = torch.finfo(torch.float32).max
 _CLOSE = 1e-4  # relative to the largest output: other programs add in another order
+
+
+class _Standard(nn.Module):
+    """`Standard.applied`, with numbers for every column: those that it leaves alone have a range without ends."""
+
+    middle: Tensor
+    spread: Tensor
+    low: Tensor
+    high: Tensor
+    far: Tensor
+
+    def __init__(self, standard: Standard, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        own, width = list(standard.places), math.prod(shape)
+        for name, others, values in (
+            ("middle", 0.0, standard.middle),
+            ("spread", 1.0, standard.spread),
+            ("low", -_MOST, standard.low),
+            ("high", _MOST, standard.high),
+            ("far", _MOST, FAR),
+        ):
+            numbers = torch.full((width,), others)
+            numbers[own] = torch.as_tensor(values, dtype=torch.float32)
+            self.register_buffer(name, numbers.reshape(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inside = torch.minimum(torch.maximum(x, self.low), self.high)
+        scaled = (inside - self.middle) / self.spread
+        return torch.minimum(torch.maximum(scaled, -self.far), self.far)
 
 
 class Prepared(nn.Module):
@@ -36,11 +67,14 @@ class Prepared(nn.Module):
         self.register_buffer("low", low)
         self.register_buffer("span", high - low)
         self.ranges, self.scale, self.bias = bool(inputs.ranges), inputs.scale, inputs.bias
+        self.standard = None if inputs.standard is None else _Standard(inputs.standard, inputs.shape)
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
         if self.ranges:
             x = (x - self.low) / self.span
+        if self.standard is not None:
+            x = self.standard(x)
         if self.scale != "none":
             length = x.flatten(1).square().sum(1).sqrt()
             length = length.clamp_min(1.0 if self.scale == "unit-ball" else 1e-30)

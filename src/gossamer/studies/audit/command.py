@@ -256,7 +256,7 @@ def attack_of(
 ) -> Attack:
     """The attack that fits: along axes, by lengths where the noise follows the records, or what was asked for."""
     view = observer_of(observer, o.topology)
-    if o.plan.before and canary != "release":
+    if o.plan.preprocesses and canary != "release":
         raise UserError(
             f"privacy.preprocessing = {o.config.privacy.preprocessing:g} releases something before the first round, "
             "which these canaries do not look at; use --canary release."

@@ -92,7 +92,10 @@ class Releases:
             release.clipped == CLIPPED_LOT
         ):  # from one side of the ball, where the others hold it, to the opposite one
             return density_of(release), 2 * shift, 0.0
-        return density_of(release), shift, -shift if self._replace_one else 0.0
+        if self._replace_one:  # from one record's side to the other's
+            apart = release.shift("replace-one") / 2 if math.isfinite(release.sensitivity) else shift
+            return density_of(release), apart, -apart
+        return density_of(release), shift, 0.0
 
     @staticmethod
     def _seen(stream: Stream, k: int, noise: Noise, centre: Floats) -> Floats:
