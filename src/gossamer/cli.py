@@ -314,6 +314,7 @@ def audit(
     out: Annotated[
         Path | None, typer.Option(help="The folder to make (default: a new one under runs/).")
     ] = None,
+    engine: Engine = "local",
     data_dir: DataDir = None,
     force: Force = False,
     as_json: Json = False,
@@ -330,6 +331,7 @@ def audit(
         runs=runs,
         confidence=confidence,
         out=out,
+        engine=engine,
         data_dir=data_dir,
         module=module,
         force=force,

@@ -21,6 +21,7 @@ from gossamer.results.headline import headline, larger_is_better, no_epsilon_cov
 from gossamer.results.notebook import columns, quality, relation, shown, table
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.cells import folder as folder_of
+from gossamer.studies.compare.cells import ledgers
 from gossamer.studies.compare.command import default_folder
 from gossamer.studies.compare.grid import Recipe, Row, lay_out, plain
 
@@ -132,9 +133,7 @@ def tune(
     out = Path(out) if out else default_folder([name], rows)
     batch = run_rows(rows, out, jobs=jobs, engine=engine, data_dir=data_dir, force=force, quiet=quiet)
     finished = [(row, results[0]) for row, results in zip(rows, batch.results, strict=True) if results]
-    # What failed or was stopped has spent its draws too.
-    places = [*(out / "cells").glob("*/ledger"), *(out / "set-aside").glob("*/ledger")]
-    together = sorted(place for place in places if any(place.iterdir()))
+    together = ledgers(out)  # what failed, was stopped or was lost has spent its draws too
     _refuse_unpaid_figures(result for _, result in finished)
     best = max(finished, key=lambda pair: _goodness(pair[1]), default=None)
     result = {

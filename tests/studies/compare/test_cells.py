@@ -11,6 +11,7 @@ from tests.support.configurations import configured
 from gossamer.results.rundir import RunDirectory
 from gossamer.studies.compare import cells
 from gossamer.studies.compare.grid import Cell
+from gossamer.studies.engine.arrival import BEGUN
 
 
 def cell(**changes: Any) -> Cell:
@@ -85,3 +86,21 @@ def test_figures_that_no_epsilon_covers_are_read_with_their_mark(tmp_path: Path)
     found = cells.result(tmp_path, cell)
     assert (found["accuracy_mean"], found["not_private"]["because"]) == (0.5, "why")
     assert found["history"][0]["accuracy_mean"] == 0.5
+
+
+def test_what_was_lost_elsewhere_counts_as_a_whole_cell(tmp_path: Path) -> None:
+    def place(name: str, *files: str) -> Path:
+        for file in files:
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).write_text("")
+        return tmp_path / name / "ledger"
+
+    lost = place("set-aside/a-1", BEGUN)
+    stopped = place("set-aside/b-1", "ledger/node-000.jsonl")
+    assert cells.ledgers(tmp_path) is None  # nobody knows what it had released
+    whole = place("cells/a", "ledger/node-000.jsonl", "certificate.json")
+    other = place("cells/b", "ledger/node-000.jsonl", "certificate.json")
+    assert cells.ledgers(tmp_path) == [whole, other, stopped, whole]
+    place("cells/c", BEGUN)  # of one that never finished: as any
+    assert cells.ledgers(tmp_path) == [whole, other, stopped, whole, whole]
+    assert not lost.exists()

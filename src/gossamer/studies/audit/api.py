@@ -103,6 +103,7 @@ def audit(
     runs: int | None = None,
     confidence: float = 0.999,
     out: Path | str | None = None,
+    engine: str = "local",
     data_dir: Path | str | None = None,
     force: bool = False,
     on_start: Callable[[RunConfig], None] = lambda config: None,
@@ -114,8 +115,8 @@ def audit(
     "file.py:name" of one, replaces the configuration's model by your own; then a record is also searched for that moves
     a sum by more than its clip (`canary="sensitivity"`: that alone, and thoroughly). `loss`, `algorithm`, `clip`,
     `noise` and `topology` are as in `gossamer.run`. `canary_records`: every canary is a person with so many records, in
-    or out as a whole; of a run that protects records this shows what nothing promises of a person. `on_start` and
-    `on_batch` tell how far it is.
+    or out as a whole; of a run that protects records this shows what nothing promises of a person. `engine`:
+    where a retraining audit trains, "local" or "dask:ADDRESS". `on_start` and `on_batch` tell how far it is.
     """
     finished = Path(recipe) if isinstance(recipe, str | Path) and Path(recipe).is_dir() else None
     objects = {"loss": loss, "algorithm": algorithm, "clip": clip, "noise": noise, "topology": topology}
@@ -131,6 +132,7 @@ def audit(
         runs=runs,
         confidence=confidence,
         out=None if out is None else Path(out),
+        engine=engine,
         data_dir=None if data_dir is None else Path(data_dir),
         force=force,
         on_batch=on_batch,

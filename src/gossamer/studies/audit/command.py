@@ -1,5 +1,7 @@
 """`gossamer audit`: attack what a configuration would release, and say beside claimed and proven what that shows."""
 
+# Over 350 lines: one command, from its words to the folder it writes; what it calls stands in modules of its own.
+
 from __future__ import annotations
 
 import hashlib
@@ -26,6 +28,7 @@ from gossamer.run.outline import outline
 from gossamer.studies.audit import canaries, judge, pictures
 from gossamer.studies.audit.batches import NAME as SCORES
 from gossamer.studies.audit.batches import KeptBatches
+from gossamer.studies.audit.elsewhere import opened, train_elsewhere
 from gossamer.studies.audit.procedures import (
     LENGTH_ROWS,
     Attack,
@@ -50,19 +53,23 @@ from gossamer.studies.audit.sensitivity import (
 from gossamer.studies.audit.shared_noise import held_against
 from gossamer.studies.audit.write_sensitivity import search_writes
 from gossamer.studies.audit.writes import writes_attack
+from gossamer.studies.engine.job import Executor
 
 SENSITIVITY = "sensitivity"  # no coins and no training: a record is searched for that its clip does not bound
 MOST_RECORDS = 10_000  # of a canary that is a person
 KINDS = ("dirac", "lengths", "release", *canaries.CANARIES, SENSITIVITY)
 
 
-def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str, Any]:
+def audit(config: RunConfig, *, out: Path | None = None, engine: str = "local", **how: Any) -> dict[str, Any]:
     """Run the attack, write certificate.json and report.html into a folder, and return what `--json` prints.
 
     `how` is that of `audit_into`. A folder that holds an unfinished audit of the same by retraining is continued.
     """
-    if out is not None and (out / SCORES).is_file() and not (out / "certificate.json").is_file():
-        return audit_into(out, config, **how)
+    folder = out or free_path(f"audit-{config.name}")
+    at = {key: how.get(key) for key in ("canary", "module", "data_dir")}
+    if (folder / SCORES).is_file() and not (folder / "certificate.json").is_file():
+        with opened(engine, [config], folder, **at) as executor:
+            return audit_into(folder, config, executor=executor, **how)
     _check(**how)  # a mistake leaves no folder behind
     o = outline(config, data_dir=how.get("data_dir"), module=how.get("module"), force=how.get("force", False))
     if how.get("canary") != SENSITIVITY:
@@ -72,9 +79,9 @@ def audit(config: RunConfig, *, out: Path | None = None, **how: Any) -> dict[str
         if isinstance(attack, Retraining):
             refuse_above_cap([(o, how.get("runs") or attack.runs)], how.get("data_dir"))
     searched = search_of(o, **how)
-    folder = out or free_path(f"audit-{config.name}")
-    make_empty(folder)
-    return audit_into(folder, config, searched=searched, **how)
+    with opened(engine, [config], folder, **at) as executor:
+        make_empty(folder)
+        return audit_into(folder, config, searched=searched, executor=executor, **how)
 
 
 def audit_into(
@@ -90,9 +97,13 @@ def audit_into(
     force: bool = False,
     records: int = 1,
     searched: Searched | None = None,
+    executor: Executor | None = None,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, Any]:
-    """The same into a folder that may hold finished batches of it already; `searched` if that was done before."""
+    """The same into a folder that may hold finished batches of it already; `searched` if that was done before.
+
+    `executor` trains what is trained again; this process does without one.
+    """
     _check(runs=runs, confidence=confidence, canary=canary, records=records)
     start = time.perf_counter()
     o = outline(config, data_dir=data_dir, module=module, force=force)
@@ -115,6 +126,10 @@ def audit_into(
     if kept is not None:  # it trains on the records themselves, again and again: each training counts
         left = (runs or attack.runs) - kept.runs
         budget = charge(o, left, data_dir) if left > 0 else None
+    if executor is not None and kept is not None:
+        sizes = judge.batch_sizes(runs or attack.runs, attack.at_once)
+        asked = {"observer": observer, "canary": canary, "records": records}
+        train_elsewhere(executor, folder, config, kept, sizes, asked, force=force, on_batch=on_batch)
     collected, verdict = judge.try_until_decided(
         attack, figures["delta"], confidence, limits, runs or attack.runs, on_batch, kept
     )

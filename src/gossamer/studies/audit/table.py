@@ -10,8 +10,10 @@ from typing import Any
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.rundir import write_atomically
 from gossamer.studies.audit.command import audit_into
+from gossamer.studies.audit.elsewhere import opened
 from gossamer.studies.compare.progress import show
 from gossamer.studies.compare.table import Table, as_csv
+from gossamer.studies.engine.job import Executor
 from gossamer.studies.reproduce.paper_table import AuditSpec, Definition, PaperCell, Scale
 
 
@@ -24,8 +26,25 @@ def audit_cells(
     data_dir: Path | None,
     force: bool = False,
     quiet: bool,
+    engine: str = "local",
 ) -> list[dict[str, Any]]:
     """One audit per cell and mode; batches that are on disk are not trained again."""
+    configs = [made[0].config for cell in cells for made in cell.runs.values()]
+    with opened(engine, configs, folder, canary=spec.canary, data_dir=data_dir) as executor:
+        return _audits(cells, spec, scale, folder, executor, data_dir=data_dir, force=force, quiet=quiet)
+
+
+def _audits(
+    cells: Sequence[PaperCell],
+    spec: AuditSpec,
+    scale: Scale,
+    folder: Path,
+    executor: Executor | None,
+    *,
+    data_dir: Path | None,
+    force: bool,
+    quiet: bool,
+) -> list[dict[str, Any]]:
     from gossamer.results.terminal import terminal
 
     console = terminal(to_stderr=quiet)
@@ -49,6 +68,7 @@ def audit_cells(
                 confidence=spec.confidence,
                 data_dir=data_dir,
                 force=force,
+                executor=executor,
                 on_batch=tell,
             )
             rows.append(

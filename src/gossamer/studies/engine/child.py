@@ -69,7 +69,7 @@ def end_with_parent(parent: int, seconds: float = 0.5) -> None:
 
 
 def run(told: Order, cache: DataCache) -> None:
-    tasks: dict[str, Task] = {"run": train}
+    tasks: dict[str, Task] = {"run": train, "trainings": trainings}
     tasks[told["task"]](_config(told), Path(told["out"]), told, cache)
 
 
@@ -81,6 +81,13 @@ def _config(told: Order) -> RunConfig:
     if told.get("withhold"):
         return whole(told["config"], "the job")
     return RunConfig.model_validate(told["config"])
+
+
+def trainings(config: RunConfig, out: Path, told: Order, cache: DataCache) -> None:
+    """Those of a batch of an audit."""
+    from gossamer.studies.audit import elsewhere
+
+    elsewhere.trainings(config, out, told, cache)
 
 
 def train(config: RunConfig, out: Path, told: Order, cache: DataCache) -> None:

@@ -41,6 +41,8 @@ BYTES_ALONE = ["msgpack"]  # how results are read: a pickle among them is refuse
 
 
 class Cluster:
+    here = False
+
     def __init__(self, address: str):
         if not address or any(sign.isspace() for sign in address):
             raise UserError(

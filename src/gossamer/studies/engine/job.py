@@ -51,6 +51,8 @@ class Executor(Protocol):
 
 
 class Engine(Protocol):
+    here: bool  # on this machine: a study that needs no process of its own for a job may do it itself
+
     def refuse(self, config: RunConfig) -> None:
         """Raises a sentence where such a run may not be carried out here."""
         ...

@@ -18,6 +18,8 @@ from gossamer.studies.engine.process import ChildProcess
 
 
 class Local:
+    here = True
+
     def __init__(self, jobs: int | None):
         if jobs is not None and jobs < 1:
             raise UserError(f"--jobs {jobs} must be at least 1.")

@@ -194,7 +194,14 @@ def _audits(
     folder.mkdir(parents=True, exist_ok=True)
     mark_folder(folder, [])
     rows = audit_cells(
-        kept, definition.audit, scale, folder, data_dir=how.data_dir, force=how.force, quiet=how.quiet
+        kept,
+        definition.audit,
+        scale,
+        folder,
+        data_dir=how.data_dir,
+        force=how.force,
+        quiet=how.quiet,
+        engine=how.engine,
     )
     write_table(definition, rows, cuts, folder, quiet=how.quiet)
     labels = {tuple(cell.labels.items()): cell.label for cell in kept}
