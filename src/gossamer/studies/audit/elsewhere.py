@@ -80,16 +80,20 @@ def train_elsewhere(
         # Of one that begins anew nothing is here but the mark of the first.
         future = executor.submit(job, lambda place=place: shutil.rmtree(place, ignore_errors=True))  # type: ignore[misc]
         waiting[future] = (number, size, place)
+    failed: dict[int, str] = {}
     while waiting:
         for future in wait(waiting, return_when=FIRST_COMPLETED)[0]:
             number, size, place = waiting.pop(future)
             if (error := future.result()) is not None:
-                raise UserError(f"batch {number} of the audit failed: {error}")
+                failed[number] = error  # the others are kept all the same
+                continue
             kept.keep(number, read(place / FOUND, size))
             shutil.rmtree(place)
             done += size
             on_batch(done, sum(sizes))
     shutil.rmtree(places, ignore_errors=True)
+    for number, error in sorted(failed.items()):
+        raise UserError(f"batch {number} of the audit failed: {error}")
 
 
 def trainings(config: RunConfig, out: Path, told: dict[str, Any], cache: DataCache) -> None:
