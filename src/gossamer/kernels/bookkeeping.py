@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.kernels.apart import graph_of
-from gossamer.kernels.finite import NotFiniteError, refuse_infinite
+from gossamer.kernels.finite import NotFiniteError, all_finite, refuse_infinite
 from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule, rule_for
 from gossamer.kernels.norms import root
 from gossamer.kernels.operations import MixingError
@@ -66,7 +66,7 @@ class BookKeeping:
         self.parameters: dict[str, Parameters] = {}
         self.records: dict[str, Measured] = {}
         self.together: Together | None = None
-        self.bytes_held = self.bytes_per_record = 0
+        self.bytes_held = self.bytes_per_record = self.bytes_per_node = 0
         # Of persons, gradients of these layers are written out; of the others they are only measured.
         written = [name for name, rule in self.rules.items() if rule.writes_persons]
         sizes = zip(self.owners, self.stack.shapes, strict=True)
@@ -107,6 +107,10 @@ class BookKeeping:
                 points[:1], *blank, mask, torch.ones_like, target=torch.zeros_like(points[:1]), add=False
             )
         self.bytes_per_record = self.bytes_held // 2
+
+    def wrote_finite(self, target: Tensor) -> bool:
+        """Is what the last call put into `target` finite?"""
+        return all_finite(target)
 
     def weighted(
         self,

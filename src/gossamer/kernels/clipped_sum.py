@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -20,6 +21,8 @@ from torch import Tensor, nn
 from gossamer.errors import UserError
 from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
+from gossamer.kernels.dense import Dense
+from gossamer.kernels.device import runs_compiled
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.memory import keep_freed_memory
 from gossamer.kernels.oracle import Vmap, refusal
@@ -39,6 +42,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 DEFAULT_MAX_BYTES = 1 << 30
 TILE_BYTES = 1 << 25  # working set of one slice: larger ones leave the cache, smaller ones are all overhead
 PARALLEL_BYTES = 1 << 22  # below this the threads would only wait for each other
+
+
+Spread = BookKeeping | Dense  # what can run side by side
+Method = Spread | Vmap
 
 
 class ClippedSum(Protocol):
@@ -101,9 +108,9 @@ class _Engine:
 
     def __init__(self, module: nn.Module, loss: Loss, method: str, max_bytes: int) -> None:
         self.module, self.loss, self.asked, self.max_bytes = module, loss, method, max_bytes
-        self.method: BookKeeping | Vmap | None = None
+        self.method: Method | None = None
         self.made_for: Any = None
-        self.idle: SimpleQueue[BookKeeping] = SimpleQueue()
+        self.idle: SimpleQueue[Spread] = SimpleQueue()
         self.copies = 0
 
     def try_on(self, x: Tensor, y: Tensor) -> None:
@@ -130,14 +137,14 @@ class _Engine:
         ragged = not bool(mask.all())
         method = self._method(points, x, y)
         total = torch.empty_like(points, memory_format=torch.contiguous_format)
-        spread = points.device.type == "cpu" and isinstance(method, BookKeeping) and method.prefers_threads
+        spread = runs_compiled(points) and isinstance(method, Spread) and method.prefers_threads
         cores = threads.cores() if spread else 1
         held = method.bytes_per_record
         if persons is not None:  # as if every person had one record: their gradients may be written out
             held += method.bytes_per_person
-        plan = slices(nodes, lot, held, self.max_bytes, cores)
+        plan = slices(nodes, lot, held, self.max_bytes, cores, method.bytes_per_node)
 
-        def run(worker: BookKeeping | Vmap, rows: slice) -> None:
+        def run(worker: Method, rows: slice) -> None:
             own_unit = None if unit is None else unit[rows]
             for records, whose in stretches(persons, rows, lot, plan.records):
                 part = rows, records
@@ -159,14 +166,14 @@ class _Engine:
                 )
 
         jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
-        if plan.parallel and isinstance(method, BookKeeping):
+        if plan.parallel and isinstance(method, Spread):
             self._side_by_side(method, run, jobs, x, y)
         else:
             for rows in jobs:
                 run(method, rows)
         return total, norms
 
-    def _method(self, points: Tensor, x: Tensor, y: Tensor) -> BookKeeping | Vmap:
+    def _method(self, points: Tensor, x: Tensor, y: Tensor) -> Method:
         """The method of the module in its present mode, for records of this shape."""
         modes = tuple(layer.training for layer in self.module.modules())
         wanted = modes, x.shape[2:], x.dtype, y.shape[2:], y.dtype
@@ -176,24 +183,25 @@ class _Engine:
             self.idle, self.copies = SimpleQueue(), 0
         return self.method
 
-    def _chosen(self, points: Tensor, x: Tensor, y: Tensor) -> BookKeeping | Vmap:
+    def _chosen(self, points: Tensor, x: Tensor, y: Tensor) -> Method:
         if self.asked == "vmap":
             return self._record_by_record(points, x, y)
         try:
-            method = BookKeeping(self.module, self.loss, x, y)
-            found = disagreement(lambda module: BookKeeping(module, self.loss, x, y), method, points, x, y)
+            make = partial(BookKeeping, loss=self.loss, x=x, y=y)
+            method = make(self.module)
+            found = disagreement(make, method, points, x, y)
             if found is not None:
                 raise NotSupportedError(found)
             method.measure_bytes(points, x, y)
+            compiled = Dense.of(method, x, y) if runs_compiled(points) else None
+            if compiled is not None and disagreement(make, compiled, points, x, y) is None:
+                return compiled
         except NotSupportedError as reason:
             if self.asked == "book-keeping":
-                raise UserError(
-                    f'method = "book-keeping" does not fit this module: {reason}; use "auto"'
-                ) from None
+                words = f'method = "book-keeping" does not fit this module: {reason}; use "auto"'
+                raise UserError(words) from None
             slow = self._record_by_record(points, x, y)
-            logger.warning(
-                "per-sample gradients come from vmap, record by record, which is slower: %s", reason
-            )
+            logger.warning("gradients come from vmap, record by record, which is slower: %s", reason)
             return slow
         return method
 
@@ -206,8 +214,8 @@ class _Engine:
 
     def _side_by_side(
         self,
-        method: BookKeeping,
-        run: Callable[[BookKeeping, slice], None],
+        method: Spread,
+        run: Callable[[Spread, slice], None],
         jobs: list[slice],
         x: Tensor,
         y: Tensor,
@@ -227,7 +235,7 @@ class _Engine:
 
 
 def of_finite(
-    worker: BookKeeping | Vmap,
+    worker: Method,
     points: Tensor,
     x: Tensor,
     y: Tensor,
@@ -252,7 +260,7 @@ def of_finite(
     except NotFiniteError as found:
         mask = mask & ~_records_of(found, persons)
     else:
-        if _is_finite(target):
+        if worker.wrote_finite(target):
             return norms
     _ = target.zero_() if before is None else target.copy_(before)
     norms = torch.zeros_like(mask if persons is None else persons.counts, dtype=points.dtype)
@@ -275,14 +283,8 @@ def _in_units(weigh: Weigh, unit: Tensor | None) -> Weigh:
     return weigh if unit is None else lambda norms: weigh(norms / unit[:, None])
 
 
-def _is_finite(values: Tensor) -> bool:
-    if values.device.type == "meta":  # shapes only, nothing to look at
-        return True
-    return bool(values.sum().isfinite()) or bool(values.isfinite().all())  # a finite sum tells at once
-
-
 def _add_usable(
-    worker: BookKeeping | Vmap,
+    worker: Method,
     point: Tensor,
     x: Tensor,
     y: Tensor,
@@ -305,7 +307,9 @@ def _add_usable(
         except NotFiniteError as bad:
             usable[usable.clone()] = ~_records_of(bad, whose)[0]
             continue
-        if not _is_finite(total):  # no rule does this; if a new one did, nothing of it may be released
+        if not worker.wrote_finite(
+            total
+        ):  # no rule does this; if a new one did, nothing of it may be released
             raise FloatingPointError("a sum of clipped records is not finite")
         target += total
         norms[:, usable if persons is None else slice(None)] = found
@@ -322,14 +326,19 @@ class Slices:
     parallel: bool
 
 
-def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: int) -> Slices:
-    """The cost model. It looks at sizes only, never at a clock, so that equal runs give equal numbers."""
+def slices(
+    nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: int, bytes_per_node: int = 0
+) -> Slices:
+    """The cost model. It looks at sizes only, never at a clock, so that equal runs give equal numbers.
+
+    `bytes_per_node` are read and written whatever the lot: no reason for smaller slices, but for more cores.
+    """
     size = max(1, bytes_per_record)
     fits = max(1, min(max_bytes // cores, TILE_BYTES) // size)
     if fits < lot:  # one node at a time, its lot whole if memory allows
         return Slices(1, min(lot, max(1, max_bytes // cores // size)), cores > 1 and nodes > 1)
     rows = min(nodes, fits // lot)
-    if cores == 1 or nodes == 1 or nodes * lot * size < PARALLEL_BYTES:
+    if cores == 1 or nodes == 1 or nodes * (lot * size + bytes_per_node) < PARALLEL_BYTES:
         return Slices(rows, lot, parallel=False)
     rounds = -(-nodes // (rows * cores))  # equally many slices for every core
     return Slices(-(-nodes // (rounds * cores)), lot, parallel=True)

@@ -23,3 +23,9 @@ def refuse_infinite(norms: Tensor) -> None:
     finite = torch.isfinite(norms)
     if not bool(finite.all()):
         raise NotFiniteError(~finite)
+
+
+def all_finite(values: Tensor) -> bool:
+    if values.device.type == "meta":  # shapes only, nothing to look at
+        return True
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())  # a finite sum tells at once

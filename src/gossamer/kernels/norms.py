@@ -13,10 +13,14 @@ square norms are added in double precision, where n u stays below 10⁻⁹: a re
 
 from __future__ import annotations
 
+import numba as nb
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 BLOCK = 1024
+EPS, TINY = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).tiny)
 
 
 def square_norms(vectors: Tensor) -> Tensor:
@@ -43,3 +47,24 @@ def norms_of(vectors: Tensor) -> Tensor:
 def root(squares: Tensor, terms: int = 1) -> Tensor:
     """√s, where s was added up from so many parts: never below the root of their exact sum."""
     return squares.sqrt().mul_(1 + (terms + 4) * torch.finfo(squares.dtype).eps)
+
+
+@nb.njit(
+    nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy"
+)
+def square_norm(vector: NDArray[np.float32]) -> float:
+    """`square_norms` of one vector, for compiled loops: blocks added in double precision, and the same is added."""
+    length, square = vector.shape[0], 0.0
+    for low in range(0, length, BLOCK):
+        block, part = vector[low : low + BLOCK], np.float32(0)
+        for k in range(block.shape[0]):
+            part += block[k] * block[k]
+        square += np.float64(part)
+    bound: float = square * (1 + (min(length, BLOCK) + 8) * EPS) + 2 * length * TINY
+    return bound
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+def norm_of_squares(square: float, terms: int) -> np.float32:
+    """`root` of one number, for compiled loops."""
+    return np.float32(np.sqrt(square) * (1 + (terms + 4) * EPS))

@@ -21,7 +21,7 @@ from torch.func import functional_call, functionalize, grad, vmap
 
 from gossamer.errors import UserError
 from gossamer.kernels.apart import copied
-from gossamer.kernels.finite import refuse_infinite
+from gossamer.kernels.finite import all_finite, refuse_infinite
 from gossamer.kernels.norms import norms_of
 from gossamer.kernels.persons import Persons
 from gossamer.kernels.stack import ParameterStack
@@ -37,6 +37,7 @@ class Vmap:
         self.original, self.loss = module, loss
         self.stack = ParameterStack(module)
         self.bytes_per_person = 4 * self.stack.dim
+        self.bytes_per_node = 0
         self.bytes_per_record = 8 * self.stack.dim  # the gradient, and its pieces before they are joined
         self._of_one = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
         of_lot = vmap(self._of_one, in_dims=(None, 0, 0), randomness="different")
@@ -55,6 +56,10 @@ class Vmap:
                 "", type(self.original).__name__, f"vmap has no rule for what it does ({_first_line(reason)})"
             ) from None
         return torch.cat([found[name].flatten(2) for name in self.stack.names], dim=2)
+
+    def wrote_finite(self, target: Tensor) -> bool:
+        """Is what the last call put into `target` finite?"""
+        return all_finite(target)
 
     def weighted(
         self,

@@ -1,0 +1,290 @@
+"""Clipped sums of networks of linear layers, ReLU and cross-entropy, in one compiled pass over each node.
+
+Such a network's gradient is so little work that a library's forty small operations cost more than the numbers. Here a
+node's lot goes through all layers and back while it is in the cache, `layers.LinearRule`'s closed form gives the norms,
+and after they are weighed a second pass adds the sum. Whatever is unusual (persons, another type or device, a label
+that is none) is left to `BookKeeping`, which computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numba as nb
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gossamer.kernels import threads
+from gossamer.kernels.bookkeeping import BookKeeping
+from gossamer.kernels.chains import Layers, layers_of
+from gossamer.kernels.device import runs_compiled
+from gossamer.kernels.finite import all_finite, refuse_infinite
+from gossamer.kernels.norms import norm_of_squares, square_norm
+from gossamer.kernels.persons import Persons
+from gossamer.kernels.products import ANY_ORDER, combined_rows, rows_with_rows
+
+Floats = NDArray[np.float32]
+ALONE_BYTES = 1 << 20
+SURELY_FINITE = 1e30  # a sum whose terms' norms add up to less cannot overflow on its way
+f32, i32 = np.float32, np.int32
+
+
+class Dense:
+    """`BookKeeping` of a network that is compiled. For one thread."""
+
+    def __init__(self, other: BookKeeping, layers: Layers) -> None:
+        self.other, self.layers = other, layers
+        self.original, self.loss = other.original, other.loss
+        self.prefers_threads = True
+        self.bytes_per_record, self.bytes_per_person = other.bytes_per_record, other.bytes_per_person
+        self._kept = int(
+            layers[:, 1].sum() + layers[:-1, 1].sum()
+        )  # numbers of a record between the two passes
+        self.bytes_per_node = 8 * other.stack.dim  # its weights are read, its sum is written
+        self._bounded = False
+
+    @classmethod
+    def of(cls, other: BookKeeping, x: Tensor, y: Tensor) -> Dense | None:
+        """The compiled form of this book-keeping for records like x (m, B, …); None if it has none."""
+        layers = layers_of(other, x, y)
+        return None if layers is None else cls(other, layers)
+
+    def copy(self, x: Tensor, y: Tensor) -> Dense:
+        return Dense(self.other.copy(x, y), self.layers)
+
+    def wrote_finite(self, target: Tensor) -> bool:
+        """Is what the last call put into `target` finite? Known without a look where the weighted norms bound it."""
+        return self._bounded or all_finite(target)
+
+    def weighted(
+        self,
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        weigh: Callable[[Tensor], Tensor],
+        *,
+        target: Tensor,
+        add: bool,
+        persons: Persons | None = None,
+    ) -> Tensor:
+        """As of `BookKeeping`."""
+        self._bounded = False
+        nodes, lot = mask.shape
+        usual = persons is None and points.dtype == x.dtype == torch.float32 and runs_compiled(points)
+        if not usual or y.dtype != torch.int64 or not self._spreads(nodes, lot):
+            return self.other.weighted(points, x, y, mask, weigh, target=target, add=add, persons=persons)
+        records, labels = x.reshape(nodes, lot, -1).contiguous().numpy(), y.contiguous().numpy()
+        live, counts, known = _find(mask.contiguous().numpy(), labels, int(self.layers[-1, 1]))
+        if not known:
+            return self.other.weighted(points, x, y, mask, weigh, target=target, add=add, persons=persons)
+        found, kept = np.empty((nodes, lot), f32), np.empty((nodes, lot * self._kept), f32)
+        finite = _measure(
+            points.detach().contiguous().numpy(), records, labels, live, counts, self.layers, kept, found
+        )
+        norms = torch.from_numpy(found)
+        if not finite:
+            refuse_infinite(norms)
+        weights = weigh(norms).to(torch.float32).contiguous().numpy()
+        into = target if target.is_contiguous() else target.contiguous()
+        largest = _add_up(records, live, counts, self.layers, kept, found, weights, into.numpy(), add)
+        if into is not target:
+            target.copy_(into)
+        self._bounded = largest < SURELY_FINITE
+        return norms
+
+    def _spreads(self, nodes: int, lot: int) -> bool:
+        """Nodes are done side by side, so a single large one is the library's, which spreads it over the cores."""
+        return nodes >= threads.cores() or nodes * lot * self.bytes_per_record < ALONE_BYTES
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False)
+def _find(
+    mask: NDArray[np.bool_], y: NDArray[np.int64], classes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+    """The places (m, B) of every node's records, those that are there first; how many are; have all a known label?"""
+    places, counts, known = np.empty(mask.shape, np.int64), np.zeros(mask.shape[0], np.int64), True
+    for i in range(mask.shape[0]):
+        for b in range(mask.shape[1]):
+            if mask[i, b]:
+                places[i, counts[i]] = b
+                counts[i] += 1
+                known &= 0 <= y[i, b] < classes
+    return places, counts, known
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False)
+def _records(x: Floats, places: NDArray[np.int64], count: int) -> Floats:
+    """(count, I): the records that are there, copied only where something else lies between them."""
+    if count == 0 or places[count - 1] == count - 1:
+        return x[:count]
+    found = np.empty((count, x.shape[1]), np.float32)
+    for b in range(count):
+        source, own = x[places[b]], found[b]
+        for k in range(own.shape[0]):  # assigning rows would take seconds to compile
+            own[k] = source[k]
+    return found
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
+def _measure(
+    points: Floats,
+    x: Floats,
+    y: NDArray[np.int64],
+    live: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    layers: Layers,
+    kept: Floats,
+    norms: Floats,
+) -> bool:
+    """Norms (m, B), none too small; are they finite? And in `kept`, what the sum needs.
+
+    That is hidden values, then output gradients, layer after layer, a row for each record that is there.
+    """
+    last, nothing = layers.shape[0] - 1, f32(0)
+    for i in range(points.shape[0]):
+        count = counts[i]
+        for b in range(norms.shape[1]):
+            norms[i, b] = f32(0)
+        if count == 0:
+            continue
+        records = _records(x[i], live[i], count)
+        squares = np.zeros(count, np.float64)
+        values, own, at = records, kept[i], 0
+        for k in range(last + 1):
+            _, outputs, weight, bias = layers[k]
+            z = own[at : at + count * outputs].reshape(count, outputs)
+            _layer(points[i], values, weight, bias, z, k < last)
+            values, at = z, at + count * outputs
+        _less_label(values, y[i], live[i])
+        # `values` are the output gradients of the last layer now, and at ends behind them.
+        below = at - count * layers[last, 1]
+        for k in range(last, -1, -1):
+            inputs, outputs, weight, bias = layers[k]
+            if k > 0:
+                below -= count * inputs
+            a = own[below : below + count * inputs].reshape(count, inputs) if k > 0 else records
+            for b in range(count):
+                squares[b] += square_norm(values[b]) * (square_norm(a[b]) + (1.0 if bias >= 0 else 0.0))
+            if k > 0:
+                g = own[at : at + count * inputs].reshape(count, inputs)
+                rows = points[i, weight : weight + inputs * outputs].reshape(outputs, inputs)
+                combined_rows(np.ascontiguousarray(values.T), rows, g, False)
+                for b in range(count):
+                    for j in range(inputs):
+                        g[b, j] = f32(0) if a[b, j] <= f32(0) else g[b, j]
+                values, at = g, at + count * inputs
+        for b in range(count):
+            norms[i, live[i, b]] = norm_of_squares(squares[b], last + 1)
+            nothing += norms[i, live[i, b]] * f32(0)  # 0, unless one is infinite or no number
+    return bool(nothing == f32(0))
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
+def _layer(point: Floats, values: Floats, weight: int, bias: int, out: Floats, rectified: bool) -> None:
+    """out = values Wᵀ + b, and its positive part."""
+    outputs, inputs = out.shape[1], values.shape[1]
+    rows_with_rows(values, point[weight : weight + inputs * outputs].reshape(outputs, inputs), out)
+    if bias >= 0:
+        added = point[bias : bias + outputs]
+        for b in range(out.shape[0]):
+            for j in range(outputs):
+                out[b, j] += added[j]
+    if rectified:
+        flat = out.reshape(out.size)
+        for j in range(flat.shape[0]):  # what is not a number stays
+            flat[j] = f32(0) if flat[j] < f32(0) else flat[j]
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
+def _less_label(z: Floats, y: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    """z ← softmax(z) − e_y: the gradient of cross-entropy."""
+    for b in range(z.shape[0]):
+        top = z[b, 0]
+        for j in range(1, z.shape[1]):
+            top = max(top, z[b, j])
+        for j in range(z.shape[1]):
+            z[b, j] -= top
+    flat = z.reshape(z.size)
+    _exponential(flat)
+    for b in range(z.shape[0]):
+        total = f32(0)
+        for j in range(z.shape[1]):
+            total += z[b, j]
+        for j in range(z.shape[1]):
+            z[b, j] /= total
+        z[b, y[places[b]]] -= f32(1)
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath={"contract", "nsz"}, error_model="numpy")
+def _exponential(values: Floats) -> None:
+    """e^v in place for v ≤ 0 to 2 units in the last place, never below e⁻⁸⁷; what is not a number stays.
+
+    v = n ln 2 + r with |r| ≤ ½ ln 2, e^r by the Taylor polynomial that is exact to a float32 there.
+    """
+    for j in range(values.shape[0]):
+        v = f32(-87) if values[j] < f32(-87) else values[j]
+        n = np.floor(v * f32(1.44269504) + f32(0.5))
+        r = (v - n * f32(0.693359375)) + n * f32(2.12194440e-4)
+        p = f32(1.9841270e-4)
+        p = p * r + f32(1.3888889e-3)
+        p = p * r + f32(8.3333333e-3)
+        p = p * r + f32(4.1666667e-2)
+        p = p * r + f32(1.6666667e-1)
+        p = p * r + f32(0.5)
+        p = p * r * r + r + f32(1)
+        values[j] = p * np.int32((i32(n) + i32(127)) << i32(23)).view(np.float32)
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
+def _add_up(
+    x: Floats,
+    live: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    layers: Layers,
+    kept: Floats,
+    norms: Floats,
+    weights: Floats,
+    target: Floats,
+    add: bool,
+) -> float:
+    """Put Σ_b w_b g_b of every node into `target`, or add it; the largest Σ_b w_b ‖g_b‖, or ∞ if a factor overflows."""
+    last, largest = layers.shape[0] - 1, 0.0
+    for i in range(x.shape[0]):
+        count = counts[i]
+        records, own, at, total = _records(x[i], live[i], count), kept[i], 0, 0.0
+        w = np.empty(count, np.float32)
+        for b in range(count):
+            w[b] = weights[i, live[i, b]]
+            total += np.float64(w[b]) * np.float64(norms[i, live[i, b]])
+        for k in range(last):
+            at += count * layers[k, 1]
+        values = at  # hidden values lie before here, output gradients behind, the last layer's first
+        for k in range(last, -1, -1):
+            inputs, outputs, weight, bias = layers[k]
+            g = own[at : at + count * outputs].reshape(count, outputs)
+            at += count * outputs
+            nothing = f32(0)
+            for b in range(count):
+                for j in range(outputs):
+                    g[b, j] *= w[b]
+                    nothing += g[b, j] * f32(0)  # 0, unless one is infinite or no number
+            total += np.float64(nothing)
+            a = records
+            if k > 0:
+                values -= count * inputs
+                a = own[values : values + count * inputs].reshape(count, inputs)
+            combined_rows(g, a, target[i, weight : weight + inputs * outputs].reshape(outputs, inputs), add)
+            if bias >= 0:
+                into = target[i, bias : bias + outputs]
+                for j in range(0 if add else outputs):
+                    into[j] = f32(0)
+                for b in range(count):
+                    for j in range(outputs):
+                        into[j] += g[b, j]
+        largest = total if not total <= largest else largest
+        if not largest < SURELY_FINITE:
+            largest = np.inf
+    return largest
