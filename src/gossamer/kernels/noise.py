@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import numba as nb
@@ -37,6 +37,7 @@ HIGH_PLANE, LOW_PLANE, ANGLE_PLANE, UNIFORM_PLANE = range(4)
 RARE = 1 << 16  # high words below this take their low half too
 PER_BLOCK = 8  # samples that one block of each of the three planes gives: four pairs
 PARALLEL_SAMPLES = 1 << 17  # from here on every core draws a part
+MOST_RARE = 64  # low halves that are drawn at a time; of a chunk there are more once in 10¹⁰⁰
 CHUNK = 1 << 16  # samples between two calls into AES: many against a call, few against the L2 cache
 
 f32, i32, u32, u64 = np.float32, np.int32, np.uint32, np.uint64
@@ -139,6 +140,7 @@ class Stream:
         tile = min(CHUNK, (-(-out.shape[1] // PER_BLOCK) + 1) * PER_BLOCK)  # one for a start inside a block
         rows = max(1, CHUNK // tile)
         keystream, samples, rare = self._keystream(_kept.counters), _kept.samples, _kept.rare
+        low_keystream = keystream.with_buffer(_kept.low_counters)
         for i in range(0, len(out), rows):
             some = slice(i, min(i + rows, len(out)))
             for first in range(offset // PER_BLOCK, -(-end // PER_BLOCK), tile // PER_BLOCK):
@@ -147,24 +149,11 @@ class Stream:
                 _write_counters(keystream.counters, high[some], first, blocks)
                 words = keystream(2 * (some.stop - some.start) * blocks)
                 found = rare[: _find_rare(words, 4 * blocks, rare)]
-                lows = self._low_words(found, high[some], first, 4 * blocks)
+                lows = _low_words(low_keystream, found, high[some], first, 4 * blocks)
                 part = out[some, at - offset : stop - offset]
                 _add_normal(
                     words, found, lows, samples, part, scales[some], at - first * PER_BLOCK, accumulate
                 )
-
-    def _low_words(
-        self, found: NDArray[np.int64], high: NDArray[np.uint64], first: int, pairs: int
-    ) -> NDArray[np.uint32]:
-        """The low halves of a chunk's few rare pairs, numbered row after row."""
-        if not len(found):
-            return np.empty(0, u32)
-        row, pair = np.divmod(found, pairs)
-        keystream = self._keystream(np.empty((len(found) + 1, 2), u64))
-        keystream.counters[:, 0] = (first + pair // 4).astype(u64) | u64(LOW_PLANE << 62)
-        keystream.counters[:, 1] = high[row]
-        low: NDArray[np.uint32] = keystream(len(found)).reshape(-1, 4)[np.arange(len(found)), pair % 4]
-        return low
 
     def _tensor_rows(
         self,
@@ -230,17 +219,25 @@ class Stream:
     def _keystream(self, buffer: NDArray[np.uint64]) -> _Keystream:
         if not self.is_seeded and os.getpid() != self._process:
             raise RuntimeError("a system noise stream was carried into another process: make a new one there")
-        return _Keystream(self._key, buffer)
+        return _Keystream.of(self._key, buffer)
 
 
 class _Keystream:
     """Encrypts the counters in a buffer, in place, to 32-bit words. One per call, so one per thread."""
 
-    def __init__(self, key: bytes, buffer: NDArray[np.uint64]) -> None:
-        # ECB of distinct counters is counter mode; with our own counters one call serves many rows.
-        self._encrypt = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update_into
+    def __init__(self, encrypt: Callable[[memoryview, memoryview], int], buffer: NDArray[np.uint64]) -> None:
+        self._encrypt = encrypt
         self._buffer = buffer.reshape(-1)  # one block longer than it is filled: update_into wants that
         self.counters = buffer[:-1]
+
+    @classmethod
+    def of(cls, key: bytes, buffer: NDArray[np.uint64]) -> _Keystream:
+        # ECB of distinct counters is counter mode; with our own counters one call serves many rows.
+        return cls(Cipher(algorithms.AES(key), modes.ECB()).encryptor().update_into, buffer)
+
+    def with_buffer(self, buffer: NDArray[np.uint64]) -> _Keystream:
+        """The same with other counters: making the cipher takes as long as thousands of samples."""
+        return _Keystream(self._encrypt, buffer)
 
     def __call__(self, blocks: int) -> NDArray[np.uint32]:
         room = self._buffer[: 2 * blocks + 2].view(np.uint8)
@@ -255,9 +252,22 @@ class _Buffers(threading.local):
         self.counters = np.empty((2 * CHUNK // PER_BLOCK + 1, 2), u64)
         self.samples = np.empty(CHUNK, f32)
         self.rare = np.empty(CHUNK // 2, np.int64)
+        self.low_counters = np.empty((MOST_RARE + 1, 2), u64)
 
 
 _kept = _Buffers()
+
+
+def _low_words(
+    keystream: _Keystream, found: NDArray[np.int64], high: NDArray[np.uint64], first: int, pairs: int
+) -> NDArray[np.uint32]:
+    """The low halves of a chunk's few rare pairs, numbered row after row."""
+    lows = np.empty(len(found), u32)
+    for at in range(0, len(found), MOST_RARE):
+        some = found[at : at + MOST_RARE]
+        _write_low_counters(keystream.counters, some, high, first, pairs)
+        _pick(keystream(len(some)), some, pairs, lows[at : at + MOST_RARE])
+    return lows
 
 
 def _check_blocks(offset: int, end: int) -> None:
@@ -276,6 +286,24 @@ def _write_counters(counters: NDArray[np.uint64], high: NDArray[np.uint64], firs
                 own[k, 0] = low + u64(k)
                 own[k, 1] = same
             at += blocks
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False)
+def _write_low_counters(
+    counters: NDArray[np.uint64], found: NDArray[np.int64], high: NDArray[np.uint64], first: int, pairs: int
+) -> None:
+    """The counter of each pair's block in the low plane."""
+    for k in range(found.shape[0]):
+        row, pair = found[k] // pairs, found[k] % pairs
+        counters[k, 0] = (u64(LOW_PLANE) << u64(62)) | u64(first + pair // 4)
+        counters[k, 1] = high[row]
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False)
+def _pick(words: NDArray[np.uint32], found: NDArray[np.int64], pairs: int, lows: NDArray[np.uint32]) -> None:
+    """Of each block of four words the one of its pair."""
+    for k in range(found.shape[0]):
+        lows[k] = words[4 * k + found[k] % pairs % 4]
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
