@@ -6,16 +6,18 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gossamer.studies.reproduce.findings import mean
+from gossamer.studies.reproduce.findings import mean, quantile, variance
 from gossamer.studies.reproduce.record import as_today
 
 POINTS = 2.0  # of accuracy that two runs may always differ by; of other figures, a quarter of the book's
-DEVIATIONS = 3.0
+SURE = 0.999  # that a run like the book's lies within; some sixty figures are held against it at a time
+MOST_DEVIATIONS = 5.0  # however few the seeds are
 
 
 def differences(made: Mapping[str, Any], book: Mapping[str, Any]) -> tuple[int, dict[str, str]]:
     """How many figures were held against the book, and for each that lies elsewhere a sentence."""
     known = {_key(cell): cell for cell in book["cells"]}
+    spread = _spread(book)
     checked = 0
     wrong: dict[str, str] = {}
     for cell in made["cells"]:
@@ -27,21 +29,47 @@ def differences(made: Mapping[str, Any], book: Mapping[str, Any]) -> tuple[int, 
                 wrong[name] = "it is not in the book."
                 continue
             checked += 1
-            found = _difference(figures, recorded, made["settings"], book["settings"])
+            found = _difference(figures, recorded, made["settings"], book["settings"], spread)
             if found:
                 wrong[name] = f"{'; '.join(found)}."
     return checked, wrong
 
 
-def tolerance(recorded: Mapping[str, Any], runs: int) -> float:
-    """Three standard deviations of the difference between the book's mean and one of `runs` runs, or the floor."""
-    values = recorded["values"]
-    centre = mean(values)
-    floor = POINTS if recorded["metric"] == "accuracy" else 0.25 * abs(centre)
-    if len(values) < 2:
+Spread = Mapping[str, tuple[float, int]]  # metric → variance of one run, and its degrees of freedom
+
+
+def tolerance(recorded: Mapping[str, Any], runs: int, spread: Spread) -> float:
+    """How far the mean of `runs` runs may lie from the book's: Student's t, or the floor.
+
+    Three seeds hardly tell how far runs are apart, so the variance is that of all cells of the item together, or
+    the cell's own where that is larger.
+    """
+    values, metric = recorded["values"], recorded["metric"]
+    floor = POINTS if metric == "accuracy" else 0.25 * abs(mean(values))
+    if len(values) < 2 or metric not in spread:
         return floor
-    variance = math.fsum((v - centre) ** 2 for v in values) / (len(values) - 1)
-    return max(floor, DEVIATIONS * math.sqrt(variance * (1 / len(values) + 1 / runs)))
+    pooled, freedom = spread[metric]
+    largest = max(pooled, variance(values))
+    deviations = min(quantile(freedom, SURE), MOST_DEVIATIONS)
+    return max(floor, deviations * math.sqrt(largest * (1 / len(values) + 1 / runs)))
+
+
+def _spread(book: Mapping[str, Any]) -> Spread:
+    """A run that several cells show counts once."""
+    found: dict[str, set[tuple[float, ...]]] = {}
+    for cell in book["cells"]:
+        for figures in cell["modes"].values():
+            values = figures["values"]
+            if len(values) > 1 and None not in values:
+                found.setdefault(figures["metric"], set()).add(tuple(values))
+    freedoms = {metric: sum(len(values) - 1 for values in all_) for metric, all_ in found.items()}
+    return {
+        metric: (
+            math.fsum(variance(v) * (len(v) - 1) for v in all_) / freedoms[metric],
+            freedoms[metric],
+        )
+        for metric, all_ in found.items()
+    }
 
 
 def _difference(
@@ -49,6 +77,7 @@ def _difference(
     recorded: Mapping[str, Any],
     settings: Mapping[str, Any],
     book_settings: Mapping[str, Any],
+    spread: Spread,
 ) -> list[str]:
     now, then = {**settings, **figures["settings"]}, as_today({**book_settings, **recorded["settings"]})
     if then is None:
@@ -60,7 +89,7 @@ def _difference(
         return ["there is no figure to compare"]
     wrong = []
     here, there = mean(figures["values"]), mean(recorded["values"])
-    most = tolerance(recorded, len(figures["values"]))
+    most = tolerance(recorded, len(figures["values"]), spread)
     if abs(here - there) > most:
         wrong.append(f"{here:.4g}, but {there:.4g} in the book, and {most:.3g} apart are allowed")
     for key in ("epsilon_claimed", "epsilon_proven"):

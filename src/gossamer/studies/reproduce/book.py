@@ -185,8 +185,9 @@ def front_page(items: Sequence[Item], missing: Sequence[str]) -> str:
         *_wrapped(
             "The result files (`docs/reproductions/results`) hold every cell with its settings, seeds, times, "
             "claimed and proven ε, and the commit they were made at. `make reproduce-small` runs a few cells of the "
-            "book again and holds each against the book: it must lie within three standard deviations of a single "
-            "run, or two points, whichever is more."
+            "book again and holds each against the book: it must lie where 99.9% of such runs would (Student's t, the "
+            "deviation that of all cells of the item, or the cell's own where that is larger; at most five of them), "
+            "or within two points of accuracy, a quarter of other figures, whichever is more; and ε within 2%."
         ),
         "",
     ]

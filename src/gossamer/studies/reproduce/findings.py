@@ -143,27 +143,28 @@ def half_width(values: Sequence[float]) -> float | None:
     """Of the 95% interval for the mean (Student's t); a single value has none."""
     if len(values) < 2:
         return None
-    return _quantile(len(values) - 1) * math.sqrt(_variance(values) / len(values))
+    return quantile(len(values) - 1) * math.sqrt(variance(values) / len(values))
 
 
 def difference_half_width(a: Sequence[float], b: Sequence[float]) -> float:
     """Of the 95% interval for the difference of two means (Welch); ∞ where one of them has a single value."""
     if min(len(a), len(b)) < 2:
         return math.inf
-    parts = [_variance(values) / len(values) for values in (a, b)]
+    parts = [variance(values) / len(values) for values in (a, b)]
     total = math.fsum(parts)
     if total == 0:
         return 0.0
     freedom = total**2 / math.fsum(p**2 / (len(v) - 1) for p, v in zip(parts, (a, b), strict=True))
-    return _quantile(freedom) * math.sqrt(total)
+    return quantile(freedom) * math.sqrt(total)
 
 
-def _variance(values: Sequence[float]) -> float:
+def variance(values: Sequence[float]) -> float:
     centre = mean(values)
     return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
 
 
-def _quantile(freedom: float) -> float:
+def quantile(freedom: float, sure: float = 0.95) -> float:
+    """Of Student's t: this far on either side."""
     from scipy.stats import t
 
-    return float(t.ppf(0.975, freedom))
+    return float(t.ppf((1 + sure) / 2, freedom))
