@@ -244,6 +244,9 @@ def test_all_steps_together_for_every_unit(tmp_path: Path, unit: Any) -> None:
     verify_run(out.directory / "ledger", proofs)
     assert 3.8 < out.result["epsilon_proven"] <= 4.0
     assert out.result["epsilon_proven"] == proofs[0].proven.epsilon
+    said = json.loads((out.directory / "certificate.json").read_text())["preprocessing"]
+    assert [one["name"] for one in said["released"]] == ["class-weights", "standardise", "components"]
+    assert said["epsilon"] == pytest.approx(2.0, rel=1e-6)
     raw = outlined("quickstart", **ALL).dataset
     assert raw is not None
     models = gossamer.load(out.directory).models
@@ -355,3 +358,23 @@ def test_an_edited_ledger_does_not_verify(tmp_path: Path) -> None:
     ledger.write_text("\n".join(lines) + "\n")
     with pytest.raises(UserError):
         verify_run(out.directory / "ledger", recompute(out.directory / "ledger"))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda said: said.update(epsilon=0.5), "preprocessing.epsilon"),
+        (lambda said: said["released"][0].update(noise_multiplier=[99.0] * 8), "preprocessing of node"),
+        (lambda said: said.update(released=None), "damaged: its 'preprocessing'"),
+    ],
+)
+def test_a_certificate_that_says_something_else_is_refused(tmp_path: Path, change: Any, says: str) -> None:
+    from gossamer.results.stated import compare_figures
+
+    out = run(tmp_path, "quickstart", **{**ALL, "rounds": 2})
+    certificate = json.loads((out.directory / "certificate.json").read_text())
+    proofs = recompute(out.directory / "ledger")
+    compare_figures(out.directory / "ledger", certificate, None, proofs)
+    change(certificate["preprocessing"])
+    with pytest.raises(UserError, match=says):
+        compare_figures(out.directory / "ledger", certificate, None, proofs)

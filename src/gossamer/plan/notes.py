@@ -23,6 +23,8 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
         notes.append(
             f"One of {config.privacy.runs} runs that share the budget: this ε is of it alone, the one asked for of all."
         )
+    if config.data.private_steps and config.privacy.noise.kind.adds:
+        notes.append("A claimed ε is of the rounds alone: no paper counts what is released before them.")
     if config.privacy.clip.assumes:
         notes.append(method.believed_bound)
     if config.data.partition.kind == "label-split":

@@ -8,6 +8,7 @@ from typing import Any
 
 from gossamer.accounting import observers
 from gossamer.accounting.units import NODE, PERSON, RECORD, kind_of
+from gossamer.results.before import before_line, planned_before
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.describe()
 RECORD_LEVEL = (
@@ -41,6 +42,18 @@ ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit", SIGNATURES, 
 def not_covered(unit: str, arithmetic: str) -> list[str]:
     """What a certificate about this unit does not promise."""
     return [UNITS_OF[kind_of(unit)], *NOT_COVERED, ARITHMETIC[arithmetic]]
+
+
+def planned_parts(o: Any) -> dict[str, Any]:
+    """What plans and certificates say besides ε: of several records together, and of what comes before the rounds."""
+    return {"epsilon_by_group": planned_groups(o.plan), "preprocessing": planned_before(o)}
+
+
+def part_lines(o: Any) -> list[str]:
+    """The same for people."""
+    parts = planned_parts(o)
+    said = (before_line(parts["preprocessing"]), group_line(parts["epsilon_by_group"]))
+    return [line for line in said if line is not None]
 
 
 def planned_groups(plan: Any) -> list[dict[str, Any]]:
@@ -107,6 +120,8 @@ def statement(certificate: dict[str, Any]) -> list[str]:
     lines.append(f"observer: {c['observer']}")
     if c["not_proven_because"]:
         lines.append(f"not proven: {c['not_proven_because']}")
+    if (before := before_line(c.get("preprocessing"))) is not None:
+        lines.append(before)
     lines += account(c.get("budget"))
     if c["claim_flags"]:
         lines.append(f"about the claim: {'; '.join(c['claim_flags'])}")

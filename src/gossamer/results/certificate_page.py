@@ -6,6 +6,7 @@ import html
 from typing import Any
 
 from gossamer.accounting.units import kind_of
+from gossamer.results.before import before_line
 from gossamer.results.certificate import account, epsilon_text, group_line
 from gossamer.results.certificate_sheet import STYLE as SHEET_STYLE
 from gossamer.results.certificate_sheet import sheet
@@ -66,6 +67,7 @@ def fragment(certificate: dict[str, Any]) -> str:
                 ],
             ),
             ("δ", f"{c['delta']:g}"),
+            *(("before the first round", said) for said in [before_line(c.get("preprocessing"))] if said),
             *(("several records", said) for said in [group_line(c.get("epsilon_by_group", []))] if said),
             ("observer", c["observer"]),
             (

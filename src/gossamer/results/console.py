@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gossamer.accounting.observers import against_all
-from gossamer.results.certificate import account, epsilon_text, group_line, planned_groups, statement
+from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.figure_words import ROW_LEGEND, coloured, graph_line
 from gossamer.results.headline import headline, judged, measured, no_epsilon_covers, title, worst, written
@@ -152,7 +152,7 @@ def summary(o: Outline, budget: dict[str, Any] | None = None) -> dict[str, Any]:
         "unit": plan.unit,
         "observer": plan.observer.describe(),
         **_planned_by_observer(plan),
-        "epsilon_by_group": planned_groups(plan),
+        **planned_parts(o),
         "network": _network(o),
         "nodes": config.nodes,
         "rounds": config.rounds,
@@ -207,7 +207,7 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
     console.print(
         f"ε at δ = {shown}, {plan.adjacency}, unit: {plan.unit}; observer: {observer}", soft_wrap=True
     )
-    if said := group_line(planned_groups(plan)):
+    for said in part_lines(o):
         console.print(said, soft_wrap=True)
     show_observers(_planned_by_observer(plan), console)
     for who, figure in network_lines(_network(o)):

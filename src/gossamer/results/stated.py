@@ -9,8 +9,10 @@ from typing import Any
 
 from gossamer.accounting.ledger import compare_end, path_of
 from gossamer.accounting.observers import against_all
+from gossamer.accounting.proven import proven as price
 from gossamer.accounting.recompute import NodeProof
 from gossamer.errors import UserError
+from gossamer.results.before import stated_releases
 from gossamer.results.certificate import SEEDED
 from gossamer.results.rundir import ledgers_here
 from gossamer.results.stated_observers import compare_by_observer
@@ -67,7 +69,29 @@ def compare_figures(
         c.near("epsilon_proven_lower", worst.proven.lower, certificate["epsilon_proven_lower"])
         c.same("not_proven_because", worst.proven.because, certificate["not_proven_because"])
     compare_by_observer(c, proofs, elsewhere)
+    if certificate.get("preprocessing") is not None:
+        _before(c, n, by_node)
     return elsewhere
+
+
+def _before(c: _Stated, n: int, by_node: Mapping[int, NodeProof]) -> None:
+    """What is said to have come before the first round is in the ledgers here, and costs what is said."""
+    entry, adjacency = c.stated["preprocessing"], c.stated["adjacency"]
+    try:
+        of_nodes = [stated_releases(entry, node, adjacency) for node in range(n)]
+        said = c.epsilon("preprocessing.epsilon", entry["epsilon"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise c.damaged("preprocessing") from None
+    for node, proof in by_node.items():
+        found = {(one.kind, one.noise_multiplier) for one, _ in proof.spent.history}
+        for one in of_nodes[node]:
+            if (one.kind, one.noise_multiplier) not in found:
+                raise c.differs(f"preprocessing of node {node}", one.noise_multiplier, "no such release")
+    alone = [
+        price(of_nodes[node], proof.header["delta"], adjacency).epsilon for node, proof in by_node.items()
+    ]
+    if said < max(alone) * (1 - _BELOW):
+        raise c.differs("preprocessing.epsilon", said, max(alone))
 
 
 def _node(c: _Stated, node: int, proof: NodeProof) -> None:

@@ -18,7 +18,7 @@ from gossamer.plan.network import network_figures
 from gossamer.plan.observers import planned_sharing
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import finite
-from gossamer.results.certificate import NOT_PUBLIC, SEEDED, not_covered, planned_groups
+from gossamer.results.certificate import NOT_PUBLIC, SEEDED, not_covered, planned_parts
 from gossamer.results.files import digest_of
 from gossamer.results.released import model_digests
 from gossamer.results.stated_facts import data_of, facts_of_data
@@ -82,7 +82,7 @@ def certify(parts: Parts, run: Run, group: Group, models: Tensor) -> dict[str, A
         "not_proven_because": worst.because,
         "unit": o.plan.unit,
         "observer": o.plan.observer.describe(),
-        "epsilon_by_group": planned_groups(o.plan),
+        **planned_parts(o),
         # What others than everyone learn, where that has a figure; of nodes elsewhere as it was planned.
         "network": _network(o, run.directory.ledger if len(here) == len(by_node) else None),
         **by_observer(
