@@ -588,6 +588,30 @@ def data_get(name: str, data_dir: DataDir = None) -> None:
     typer.echo(f"{name} is at {get(name, data_dir=data_dir)}")
 
 
+@data_app.command("check")
+def data_check(
+    file: Annotated[Path, typer.Argument(help="A .csv or .parquet file, or a TOML file that names some.")],
+    config: Annotated[
+        str | None, typer.Option(help="The TOML file whose [data.columns] the file is held against.")
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """What a table lacks of what was declared of it; names no value of a record. Exit 1 if a run would refuse it."""
+    from gossamer.results.terminal import terminal
+    from gossamer.run.check_data import check_data, does_fit, sentences
+
+    found = check_data(file, config, data_dir)
+    if as_json:
+        _print_json(found)
+    else:
+        out = terminal()
+        for line in sentences(found):
+            out.print(line, soft_wrap=True)
+    if not does_fit(found):
+        raise typer.Exit(1)
+
+
 def _print_listing(entries: dict[str, str]) -> None:
     from gossamer.results.terminal import terminal
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from gossamer.data.scaling import Floats
@@ -32,6 +33,7 @@ from gossamer.data.values import (
 )
 from gossamer.options.registry import Registry
 
+OUTSIDE = "values outside the range count as the nearer end"
 YES, NO = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 
@@ -57,6 +59,10 @@ class Column(ABC):
     @abstractmethod
     def encode(self, values: Any, out: Floats) -> Missing:
         """Write the numbers of an Arrow array into `out`, which is zero; which values are missing stay so."""
+
+    def surprise(self, values: Any) -> str | None:
+        """What whoever holds the records should hear of values that have a place all the same; no value is named."""
+        return None
 
     @abstractmethod
     def words(self) -> str:
@@ -122,6 +128,19 @@ class Numeric(Column):
         out[:, 0] = np.where(missing, 0, scaled)
         return missing
 
+    def surprise(self, values: Any) -> str | None:
+        raw = floats(values)
+        lo, hi = self._ends()
+        return OUTSIDE if bool(((raw < lo) | (raw > hi)).any()) else None
+
+    def _ends(self) -> tuple[float, float]:
+        if self.range is not None:
+            return self.range[0], self.range[1]
+        assert self.mean is not None
+        assert self.scale is not None
+        most = self.scale * (5.0 if self.clip is None else self.clip)
+        return self.mean - most, self.mean + most
+
     def words(self) -> str:
         if self.range is not None:
             return f"[{self.range[0]:g}, {self.range[1]:g}] becomes [0, 1], clipped"
@@ -168,6 +187,18 @@ class Categorical(Column):
         if self.other:
             out[~known & ~missing, len(self.levels)] = 1
         return missing
+
+    def surprise(self, values: Any) -> str | None:
+        out = np.zeros((len(values), len(self.numbers(""))), np.float32)
+        missing = self.encode(values, out)
+        strange = ~missing & (out[:, : len(self.levels)].sum(axis=1) == 0)
+        if not strange.any():
+            return None
+        return (
+            "values that are no level count as other"
+            if self.other
+            else "values that are no level are 0 in all"
+        )
 
     def words(self) -> str:
         rest = "1 more for others" if self.other else "others are 0"
@@ -222,14 +253,20 @@ class Date(Column):
         tests = (types.is_date, types.is_timestamp, types.is_null)
         return any(test(arrow_type) for test in tests) or is_words(arrow_type)
 
-    def encode(self, values: Any, out: Floats) -> Missing:
+    def _days(self, values: Any) -> npt.NDArray[np.float64]:
         import pyarrow as pa
         from pyarrow import types
 
         if types.is_date(values.type) or types.is_timestamp(values.type):
-            days = floats(values.cast(pa.date32(), safe=False).cast(pa.int32()))
-        else:
-            days = one_by_one(values, day)
+            return floats(values.cast(pa.date32(), safe=False).cast(pa.int32()))
+        return one_by_one(values, day)
+
+    def surprise(self, values: Any) -> str | None:
+        days, (first, last) = self._days(values), (day(text) for text in self.range)
+        return OUTSIDE if bool(((days < first) | (days > last)).any()) else None
+
+    def encode(self, values: Any, out: Floats) -> Missing:
+        days = self._days(values)
         first, last = (day(text) for text in self.range)
         missing = np.isnan(days)
         out[:, 0] = np.where(missing, 0, (np.clip(days, first, last) - first) / (last - first))
