@@ -219,6 +219,12 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {**OWN, **SILENT},
     ),
     (
+        checks.evaluation_is_paid_for,
+        {"evaluation.private": 0.2},
+        "there is a public hold-out here, which costs nothing; leave it out",
+        {**OWN, "data.classes": 2, "evaluation.private": 0.2},
+    ),
+    (
         checks.diagnostics_stay_here,
         {"evaluation.diagnostics": True, "runtime.kind": "processes"},
         "evaluation.diagnostics = true is not private and must not travel between processes",

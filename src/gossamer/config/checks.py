@@ -206,6 +206,50 @@ def class_weights_come_before_the_clip(config: RunConfig) -> None:
         )
 
 
+def evaluation_is_paid_for(config: RunConfig) -> None:
+    """Figures on private records: where they are sound, and where there is something to pay with."""
+    share, privacy, data = config.evaluation.private, config.privacy, config.data
+    if share is None:
+        return
+    said, noise = f"evaluation.private = {share:g}", privacy.noise
+    if not data.own or data.test_is_public:
+        raise UserError(
+            f"{said} pays for figures on private records, and there is a public hold-out here, which costs nothing; "
+            "leave it out."
+        )
+    for key in ("held_out", "train_rows"):
+        if (value := getattr(data, key)) is not None:
+            raise UserError(
+                f"{said} keeps records out by what each of them is, and data.{key} = {value} draws among all; leave "
+                "it out."
+            )
+    sampling = privacy.sampling
+    if sampling.needs_true_sizes or (sampling.disjoint and not sampling.independent):
+        raise UserError(
+            f"{said} makes the number of training records private, and privacy.sampling.kind = {sampling.kind!r} "
+            "needs it; use 'poisson' or 'full'."
+        )
+    if not noise.kind.adds:
+        return
+    if config.mode == "paper":
+        raise UserError(f'{said} is counted by no paper\'s formula; use mode = "sound".')
+    if not isinstance(privacy.epsilon, float) or not isinstance(privacy.delta, float):
+        raise UserError(
+            f"{said} is a share of one ε for all nodes; set one privacy.epsilon and one privacy.delta."
+        )
+    if (
+        not noise.kind.gaussian
+        or noise.kind.cancels
+        or noise.on != "gradient"
+        or noise.arithmetic != "float"
+        or privacy.centre is not None
+    ):
+        raise UserError(
+            f"{said} goes with Gaussian noise on gradients, in floats and without privacy.centre; use "
+            "privacy.noise.family.kind = 'gaussian'."
+        )
+
+
 def a_proof_needs_a_bound(config: RunConfig) -> None:
     clip = config.privacy.clip
     if _sound(config) and not clip.enforced:
@@ -284,6 +328,7 @@ CHECKS: tuple[Check, ...] = (
     components_of_private_records_are_not_paid_for,
     preprocessing_is_paid_for,
     class_weights_come_before_the_clip,
+    evaluation_is_paid_for,
     a_proof_needs_a_bound,
     a_cap_is_on_own_records,
     cancelling_noise_needs_a_plain_clip,

@@ -138,6 +138,18 @@ class Evaluation(Strict):
         "log-loss, calibration-error; rmse, mae, pinball-loss, poisson-deviance; if not set accuracy, of numbers rmse, "
         "of several labels f1",
     )
+    private: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="share of ε for figures on private records, kept out of training: once, of the final models",
+    )
+    part: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.2, description="with private: the part of each node's records, or persons, that is kept out"
+    )
+    bound: Positive | None = Field(
+        default=None,
+        description="with private: the largest error, or loss, of a record that counts, for all but accuracy, f1, auc "
+        "and calibration-error",
+    )
     diagnostics: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="losses and clipped shares of the training records; not private, marked so"
     )

@@ -23,8 +23,9 @@ def a_unit_has_a_price(config: RunConfig) -> None:
             f"{said} does not go with privacy.centre, a mean that is priced for records; leave it out.",
         ),
         (
-            getattr(config.evaluation, "private", None) is not None,
-            f"{said} does not go with evaluation.private, which is priced for records; use a public hold-out.",
+            unit == "node" and config.evaluation.private is not None,
+            f"{said} does not go with evaluation.private: one node's records are one unit, of which noise leaves "
+            "nothing; use a public hold-out.",
         ),
         (
             data.own and (data.train_rows is not None or data.held_out is not None),

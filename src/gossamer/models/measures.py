@@ -67,7 +67,7 @@ class Predictions:
         """(N, classes or L) which of them is right."""
         if self.y.ndim == 2:
             return np.asarray(self.y > 0.5)
-        return _one_hot(self.y, max(2, self.scores.shape[1]))
+        return one_hot(self.y, max(2, self.scores.shape[1]))
 
 
 class Measure(Protocol):
@@ -152,7 +152,7 @@ class F1:
 
     def of(self, found: Predictions) -> float:
         wanted = found.wanted
-        said = found.decided > 0.5 if found.y.ndim == 2 else _one_hot(found.decided, wanted.shape[1])
+        said = found.decided > 0.5 if found.y.ndim == 2 else one_hot(found.decided, wanted.shape[1])
         right, of_said, of_wanted = (
             (a & b).sum(0) for a, b in ((said, wanted), (said, said), (wanted, wanted))
         )
@@ -236,7 +236,7 @@ class Rmse:
         return _needs_numbers(task)
 
     def of(self, found: Predictions) -> float:
-        return float(np.sqrt(np.square(_errors(found)).mean()))
+        return float(np.sqrt(np.square(errors(found)).mean()))
 
 
 @measures.register("mae")
@@ -252,7 +252,7 @@ class Mae:
         return _needs_numbers(task)
 
     def of(self, found: Predictions) -> float:
-        return float(np.abs(_errors(found)).mean())
+        return float(np.abs(errors(found)).mean())
 
 
 @measures.register("pinball-loss")
@@ -268,9 +268,14 @@ class PinballLoss:
         return _needs_numbers(task)
 
     def of(self, found: Predictions) -> float:
-        level = 0.5 if found.task.level is None else found.task.level  # type: ignore[attr-defined]
-        r = -_errors(found)
-        return float(np.maximum(level * r, (level - 1) * r).mean())
+        return float(pinball_losses(found).mean())
+
+
+def pinball_losses(found: Predictions) -> Numbers:
+    """(N,) of each record."""
+    level = getattr(found.task, "level", None) or 0.5
+    r = -errors(found)
+    return np.maximum(level * r, (level - 1) * r)
 
 
 @measures.register("poisson-deviance")
@@ -287,9 +292,14 @@ class PoissonDeviance:
         return _needs_numbers(task) or (None if task.link == EXP else needs)
 
     def of(self, found: Predictions) -> float:
-        y, mean = _flat(found.y), np.maximum(_flat(found.decided), SMALLEST)
-        part = np.where(y > 0, y * np.log(np.maximum(y, SMALLEST) / mean), 0.0)
-        return float(2 * (part - y + mean).mean())
+        return float(deviances(found).mean())
+
+
+def deviances(found: Predictions) -> Numbers:
+    """(N,) of each record."""
+    y, mean = _flat(found.y), np.maximum(_flat(found.decided), SMALLEST)
+    part = np.where(y > 0, y * np.log(np.maximum(y, SMALLEST) / mean), 0.0)
+    return np.asarray(2 * (part - y + mean))
 
 
 @measures.register("calibration-error")
@@ -327,11 +337,11 @@ def bin_of(chances: Numbers, bins: int) -> npt.NDArray[np.int64]:
     return np.asarray(np.clip(np.ceil(finite * bins) - 1, 0, bins - 1), np.int64)
 
 
-def _one_hot(classes: Numbers, count: int) -> npt.NDArray[np.bool_]:
+def one_hot(classes: Numbers, count: int) -> npt.NDArray[np.bool_]:
     return np.asarray(classes[:, None] == np.arange(count))
 
 
-def _errors(found: Predictions) -> Numbers:
+def errors(found: Predictions) -> Numbers:
     return _flat(found.decided) - _flat(found.y)
 
 

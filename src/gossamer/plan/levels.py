@@ -182,7 +182,9 @@ def _proven_factor(
     if quick is None:
         return float(
             calibrate.least_scale(
-                lambda factor: of_several_runs([base.events(factor, rate, base.draws, end, before)] * runs),
+                lambda factor: of_several_runs(
+                    [[*base.events(factor, rate, base.draws, end, before), *base.after]] * runs
+                ),
                 adjacency=base.adjacency,
                 epsilon=epsilon,
                 delta=delta,

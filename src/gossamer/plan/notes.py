@@ -37,6 +37,12 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
         notes.append("The records were handed over in memory: what other runs spent on them is not added up.")
         notes += [READ_OFF[what] for what in config.data.read_off]
     notes += _of_unit(config)
+    evaluation = config.evaluation
+    if evaluation.private is not None:
+        notes.append(
+            f"About {evaluation.part:.0%} of each node's {config.privacy.protects.many} are kept out of training and "
+            f"judge its final model once, with noise that {evaluation.private:.0%} of ε pays for; no earlier figures."
+        )
     copies = config.data.partition.most_copies(config.nodes)
     if copies > 1:
         notes.append(

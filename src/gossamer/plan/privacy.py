@@ -26,6 +26,7 @@ from gossamer.mechanism.sampling import NodeLot, SamplingKind
 from gossamer.mechanism.schedules import Schedule
 from gossamer.methods.claims import ClaimRule, Draws
 from gossamer.options.stage import stage
+from gossamer.plan.evaluation import planned_evaluation
 from gossamer.plan.units import most_nodes, refuse_unlike
 from gossamer.preprocess.steps import steps_of
 
@@ -75,6 +76,7 @@ class PrivacyPlan:
     draws_before: int = 0  # of the first round: the mean of the records, where it is released
     observer: Observer = EVERYONE  # whom the proven figures hold against
     copies: int = 1  # nodes on which the same record, or person, may be
+    after: tuple[Event, ...] = ()  # of every node, behind its draws: figures on private records
     clipped: str | None = None  # "lot" where lots are clipped as a whole
     protects: Unit = ONE_RECORD
 
@@ -138,7 +140,11 @@ class PrivacyPlan:
             proofs: list[float | None] = [None] * len(at)
         else:
             events = self.everywhere(node.factor, node.rate, max(at), node.end, node.before)
-            marks = [self.copies * (len(node.before) + k) for k in at]
+            last = (self.draws - self.draws_before) // self.draws_per_round
+            counts = [
+                len(node.before) + k + len(self.after) * (r >= last) for k, r in zip(at, rounds, strict=True)
+            ]
+            marks = [self.copies * count for count in counts]
             proofs = [
                 finite(e) for e in curve(events, marks, node.delta, self.adjacency, observer=self.observer)
             ]
@@ -205,7 +211,7 @@ class PrivacyPlan:
         None where events of another kind come before them, or noise is not Gaussian. A lot that is clipped as a whole
         costs what a lot of fixed size does, however it was drawn: see `accounting.pairs`.
         """
-        plain = self.noise.gaussian and not before
+        plain = self.noise.gaussian and not before and not self.after
         found = self.sampling.priced(multipliers, rate) if plain else None
         return found if found is None or self.clipped is None else ("fixed-size", *found[1:])
 
@@ -217,7 +223,7 @@ class PrivacyPlan:
         self, factor: float, rate: float, draws: int, end: float, before: tuple[Event, ...]
     ) -> list[Event]:
         """So many draws of every node that holds a copy of a record; `_alike` says that they do the same."""
-        events = self.events(factor, rate, draws, end, before)
+        events = [*self.events(factor, rate, draws, end, before), *self.after]
         return events if self.copies == 1 else on_several_nodes(events, self.copies)
 
     def events(
@@ -288,22 +294,14 @@ def plan_privacy(
         protects=privacy.protects,
     )
     stage("calibrating the noise")
+    base = replace(base, after=planned_evaluation(config, base.noise.adds, base.draws, base.copies))
     epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
     same = config.model_dump_json(exclude=_NOT_PRICED)
     nodes = []
     for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        key = (
-            same,
-            base.copies,
-            tuple(map(type, steps_of(config.data))),
-            draws_per_round,
-            rate,
-            epsilon,
-            delta,
-            dimension,
-            repr(noise),
-            repr(claim),
-        )
+        steps = tuple(map(type, steps_of(config.data)))
+        spent = (base.copies, steps, base.after, draws_per_round, rate, epsilon, delta, dimension)
+        key = (same, spent, repr(noise), repr(claim))
         if key not in _solved:
             if len(_solved) >= 1000:
                 _solved.clear()

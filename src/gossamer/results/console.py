@@ -72,13 +72,8 @@ class RunDisplay:
             if not self._explained:
                 self.console.print(f"each line: {ROW_LEGEND}", soft_wrap=True)
                 self._explained = True
-            names = (
-                "round",
-                title(name) if (name := headline(row)) else "hold-out",
-                "consensus",
-                "proven ε",
-                "sent",
-            )
+            judged_by = title(name) if (name := headline(row)) else "hold-out"
+            names = ("round", judged_by, "consensus", "proven ε", "sent")
             self.console.print(
                 "  ".join(f"{n} {c}" for n, c in zip(names, cells, strict=True)), soft_wrap=True
             )
@@ -96,7 +91,8 @@ class RunDisplay:
             show(f"NOT PRIVATE: {because}; no ε covers the next line, and it must stay here.", soft_wrap=True)
         name = headline(result)
         if name is not None:
-            rows = f"{result['hold_out_rows']:,} test rows, " if name == "accuracy" else ""
+            shown = name == "accuracy" and "hold_out_rows" in result
+            rows = f"{result['hold_out_rows']:,} test rows, " if shown else ""
             self._headline(f"{_over_nodes(name, result)}  ({rows}{result['seconds']:.1f} s)")
             for other in measured(result):
                 if other != name:
@@ -118,9 +114,11 @@ class RunDisplay:
 
 
 def _over_nodes(name: str, row: dict[str, Any]) -> str:
-    mean, low, average = (
-        written(name, row[key]) for key in (f"{name}_mean", worst(name), f"{name}_average_model")
-    )
+    mean, low = (written(name, row[key]) for key in (f"{name}_mean", worst(name)))
+    if f"{name}_noise" in row:
+        noise = written(name, row[f"{name}_noise"])
+        return f"{title(name)} {mean} on the kept-out records of all nodes, ± {noise} by noise"
+    average = written(name, row[f"{name}_average_model"])
     return f"{title(name)} {mean} mean over nodes, {low} worst node, {average} average model"
 
 

@@ -25,7 +25,7 @@ from gossamer.mechanism.schedules import extremes
 from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import NodePlan
-from gossamer.run.data import DataCache, held, load
+from gossamer.run.data import DataCache, Held, held, load
 from gossamer.runtime.forms import hexadecimal
 from gossamer.runtime.group import CountingExchange, Group
 
@@ -44,6 +44,8 @@ class Parts:
     test: tuple[Tensor, Tensor]
     data_dir: Path | None = None  # where the user's files are looked for
     rows: NDArray[np.int64] | None = None  # of the data set, node after node
+    judged: Records | None = None  # kept out of training, for a private evaluation
+    judged_rows: NDArray[np.int64] | None = None  # of the data set, node after node
 
     @property
     def plans(self) -> Sequence[NodePlan]:
@@ -146,6 +148,7 @@ def assemble(
     if o.pool is None and len(pieces) > len(nodes):
         here = slice(nodes.start, nodes.stop)
         pieces, units, persons = pieces[here], units[here], None if persons is None else persons[here]
+    judged, judged_rows = _judged(o, dataset, found, nodes)
     rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
     sampler: Sampler | None = None
     if o.pool is not None:
@@ -175,6 +178,8 @@ def assemble(
         test=_test(dataset, device),
         data_dir=data_dir,
         rows=rows,
+        judged=judged,
+        judged_rows=judged_rows,
     )
     parts.clip()  # a mistake in it shows now
     _refuse_thinner_noise(parts)
@@ -194,6 +199,23 @@ def _records(
     return Records(x.to(device), y.to(device), sizes, persons=persons, mean=mean)
 
 
+def _judged(
+    o: Outline, dataset: Dataset, found: Held, nodes: range
+) -> tuple[Records | None, NDArray[np.int64] | None]:
+    """What the hosted nodes keep out of training; of one that stands for all, everyone's."""
+    if found.judged is None:
+        return None, None
+    pieces, persons = found.judged.rows, found.judged.persons
+    if o.pool is not None:
+        pieces = [np.concatenate(pieces)]
+        persons = None if persons is None else [np.concatenate(persons)]
+    elif len(pieces) > len(nodes):
+        here = slice(nodes.start, nodes.stop)
+        pieces, persons = pieces[here], None if persons is None else persons[here]
+    rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
+    return _records(dataset, rows, sizes, torch.device(o.config.device), persons, mean=True), rows
+
+
 def _takes_means(config: RunConfig) -> bool:
     """Is a unit's vector the mean of its records' vectors? A node's is: its gradient is that of its mean loss."""
     unit = config.privacy.unit
@@ -209,8 +231,14 @@ def records_of(parts: Parts) -> Parts:
     assert parts.rows is not None
     device, hold_out = parts.records.x.device, len(parts.test[0])
     x, y = _test(parts.dataset, device)
+    judged = parts.judged
+    if judged is not None and parts.judged_rows is not None:
+        judged = _records(
+            parts.dataset, parts.judged_rows, judged.sizes, device, judged.persons, mean=judged.mean
+        )
     return replace(
         parts,
+        judged=judged,
         records=_records(
             parts.dataset,
             parts.rows,

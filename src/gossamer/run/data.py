@@ -19,6 +19,7 @@ from gossamer.config.checks import is_private, labels_are_declared
 from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.by_node import load_nodes
 from gossamer.data.dataset import Dataset
+from gossamer.data.kept_out import kept_out
 from gossamer.data.load import datasets
 from gossamer.data.memory import Data, Memory
 from gossamer.data.own import PLACE, OwnFile
@@ -119,6 +120,7 @@ class Held:
 
     rows: list[Rows]
     persons: list[Rows] | None = None
+    judged: Held | None = None  # what is kept out of training, for a private evaluation
 
     @property
     def units(self) -> list[int]:
@@ -128,7 +130,24 @@ class Held:
 
 def held(config: RunConfig, dataset: Dataset) -> Held:
     """`config` as it was asked for: a baseline pools what the nodes hold."""
-    rows, unit = split(config, dataset), config.privacy.unit
+    rows = split(config, dataset)
+    if config.evaluation.private is None:
+        return _units(config, dataset, rows)
+    if len(dataset.x_test):
+        raise UserError(
+            f"evaluation.private = {config.evaluation.private:g} takes a part of each node's records, and there is a "
+            "hold-out besides, which is no node's; leave it out of the file, or name a public one in data.test."
+        )
+    by_person = isinstance(config.privacy.unit, PersonUnit)
+    out = [kept_out(dataset, own, config.evaluation.part, config.seed, by_person=by_person) for own in rows]
+    judged = _units(config, dataset, [own[of] for own, of in zip(rows, out, strict=True)])
+    found = _units(config, dataset, [own[~of] for own, of in zip(rows, out, strict=True)])
+    return replace(found, judged=judged)
+
+
+def _units(config: RunConfig, dataset: Dataset, rows: list[Rows]) -> Held:
+    """Rows with what is protected among them."""
+    unit = config.privacy.unit
     if unit == "record":
         return Held(rows)
     if isinstance(unit, PersonUnit):
@@ -238,7 +257,10 @@ def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
         return [1] * len(sizes)
     value, many = config.data.records, config.privacy.protects.many
     if value is not None:
-        return value if isinstance(value, list) else [value] * len(sizes)
+        each = value if isinstance(value, list) else [value] * len(sizes)
+        # As many as training has of them on average: how many it has is as private as how many there are.
+        left = 1.0 if config.evaluation.private is None else 1 - config.evaluation.part
+        return [max(1, round(left * count)) for count in each]
     if is_private(config):
         rounded = [max(1, round(size, -len(str(size)) + 2)) for size in sizes]
         example = rounded[0] if len(set(rounded)) == 1 else rounded

@@ -12,6 +12,7 @@ from gossamer.results.headline import UNSAID
 from gossamer.results.metrics import Evaluator
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run
+from gossamer.run.private_evaluation import private_figures
 from gossamer.runtime.forms import any_number
 from gossamer.runtime.group import Group
 
@@ -61,12 +62,13 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
         claimed, proof = spent[done]
         models = o.method.scored(o.algorithm, state, reader, len(group.nodes))
         figures = score(models, few if done < config.rounds else most)
-        said = {"metric": headline} if headline not in UNSAID and f"{headline}_mean" in figures else {}
         public, private = apart(figures)
-        if f"{headline}_mean" in public:
-            public |= said
-        elif private:
-            private |= said
+        if parts.judged is not None and done == config.rounds:
+            released = o.method.released(o.algorithm, state, len(group.nodes)).detach()
+            public |= private_figures(parts, run, group, released)
+        for one in (public, private):
+            if headline not in UNSAID and f"{headline}_mean" in one:
+                one["metric"] = headline
         row = {
             "round": done,
             **public,

@@ -18,6 +18,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
 from gossamer.methods.objective import prediction_task
+from gossamer.models.cells import cells_of
 from gossamer.models.centred import Centred
 from gossamer.models.check import check_no_mixing
 from gossamer.models.measures import measures_of
@@ -59,7 +60,9 @@ def outline(
     facts = facts_of(asked, data_dir, cache, nodes)
     method.check(facts.classes)
     task = prediction_task(facts.classes, facts.several, config)
-    measures_of(config.evaluation.measures, task)  # refuses what does not fit
+    for measure in measures_of(config.evaluation.measures, task):  # refuses what does not fit
+        if config.evaluation.private is not None:
+            cells_of(measure, task, config.evaluation.bound)
     own = module is not None or config.model.kind == "own"
     if not force:
         refuse_beyond_machine(expected(config, facts, algorithm, hosted=hosted, module=module))
