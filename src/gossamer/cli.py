@@ -619,11 +619,13 @@ def _print_listing(entries: dict[str, str]) -> None:
 
 
 def _print_json(content: Any) -> None:
+    from gossamer.results.packing import pack
     from gossamer.results.rundir import finite
     from gossamer.results.waiting import ended
 
     ended()
-    typer.echo(json.dumps(finite(content), ensure_ascii=False))
+    shown = finite(content)
+    typer.echo(json.dumps(pack(shown) if isinstance(shown, dict) else shown, ensure_ascii=False))
 
 
 # Those that load torch, and so have something to wait for.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
@@ -14,7 +15,7 @@ from tests.support.configurations import outlined
 import gossamer
 from gossamer.run.assemble import assemble
 from gossamer.run.begin import begin
-from gossamer.run.evaluate import evaluation_of, evaluation_rounds
+from gossamer.run.evaluate import evaluation_of, evaluation_rounds, scored_nodes
 from gossamer.runtime.group import Alone
 
 
@@ -100,3 +101,37 @@ def test_tasks_and_measures_through_the_door(
         assert len(found[f"{key}_by_node"]) == 2
     assert found["epsilon_proven"] is not None
     assert gossamer.load(tmp_path / "run").predict(x).tolist() == said.tolist()
+
+
+def test_of_many_nodes_a_sample_is_judged_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    o = outlined(rounds=2, privacy__sampling={"kind": "full"}, evaluation__nodes=3)
+    sample = scored_nodes(o.config)
+    assert sample is not None
+    assert len(set(sample)) == 3
+    assert sample == scored_nodes(o.config)  # by the seed alone
+    assert scored_nodes(outlined(rounds=2, evaluation__nodes=8).config) is None
+    assert scored_nodes(outlined(rounds=2).config) is None
+    chosen = {
+        tuple(scored_nodes(outlined(rounds=2, evaluation__nodes=3, seed=s).config) or ()) for s in range(9)
+    }
+    assert len(chosen) > 3
+    parts, group = assemble(o), Alone(8)
+    run = begin(parts, group, tmp_path / "r")
+    try:
+        state = (
+            run.state._replace(x=torch.randn_like(run.state.x))
+            if hasattr(run.state, "_replace")
+            else run.state
+        )
+        row = evaluation_of(parts, run, group)(2, state)
+        monkeypatch.setattr("gossamer.run.evaluate.scored_nodes", lambda config: None)
+        whole = evaluation_of(parts, run, group)(2, state)
+        assert row is not None
+        assert whole is not None
+        assert row["scored_nodes"] == sample
+        assert row["accuracy_by_node"] == [whole["accuracy_by_node"][i] for i in sample]
+        assert row["accuracy_min"] == min(row["accuracy_by_node"])
+        assert row["consensus_distance"] == whole["consensus_distance"]  # of all nodes
+        assert "scored_nodes" not in whole
+    finally:
+        run.book.close()

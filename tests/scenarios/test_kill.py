@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.kill_server import MANY
 
-from gossamer.accounting import chain, ledger
+from gossamer.accounting import chain, columns, ledger
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import check_certificate, recompute
 
@@ -28,9 +29,11 @@ SETTINGS = [
 
 
 class Server:
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, *, together: bool = False):
+        """`together`: the nodes have one ledger, as those of a process that hosts many."""
         warm = ["--out", str(folder / "warm"), *SETTINGS, "--set", "rounds=2"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        environment |= {MANY: "1"} if together else {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.kill_server", *warm],
             stdin=subprocess.PIPE,
@@ -71,6 +74,14 @@ def server(tmp_path: Path) -> Iterator[Server]:
     it.close()
 
 
+@pytest.fixture
+def server_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(ledger, "MANY", 1)
+    it = Server(tmp_path, together=True)
+    yield it
+    it.close()
+
+
 def lines(path: Path) -> list[tuple[int, ...]]:
     text = path.read_text() if path.exists() else ""
     return [tuple(map(int, line.split())) for line in text.splitlines()]
@@ -81,12 +92,17 @@ def check(run: Path, folder: Path) -> None:
     drawn = Counter(lines(folder / "drawn"))
     assert all(count == 1 for count in drawn.values()), "noise was drawn twice"
     released = {step for (step,) in lines(folder / "released")}
-    for node in range(NODES):
-        path = ledger.node_path(run / "ledger", node)
+    for nodes in ledger.ledgers_for(range(NODES)):
+        path = ledger.ledger_path(run / "ledger", nodes)
         if not path.exists() or b"\n" not in path.read_bytes():
             assert not released
             continue
-        _, events, _, _ = chain.parse(path, path.read_bytes(), lenient=True)  # the chain, but for a torn line
+        if len(nodes) > 1:
+            found = [one.events for one in columns.read_columns(path, nodes, lenient=True).groups()]
+            assert len(found) == 1, "all nodes do the same, and a draw is on file for all of them or for none"
+        else:  # the chain, but for a torn line
+            found = [chain.parse(path, path.read_bytes(), lenient=True)[1]]
+        (events,) = found
         spent = {event.step for event in events}
         assert len(spent) == len(events)
         # A step is skipped by a node only where a stop came before its line: then that value never left.
@@ -140,7 +156,7 @@ def finished(run: Path, folder: Path) -> None:
     assert check_certificate(run / "ledger", run / "certificate.json")
     released = {step for (step,) in lines(folder / "released")}
     for proof in recompute(run / "ledger"):
-        header, events = ledger.read(ledger.node_path(run / "ledger", proof.node))
+        header, events = ledger.read_all(run / "ledger")[proof.node]
         left = [event for event in events if event.step in released]
         assert proof.proven.epsilon >= proven(left, header["delta"], header["adjacency"]).epsilon
         assert proof.proven.epsilon <= 8.0
@@ -175,3 +191,11 @@ MASKED = ["--set", "privacy.noise.kind=pairwise", "--set", "privacy.noise.secret
 @pytest.mark.slow
 def test_thirty_kills_draw_no_mask_twice(server: Server, tmp_path: Path) -> None:
     torture(server, tmp_path, kills=30, seed=3, more_settings=MASKED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hard", [False, True])
+def test_forty_kills_of_nodes_that_have_one_ledger(
+    server_of_many: Server, tmp_path: Path, hard: bool
+) -> None:
+    torture(server_of_many, tmp_path, kills=40, seed=4 + hard, hard=hard)

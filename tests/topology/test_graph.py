@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 
 from gossamer.topology.graph import (
     circulant,
+    connected,
     edge_array,
     from_arcs,
     from_networkx,
@@ -90,3 +91,12 @@ def test_networkx_there_and_back() -> None:
         again.add_edges_from(graph.arcs.tolist())
         assert nx.utils.edges_equal(again.edges, theirs.edges, directed=graph.directed)
     assert edge_array(nx.empty_graph(3)).shape == (0, 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(nodes=st.integers(2, 30), offsets=st.lists(st.integers(1, 40), min_size=1, max_size=3))
+def test_a_circle_is_connected_by_its_divisors_as_it_is_by_its_arcs(nodes: int, offsets: list[int]) -> None:
+    each = [circulant(nodes, [step], directed=True) for step in offsets]
+    seen = union(each)
+    assert connected(each) == strongly_connected(nodes, seen.arcs)
+    assert connected([seen]) == connected(each)  # without its rule, from the arcs

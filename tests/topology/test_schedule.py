@@ -66,3 +66,21 @@ def test_same_settings_same_schedule(topology: Topology) -> None:
     )
     for t in (9, 0, 4):
         np.testing.assert_array_equal(topology.weights(t).toarray(), again.weights(t).toarray())
+
+
+@pytest.mark.parametrize(
+    "kind", ["ring", "directed-ring", "star", "grid", "torus", "exponential", "one-peer-exponential"]
+)
+def test_many_nodes_that_follow_a_rule_are_written_by_it(kind: str) -> None:
+    few, many = make(kind, 36, "column").to_json(), make(kind, 1024, "column").to_json()
+    assert few["rule"] == many["rule"] != ""
+    assert "edges" in few
+    assert "edges" not in many
+    assert len(json.dumps(many)) < 1000
+
+
+def test_a_random_graph_keeps_its_edges() -> None:
+    record = make("random-regular", 1100, "doubly", degree=4).to_json()
+    assert "rule" not in record
+    assert len(record["edges"][0]) == 4400
+    assert "edges" in make("ring", 1100, "doubly", dropout=0.1).to_json()

@@ -132,6 +132,9 @@ class Evaluation(Strict):
     rows: Count | None = Field(
         default=None, description="rows of the hold-out used before the last evaluation"
     )
+    nodes: Count | None = Field(
+        default=None, description="how many nodes' models are judged, drawn by the seed; 1000 if not set"
+    )
     measures: Annotated[list[Annotated[str, Field(min_length=1)]], AfterValidator(_not_empty)] | None = Field(
         default=None,
         description="what is measured on the hold-out, the first being what a run is read by: accuracy, f1, auc, "

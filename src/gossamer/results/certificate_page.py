@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterator
+from itertools import groupby, islice
 from typing import Any
 
 from gossamer.accounting.units import kind_of
@@ -14,6 +16,7 @@ from gossamer.results.network import network_lines
 from gossamer.results.observers import explained, known, nodes_of, shares_noise
 from gossamer.results.stated_facts import says_what_it_is
 
+_LISTED = 1000  # rows of the table of nodes
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}
 h1{font-size:1.5rem;margin-bottom:.2rem} h2{font-size:1.1rem;margin-top:2rem}
@@ -87,12 +90,10 @@ def fragment(certificate: dict[str, Any]) -> str:
 
         audited = section(c)
     nodes = "".join(
-        f"<tr><td>{e(str(p['node']))}</td><td>{p['records']:,}</td><td>{p['rate']:.4g}</td><td>{p['lot']:.4g}</td>"
+        f"<tr><td>{e(label)}</td><td>{p['records']:,}</td><td>{p['rate']:.4g}</td><td>{p['lot']:.4g}</td>"
         f"<td>{e(str(draws))}</td><td>{epsilon_text(eps['claimed'])}</td><td>{epsilon_text(eps['proven'])}{_stated(eps)}</td>"
         f"<td><code>{e(str(head)[:12])}…</code></td></tr>"
-        for p, draws, eps, head in zip(
-            c["public_constants"], c["draws"], c["epsilon_by_node"], c["ledger_heads"], strict=True
-        )
+        for label, (p, draws, eps, head) in _rows(c)
     )
     return (
         f"{stamp}{boxes(c)}{because}{facts}{_observers(c)}{audited}"
@@ -101,6 +102,23 @@ def fragment(certificate: dict[str, Any]) -> str:
         f"<p>Check it: <code>gossamer plan --ledger RUN_DIRECTORY</code></p>"
         f"<h2>Versions</h2>{_table(list(c['versions'].items()))}"
     )
+
+
+def _rows(c: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """A row per node; of many nodes, neighbours that are alike in all share one, and only the first rows are shown."""
+    keys = ("public_constants", "draws", "epsilon_by_node", "ledger_heads")
+    entries = list(zip(*(c[key] for key in keys), strict=True))
+    if len(entries) <= _LISTED:
+        yield from ((str(entry[0]["node"]), entry) for entry in entries)
+        return
+
+    def figures(entry: tuple[Any, ...]) -> tuple[Any, ...]:
+        return ({key: value for key, value in entry[0].items() if key != "node"}, *entry[1:])
+
+    alike = ((group[0], group[-1]) for _, own in groupby(entries, key=figures) if (group := list(own)))
+    for first, last in islice(alike, _LISTED):
+        a, b = first[0]["node"], last[0]["node"]
+        yield (str(a) if a == b else f"{a}–{b}"), first
 
 
 def _observers(c: dict[str, Any]) -> str:

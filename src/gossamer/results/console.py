@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,17 @@ from gossamer.accounting.observers import against_all
 from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
 from gossamer.results.figure_words import ROW_LEGEND, coloured, graph_line
-from gossamer.results.headline import headline, judged, measured, no_epsilon_covers, title, worst, written
+from gossamer.results.headline import (
+    headline,
+    judged,
+    measured,
+    no_epsilon_covers,
+    nodes_judged,
+    over_nodes,
+    title,
+    worst,
+    written,
+)
 from gossamer.results.network import network_lines
 from gossamer.results.observers import curve_line, explained, observer_table, shares_noise
 from gossamer.results.terminal import terminal
@@ -28,6 +39,7 @@ if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
     from gossamer.results.verify import Verdict
 
 
+MOST_ROWS = 200  # of a table about nodes
 WIDE_TABLE = 110  # columns from which a last, long column has room
 
 
@@ -70,7 +82,8 @@ class RunDisplay:
             self._table.add_row(*cells)
         else:
             if not self._explained:
-                self.console.print(f"each line: {ROW_LEGEND}", soft_wrap=True)
+                whose = over_nodes(row, headline(row) or "")
+                self.console.print(f"each line: {ROW_LEGEND.format(whose)}", soft_wrap=True)
                 self._explained = True
             judged_by = title(name) if (name := headline(row)) else "hold-out"
             names = ("round", judged_by, "consensus", "proven ε", "sent")
@@ -119,7 +132,10 @@ def _over_nodes(name: str, row: dict[str, Any]) -> str:
         noise = written(name, row[f"{name}_noise"])
         return f"{title(name)} {mean} on the kept-out records of all nodes, ± {noise} by noise"
     average = written(name, row[f"{name}_average_model"])
-    return f"{title(name)} {mean} mean over nodes, {low} worst node, {average} average model"
+    worst_of = "worst node" if nodes_judged(row, name) is None else "worst of them"
+    return (
+        f"{title(name)} {mean} mean over {over_nodes(row, name)}, {low} {worst_of}, {average} average model"
+    )
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -191,7 +207,8 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
         box=None,
     )
     last = plan.draws - 1
-    for label, node in _groups(plan.nodes):
+    groups = _groups(plan.nodes)
+    for label, node in groups[:MOST_ROWS]:
         table.add_row(
             label, f"{node.records:,}", f"{node.rate:.4g}", f"{node.lot:.4g}",
             f"{node.factor * plan.shape(0):.3g} → {node.factor * plan.shape(last):.3g}",
@@ -199,6 +216,8 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
             Text(epsilon_text(node.proven.epsilon), "bold"), epsilon_text(node.claim.epsilon),
         )  # fmt: skip
     console.print(table)
+    if (more := len(groups) - MOST_ROWS) > 0:
+        console.print(f"and {more:,} rows more: --json has all nodes", soft_wrap=True)
     deltas = sorted({node.delta for node in plan.nodes})
     shown = f"{deltas[0]:g}" if len(deltas) == 1 else f"{deltas[0]:g} … {deltas[-1]:g}"
     observer = plan.observer.describe()
@@ -272,12 +291,14 @@ def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
 
     console = terminal()
     table = Table("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise", box=None)
-    for p in proofs:
+    for label, p in _alike(proofs)[:MOST_ROWS]:
         table.add_row(
-            str(p.node), str(p.draws), epsilon_text(p.proven.epsilon), epsilon_text(p.proven.lower),
+            label, str(p.draws), epsilon_text(p.proven.epsilon), epsilon_text(p.proven.lower),
             f"{p.header['delta']:g}", p.header["adjacency"], p.header["noise"],
         )  # fmt: skip
     console.print(table)
+    if (more := len(_alike(proofs)) - MOST_ROWS) > 0:
+        console.print(f"and {more:,} rows more: --json has all nodes", soft_wrap=True)
     observer = against_all(p.observer for p in proofs).describe()
     console.print(f"unit: {proofs[0].header['unit']}; observer: {observer}", soft_wrap=True)
     show_observers(by_observer_of(proofs), console)
@@ -285,6 +306,17 @@ def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
         console.print(f"not proven: {reason}", soft_wrap=True)
     for sentence in verdict.sentences():
         console.print(sentence, soft_wrap=True)
+
+
+def _alike(proofs: Sequence[NodeProof]) -> list[tuple[str, NodeProof]]:
+    """A row per node; of many, neighbours with the same draws and the same figures in one."""
+
+    def figures(p: NodeProof) -> tuple[Any, ...]:
+        apart = p.node if len(proofs) <= MOST_ROWS else None
+        return apart, p.draws, p.proven, p.header["delta"], p.header["adjacency"], p.header["noise"]
+
+    groups = [list(own) for _, own in groupby(proofs, key=figures)]
+    return [(f"{own[0].node}–{own[-1].node}" if len(own) > 1 else str(own[0].node), own[0]) for own in groups]
 
 
 def _network(o: Outline) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 ROW_LEGEND = (
-    "min / mean / max over nodes; consensus: the models' distance from their mean; sent: by all nodes so far"
+    "min / mean / max over {}; consensus: the models' distance from their mean; sent: by all nodes so far"
 )
 _STYLES = (
     (r"proven ε = (∞|—)", "bold red"),

@@ -13,6 +13,7 @@ from typing import Any
 
 from gossamer.accounting.chain import LedgerError, content
 from gossamer.errors import UserError
+from gossamer.results.packing import unpack
 
 
 def read_bytes(path: Path, at_most: int = -1) -> bytes:
@@ -30,8 +31,13 @@ def read_text(path: Path) -> str:
 
 
 def read_object(path: Path, *keys: str) -> dict[str, Any]:
-    """A JSON object that has these keys."""
-    found = _parsed(path, read_text(path), "")
+    """A JSON object that has these keys; lists with an entry per node are lists again, however they were written."""
+    try:
+        found = unpack(_parsed(path, read_text(path), ""))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is damaged: a list of its nodes is not one ({error}).") from None
     missing = next((key for key in keys if key not in found), None)
     if missing is not None:
         raise UserError(f"{path} is damaged: it has no {missing!r}.")

@@ -7,6 +7,7 @@ from typing import Any
 
 from gossamer.models.measures import key_of, measures
 
+SCORED = "scored_nodes"  # the key of a line whose figures on the hold-out are of a sample of the nodes
 UNSAID = ("accuracy", "rmse")  # what a line is read by if it does not say
 _ALSO_JUDGED = ("loss_", "truth_rmse_", "hold_out_rows", "consensus_distance")  # an evaluation's other keys
 
@@ -18,6 +19,17 @@ def _kinds() -> dict[str, Any]:
 def known(name: str) -> bool:
     """Is there such a metric? Who reads a stranger's file asks."""
     return name == "truth_rmse" or name in _kinds()
+
+
+def nodes_judged(row: Mapping[str, Any], name: str) -> list[int] | None:
+    """The nodes that a line's figures by this metric are of, where that is a sample; None: all of them."""
+    return None if name == "truth_rmse" else row.get(SCORED)
+
+
+def over_nodes(row: Mapping[str, Any], name: str) -> str:
+    """Over which nodes a line's mean, smallest and largest figure are."""
+    sample = nodes_judged(row, name)
+    return "nodes" if sample is None else f"{len(sample):,} nodes drawn by the seed"
 
 
 def in_per_cent(name: str) -> bool:

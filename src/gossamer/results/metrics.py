@@ -14,7 +14,7 @@ from gossamer.kernels.pooling import speed_up_pools
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.measures import Measure, Predictions, key_of, measures_of
 from gossamer.models.tasks import Task
-from gossamer.runtime.forms import Form, any_number, maybe, row
+from gossamer.runtime.forms import Form, any_number, list_of, maybe, row
 
 BATCH = 2000  # records at a time; whoever predicts takes as many, so that every output is the same to the last bit
 
@@ -47,11 +47,13 @@ class Evaluator:
         together: Together,
         measures: Sequence[Measure] | None = None,
         truth: Any = None,
+        scored: Sequence[int] | None = None,
     ):
+        """`scored`: rows of the nodes hosted here that are judged; all of them if not said."""
         self._module, self._stack, self._loss, self._task = copy.deepcopy(module), stack, loss, task
         self._measures = measures_of(None, task) if measures is None else measures
         speed_up_pools(self._module)
-        self._x, self._y, self._together = x, y, together
+        self._x, self._y, self._together, self._scored = x, y, together, scored
         # Of a made-up set the coefficients are known; a model of the same size can be measured against them.
         known = None if truth is None else torch.as_tensor(truth).flatten()
         self._truth = known if known is not None and known.numel() == stack.dim else None
@@ -68,7 +70,7 @@ class Evaluator:
             return result
         x, y = self._x[:rows], self._y[:rows]
         form = row(*[any_number] * (len(self._measures) + 1))
-        scores = self._together.join([self._score(point, x, y) for point in points], form, per_node=True)
+        scores = self._scores(points, x, y, form)
         own = self._score(mean, x, y) if self._together.first else None
         average = self._together.join([own], maybe(form))[0]
         for place, measure in enumerate(self._measures):
@@ -76,6 +78,12 @@ class Evaluator:
             result |= {**_summary(name, values, average[place]), f"{name}_by_node": values}
         losses = [score[-1] for score in scores]
         return {**result, **_summary("loss", losses, average[-1]), "hold_out_rows": len(x)}
+
+    def _scores(self, points: Tensor, x: Tensor, y: Tensor, form: Form) -> list[Any]:
+        if self._scored is None:
+            return self._together.join([self._score(point, x, y) for point in points], form, per_node=True)
+        own = [self._score(points[i], x, y) for i in self._scored]
+        return [one for said in self._together.join([own], list_of(form)) for one in said]
 
     def _error(self, points: Tensor, mean: Tensor) -> dict[str, Any]:
         """Root mean squared error of the coefficients."""

@@ -15,6 +15,7 @@ import tomli_w
 from gossamer.accounting.alike import MOST_NODES
 from gossamer.errors import UserError
 from gossamer.results.files import read_metrics, read_object, read_text
+from gossamer.results.packing import pack
 
 
 class RunDirectory:
@@ -66,10 +67,9 @@ class RunDirectory:
     def write_config(self, config: dict[str, Any]) -> None:
         write_atomically(self.path / "config.toml", config_text(config).encode())
 
-    def write_json(self, name: str, content: Any) -> None:
-        write_atomically(
-            self.path / name, (json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n").encode()
-        )
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        text = json.dumps(pack(finite(content)), indent=2, ensure_ascii=False)
+        write_atomically(self.path / name, f"{text}\n".encode())
 
     def write_text(self, name: str, content: str) -> None:
         write_atomically(self.path / name, content.encode())

@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from gossamer.config.schema import RunConfig
 from gossamer.models.measures import key_of
 from gossamer.results.certificate import NOT_PUBLIC
-from gossamer.results.headline import UNSAID
+from gossamer.results.headline import SCORED, UNSAID
 from gossamer.results.metrics import Evaluator
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run
@@ -17,6 +20,8 @@ from gossamer.runtime.forms import any_number
 from gossamer.runtime.group import Group
 
 MOST_SCORED = 20_000_000  # rows × nodes of one evaluation
+MOST_NODES = 1000  # whose models are judged, if not said otherwise
+_SAMPLE = 3  # keeps the choice apart from all else that the seed draws
 
 Evaluation = Callable[
     [int, Any], dict[str, Any] | None
@@ -25,11 +30,12 @@ Evaluation = Callable[
 
 def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
     o, config, reader = parts.outline, parts.outline.config, run.reader
-    measures = o.measures
+    measures, sample = o.measures, scored_nodes(config)
     headline = "truth_rmse" if config.evaluation.metric == "truth" else key_of(measures[0])
     score = Evaluator(
         o.module, o.stack, o.loss, *parts.test, task=o.task, measures=measures, together=group,
         truth=parts.dataset.truth,
+        scored=None if sample is None else [i - parts.nodes.start for i in sample if i in parts.nodes],
     )  # fmt: skip
     at = evaluation_rounds(config.rounds, config.evaluation.every)
     # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
@@ -38,7 +44,7 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
     unused = max(0, unused)  # a site that skipped rounds has drawn less
     spent = dict(zip(at, o.plan.epsilon_after([done + unused for done in at]), strict=True))
     # With thousands of nodes, the whole hold-out would outlast the training.
-    most = max(1, MOST_SCORED // config.nodes)
+    most = max(1, MOST_SCORED // (config.nodes if sample is None else len(sample)))
     few = min(config.evaluation.rows or 2000, most)
 
     unreleased = o.method.judges_unreleased()
@@ -72,6 +78,7 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
         row = {
             "round": done,
             **public,
+            **({SCORED: sample} if sample is not None else {}),
             **({"hold_out": NOT_PUBLIC} if parts.private_hold_out else {}),
             "epsilon_claimed": claimed,
             "epsilon_proven": proof,
@@ -93,6 +100,15 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
         return row
 
     return evaluate
+
+
+def scored_nodes(config: RunConfig) -> list[int] | None:
+    """The nodes whose models are judged, by the seed and their number alone; None: all of them."""
+    count = config.evaluation.nodes or MOST_NODES
+    if count >= config.nodes:
+        return None
+    rng = np.random.default_rng([_SAMPLE, config.nodes, config.seed])
+    return sorted(rng.choice(config.nodes, count, replace=False).tolist())
 
 
 def evaluation_rounds(rounds: int, every: int | None) -> list[int]:

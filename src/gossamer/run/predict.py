@@ -19,7 +19,7 @@ from gossamer.data.limits import listed
 from gossamer.errors import UserError
 from gossamer.models.measures import Predictions, key_of, measures_of
 from gossamer.models.tasks import Regression
-from gossamer.results.headline import title, written
+from gossamer.results.headline import nodes_judged, title, written
 from gossamer.results.rundir import write_atomically
 from gossamer.results.trained.models import Models, Node
 from gossamer.run.load import LoadedRun, load
@@ -154,14 +154,9 @@ def _is_public(run: LoadedRun, file: Path, node: Node, name: str, figure: float)
     if declared is None or Path(declared).expanduser().resolve() != file.resolve():
         return False
     said = run.metrics[-1] if run.metrics else {}
-    by_node = said.get(f"{name}_by_node", [])
-    known = (
-        said.get(f"{name}_average_model")
-        if node == "average"
-        else by_node[node]
-        if node < len(by_node)
-        else None
-    )
+    values = said.get(f"{name}_by_node", [])
+    by_node = dict(zip(nodes_judged(said, name) or range(len(values)), values, strict=False))
+    known = said.get(f"{name}_average_model") if node == "average" else by_node.get(node)
     return known is not None and math.isclose(known, figure, rel_tol=1e-6)
 
 

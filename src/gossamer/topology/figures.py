@@ -1,5 +1,6 @@
 """How well a schedule mixes: spectral gap, algebraic connectivity, diameter, rounds until connected."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh
 
-from gossamer.topology.graph import Graph, pattern, strongly_connected, union
+from gossamer.topology.graph import Graph, connected, pattern, strongly_connected, union
 from gossamer.topology.rounds import Rounds
 
 _DENSE_SYMMETRIC = 2000  # dense eigenvalues up to this many nodes: about a second
@@ -63,11 +64,12 @@ def algebraic_connectivity(graph: Graph) -> float | None:
     return None if values is None else top - float(np.sort(values)[-2])
 
 
-def diameter(graph: Graph) -> int | None:
-    """Longest shortest path; None if not strongly connected or too large to count every pair."""
-    n = graph.nodes
-    if n > _DENSE_DIAMETER or not strongly_connected(n, graph.arcs):
+def diameter(graphs: Sequence[Graph]) -> int | None:
+    """Longest shortest path in all of these together; None if not connected or too large to count every pair."""
+    n = graphs[0].nodes
+    if n > _DENSE_DIAMETER or not connected(graphs):
         return None
+    graph = union(graphs)
     if n == 1:
         return 0
     step = (pattern(n, graph.arcs).toarray() + np.eye(n) > 0).astype(np.float32)
@@ -91,12 +93,14 @@ def rounds_until_connected(rounds: Rounds, *, limit: int = 256) -> int | None:
     """
     longest = 0
     for start in range(rounds.period or 8):
-        seen = rounds.graph(start)
+        seen = [rounds.graph(start)]
         count = 1
-        while not strongly_connected(seen.nodes, seen.arcs):
+        while not connected(seen):
             if count == (rounds.period or limit):
                 return None
-            seen = union([seen, rounds.graph(start + count)])
+            # Graphs that are rules are looked at as they are; of others what was seen is put together.
+            before = seen if seen[0].offsets is not None else [union(seen)]
+            seen = [*before, rounds.graph(start + count)]
             count += 1
         longest = max(longest, count)
     return longest

@@ -1,7 +1,8 @@
 """One round's graph: who sends to whom."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class Graph:
     arcs: Ints
     directed: bool
     given: Any = None  # csr_array of weights the user prescribed; None: weights are built from the arcs
+    offsets: frozenset[int] | None = None  # where everyone sends to those so far from it, and to nobody else
 
     def out_degree(self) -> Ints:
         """Number of receivers of each node, itself not counted."""
@@ -51,7 +53,8 @@ def circulant(nodes: int, offsets: Iterable[int], *, directed: bool) -> Graph:
     shift = np.fromiter(offsets, dtype=np.int64)
     sender = np.repeat(np.arange(nodes, dtype=np.int64), len(shift))
     receiver = (sender + np.tile(shift, nodes)) % nodes
-    return from_arcs(nodes, np.stack([sender, receiver], axis=1), directed=directed)
+    made = from_arcs(nodes, np.stack([sender, receiver], axis=1), directed=directed)
+    return replace(made, offsets=frozenset(shift.tolist()))
 
 
 def pattern(nodes: int, arcs: Ints) -> Any:
@@ -66,6 +69,16 @@ def strongly_connected(nodes: int, arcs: Ints) -> bool:
         pattern(nodes, arcs), directed=True, connection="strong", return_labels=False
     )
     return bool(count == 1)
+
+
+def connected(graphs: Sequence[Graph]) -> bool:
+    """Can every node reach every other along the arcs of all these graphs?"""
+    offsets = [graph.offsets for graph in graphs]
+    if all(own is not None for own in offsets):
+        # Steps round a circle reach everyone if they and the number of nodes have no common divisor.
+        return math.gcd(graphs[0].nodes, *(step for own in offsets if own is not None for step in own)) == 1
+    seen = union(graphs)
+    return strongly_connected(seen.nodes, seen.arcs)
 
 
 def union(graphs: Iterable[Graph]) -> Graph:

@@ -27,6 +27,7 @@ class Ring(TopologyKind):
     """Each node and its two neighbours on a circle."""
 
     fewest_nodes: ClassVar[int] = 3
+    by_rule: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         return circulant(nodes, [1], directed=False)
@@ -38,6 +39,7 @@ class DirectedRing(TopologyKind):
     """Node i sends to i + 1."""
 
     fewest_nodes: ClassVar[int] = 2
+    by_rule: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         return circulant(nodes, [1], directed=True)
@@ -49,6 +51,7 @@ class Star(TopologyKind):
     """Node 0 in the middle."""
 
     fewest_nodes: ClassVar[int] = 2
+    by_rule: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         return from_arcs(nodes, [(0, leaf) for leaf in range(1, nodes)], directed=False)
@@ -58,6 +61,8 @@ class Star(TopologyKind):
 @dataclass(frozen=True, kw_only=True)
 class Complete(TopologyKind):
     """Everyone with everyone."""
+
+    by_rule: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         return from_arcs(nodes, np.stack(np.triu_indices(nodes, k=1), axis=1), directed=False)
@@ -73,6 +78,7 @@ class Grid(TopologyKind):
     ] = None
 
     fewest_nodes: ClassVar[int] = 4
+    by_rule: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         return _lattice("grid", nodes, self.rows, side=2, periodic=False)
@@ -88,6 +94,7 @@ class Torus(TopologyKind):
     ] = None
 
     fewest_nodes: ClassVar[int] = 9
+    by_rule: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         return _lattice("torus", nodes, self.rows, side=3, periodic=True)
@@ -99,6 +106,7 @@ class Exponential(TopologyKind):
     """Node i sends to i + 1, i + 2, i + 4, … (mod n), all in every round."""
 
     fewest_nodes: ClassVar[int] = 2
+    by_rule: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         return circulant(nodes, _powers_of_two(nodes), directed=True)
@@ -111,6 +119,7 @@ class OnePeerExponential(TopologyKind):
 
     fewest_nodes: ClassVar[int] = 2
     any_peer: ClassVar[bool] = True
+    by_rule: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Periodic:
         return Periodic(tuple(circulant(nodes, [step], directed=True) for step in _powers_of_two(nodes)))

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 
 from gossamer.topology import figures
-from gossamer.topology.graph import Graph, Ints, union
+from gossamer.topology.graph import Graph, Ints
 from gossamer.topology.rounds import Rounds
 from gossamer.topology.weights import WeightsKind, weights_of
 
 _WINDOW = 8  # rounds that stand for a schedule that never repeats
 _KEPT = 8  # rounds kept in memory of such a schedule
+_LISTED = (
+    1000  # nodes up to which the edges of a graph that is a rule are listed all the same, for who draws it
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +32,9 @@ class Topology:
     rounds: Rounds
     settings: Mapping[str, Any]  # seed, dropout, mixing and the kind's options, for the record
     mixing: str | None = None
+    rule: str | None = (
+        None  # what the graph is, in words, where kind, nodes and settings say it without the seed
+    )
     _graphs: dict[int, Graph] = field(default_factory=dict, repr=False)
     _weights: dict[int, Any] = field(default_factory=dict, repr=False)
     _figures: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -70,16 +76,22 @@ class Topology:
         return dict(self._figures)
 
     def to_json(self) -> dict[str, Any]:
-        """What topology.json holds; the edges of each of the rounds in `figures`."""
+        """What topology.json holds; the edges of each of the rounds in `figures`, unless many nodes follow a rule."""
+        edges = {"edges": [self.edges(t).tolist() for t in range(self._window)]} if self._lists_edges else {}
         return {
             "kind": self.kind,
             "nodes": self.nodes,
             "weights": self.weights_kind,
             "options": dict(self.settings),
             "period": self.period,
-            "edges": [self.edges(t).tolist() for t in range(self._window)],
+            **({} if self.rule is None else {"rule": self.rule}),
+            **edges,
             "figures": self.figures(),
         }
+
+    @property
+    def _lists_edges(self) -> bool:
+        return self.rule is None or self.nodes <= _LISTED
 
     @property
     def _window(self) -> int:
@@ -119,7 +131,7 @@ class Topology:
             "spectral gap per round": None if gap is None else 1.0 - (1.0 - gap) ** (1.0 / self._window),
             "algebraic connectivity": connectivity,
             "normalised Fiedler value": None if connectivity is None else connectivity / self.nodes,
-            "diameter": figures.diameter(union(graphs)),
+            "diameter": figures.diameter(graphs),
             "rounds until strongly connected": figures.rounds_until_connected(self.rounds),
             "mean out-degree": float(np.mean([len(g.arcs) / self.nodes for g in graphs])),
         }

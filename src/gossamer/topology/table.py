@@ -12,7 +12,7 @@ from pydantic import Field
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry, Table
 from gossamer.options.types import Share
-from gossamer.topology.graph import Graph, strongly_connected, union
+from gossamer.topology.graph import Graph, connected
 from gossamer.topology.rounds import Periodic, Rounds, WithDropout, WithSlowLinks
 from gossamer.topology.schedule import Topology
 from gossamer.topology.weights import FITTING, WEIGHTS, weights_of
@@ -47,6 +47,7 @@ class TopologyKind(ABC):
     any_peer: ClassVar[bool] = (
         False  # one at a time, a node may send to any other: so an exact mean may choose whom
     )
+    by_rule: ClassVar[bool] = False  # the same graph for every seed: kind, nodes and options say all of it
     random: ClassVar[bool] = False  # drawn from the seed, so that `resampled` may draw it again
 
     @abstractmethod
@@ -93,7 +94,10 @@ class TopologyKind(ABC):
         if self.dropout:
             rounds = WithDropout(rounds, self.dropout, seed)
         settings = {"seed": seed, **topologies.options(self)}
-        return Topology(self.kind, nodes, wanted, rounds, settings, self.mixing)
+        rule = (
+            None if self.dropout or self.slow or not self.by_rule else " ".join((self.__doc__ or "").split())
+        )
+        return Topology(self.kind, nodes, wanted, rounds, settings, self.mixing, rule)
 
     def _check_lost_links(self, graph: Graph, matrix: Any) -> None:
         """Doubly stochastic weights survive a lost link only if it is lost, and was weighted, both ways alike."""
@@ -116,8 +120,7 @@ topologies: Registry[TopologyKind] = Registry("topology")
 
 def _check_connected(rounds: Rounds, kind: str) -> None:
     """Without dropout: random kinds are connected by construction, so one look suffices for them."""
-    seen = union([rounds.graph(t) for t in range(rounds.period or 1)])
-    if not strongly_connected(seen.nodes, seen.arcs):
+    if not connected([rounds.graph(t) for t in range(rounds.period or 1)]):
         where = "" if rounds.period == 1 else f" over its period of {rounds.period} rounds"
         raise UserError(
             f"topology.kind = '{kind}' is not strongly connected{where}: some node never hears of another; "

@@ -181,7 +181,8 @@ def _quality(view: View) -> str:
     for name, k, dashed in (("this site's model", 0, False),) if alone else over_all:
         lines.append(_line(name, rows, lambda one, k=k: _scaled(one.quality[k], scale), dashed=dashed))  # type: ignore[misc]
     mean, low, high = (_scaled(value, scale) for value in rows[-1].quality)
-    said = f"min {_figure(low)}, mean {_figure(mean)}, max {_figure(high)} over nodes"
+    whose = "nodes" if rows[-1].scored is None else f"{rows[-1].scored:,} nodes drawn by the seed"
+    said = f"min {_figure(low)}, mean {_figure(mean)}, max {_figure(high)} over {whose}"
     said = f"{_figure(mean)}, of this site's model" if alone else said
     name = unit(metric)
     return f"<h2>{_e(name[0].upper() + name[1:])} over rounds{_mark(rows)}</h2><p>{_e(said)}</p>{_plot(lines, name)}"

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.chain import parse
+from gossamer.accounting.columns import parse_columns
 from gossamer.accounting.observers import against_all
 from gossamer.errors import UserError
 from gossamer.results.files import read_bytes
-from gossamer.results.headline import headline, judged, known, no_epsilon_covers
+from gossamer.results.headline import SCORED, headline, judged, known, no_epsilon_covers
 from gossamer.results.live.follow import Follower
 
 NEEDED = ("config.toml", "manifest.json")
@@ -45,6 +46,7 @@ class Evaluation:
     seconds: float | None
     not_private: str | None  # why no ε covers quality and consensus
     links: Mapping[str, str] | None = None  # of a peer: how its links were then
+    scored: int | None = None  # of how many nodes quality is, where that is a sample of them
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class WatchedRun:
                 names = sorted(
                     entry.name
                     for _, entry in zip(range(4 * MOST_LEDGERS), entries, strict=False)
-                    if entry.name.startswith("node-") and entry.name.endswith(".jsonl")
+                    if entry.name.startswith(("node-", "nodes-")) and entry.name.endswith(".jsonl")
                 )
         except OSError:
             return
@@ -211,8 +213,12 @@ class _Ledger:
     def _read_first(self) -> None:
         """The header; and by the first draw, against whom it was planned."""
         try:
-            header, events, _, _ = parse(self._path, b"\n".join(self._first) + b"\n", lenient=True)
-            self.header = header
+            data = b"\n".join(self._first) + b"\n"
+            if self._path.name.startswith("nodes-"):
+                found = parse_columns(self._path, data, lenient=True)
+                self.header, events = found.header, [event for line in found.lines for event in line.events]
+            else:
+                self.header, events, _, _ = parse(self._path, data, lenient=True)
             if events:
                 self.observer = against_all(event.release.planned_for for event in events).describe()
         except (
@@ -267,6 +273,7 @@ def evaluation(row: Any) -> Evaluation | None:
         seconds=number(figures.get("seconds")),
         not_private=None if hidden is None else text(hidden, "they come from private records"),
         links=_links(row.get("links")),
+        scored=len(sample) if isinstance(sample := figures.get(SCORED), list) else None,
     )
 
 

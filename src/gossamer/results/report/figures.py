@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.results.headline import in_per_cent, no_epsilon_covers, title
+from gossamer.results.headline import in_per_cent, no_epsilon_covers, nodes_judged, over_nodes, title
 from gossamer.results.report.runs import Run
 
 # Okabe and Ito's colours, told apart by the colour-blind too; then the same again, dashed.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5d5d5d")
 _ROUND_COLOURS = ("#0072b2", "#d55e00", "#009e73")
 _BUDGET_LINE = {"dash": "dash", "width": 1.5, "color": "#b03030"}
-_MOST_LINKS, _MOST_PLACED = 4000, 150
+_MOST_LINKS, _MOST_PLACED, _MOST_DRAWN = 4000, 150, 1000
 
 Trace = dict[str, Any]
 
@@ -150,9 +150,11 @@ def _final(runs: list[tuple[int, Run]], name: str, title: str, *, percent: bool)
     shown = ".1%" if percent else ".4g"
     for i, run in runs:
         values = run.last[f"{name}_by_node"]
+        sampled = nodes_judged(run.last, name)
+        nodes = list(range(len(values))) if sampled is None else sampled
         marker = {"size": 9, "color": colour(i), "symbol": _symbol(i)}
         data.append(
-            line_of(i, run, list(range(len(values))), values, mode="markers", marker=marker,
+            line_of(i, run, nodes, values, mode="markers", marker=marker,
                   hovertemplate=f"node %{{x}}: %{{y:{shown}}}")
         )  # fmt: skip
     layout = axes(title.lower() if percent else title, tickformat=".1%" if percent else None)
@@ -163,7 +165,9 @@ def _final(runs: list[tuple[int, Run]], name: str, title: str, *, percent: bool)
         layout["yaxis"] |= {"range": [max(0.0, min(shares) - 0.05), min(1.0, max(shares) + 0.05)]}
     rounds = sorted({run.last["round"] for _, run in runs})
     after = f"after {rounds[0]:,} rounds" if len(rounds) == 1 else "at the end"
-    return Figure(f"{title} of every node", f"Each node's own model {after}.", data, layout)
+    samples = sorted({over_nodes(run.last, name) for _, run in runs} - {"nodes"})
+    of = f"{title} of {samples[0]}" if samples else f"{title} of every node"
+    return Figure(of, f"Each node's own model {after}.", data, layout)
 
 
 def _diagnostic(runs: list[tuple[int, Run]], key: str, title: str) -> Figure:
@@ -190,8 +194,13 @@ def topologies(runs: Sequence[Run]) -> list[Figure]:
 
 
 def _graph(topology: dict[str, Any], users: list[str]) -> Figure:
-    n, rounds = topology["nodes"], topology["edges"]
+    n, rounds = topology["nodes"], topology.get("edges", [])
     directed = bool(topology["figures"].get("directed"))
+    if n > _MOST_DRAWN:
+        rule = f": {topology['rule']}" if "rule" in topology else ""
+        note = f"{n:,} nodes, too many to draw{rule}"
+        note += f" Used by {', '.join(users)}." if users else ""
+        return Figure(f"Topology: {topology['kind']}", note, [], {})
     links = sorted({_pair(edge, directed) for edges in rounds for edge in edges})
     place = _places(n, links)
     changes = len(rounds) > 1

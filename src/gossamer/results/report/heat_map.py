@@ -25,7 +25,7 @@ def by_pair(runs: Sequence[Run]) -> list[Figure]:
         if not pairs:
             continue
         matrix = np.array([[math.nan if e is None else float(e) for e in row] for row in pairs])
-        links = {(int(i), int(j)) for arcs in run.topology["edges"] for i, j in arcs}
+        links = {(int(i), int(j)) for arcs in run.topology.get("edges", []) for i, j in arcs}
         terms = f"δ = {c['delta']:g}, {c['adjacency']}, {c['unit']}"
         title = "ε of one node against another" + (f": {run.label}" if len(runs) > 1 else "")
         figures.append(heat_map(matrix, links, terms, title))

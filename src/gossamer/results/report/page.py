@@ -13,7 +13,7 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.certificate_page import STYLE as CERTIFICATE_STYLE
 from gossamer.results.certificate_page import fragment
-from gossamer.results.headline import measured, no_epsilon_covers, title, written
+from gossamer.results.headline import measured, no_epsilon_covers, over_nodes, title, written
 from gossamer.results.report.figures import Figure, colour, curves, topologies
 from gossamer.results.report.heat_map import by_pair
 from gossamer.results.report.observers import by_colluders
@@ -142,7 +142,7 @@ def _card(i: int, run: Run, count: int) -> str:
         quality = f"{title(run.quality)} {mean}"
         if no_epsilon_covers(last) or "hold_out" in last:
             quality += " (not private)"
-        spread = f"<p>mean over nodes; from {low} to {high}</p>"
+        spread = f"<p>mean over {over_nodes(last, run.quality)}; from {low} to {high}</p>"
         others = [
             f"{title(name)} {written(name, last[f'{name}_mean'], 1)}"
             for name in measured(last)
