@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.support.certificates import by_observer, certificate
 from tests.support.configurations import outlined
 
-from gossamer.accounting.observers import EVERYONE
 from gossamer.results.console import (
     RunDisplay,
     _groups,
     data_table,
-    ledger_summary,
-    show_ledger,
     show_plan,
     show_tuning,
     size_text,
     summary,
 )
-from gossamer.results.verify import Verdict
 
 ROW: dict[str, Any] = {
     "round": 5, "accuracy_min": 0.5, "accuracy_mean": 0.625, "accuracy_max": 0.75, "consensus_distance": 0.01234,
@@ -146,37 +141,6 @@ def test_a_plan_has_a_line_for_each_observer_only_where_they_differ(
     show_plan(own)
     assert "by observer" not in capsys.readouterr().out
     assert [line["observer"] for line in summary(own)["epsilon_by_observer"]] == ["all"]
-
-
-def proof(node: int, epsilon: float, because: str | None = None) -> Any:
-    header = {"delta": 1e-5, "adjacency": "add-remove", "unit": "a record", "noise": "system"}
-    return SimpleNamespace(
-        node=node,
-        draws=3,
-        header=header,
-        proven=SimpleNamespace(epsilon=epsilon, lower=epsilon / 2, because=because),
-        observer=EVERYONE,
-    )
-
-
-def test_ledgers_are_summed_up_by_the_worst_node(capsys: pytest.CaptureFixture[str]) -> None:
-    proofs = [proof(0, 0.5), proof(1, 1.5)]
-    found = ledger_summary(proofs, Verdict(certified=False))
-    assert (found["epsilon_proven"], found["nodes"], found["matches_certificate"]) == (1.5, 2, None)
-    assert [line["epsilon"] for line in found["epsilon_by_observer"]] == [1.5]
-    assert ledger_summary(proofs, Verdict(certified=True))["matches_certificate"] is True
-    show_ledger(
-        [*proofs, proof(2, float("inf"), "no noise")],
-        Verdict(certified=False, unsigned_because="it is made up"),
-    )
-    out = capsys.readouterr().out
-    assert "a cut tail would not show" in out
-    assert "not signed: it is made up" in out
-    elsewhere = Verdict(certified=True, elsewhere=(2, 3))
-    assert ledger_summary(proofs, elsewhere)["matches_certificate"] is None
-    assert ledger_summary(proofs, elsewhere)["as_stated_only"] == [2, 3]
-    assert "not proven: no noise" in out
-    assert "∞" in out
 
 
 def test_data_sets_and_candidates_have_a_row_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
