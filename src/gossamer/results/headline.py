@@ -23,7 +23,8 @@ def known(name: str) -> bool:
 
 def nodes_judged(row: Mapping[str, Any], name: str) -> list[int] | None:
     """The nodes that a line's figures by this metric are of, where that is a sample; None: all of them."""
-    of_all = name == "truth_rmse" or f"{name}_noise" in row  # on records that nodes keep out, all have their part
+    # On records that the nodes keep out, all of them have their part.
+    of_all = name == "truth_rmse" or f"{name}_noise" in row
     return None if of_all else row.get(SCORED)
 
 
