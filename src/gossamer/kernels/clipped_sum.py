@@ -132,9 +132,10 @@ class _Engine:
         if persons is not None and persons.alone:
             persons = None  # the very same numbers as for records
         norms = points.new_zeros(nodes, lot if persons is None else persons.counts.shape[1])
-        if not bool(mask.any()):
+        there = int(mask.sum())  # one question to the device for both answers
+        if there == 0:
             return torch.zeros_like(points), norms
-        ragged = not bool(mask.all())
+        ragged = there < mask.numel()
         method = self._method(points, x, y)
         total = torch.empty_like(points, memory_format=torch.contiguous_format)
         spread = runs_compiled(points) and isinstance(method, Spread) and method.prefers_threads

@@ -23,6 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.kernels.device import runs_compiled
+
 MOST_WEIGHTS = 1 << 14  # of a layer: beyond, the library's convolution is the faster one,
 WEIGHTS_PER_POSITION = 64  # and on small planes earlier
 LEAST_PLANE = 36  # output positions: below, the loops are too short
@@ -35,7 +37,7 @@ Places = NDArray[np.uint8]  # of the maxima of 2 × 2 windows; of length 0 where
 
 def suits(a: Tensor, kernel: tuple[int, ...], padding: tuple[int, ...], outputs: int) -> bool:
     """Is this faster than the library for records like a (N, C, H, W), stride 1, no dilation, no groups?"""
-    if a.device.type != "cpu" or a.dtype != torch.float32:
+    if not runs_compiled(a) or a.dtype != torch.float32:
         return False
     channels, height, width = a.shape[1], a.shape[2] + 2 * padding[0], a.shape[3] + 2 * padding[1]
     positions = (height - kernel[0] + 1) * (width - kernel[1] + 1)

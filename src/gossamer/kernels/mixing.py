@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.kernels import threads
+from gossamer.kernels.device import runs_compiled
 
 DENSE_FROM = 0.3  # share of nonzeros above which a matrix product beats the sparse kernel
 TILE_BYTES = 1 << 20  # of all nodes' columns that one tile works on: fits into one core's L2 cache,
@@ -65,7 +66,7 @@ class MixPlan:
         into = out.detach().view(self.shape[0], -1)
         if self.moves:
             torch.index_select(rows, 0, torch.from_numpy(self.neighbours).to(rows.device), out=into)
-        elif self.dense or values.device.type != "cpu":
+        elif self.dense or not runs_compiled(values):
             self._product(rows, into)
         else:
             self._sparse(rows, into)

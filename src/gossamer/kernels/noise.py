@@ -168,9 +168,11 @@ class Stream:
     ) -> None:
         import torch
 
+        from gossamer.kernels.device import runs_compiled
+
         if isinstance(scales, torch.Tensor):
             scales = scales.detach().double().cpu().numpy()
-        if out.device.type == "cpu":
+        if runs_compiled(out):
             target = out.detach().numpy()
             self.normal_rows(purpose, nodes, steps, target, scales, accumulate=accumulate, offset=offset)
             return

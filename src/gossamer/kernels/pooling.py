@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from gossamer.kernels.device import runs_compiled
+
 
 def speed_up_pools(module: nn.Module) -> None:
     """Give the module's own plain 2 × 2 max pools the fast way; all others stay as they are."""
@@ -23,7 +25,7 @@ def is_plain_pool(pool: nn.Module) -> bool:
 
 
 def _pooled(x: Tensor) -> Tensor:
-    if x.device.type != "cpu" or torch.is_grad_enabled() or min(x.shape[-2:]) < 2:
+    if not runs_compiled(x) or torch.is_grad_enabled() or min(x.shape[-2:]) < 2:
         return nn.functional.max_pool2d(x, 2)
     height, width = (
         x.shape[-2] // 2 * 2,
