@@ -54,6 +54,7 @@ def test_what_peers_can_run() -> None:
         ({"privacy.noise.on": "iterate", "algorithm.kind": "dp-dkm"}, "'iterate' puts noise on messages"),
         ({"privacy.noise.kind": "pairwise"}, "'pairwise' cancels only if every message arrives"),
         ({"evaluation.diagnostics": True}, "evaluation.diagnostics = true"),
+        ({"evaluation.private": 0.2}, "evaluation.private = 0.2 releases figures when all nodes"),
         ({"privacy.sampling": {"kind": "balls-and-bins", "lots": 5}}, "cannot go on after a crash"),
     ],
 )

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import gossamer
 from gossamer.accounting.recompute import recompute
+from gossamer.cli import app
 from gossamer.errors import UserError
 from gossamer.models.cells import cells_of
 from gossamer.models.measures import measures_of
@@ -181,3 +183,32 @@ def test_what_is_not_paid_for_is_refused_before_anything_is_written(
 def test_a_public_hold_out_costs_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is a public hold-out here, which costs nothing"):
         gossamer.run("quickstart", {"evaluation.private": 0.1}, out=tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_ranks_say_what_one_process_says(tmp_path: Path) -> None:
+    """Two processes with the same seeded noise: the same ledgers, the same figures; and preprocessing beside it."""
+    for i in range(2):
+        rows = [
+            f"{a:.4f},{b:.4f},{c:.4f},{y}" for (a, b, c), y in zip(X[i == SITES], Y[i == SITES], strict=True)
+        ]
+        (tmp_path / f"{i}.csv").write_text("\n".join(["a,b,c,y", *rows]) + "\n")
+    files = {"kind": "csv", "path": str(tmp_path / "{node}.csv"), "label": "y", "classes": 2, "records": 1200}
+    same = {
+        **FEW, "data": {**files, "pca": 2, "pca_from": "private"}, "privacy.preprocessing": 0.2,
+        "privacy.noise.source": "seeded", "evaluation.private": 0.3,
+    }  # fmt: skip
+    found = []
+    for name, runtime in (("one", {}), ("two", {"runtime.kind": "processes", "runtime.ranks": 2})):
+        sets = [f"--set={key}={json.dumps(value) if not isinstance(value, dict) else toml(value)}"
+                for key, value in {**same, **runtime}.items()]  # fmt: skip
+        done = CliRunner().invoke(app, ["run", "quickstart", *sets, "--out", str(tmp_path / name), "--json"])
+        assert done.exit_code == 0, done.output
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    assert found[0]["accuracy_by_node"] == pytest.approx(found[1]["accuracy_by_node"])
+    assert found[0]["epsilon_proven"] == pytest.approx(found[1]["epsilon_proven"])
+    assert 19 < found[0]["epsilon_proven"] <= 20
+
+
+def toml(table: dict[str, Any]) -> str:
+    return "{" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in table.items()) + "}"

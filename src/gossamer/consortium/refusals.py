@@ -66,6 +66,15 @@ def no_rows_are_drawn_from_all(config: RunConfig) -> None:
         )
 
 
+def no_private_figures(config: RunConfig) -> None:
+    """A site that skipped rounds, or left, would be judged at another moment than the others."""
+    if config.evaluation.private is not None:
+        raise UserError(
+            f"evaluation.private = {config.evaluation.private:g} releases figures when all nodes have done the last "
+            "round, and peers have no such moment; leave it out, or name a public data.test."
+        )
+
+
 def no_baseline(config: RunConfig) -> None:
     if config.baseline != "none":
         raise UserError(
@@ -164,6 +173,7 @@ _ALWAYS: tuple[Callable[[RunConfig], None], ...] = (
     records_belong_to_sites,
     labels_are_declared,
     no_rows_are_drawn_from_all,
+    no_private_figures,
     no_baseline,
     no_code,
     method_survives,

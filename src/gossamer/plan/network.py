@@ -115,6 +115,10 @@ class NetworkPlan:
 def network_plan(o: Outline) -> NetworkPlan:
     """Of a run whose views can be accounted for, or a sentence about why not."""
     rounds, plan, clip = o.topology.rounds, o.plan, o.config.privacy.clip
+    if plan.after:
+        raise UserError(
+            "evaluation.private sends everyone a release of every node, which is not counted there; leave it out."
+        )
     if plan.preprocesses:
         raise UserError(
             "privacy.preprocessing sends every node a release of all others, which is not counted there; leave it "
@@ -189,6 +193,7 @@ def network_figures(o: Outline, ledgers: Path | None = None) -> dict[str, Any] |
         or clip.of_lot
         or o.plan.copies > 1
         or o.plan.preprocesses
+        or o.plan.after
     ):
         return None
     network = network_plan(o)

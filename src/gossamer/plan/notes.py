@@ -41,7 +41,8 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
     if evaluation.private is not None:
         notes.append(
             f"About {evaluation.part:.0%} of each node's {config.privacy.protects.many} are kept out of training and "
-            f"judge its final model once, with noise that {evaluation.private:.0%} of ε pays for; no earlier figures."
+            f"judge its final model once, with noise that {evaluation.private:.0%} of ε pays for. A claimed ε does not "
+            "count it."
         )
     copies = config.data.partition.most_copies(config.nodes)
     if copies > 1:
