@@ -48,7 +48,7 @@ def test_a_job_goes_out_and_its_files_come_back(at_hand: str, tmp_path: Path) ->
     begun: list[str] = []
     config = configured().model_dump(exclude_none=True)
     with find_engine(at_hand).open(tmp_path / "errors.log", None) as executor:
-        assert executor.at_a_time(5) == "1 at a time at 1 workers"
+        assert executor.at_a_time(5) == "1 at a time at 1 worker"
 
         def submit(come_to: str, **files: str) -> Any:
             job = Job("other", config, tmp_path / come_to, options={"come to": come_to, "files": files})
@@ -66,6 +66,14 @@ def test_a_job_goes_out_and_its_files_come_back(at_hand: str, tmp_path: Path) ->
     assert (tmp_path / "no room" / "b").read_text() == "2"  # what it had released is on file
     assert (tmp_path / "errors.log").read_text() == "some words\n"
     assert not (tmp_path / "x").exists()
+
+
+def test_a_workers_words_are_plain_and_an_open_connection_is_named() -> None:
+    assert cluster._plain("a\x1b[2J\nb" * 500) == ("a [2J b" * 500)[:1000]
+    assert cluster._plain({"no": "text"}) == "{'no': 'text'}"
+    for closed in ("tls://10.0.0.1:1", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1"):
+        assert cluster._open_to_others(closed) == ""
+    assert "without TLS" in cluster._open_to_others("tcp://10.0.0.1:8786")
 
 
 def test_nobody_there_is_a_sentence_and_no_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

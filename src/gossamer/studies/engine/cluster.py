@@ -144,6 +144,20 @@ def _silent() -> Iterator[None]:
             logger.setLevel(level)
 
 
+def _plain(said: object) -> str:
+    """Words of another machine's, for a terminal that would obey some of them."""
+    return "".join(sign if sign.isprintable() else " " for sign in str(said)[:1000])
+
+
+def _open_to_others(address: str) -> str:
+    """What to say of a connection that anybody on its way reads, at a scheduler that runs what anybody sends."""
+    if address.startswith("tls://") or address.rsplit("://", maxsplit=1)[-1].startswith(
+        ("127.", "localhost", "[::1]")
+    ):
+        return ""
+    return " (without TLS: whoever reaches the scheduler can run code as you; see docs/cluster.md)"
+
+
 @dataclass
 class _Sent:
     """A job that is out."""
@@ -177,7 +191,8 @@ class Workers:
     def at_a_time(self, jobs: int) -> str:
         known = self._client.scheduler_info()["workers"].values()
         threads = sum(worker["nthreads"] for worker in known)
-        return f"{min(jobs, threads)} at a time at {len(known)} workers"
+        many = f"{len(known)} worker{'s' if len(known) != 1 else ''}"
+        return f"{min(jobs, threads)} at a time at {many}{_open_to_others(self._client.scheduler.address)}"
 
     def stop(self) -> None:
         if self._over.is_set():
@@ -227,10 +242,10 @@ class Workers:
             self._give_up(error)
 
     def _begun(self, said: Any) -> None:
-        one = self._out.get(said["job"])
+        one = self._out.get(str(said.get("job"))) if isinstance(said, dict) else None
         if one is not None and not one.future.done():
             one.on_start()
-            begun_elsewhere(one.job.place, said["worker"])
+            begun_elsewhere(one.job.place, _plain(said.get("worker")))
 
     def _ended(self, key: str, found: Any) -> None:
         one = self._out[key]
@@ -249,7 +264,7 @@ class Workers:
             return
         found.release()
         if said.get("lacks"):
-            self._give(key, said)
+            self._give(key, said["lacks"], _plain(said.get("worker")))
             return
         one.future.set_result(self._arrived(one.job, said, files))
 
@@ -265,13 +280,13 @@ class Workers:
             "every worker that began it died (out of memory?)." if died else f"it could not be sent: {said}."
         )
 
-    def _give(self, key: str, said: dict[str, Any]) -> None:
+    def _give(self, key: str, lacking: Any, worker: str) -> None:
         """The public files that a worker lacks, to that worker; then the job again."""
-        worker = said["worker"]
-        for name in said["lacks"]:
-            if (worker, name) in self._given or name not in self._needed(key):
+        needed = self._needed(key)
+        for name in lacking if isinstance(lacking, list) else [lacking]:
+            if name not in needed or (worker, name) in self._given:
                 self._out[key].future.set_result(
-                    f"the worker {worker} asks for {name!r:.80} again and again."
+                    f"the worker {worker} asks for {_plain(name)!r}, which it was sent or does not need."
                 )
                 return
             self._given.add((worker, name))
@@ -301,9 +316,7 @@ class Workers:
         if isinstance(said.get("log"), str) and said["log"]:
             with self._log.open("a", encoding="utf-8") as log:
                 log.write(said["log"])
-        error = said.get("error")
-        if error is not None:
-            error = str(error)[:1000]
+        error = None if said.get("error") is None else _plain(said["error"])
         arriving = job.place.with_name(f"{ARRIVED}{job.place.name}")
         shutil.rmtree(arriving, ignore_errors=True)
         try:
