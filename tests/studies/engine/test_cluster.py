@@ -68,14 +68,6 @@ def test_a_job_goes_out_and_its_files_come_back(at_hand: str, tmp_path: Path) ->
     assert not (tmp_path / "x").exists()
 
 
-def test_a_workers_words_are_plain_and_an_open_connection_is_named() -> None:
-    assert cluster._plain("a\x1b[2J\nb" * 500) == ("a [2J b" * 500)[:1000]
-    assert cluster._plain({"no": "text"}) == "{'no': 'text'}"
-    for closed in ("tls://10.0.0.1:1", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1"):
-        assert cluster._open_to_others(closed) == ""
-    assert "without TLS" in cluster._open_to_others("tcp://10.0.0.1:8786")
-
-
 def test_nobody_there_is_a_sentence_and_no_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.3)
     with socket.socket() as taken:

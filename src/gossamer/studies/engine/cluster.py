@@ -31,6 +31,7 @@ from gossamer.studies.engine.job import Job, OnStart
 from gossamer.studies.engine.leaving import refuse
 from gossamer.studies.engine.parcel import ParcelError, lay_out, unpack
 from gossamer.studies.engine.same import code, difference
+from gossamer.studies.engine.spoken import open_to_others, plain
 
 ANSWER_SECONDS = 10.0  # for a scheduler to answer
 WORKER_SECONDS = 60.0  # without any worker; Dask's setting gossamer.wait says otherwise
@@ -144,20 +145,6 @@ def _silent() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _plain(said: object) -> str:
-    """Words of another machine's, for a terminal that would obey some of them."""
-    return "".join(sign if sign.isprintable() else " " for sign in str(said)[:1000])
-
-
-def _open_to_others(address: str) -> str:
-    """What to say of a connection that anybody on its way reads, at a scheduler that runs what anybody sends."""
-    if address.startswith("tls://") or address.rsplit("://", maxsplit=1)[-1].startswith(
-        ("127.", "localhost", "[::1]")
-    ):
-        return ""
-    return " (without TLS: whoever reaches the scheduler can run code as you; see docs/cluster.md)"
-
-
 @dataclass
 class _Sent:
     """A job that is out."""
@@ -192,7 +179,7 @@ class Workers:
         known = self._client.scheduler_info()["workers"].values()
         threads = sum(worker["nthreads"] for worker in known)
         many = f"{len(known)} worker{'s' if len(known) != 1 else ''}"
-        return f"{min(jobs, threads)} at a time at {many}{_open_to_others(self._client.scheduler.address)}"
+        return f"{min(jobs, threads)} at a time at {many}{open_to_others(self._client.scheduler.address)}"
 
     def stop(self) -> None:
         if self._over.is_set():
@@ -245,7 +232,7 @@ class Workers:
         one = self._out.get(str(said.get("job"))) if isinstance(said, dict) else None
         if one is not None and not one.future.done():
             one.on_start()
-            begun_elsewhere(one.job.place, _plain(said.get("worker")))
+            begun_elsewhere(one.job.place, plain(said.get("worker")))
 
     def _ended(self, key: str, found: Any) -> None:
         one = self._out[key]
@@ -264,7 +251,7 @@ class Workers:
             return
         found.release()
         if said.get("lacks"):
-            self._give(key, said["lacks"], _plain(said.get("worker")))
+            self._give(key, said["lacks"], plain(said.get("worker")))
             return
         one.future.set_result(self._arrived(one.job, said, files))
 
@@ -286,7 +273,7 @@ class Workers:
         for name in lacking if isinstance(lacking, list) else [lacking]:
             if name not in needed or (worker, name) in self._given:
                 self._out[key].future.set_result(
-                    f"the worker {worker} asks for {_plain(name)!r}, which it was sent or does not need."
+                    f"the worker {worker} asks for {plain(name)!r}, which it was sent or does not need."
                 )
                 return
             self._given.add((worker, name))
@@ -316,7 +303,7 @@ class Workers:
         if isinstance(said.get("log"), str) and said["log"]:
             with self._log.open("a", encoding="utf-8") as log:
                 log.write(said["log"])
-        error = None if said.get("error") is None else _plain(said["error"])
+        error = None if said.get("error") is None else plain(said["error"])
         arriving = job.place.with_name(f"{ARRIVED}{job.place.name}")
         shutil.rmtree(arriving, ignore_errors=True)
         try:
