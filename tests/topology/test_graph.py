@@ -42,7 +42,12 @@ def test_arcs_are_sorted_unique_and_without_loops(arcs: list[tuple[int, int]], d
 def test_connected_is_what_networkx_says(arcs: list[tuple[int, int]]) -> None:
     theirs = nx.DiGraph(arcs)
     theirs.add_nodes_from(range(7))
-    assert strongly_connected(7, from_arcs(7, arcs, directed=True).arcs) == nx.is_strongly_connected(theirs)
+    expected = nx.is_strongly_connected(theirs)
+    assert strongly_connected(7, from_arcs(7, arcs, directed=True).arcs) == expected
+    # and with a ring of many more nodes hung in, which is not looked at pair by pair
+    ring = [(0, 7), *((k, k + 1) for k in range(7, 99)), (99, 0)]
+    assert strongly_connected(100, from_arcs(100, [*arcs, *ring], directed=True).arcs) == expected
+    assert not strongly_connected(100, from_arcs(100, [*arcs, *ring[:-1]], directed=True).arcs)
 
 
 def test_a_circulant_sends_ahead_around_the_circle() -> None:

@@ -2,10 +2,10 @@
 
 import math
 
-from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from gossamer.accounting.checks import check_delta, check_epsilon
+from gossamer.accounting.roots import root
 
 LARGEST_MU = 1e6  # beyond it an upper bound within a hundred-thousandth is as good
 
@@ -31,7 +31,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     top = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9
     if mu > LARGEST_MU:  # the square alone decides, and the profile would be a difference of huge numbers
         return top
-    return float(brentq(lambda e: gdp_delta(mu, e) - delta, 0.0, top, xtol=1e-12, rtol=1e-13))
+    return root(lambda e: gdp_delta(mu, e) - delta, 0.0, top, xtol=1e-12, rtol=1e-13)
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
@@ -41,4 +41,4 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     top = 1.0
     while gdp_delta(top, epsilon) < delta:
         top *= 2
-    return float(brentq(lambda mu: gdp_delta(mu, epsilon) - delta, 1e-12, top, xtol=1e-14, rtol=1e-13))
+    return root(lambda mu: gdp_delta(mu, epsilon) - delta, 1e-12, top, xtol=1e-14, rtol=1e-13)

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh
 
 from gossamer.topology.graph import Graph, connected, pattern, strongly_connected, union
 from gossamer.topology.rounds import Rounds
@@ -34,6 +33,8 @@ def spectral_gap(matrices: list[Any]) -> float | None:
         for matrix in matrices[1:]:
             product = matrix @ product
         return _gap(np.linalg.eigvalsh(product) if symmetric else np.linalg.eigvals(product))
+
+    from scipy.sparse.linalg import LinearOperator
 
     def apply(x: Any) -> Any:
         for matrix in matrices:
@@ -130,6 +131,8 @@ def _gap(eigenvalues: Any) -> float:
 
 def _largest(operator: Any, symmetric: bool, which: str) -> Any:
     """The two largest eigenvalues by Lanczos or Arnoldi with a fixed start, or None without convergence."""
+    from scipy.sparse.linalg import ArpackError, eigs, eigsh
+
     n = operator.shape[0]
     start = np.random.default_rng(0).standard_normal(n)
     settings = {"k": 2, "ncv": min(n - 1, 60), "maxiter": 100, "tol": 1e-8, "v0": start}

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 Ints = NDArray[np.int64]
+_SMALL = 64  # up to here all pairs are looked at: scipy's algorithms on graphs take longer to import
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +64,14 @@ def pattern(nodes: int, arcs: Ints) -> Any:
 
 def strongly_connected(nodes: int, arcs: Ints) -> bool:
     """Can every node reach every other along the arcs?"""
+    if nodes <= _SMALL:
+        reached = np.eye(nodes, dtype=bool)
+        reached[arcs[:, 0], arcs[:, 1]] = True
+        for _ in range(nodes.bit_length()):  # paths of twice the length each time
+            reached = reached @ reached
+        return bool(reached.all())
+    from scipy.sparse.csgraph import connected_components
+
     # The reversed graph has the same strong components, so the orientation of `pattern` does not matter.
     count = connected_components(
         pattern(nodes, arcs), directed=True, connection="strong", return_labels=False

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from scipy.optimize import brentq
-
 from gossamer.accounting.checks import check_delta, check_epsilon
 from gossamer.accounting.claimed.base import Claim
+from gossamer.accounting.roots import root
 
 # Orders nearer to 1 matter only for ε in the tens, and their series does not converge for little noise.
 RDP_ORDERS = (*(1.5 + k / 10 for k in range(45)), *range(6, 64), 80, 96, 128, 192, 256, 512, 1024)
@@ -64,4 +63,4 @@ def rdp_noise_multiplier(epsilon: float, rate: float, steps: int, delta: float) 
         high += 1.0
     if low == high:
         return 1.0
-    return math.exp(float(brentq(excess, low, high, xtol=1e-9)))
+    return math.exp(root(excess, low, high, xtol=1e-9))

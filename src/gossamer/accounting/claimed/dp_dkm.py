@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import gammainc
 
 from gossamer.accounting.checks import check_delta, check_epsilon
 from gossamer.accounting.claimed.base import Claim
 from gossamer.accounting.claimed.without_replacement import classical_gaussian_sigma
+from gossamer.accounting.roots import root
 from gossamer.errors import UserError
 
 
@@ -100,7 +100,7 @@ def km_truncated_generalised(
     high = sensitivity
     while excess(high) > 0:
         high *= 2
-    return s, float(brentq(excess, sensitivity / 2, high, xtol=1e-13 * sensitivity))
+    return s, root(excess, sensitivity / 2, high, xtol=1e-13 * sensitivity)
 
 
 KM_FAMILIES = {"gaussian": 2.0, "laplace": 1.0, "truncated-laplace": 1.0, "truncated-gaussian": 2.0}

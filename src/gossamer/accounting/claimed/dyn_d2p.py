@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 
 from gossamer.accounting.claimed.base import Claim
 from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.roots import root
 from gossamer.errors import UserError
 
 EQ10_LARGEST_MU = 1.12  # e^x − 1 ≤ 2x, which eq. (10) rests on, holds up to x = μ² = 1.256
@@ -30,7 +30,7 @@ def initial_budget(mu_tot: float, rate: float, rounds: int, ratio: float) -> flo
     low, high = flat / growth.max(), flat / growth.min()
     if low == high:
         return flat
-    return float(brentq(lambda mu: clt_mu(mu * growth, rate) - mu_tot, low, high, xtol=1e-15, rtol=1e-13))
+    return root(lambda mu: clt_mu(mu * growth, rate) - mu_tot, low, high, xtol=1e-15, rtol=1e-13)
 
 
 def schedule(mu_0: float, rounds: int, ratio: float) -> np.ndarray:
