@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from scipy import fft
 
@@ -108,11 +109,14 @@ class Composition:
         drawn from Q, for d of δ: the hockey-stick divergence H(X ‖ Y) ≤ TV(X, X′) + H(X′ ‖ Y). Left out are those with
         the largest losses, and only where what is left needs half the grid.
         """
-        if sum(pair.distance * count for pair, count in self.pairs) <= delta:
+        each = [pair.distance * count for pair, count in self.pairs]
+        if sum(each) <= delta:
             return None, delta
+        if min(each) > RARE_SHARE * delta:
+            return self, 0.0
         extents = [pair.extent(self._tail(delta)) for pair, _ in self.pairs]
         widest = sorted(range(len(extents)), key=lambda k: -extents[k])
-        costs = itertools.accumulate(self.pairs[k][0].distance * self.pairs[k][1] for k in widest)
+        costs = itertools.accumulate(each[k] for k in widest)
         affordable = [cost for cost in costs if cost <= RARE_SHARE * delta]
         if not affordable or extents[widest[len(affordable)]] > extents[widest[0]] / 2:
             return self, 0.0
@@ -206,6 +210,10 @@ class Composition:
         return sharper
 
     def _settle(self, delta: float, tolerance: float) -> "tuple[Bounds, Grouping]":
+        return _settled(tuple(self.pairs), delta, tolerance)
+
+    def settle(self, delta: float, tolerance: float) -> "tuple[Bounds, Grouping]":
+        """Bounds within the tolerance, or as near as is affordable, and the groups that they were found with."""
         tail = self._tail(delta)
         groups = Grouping(self.pairs, COARSE_GROUPS)
         ways = _ways(groups.pessimistic(), self._ways, delta, tail)
@@ -278,6 +286,11 @@ class Composition:
 
     def _tail(self, delta: float) -> float:
         return TAIL_SHARE * delta / self._releases
+
+
+@lru_cache(maxsize=16)  # the end of a search, the figure and its curve over rounds ask for the same one
+def _settled(pairs: tuple[Weighted, ...], delta: float, tolerance: float) -> tuple[Bounds, Grouping]:
+    return Composition(pairs).settle(delta, tolerance)
 
 
 def _ways(pairs: Sequence[Weighted], ways: Iterable[bool], delta: float, tail: float) -> list[_Way]:

@@ -24,15 +24,17 @@ class Grouping:
     """Gaussian pairs equal but for μ, cut into ranges of μ; other pairs stay as they are."""
 
     def __init__(self, pairs: Iterable[Weighted], per_family: int):
-        families: dict[GaussianPair, dict[float, int]] = {}
+        families: dict[tuple[float, str], dict[float, int]] = {}
         others: dict[Pair, int] = {}
         for pair, count in pairs:
             if isinstance(pair, GaussianPair):
-                members = families.setdefault(replace(pair, mu=1.0), {})
+                members = families.setdefault((pair.rate, pair.kind), {})
                 members[pair.mu] = members.get(pair.mu, 0) + count
             else:
                 others[pair] = others.get(pair, 0) + count
-        self._families = {family: sorted(members.items()) for family, members in families.items()}
+        self._families = {
+            GaussianPair(1.0, *family): sorted(members.items()) for family, members in families.items()
+        }
         self._others = list(others.items())
         # position of each μ on a scale whose unit is one group
         self._scale = {
@@ -86,11 +88,11 @@ class Grouping:
 
     def anchors(self) -> dict[Pair, Pair]:
         """pair → the pair that stands for it in the upper bound."""
-        return {
-            replace(family, mu=mu): replace(family, mu=members[-1][0])
-            for family, members in self._groups()
-            for mu, _ in members
-        }
+        found: dict[Pair, Pair] = {}
+        for family, members in self._groups():
+            stands = replace(family, mu=members[-1][0])
+            found.update((GaussianPair(mu, family.rate, family.kind), stands) for mu, _ in members)
+        return found
 
     def _groups(self) -> Iterator[tuple[GaussianPair, list[tuple[float, int]]]]:
         for family, members in self._families.items():

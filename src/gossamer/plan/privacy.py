@@ -223,8 +223,17 @@ class PrivacyPlan:
         self, factor: float, rate: float, draws: int, end: float, before: tuple[Event, ...]
     ) -> list[Event]:
         """So many draws of every node that holds a copy of a record; `_alike` says that they do the same."""
-        events = [*self.events(factor, rate, draws, end, before), *self.after]
-        return events if self.copies == 1 else on_several_nodes(events, self.copies)
+        key = (factor, rate, draws, end, before)
+        if key not in self._made:
+            events = [*self.events(*key), *self.after]
+            self._made.clear()
+            self._made[key] = events if self.copies == 1 else on_several_nodes(events, self.copies)
+        return self._made[key]
+
+    @cached_property
+    def _made(self) -> dict[tuple[float, float, int, float, tuple[Event, ...]], list[Event]]:
+        """The last of `everywhere`: figure, curve and groups ask for the same tens of thousands."""
+        return {}
 
     def events(
         self, factor: float, rate: float, draws: int, end: float = math.inf, before: tuple[Event, ...] = ()

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 import torch
-from scipy.stats import norm
+from scipy.special import ndtri
 from torch import Tensor
 
 from gossamer.accounting.releases import Gaussian
@@ -89,7 +89,7 @@ class ByQuantiles(_Standardise):
         if tail > 0.4:  # nothing is seen: the declared range is all that is known
             return self._kept(columns, *_as_declared(len(columns.places)))
         at = quantiles(histogram.read(released.mean), EDGES, (tail, 0.5, 1 - tail))
-        spread = (at[:, 2] - at[:, 0]) / (2 * float(norm.ppf(1 - tail)))
+        spread = (at[:, 2] - at[:, 0]) / (2 * float(ndtri(1 - tail)))
         # Nearly all in the finest bin, as with a rare yes among many noes: the range is the better measure then.
         middle, wide = at[:, 1], spread > 2 * FINEST
         return self._kept(columns, middle, torch.where(wide, spread, 1.0))
