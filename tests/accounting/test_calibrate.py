@@ -81,6 +81,16 @@ def test_many_different_noises_are_searched_as_fewer():
     assert levelled(multipliers[:100]) == multipliers[:100]
 
 
+def test_many_different_noises_meet_the_budget_one_by_one(monkeypatch):
+    """Not only as the levels that the search began with: all of them are priced, by what `proven` says of them."""
+    monkeypatch.setattr(calibrate, "MOST_LEVELS", 50)
+    multipliers = [20.0 - 10.0 * k / 300 for k in range(300)]
+    asked = {"sampling": "poisson", "rate": 0.05, "adjacency": "add-remove"}
+    factor = common_factor(multipliers, **asked, epsilon=2.0, delta=1e-5)
+    every = [gaussian(factor * m, rate=0.05) for m in multipliers]
+    assert 2.0 * 0.99 <= proven(collate(every), 1e-5, "add-remove").epsilon <= 2.0
+
+
 def test_affordable_steps_by_counting():
     sigmas = [1.0 - k / 400 for k in range(200)]
     steps = affordable(sigmas, rate=0.01, epsilon=1.0, **ASK)

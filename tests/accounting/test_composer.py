@@ -226,3 +226,17 @@ def test_a_whole_schedule_against_the_library(ratio):
     expected = theirs.get_epsilon_for_delta(delta)
     assert found.upper == pytest.approx(expected, rel=3e-3)
     assert found.lower <= expected
+
+
+def test_what_is_remembered_is_of_the_same_releases_only():
+    """One more release, another δ or tolerance is composed anew; a pair that is listed twice counts twice."""
+    pair, other = GaussianPair(0.3, 0.2), GaussianPair(0.31, 0.2)
+    once = Composition([(pair, 40)]).bounds(1e-5)
+    assert Composition([(pair, 40)]).bounds(1e-5) == once
+    twice = Composition([(pair, 40), (pair, 40)]).bounds(1e-5)
+    assert twice.upper == pytest.approx(Composition([(pair, 80)]).bounds(1e-5).upper, rel=0.01)
+    assert twice.upper > 1.2 * once.upper
+    assert Composition([(pair, 40), (other, 1)]).bounds(1e-5).upper > once.upper
+    assert Composition([(pair, 40)]).bounds(1e-6).upper > once.upper
+    rough = Composition([(pair, 40)]).bounds(1e-5, 0.2)
+    assert rough.upper - rough.lower > once.upper - once.lower

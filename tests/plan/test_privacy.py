@@ -120,3 +120,12 @@ def test_the_same_noise_has_other_figures_against_other_observers() -> None:
 def test_public_constants_come_from_the_declaration() -> None:
     planned = plan(**QUICK, data__records=200, privacy__sampling={"kind": "poisson", "lot": 50})
     assert {(node.records, node.rate, node.lot) for node in planned.nodes} == {(200, 0.25, 50)}
+
+
+def test_a_curve_to_be_looked_at_is_never_below_the_fine_one_nor_above_the_whole() -> None:
+    made = plan(rounds=60)
+    at = [1, 10, 30, 60]
+    fine, drawn = ([p for _, p in curve(at)] for curve in (made.epsilon_after, made.drawn_after))
+    whole = made.worst.proven.epsilon
+    assert all(0.99 * min(f, whole) <= d <= min(1.06 * f, whole) for f, d in zip(fine, drawn, strict=True))
+    assert [c for c, _ in made.drawn_after(at)] == [c for c, _ in made.epsilon_after(at)]

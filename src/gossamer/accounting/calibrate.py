@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gossamer.accounting.checks import check_delta, check_epsilon
-from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import curve, proven
 from gossamer.accounting.releases import Event, Gaussian, Release, collate
@@ -58,11 +58,21 @@ def common_factor(
     shift, start = gdp_mu(epsilon, delta), 0.0
     if is_tiny(epsilon, shift) or levels is not multipliers:  # where the central limit would put it
         start = math.log(rate * math.sqrt(math.fsum(m**-2 for m in multipliers)) / shift)
-    found = _search(spent, epsilon, start=start, tolerance=tolerance, falling=True, shift=shift)
-    if levels is not multipliers:
-        every = collate(_releases(multipliers, sampling, rate, adjacency))
-        while spent(found, tolerance, every) > epsilon:  # bounds of other groups may lie a little apart
-            found += SLACK / 2
+    if levels is multipliers:
+        found = _search(spent, epsilon, start=start, tolerance=tolerance, falling=True, shift=shift)
+        return math.exp(found)
+    every = collate(_releases(multipliers, sampling, rate, adjacency))
+    # So many releases are nearly one Gaussian: ε falls with their noise as that one's does.
+    steeper = math.log(gdp_epsilon(1.01 * shift, delta) / epsilon) / math.log(1.01)
+    found = _search(
+        lambda x, tol: spent(x, tol, every if tol == tolerance else kinds),
+        epsilon,
+        start=start,
+        tolerance=tolerance,
+        falling=True,
+        shift=shift,
+        steepness=steeper,
+    )
     return math.exp(found)
 
 
@@ -173,15 +183,16 @@ def _search(
     falling: bool,
     shift: float,
     top: float = math.inf,
+    steepness: float = 2.0,
 ) -> float:
     """The x where spent(x, tolerance) comes to ε from below; x is the logarithm of what is searched.
 
     Secant steps on log ε, kept inside the bracket once there is one; the first stages are cheap and only
     bring x and the slope near. `shift` is the Gaussian shift that has this ε: where ε is next to nothing beside it,
-    log ε falls off a cliff while ε itself is a straight line of known slope.
+    log ε falls off a cliff while ε itself is a straight line of known slope. `steepness` is a guess of |d log ε / dx|.
     """
     sign = -1.0 if falling else 1.0
-    x, slope = start, 2 * sign
+    x, slope = start, steepness * sign
     line = LINE * shift if is_tiny(epsilon, shift) else None
     for stage in (COARSE, tolerance) if line else (COARSE, MIDDLE, tolerance):
         final = stage == tolerance
@@ -200,8 +211,7 @@ def _search(
                 found = safe
                 break
             if last is not None and math.isfinite(gap) and math.isfinite(last[1]) and x != last[0]:
-                steepness = abs((gap - last[1]) / (x - last[0]))
-                slope = sign * min(max(steepness, 0.2), 30.0)
+                slope = sign * min(max(abs((gap - last[1]) / (x - last[0])), 0.2), 30.0)
             last = x, gap
             step = (gap + SLACK / 2) / slope if math.isfinite(gap) else math.copysign(1.0, gap) * sign
             reach = 1.0

@@ -86,16 +86,16 @@ def _coarser(counted: Sequence[Counted]) -> list[Counted]:
     for release, count in counted:
         if type(release) is Gaussian and not release.in_passes:
             form = replace(release, sigma=1.0, sensitivity=1.0)
-            alike.setdefault(form, []).append(
-                (replace(release, sigma=release.noise_multiplier, sensitivity=1.0), count)
-            )
+            alike.setdefault(form, []).append((release, count))
         else:
             kept.append((release, count))
     for members in alike.values():
         ordered = sorted(members, key=lambda one: one[0].noise_multiplier)
         for part in np.array_split(np.arange(len(ordered)), min(_CLASSES, len(ordered))):
             own = [ordered[place] for place in part.tolist()]
-            kept.append((own[0][0], sum(count for _, count in own)))
+            least = own[0][0]
+            least = replace(least, sigma=least.noise_multiplier, sensitivity=1.0)
+            kept.append((least, sum(count for _, count in own)))
     return kept
 
 

@@ -231,7 +231,7 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
         # With whose claim it is: an equation's number alone says nothing.
         about = f"about the claim ({plan.nodes[0].claim.reference}): {'; '.join(flags)}"
         console.print(about, soft_wrap=True)
-    curves = plan.epsilon_after(curve_rounds(config.rounds))
+    curves = plan.drawn_after(curve_rounds(config.rounds))
     for name, curve in (("proven ", [p for _, p in curves]), ("claimed", [c for c, _ in curves])):
         if curve[-1] is not None:
             console.print(f"{name} ε over rounds  {sparkline(curve)}  {epsilon_text(curve[-1])}")

@@ -34,7 +34,7 @@ def curve_rounds(rounds: int, points: int = 24) -> list[int]:
 def epsilon_plot(plan: PrivacyPlan, rounds: int) -> str:
     """The SVG of a plan's worst node."""
     at = curve_rounds(rounds)
-    curves = plan.epsilon_after(at)
+    curves = plan.drawn_after(at)
     node = plan.worst
     title = f"ε over rounds (worst node; δ = {node.delta:g}, {plan.adjacency}, {plan.unit})"
     return draw(at, [c for c, _ in curves], [p for _, p in curves], node.epsilon, title)
