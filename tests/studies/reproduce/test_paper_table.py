@@ -11,7 +11,14 @@ import pytest
 from gossamer import papers
 from gossamer.errors import UserError
 from gossamer.papers import titles
-from gossamer.studies.reproduce.paper_table import PaperCell, flatten, paper_cells, parse_number, read
+from gossamer.studies.reproduce.paper_table import (
+    SCALES,
+    PaperCell,
+    flatten,
+    paper_cells,
+    parse_number,
+    read,
+)
 
 NAMES = [
     "adad2p/figure1", "adad2p/figure2", "adad2p/figure3", "adad2p/figure4", "dp-consensus/figure1",
@@ -146,3 +153,12 @@ def test_numbers_as_printed() -> None:
 def test_nested_settings_become_dotted_keys() -> None:
     table = tomllib.loads("a.b.c = 1\na.d = { e = [2] }\nf = 'x'")
     assert flatten(table) == {"a.b.c": 1, "a.d.e": [2], "f": "x"}
+
+
+def test_a_rule_leaves_cells_out_of_one_scale() -> None:
+    definition = read("dyn-d2p/table2")
+    left_out = ("records clipped, momentum", "Dyn[C]-D²P", "ε = 0.3")
+    full, book = (paper_cells(definition, scale, runs=False) for scale in SCALES[:0:-1])
+    assert cell(full, *left_out).printed == "82.93"
+    assert not [c for c in book if set(left_out) <= set(c.labels.values())]
+    assert cell(book, "records clipped, momentum", "Dyn-D²P").printed == "84.88"

@@ -48,6 +48,7 @@ class Rule(Strict):
     set: dict[str, Any] = {}
     unset: list[str] = []
     only: Mode | None = None  # the cell is the same in both modes: run it in this one
+    leave_out: bool = False  # the cell is none of this scale's
 
 
 class Cut(Strict):
@@ -186,6 +187,8 @@ def paper_cells(
             labels = {**grid.at, grid.rows: row, grid.columns: column}
             if text == NO_CELL or not _kept(labels, cut.keep):
                 continue
+            if any(r.leave_out for r in _matching(definition, scale, labels)):
+                continue
             mean, std = parse_number(text)
             own = _runs(definition, recipe, scale, labels, data, data_dir, force=force) if runs else {}
             printed = None if text == NOT_PRINTED else text
@@ -233,7 +236,7 @@ def _runs(
     force: bool,
 ) -> dict[Mode, tuple[Cell, ...]]:
     cut = definition.cut(scale)
-    matching = [r for r in definition.rule if matches(r.where, labels) and definition.applies(r, scale)]
+    matching = _matching(definition, scale, labels)
     only = next((r.only for r in matching if r.only), None)
     label = ", ".join(labels.values())
     runs: dict[Mode, tuple[Cell, ...]] = {}
@@ -246,6 +249,10 @@ def _runs(
             changes |= _at_the_claim(runs["paper"][0], data_dir, force=force)
         runs[mode] = cells(recipe, changes, f"{label}, {mode} mode", cut.seeds)
     return runs
+
+
+def _matching(definition: Definition, scale: Scale, labels: Mapping[str, str]) -> list[Rule]:
+    return [r for r in definition.rule if matches(r.where, labels) and definition.applies(r, scale)]
 
 
 def _at_the_claim(cell: Cell, data_dir: Path | None, *, force: bool) -> dict[str, Any]:
