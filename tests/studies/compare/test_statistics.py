@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from tests.support.comparisons import result, row
@@ -51,3 +52,10 @@ def test_a_row_says_if_no_epsilon_covers_one_of_its_figures() -> None:
     plain, unpaid = result(0.5), {**result(0.6), "not_private": {"because": "why"}}
     assert summarise([plain, plain])["not_private"] is None
     assert summarise([plain, unpaid])["not_private"] == "why"
+
+
+def test_a_curve_is_of_the_lines_that_have_the_figure() -> None:
+    """On private records only the last line has it."""
+    history = [{"round": 5, "consensus_distance": 0.1}, {"round": 10, "auc_mean": 0.9, "metric": "auc"}]
+    results: Any = [{"metric": "auc", "auc_mean": 0.9, "history": history}]
+    assert curve(results) == [(10, (0.9, None))]

@@ -61,6 +61,7 @@ def curve(results: Sequence[dict[str, Any]]) -> list[tuple[int, Spread]]:
     metric = metric_of(results)
     if metric is None:
         return []
-    histories = [{row["round"]: row[f"{metric}_mean"] for row in r["history"]} for r in results]
+    key = f"{metric}_mean"  # on private records only the last line has it
+    histories = [{row["round"]: row[key] for row in r["history"] if key in row} for r in results]
     common = sorted(set.intersection(*(set(history) for history in histories)))
     return [(at, spread([history[at] for history in histories])) for at in common]
