@@ -20,6 +20,18 @@ def test_without_test_rows_the_columns_must_be_named(north: Coordinator, tmp_pat
     assert made.body.model.parameters == 6
 
 
+def test_declared_columns_are_part_of_what_is_signed(north: Coordinator, tmp_path: Path) -> None:
+    """Known without a test row, in their order, and another declaration is another study."""
+    columns = {"b": {"levels": ["x", "y"], "missing": True}, "a": [0, 10]}
+    made, _, _ = pack(north, RECIPE, {"data.columns": columns}, out=tmp_path / "a.study")
+    again = Study.of(made.content, "a.study").config.data
+    assert list(again.schema or {}) == ["b", "a"]
+    assert again.features is None
+    assert made.body.model.parameters == 2 * (4 + 1)
+    wider, _, _ = pack(north, RECIPE, {"data.columns": {**columns, "a": [0, 11]}}, out=tmp_path / "b.study")
+    assert wider.body.recipe != made.body.recipe
+
+
 def test_a_recipe_with_owners_becomes_a_file_per_site(north: Coordinator, tmp_path: Path) -> None:
     changes = {"data.path": "all.csv", "data.owner": "clinic", "data.features": ["a", "b"]}
     made, _, _ = pack(north, RECIPE, changes, out=tmp_path / "a.study")
