@@ -99,6 +99,7 @@ def test_what_was_lost_elsewhere_counts_as_a_whole_cell(tmp_path: Path) -> None:
     stopped = place("set-aside/b-1", "ledger/node-000.jsonl")
     assert cells.ledgers(tmp_path) is None  # nobody knows what it had released
     whole = place("cells/a", "ledger/node-000.jsonl", "certificate.json")
+    place("cells/.arriving-a", "ledger/node-000.jsonl")  # stopped as it came: its mark counts
     other = place("cells/b", "ledger/node-000.jsonl", "certificate.json")
     assert cells.ledgers(tmp_path) == [whole, other, stopped, whole]
     place("cells/c", BEGUN)  # of one that never finished: as any

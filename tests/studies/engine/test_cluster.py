@@ -98,7 +98,7 @@ def runs(out: Path) -> dict[str, str]:
     """cell → its run's own name, which a second run of it would not have."""
     return {
         path.parent.name: json.loads(path.read_text())["run"]
-        for path in (out / "cells").glob("*/manifest.json")
+        for path in (out / "cells").glob("[!.]*/manifest.json")  # not what is just arriving
         if (path.parent / "certificate.json").is_file()
     }
 

@@ -69,7 +69,7 @@ def ledgers(out: Path) -> list[Path] | None:
     What began elsewhere and never came back counts as one that went on to its end: as a finished cell. None where there
     is none to tell what that is.
     """
-    places = sorted(place for part in ("cells", "set-aside") for place in (out / part).glob("*"))
+    places = sorted(place for part in ("cells", "set-aside") for place in (out / part).glob("[!.]*"))
     known = [
         place / "ledger"
         for place in places
