@@ -5,7 +5,7 @@
     python benchmarks/all.py --print                        measure and rewrite nothing
 
 The parts: engine (steps against Opacus and a plain loop, noise, mixing, memory, and a profile of what misses its aim),
-growth (plots over n, d, lot, K), end (whole runs against a loop of Opacus engines).
+growth (plots over n, d, lot, K), end (whole runs against a loop of Opacus engines), start (the first second).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-PARTS = {"engine": "engine.py", "growth": "growth.py", "end": "end_to_end.py"}
+PARTS = {"engine": "engine.py", "growth": "growth.py", "end": "end_to_end.py", "start": "startup.py"}
 
 
 def main() -> None:
