@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from gossamer.accounting.ledger import MANY
 from gossamer.algorithms.base import Algorithm
 from gossamer.config.schema import RunConfig
 from gossamer.data.dataset import Dataset
@@ -21,6 +22,7 @@ from gossamer.kernels.footprint import Footprint, footprint
 from gossamer.plan.privacy import rates_of
 from gossamer.run.data import DataFacts
 
+ARC_IN_ARRAYS = 150.0  # bytes of a link that is in no list
 MOST_SECONDS = 30 * 86400.0
 # Bytes: of a process that trains hardly anything, of torch's convolutions, of a link, of a planned draw.
 ITSELF, CONVOLUTIONS, ARC, DRAW = 580e6, 80e6, 600.0, 2000.0
@@ -72,7 +74,7 @@ def estimate(
     n, steps = config.nodes, config.rounds * algorithm.draws
     parameters, weight = model.parameters if model else 0, POINT + VECTOR * _vectors(algorithm)
     memory = {
-        f"topology.kind = {config.topology.kind!r} with nodes = {n}": ARC * _arcs(config),
+        f"topology.kind = {config.topology.kind!r} with nodes = {n}": _bytes_of_arc(config) * _arcs(config),
         f"data.kind = {config.data.kind!r}": max(config.data.bytes_read, _bytes(dataset)),
         f"rounds = {config.rounds}": DRAW * steps,
     }
@@ -166,6 +168,13 @@ def _bytes(dataset: Dataset | None) -> float:
         return 0.0
     parts = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
     return (TABLE if dataset.columns else RECORDS) * sum(part.nbytes for part in parts)
+
+
+def _bytes_of_arc(config: RunConfig) -> float:
+    """Of many nodes that follow a rule no edge is ever listed: it is in arrays alone."""
+    kind = config.topology
+    listed = not kind.by_rule or kind.dropout or kind.slow or config.nodes <= MANY
+    return ARC if listed else ARC_IN_ARRAYS
 
 
 def _arcs(config: RunConfig) -> float:
