@@ -169,8 +169,8 @@ def on_paper(rows: list[Measured], rounds: int) -> str:
     seconds, held, each = large.processor / large.nodes, large.peak / large.nodes, 1_000_000 // PROCESSES
     return textwrap.fill(
         f"A node costs {1e6 * seconds / rounds:.0f} µs of processor time a round and {held / 1e3:.1f} kB of memory "
-        f"(of the run with {large.nodes:,}, all of it). On paper, 1,000,000 nodes in {rounds} rounds by {PROCESSES} processes of "
-        f"{each:,}: {each * held / 1e9:.1f} GB a process and {seconds * 1_000_000 / 3600:.1f} hours of "
+        f"(of the run with {large.nodes:,}, all of it). On paper, 1,000,000 nodes in {rounds} rounds by {PROCESSES} "
+        f"processes of {each:,}: {each * held / 1e9:.1f} GB a process and {seconds * 1_000_000 / 3600:.1f} hours of "
         "processor time in all, beside what messages between processes take.",
         118,
     )
