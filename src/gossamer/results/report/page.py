@@ -143,6 +143,12 @@ def _card(i: int, run: Run, count: int) -> str:
         if no_epsilon_covers(last) or "hold_out" in last:
             quality += " (not private)"
         spread = f"<p>mean over {over_nodes(last, run.quality)}; from {low} to {high}</p>"
+        if (
+            noise := last.get(f"{run.quality}_noise")
+        ) is not None:  # of all nodes' sums together, not of their figures
+            spread = (
+                f"<p>on the kept-out records of all nodes, ± {written(run.quality, noise, 1)} by noise</p>"
+            )
         others = [
             f"{title(name)} {written(name, last[f'{name}_mean'], 1)}"
             for name in measured(last)
