@@ -191,3 +191,30 @@ def test_a_centred_network_first_asks_for_the_mean_of_the_records() -> None:
     sums, _ = vector(torch.zeros(1, size), x, torch.zeros(1, 5, dtype=torch.long), mask, torch.ones_like)
     torch.testing.assert_close(sums[0, :4], x[0].sum(0))
     assert not sums[0, 4:].any()
+
+
+def test_weights_of_classes_multiply_the_loss_before_the_clip() -> None:
+    weights = [float(i + 1) for i in range(10)]
+    vector = gradient_vector(configured(data__class_weights=weights), nn.Linear(5, 10), 10)
+    plain = gradient_vector(configured(), nn.Linear(5, 10), 10)
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(1, 7, 5, generator=draw), torch.randint(0, 10, (1, 7), generator=draw)
+    point, mask = torch.randn(1, 60, generator=draw), torch.ones(1, 7, dtype=torch.bool)
+    norms = plain(point, x, y, mask, torch.ones_like)[1]
+    found, weighted = vector(point, x, y, mask, torch.ones_like)
+    assert torch.allclose(weighted, norms * torch.tensor(weights)[y], rtol=1e-5)
+    clipped, _ = vector(point, x, y, mask, lambda n: 1e-3 / n)
+    assert float(clipped.norm()) <= 7e-3 * (1 + 1e-5)
+    own = point[0].clone().requires_grad_()
+    outputs = x[0] @ own[:50].view(10, 5).T + own[50:]
+    losses = nn.functional.cross_entropy(outputs, y[0], reduction="none")
+    (torch.tensor(weights)[y[0]] * losses).sum().backward()  # type: ignore[no-untyped-call]
+    assert own.grad is not None
+    assert torch.allclose(found[0], own.grad, atol=1e-5)
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(UserError, match="lists 2 weights, and there are 10 classes"):
+        gradient_vector(configured(data__class_weights=[1.0, 2.0]), nn.Linear(5, 10), 10)
+    with pytest.raises(UserError, match="needs classes"):
+        gradient_vector(configured(data__class_weights="private"), nn.Linear(5, 1), None)

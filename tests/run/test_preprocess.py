@@ -378,3 +378,48 @@ def test_a_certificate_that_says_something_else_is_refused(tmp_path: Path, chang
     change(certificate["preprocessing"])
     with pytest.raises(UserError, match=says):
         compare_figures(out.directory / "ledger", certificate, None, proofs)
+
+
+@pytest.mark.parametrize("kind", ["torchscript", "safetensors"])
+def test_an_exported_model_standardises_by_itself(tmp_path: Path, kind: str) -> None:
+    from gossamer.run.export import export
+
+    changes = {"data__standardise": {"kind": "quantiles"}, "data__pca": None, "data__pca_from": "train"}
+    out = run(tmp_path, "quickstart", **{**GOSSIP, **changes, "rounds": 2, "data__scale": "none"})
+    found = export(out.directory, tmp_path / "exported", kind=kind)
+    assert any("64 columns by a middle and spread" in step for step in found["card"]["inputs"]["steps"])
+    if kind == "torchscript":  # it was held against the network behind its steps when it was written
+        raw = outlined("quickstart").dataset or outlined("quickstart", **{**GOSSIP, **changes}).dataset
+        assert raw is not None
+        with pytest.warns(DeprecationWarning):
+            again = torch.jit.load(tmp_path / "exported" / "model.pt")  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            decided = again(torch.from_numpy(raw.x_test)).argmax(1).numpy()
+        assert (decided == out.models.predict(raw.x_test)).mean() > 0.99
+
+
+@pytest.mark.slow
+def test_processes_release_what_the_simulator_does(tmp_path: Path) -> None:
+    alone = run(tmp_path, "quickstart", **{**ALL, "rounds": 2})
+    spread = gossamer.load(_in_processes(tmp_path))
+    for file in FILES:
+        one, two = (load_file(directory / file) for directory in (alone.directory, spread.directory))
+        for key in one:
+            assert torch.allclose(one[key], two[key], rtol=1e-4, atol=1e-6)
+    assert spread.result["epsilon_proven"] == alone.result["epsilon_proven"]
+    assert spread.result["accuracy_mean"] == pytest.approx(alone.result["accuracy_mean"], abs=0.05)
+
+
+def _in_processes(tmp_path: Path) -> Path:
+    import subprocess
+    import sys
+
+    sets = [
+        "rounds=2", "data.pca=12", "data.pca_from=private", "privacy.preprocessing=0.5", "data.scale=unit-ball",
+        'privacy.sampling={kind="full"}', "privacy.epsilon=4.0", "privacy.delta=1e-5", "checkpoints.every=2",
+        'data.standardise={kind="quantiles"}', "data.class_weights=private", "privacy.noise.source=seeded",
+        "runtime.kind=processes", "runtime.ranks=2",
+    ]  # fmt: skip
+    command = [sys.executable, "-m", "gossamer", "run", "quickstart", "--out", str(tmp_path / "ranks")]
+    subprocess.run([*command, *[word for one in sets for word in ("--set", one)]], check=True, timeout=120)
+    return tmp_path / "ranks"

@@ -18,7 +18,7 @@ from gossamer.mechanism.summaries.base import Summary
 from gossamer.mechanism.summaries.columns import Columns, Histogram, Moments, dyadic_edges, quantiles
 from gossamer.preprocess.base import Found, Released
 
-EDGES = dyadic_edges(levels=20, steps=32)
+EDGES = dyadic_edges(levels=20, steps=16)
 FINEST = min(b - a for a, b in pairwise(EDGES))
 TAIL = 0.05  # on each side: the spread is that of the 90% between
 SURE = 2.0  # deviations of its noise, below which a share or a variance says nothing
@@ -88,11 +88,21 @@ class ByQuantiles(_Standardise):
         tail = max(TAIL, SURE * unsure)
         if tail > 0.4:  # nothing is seen: the declared range is all that is known
             return self._kept(columns, *_as_declared(len(columns.places)))
-        at = quantiles(histogram.read(released.mean), EDGES, (tail, 0.5, 1 - tail))
+        shares, noise = histogram.read(released.mean), released.noise * math.sqrt(len(columns.places))
+        at = quantiles(_believed(shares, noise), EDGES, (tail, 0.5, 1 - tail))
         spread = (at[:, 2] - at[:, 0]) / (2 * float(ndtri(1 - tail)))
         # Nearly all in the finest bin, as with a rare yes among many noes: the range is the better measure then.
         middle, wide = at[:, 1], spread > 2 * FINEST
         return self._kept(columns, middle, torch.where(wide, spread, 1.0))
+
+
+def _believed(shares: Tensor, noise: float) -> Tensor:
+    """Without bins that noise alone may have filled: most are empty, and one far out would stretch the column.
+
+    Where that leaves less than half of a column, as of one that is spread over many bins, all of them count.
+    """
+    clear = torch.where(shares > SURE * noise, shares, 0.0)
+    return torch.where(clear.sum(1, keepdim=True) > 0.5, clear, shares)
 
 
 def _as_declared(width: int) -> tuple[Tensor, Tensor]:
