@@ -391,7 +391,7 @@ def test_an_exported_model_standardises_by_itself(tmp_path: Path, kind: str) -> 
     if kind == "torchscript":  # it was held against the network behind its steps when it was written
         raw = outlined("quickstart").dataset or outlined("quickstart", **{**GOSSIP, **changes}).dataset
         assert raw is not None
-        with pytest.warns(DeprecationWarning):
+        with pytest.warns(DeprecationWarning, match=r"torch\.jit\.load"):
             again = torch.jit.load(tmp_path / "exported" / "model.pt")  # type: ignore[no-untyped-call]
         with torch.no_grad():
             decided = again(torch.from_numpy(raw.x_test)).argmax(1).numpy()
