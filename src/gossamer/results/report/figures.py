@@ -79,7 +79,10 @@ def _banded(runs: list[tuple[int, Run]], name: str, title: str, *, percent: bool
             )
         )
     private = _not_private(runs)
+    sampled = sorted({over_nodes(run.last, name) for _, run in runs} - {"nodes"})
     note = "Mean over nodes; the band spans the worst and the best node."
+    if sampled:
+        note = f"Mean over {sampled[0]}; the band spans the worst and the best of them."
     return Figure(
         title + (" (not private)" if private else ""),
         note + (f" {private[0].upper()}{private[1:]}." if private else ""),
@@ -200,7 +203,8 @@ def _graph(topology: dict[str, Any], users: list[str]) -> Figure:
         rule = f": {topology['rule']}" if "rule" in topology else ""
         note = f"{n:,} nodes, too many to draw{rule}"
         note += f" Used by {', '.join(users)}." if users else ""
-        return Figure(f"Topology: {topology['kind']}", note, [], {})
+        hidden = {"visible": False}
+        return Figure(f"Topology: {topology['kind']}", note, [], {"xaxis": hidden, "yaxis": hidden})
     links = sorted({_pair(edge, directed) for edges in rounds for edge in edges})
     place = _places(n, links)
     changes = len(rounds) > 1
