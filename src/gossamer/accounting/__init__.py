@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Accountant",
     "Figure",
+    "alike",
     "budget",
     "by_observer",
     "calibrate",
     "chain",
     "claimed",
+    "columns",
     "composer",
     "gaussian",
     "gaussian_noise",

@@ -2,12 +2,16 @@
 
 # The modules that others may import; the rest is private to this folder.
 __all__ = [
+    "arrow",
     "by_node",
+    "check",
     "dataset",
     "digest",
     "features",
     "files",
     "inputs",
+    "kept_out",
+    "labels",
     "limits",
     "load",
     "memory",
@@ -16,5 +20,7 @@ __all__ = [
     "persons",
     "sent",
     "source",
+    "standard",
+    "standardise",
     "synthetic",
 ]

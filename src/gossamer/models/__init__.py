@@ -1,4 +1,4 @@
 """The papers' networks as plain torch modules."""
 
 # The modules that others may import; the rest is private to this folder.
-__all__ = ["centred", "check", "kinds", "lookup", "losses", "own", "table"]
+__all__ = ["cells", "centred", "check", "kinds", "lookup", "losses", "measures", "own", "table", "tasks"]

@@ -10,6 +10,7 @@ __all__ = [
     "budget",
     "certificates",
     "certify",
+    "check_data",
     "data",
     "evaluate",
     "export",
