@@ -225,6 +225,18 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {**OWN, "data.classes": 2, "evaluation.private": 0.2},
     ),
     (
+        checks.which_rows_train_follows_no_number,
+        {**OWN, "data.held_out": 9},
+        "data.held_out = 9 draws among your own records by their number",
+        {**OWN, "data.held_out": 9, "privacy.adjacency": "replace-one"},
+    ),
+    (
+        checks.which_rows_train_follows_no_number,
+        {**OWN, "data.train_rows": 50},
+        "data.train_rows = 50 draws among your own records",
+        {"data.train_rows": 50},
+    ),
+    (
         checks.diagnostics_stay_here,
         {"evaluation.diagnostics": True, "runtime.kind": "processes"},
         "evaluation.diagnostics = true is not private and must not travel between processes",

@@ -250,6 +250,20 @@ def evaluation_is_paid_for(config: RunConfig) -> None:
         )
 
 
+def which_rows_train_follows_no_number(config: RunConfig) -> None:
+    """Rows that are drawn among all of them follow their number: with one more record, others would be trained on."""
+    data = config.data
+    if not (data.own and _sound(config) and config.privacy.adjacency == "add-remove"):
+        return
+    for key in ("held_out", "train_rows"):
+        if (value := getattr(data, key)) is not None:
+            raise UserError(
+                f"data.{key} = {value} draws among your own records by their number, so that with one more or less "
+                "others would be trained on, and no ε would hold; give data.test or evaluation.private in its place, "
+                'or privacy.adjacency = "replace-one".'
+            )
+
+
 def a_proof_needs_a_bound(config: RunConfig) -> None:
     clip = config.privacy.clip
     if _sound(config) and not clip.enforced:
@@ -329,6 +343,7 @@ CHECKS: tuple[Check, ...] = (
     preprocessing_is_paid_for,
     class_weights_come_before_the_clip,
     evaluation_is_paid_for,
+    which_rows_train_follows_no_number,
     a_proof_needs_a_bound,
     a_cap_is_on_own_records,
     cancelling_noise_needs_a_plain_clip,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -42,6 +43,14 @@ def at_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for seat in at_worker._FREE:
         seat.child.stop()
         seat.log.close()
+
+
+def test_a_notebooks_own_loop_is_no_hindrance(at_hand: str, tmp_path: Path) -> None:
+    async def cell() -> str:
+        with find_engine(at_hand).open(tmp_path / "errors.log", None):
+            return "reached"
+
+    assert asyncio.run(cell()) == "reached"
 
 
 def test_a_job_goes_out_and_its_files_come_back(at_hand: str, tmp_path: Path) -> None:

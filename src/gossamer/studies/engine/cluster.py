@@ -85,9 +85,10 @@ class Cluster:
 
     def _connect(self) -> Any:
         try:
-            asyncio.run(
-                self._knock()
-            )  # first: a client that finds nobody leaves threads and tracebacks behind
+            # First, for a client that finds nobody leaves threads and tracebacks behind; in a thread of its own, for
+            # a notebook's has a loop already.
+            with ThreadPoolExecutor(1) as apart:
+                apart.submit(lambda: asyncio.run(self._knock())).result()
             return self._distributed.Client(
                 self._address,
                 timeout=ANSWER_SECONDS,
