@@ -252,15 +252,12 @@ def evaluation_is_paid_for(config: RunConfig) -> None:
 
 def which_rows_train_follows_no_number(config: RunConfig) -> None:
     """Rows that are drawn among all of them follow their number: with one more record, others would be trained on."""
-    data = config.data
-    if not (data.own and _sound(config) and config.privacy.adjacency == "add-remove"):
-        return
+    own = config.data.own and _sound(config) and config.privacy.adjacency == "add-remove"
     for key in ("held_out", "train_rows"):
-        if (value := getattr(data, key)) is not None:
+        if own and (value := getattr(config.data, key)) is not None:
             raise UserError(
-                f"data.{key} = {value} draws among your own records by their number, so that with one more or less "
-                "others would be trained on, and no ε would hold; give data.test or evaluation.private in its place, "
-                'or privacy.adjacency = "replace-one".'
+                f"data.{key} = {value} draws among your own records by their number: with one more, others would be "
+                "trained on, and no ε would hold; use data.test, evaluation.private or adjacency = 'replace-one'."
             )
 
 
