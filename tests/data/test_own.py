@@ -363,3 +363,8 @@ def test_arrays_that_cannot_be_several_labels(tmp_path):
     np.savez(tmp_path / "own.npz", x=np.ones((3, 2)), y=np.ones(3, np.int64))
     with pytest.raises(UserError, match=r"needs \(3, labels\)"):
         load("npz", path=str(tmp_path / "own.npz"), task="multi-label")
+
+
+def test_only_declared_columns_can_be_mapped():
+    with pytest.raises(UserError, match=r"data\.mapped = true needs data\.columns"):
+        load("parquet", path="own.parquet", label="y", mapped=True)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.support.configurations import configured, outlined
 
+from gossamer.data.mapped import is_mapped, zeros
 from gossamer.errors import UserError
 from gossamer.methods import method_of
 from gossamer.run import estimate as module
@@ -57,6 +58,18 @@ def test_records_that_were_loaded_count_with_their_copies() -> None:
     assert config.data.bytes_read >= module.RECORDS * facts.dataset.x_train.nbytes
     found = expected(config, replace(facts, dataset=None), method_of(config).algorithm(), hosted=8)
     assert found.memory["data.kind = 'synthetic-classification'"] == config.data.bytes_read
+
+
+def test_mapped_records_do_not_count() -> None:
+    config = configured(data={"kind": "synthetic-classification", "n": 1000, "features": 8})
+    facts = facts_of(config, None, None, None)
+    assert facts.dataset is not None
+    x = zeros("t", (10**6, 8), mapped=True)
+    found = {
+        is_mapped(own): module._bytes(replace(facts.dataset, x_train=own))
+        for own in (x, facts.dataset.x_train)
+    }
+    assert found[False] - found[True] == module.RECORDS * facts.dataset.x_train.nbytes
 
 
 def test_draws_that_would_take_minutes_to_price_are_refused() -> None:

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gossamer.data.columns import Column, Numeric
 from gossamer.data.declared import encode_into, number_names
 from gossamer.data.limits import room_for
+from gossamer.data.mapped import zeros
 from gossamer.data.scaling import Floats
 from gossamer.data.values import NOTHING
 from gossamer.errors import UserError
@@ -106,23 +105,37 @@ def _one_block(path: Path) -> Any:
 BATCH = 1 << 16  # rows of a Parquet file that are turned into numbers at a time
 
 
-def in_batches(path: Path, schema: Mapping[str, Column]) -> Floats:
-    """The numbers of a Parquet file's declared columns; its records are never in memory all at once."""
+def in_parts(file: Any) -> Any:
+    """An open Parquet file, to be read in batches. Arrow would otherwise keep all bytes of it that it has read."""
     from pyarrow import parquet
 
+    return parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 16)
+
+
+def in_batches(path: Path, schema: Mapping[str, Column], *, mapped: bool | None = False) -> Floats:
+    """The numbers of a Parquet file's declared columns; its records are never in memory all at once."""
     try:
         with path.open("rb") as opened:
-            file = parquet.ParquetFile(opened)
+            file = in_parts(opened)
             rows, names = file.metadata.num_rows, file.schema_arrow.names
             refuse_twice(path, names)
-            width = len(number_names(schema))
-            room_for(path.name, 4.0 * rows * width)
-            out, at = np.zeros((rows, width), np.float32), 0
+            out, at = zeros(path.name, (rows, len(number_names(schema))), mapped=mapped), 0
             for batch in file.iter_batches(BATCH, columns=[name for name in names if name in schema]):
                 part = out[at : at + batch.num_rows]
                 encode_into(path.name, schema, {name: batch.column(name) for name in schema}, part)
                 at += batch.num_rows
             return out
+    except ARROW as error:
+        raise unreadable("parquet", path, error) from error
+
+
+def rows_in(path: Path) -> int:
+    """Of a Parquet file, without reading a record."""
+    from pyarrow import parquet
+
+    try:
+        with path.open("rb") as opened:
+            return int(parquet.ParquetFile(opened).metadata.num_rows)
     except ARROW as error:
         raise unreadable("parquet", path, error) from error
 

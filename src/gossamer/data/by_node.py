@@ -12,7 +12,8 @@ import numpy as np
 from gossamer.data.dataset import Dataset
 from gossamer.data.digest import digest
 from gossamer.data.limits import listed
-from gossamer.data.own import PLACE, OwnFile
+from gossamer.data.mapped import is_large, joined
+from gossamer.data.own import PLACE, OwnFile, Parquet
 from gossamer.data.persons import Numbers
 from gossamer.errors import UserError
 
@@ -25,7 +26,7 @@ def load_nodes(
         raise UserError(f"data.owner = {source.owner!r} does not go with a file per node: leave it out.")
     files = {i: source.path.replace(PLACE, str(i)) for i in nodes}
     sources = _same_columns({i: replace(source, path=path) for i, path in files.items()}, data_dir)
-    found = {i: its.load(data_dir, seed) for i, its in sources.items()}
+    found = {i: its.load(data_dir, seed) for i, its in _with_room(sources, data_dir).items()}
     first = found[nodes[0]]
     for i, dataset in found.items():
         if dataset.x_train.shape[1:] != first.x_train.shape[1:] or dataset.labels != first.labels:
@@ -35,13 +36,21 @@ def load_nodes(
             )
     return replace(
         first,
-        x_train=np.concatenate([dataset.x_train for dataset in found.values()]),
+        x_train=joined([dataset.x_train for dataset in found.values()]),
         y_train=np.concatenate([dataset.y_train for dataset in found.values()]),
         provenance=joined_provenance(found.values()),
         test_shares_rows=any(dataset.test_shares_rows for dataset in found.values()),
         owner=np.concatenate([np.full(len(d.y_train), i, dtype=np.int64) for i, d in found.items()]),
         person=joined_persons(found.values()),
     )
+
+
+def _with_room(sources: Mapping[int, OwnFile], data_dir: Path | None) -> Mapping[int, OwnFile]:
+    """Whether memory has room for the records is asked of all files together: many small ones fill it too."""
+    asked = {i: its for i, its in sources.items() if isinstance(its, Parquet) and its.mapped is None}
+    if not is_large(sum(its.bytes_of_numbers(data_dir) for its in asked.values())):
+        return sources
+    return {**sources, **{i: replace(its, mapped=True) for i, its in asked.items()}}
 
 
 def joined_persons(found: Iterable[Dataset]) -> Numbers | None:

@@ -15,6 +15,7 @@ from gossamer.data.arrow import (
     column_names,
     declared_csv,
     first_types,
+    in_parts,
     refuse_twice,
     unreadable,
 )
@@ -70,11 +71,10 @@ def _parts(file_kind: str, path: Path, schema: Mapping[str, Column]) -> Iterator
     if file_kind == "csv":
         yield declared_csv(path, schema, [])
         return
-    from pyarrow import parquet
 
     try:
         with path.open("rb") as file:
-            for batch in parquet.ParquetFile(file).iter_batches(BATCH, columns=list(schema)):
+            for batch in in_parts(file).iter_batches(BATCH, columns=list(schema)):
                 yield {name: batch.column(name) for name in schema}
     except ARROW as error:
         raise unreadable("parquet", path, error) from error

@@ -57,8 +57,10 @@ def read_table(
     owner: str | None,
     person: str | None = None,
     schema: Mapping[str, Column] | None = None,
+    *,
+    mapped: bool | None = False,
 ) -> Records:
-    """`label`: None where nothing is to be learned or compared; the records then have no y."""
+    """`label`: None where nothing is to be learned or compared; the records then have no y. `mapped`: see mapped.py."""
     names = column_names(file_kind, path)
     refuse_too_many(path, names)
     if schema is None:
@@ -69,9 +71,8 @@ def read_table(
         return from_columns(
             path, declared_csv(path, schema, beside), label, None, owner, person, schema=schema
         )
-    return _beside(
-        path, columns_in(file_kind, path, beside), in_batches(path, schema), schema, label, owner, person
-    )
+    x = in_batches(path, schema, mapped=mapped)
+    return _beside(path, columns_in(file_kind, path, beside), x, schema, label, owner, person)
 
 
 def refuse_too_many(path: Path, names: Sequence[str]) -> None:

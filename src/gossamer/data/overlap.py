@@ -19,6 +19,7 @@ from collections import Counter
 import numpy as np
 
 from gossamer.data.dataset import Array
+from gossamer.data.mapped import blocks
 
 COMMON = 6  # a row that occurs so often is one that many have
 CERTAIN = 1e-3  # fewer equal rows than this are none
@@ -29,22 +30,27 @@ def share_rows(ours: Array, theirs: Array) -> bool:
     """Are rows of one set in the other beyond chance? What it says of private records is for this machine alone."""
     if not len(ours) or not len(theirs) or ours.shape[1:] != theirs.shape[1:]:
         return False
-    own, other = Counter(_rows(ours)), Counter(_rows(theirs))
-    common = own.keys() & other.keys()
-    if not common or own == other:
-        return bool(common)
-    if max(*own.values(), *other.values()) == 1:
-        expected = _by_chance(_plain(ours), _plain(theirs))
-        return len(common) > expected + 4 * math.sqrt(expected)
-    return _beyond_chance(own, other, len(ours)) or _beyond_chance(other, own, len(theirs))
+    (own, times), (other, other_times) = _counted(ours), _counted(theirs)
+    _, here, there = np.intersect1d(own, other, assume_unique=True, return_indices=True)
+    same = len(here) == len(own) == len(other) and np.array_equal(times[here], other_times[there])
+    if not len(here) or same:
+        return same
+    if max(times.max(), other_times.max()) == 1:
+        expected = _by_chance(ours, theirs)
+        return len(here) > expected + 4 * math.sqrt(expected)
+    both = times[here], other_times[there]
+    return _beyond_chance(times, *both, len(theirs)) or _beyond_chance(other_times, *both[::-1], len(ours))
 
 
-def _beyond_chance(seen: Counter[bytes], new: Counter[bytes], rows: int) -> bool:
-    """Of all rows seen r times, does the other set hold more than new rows of the same origin would?"""
-    times = Counter(seen.values())
-    drawn = sum(new.values())
+def _beyond_chance(seen: Array, common: Array, new: Array, drawn: int) -> bool:
+    """Of all rows seen r times, does the other set hold more than new rows of the same origin would?
+
+    `seen`: how often each different row of a set occurs; `common`: those that the other has too, there `new` times.
+    """
+    times = Counter(seen.tolist())
+    rows = int(seen.sum())
     for r in times:
-        hits = sum(count for row, count in new.items() if seen.get(row) == r)
+        hits = int(new[common == r].sum())
         # Four deviations above what was counted, and above what is expected then.
         repeated = times[r + 1] + 4 * math.sqrt(times[r + 1] + 1)
         expected = drawn * (r + 1) * repeated / rows
@@ -64,8 +70,9 @@ def _by_chance(ours: Array, theirs: Array) -> float:
         9 * across / within
     )  # with more to be expected, one in eight thousand would have no equal rows within
     logs: list[float] = []
-    for one, other in zip(ours.T, theirs.T, strict=True):
-        logs.append(math.log(_equal(one, other)))
+    columns = (x.reshape(len(x), -1).T for x in (ours, theirs))
+    for one, other in zip(*columns, strict=True):
+        logs.append(math.log(_equal(_plain(one), _plain(other))))
         least = min(logs)
         found = across * math.exp(least + (sum(logs) - least) / 2)
         if found < CERTAIN:
@@ -93,8 +100,12 @@ def _equal(one: Array, other: Array) -> float:
 
 def _plain(x: Array) -> Array:
     # Adding 0 makes −0 the same as 0.
-    return np.ascontiguousarray(x, dtype="<f4").reshape(len(x), -1) + np.float32(0)
+    return np.ascontiguousarray(x, dtype="<f4") + np.float32(0)
 
 
-def _rows(x: Array) -> list[bytes]:
-    return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in _plain(x)]
+def _counted(x: Array) -> tuple[Array, Array]:
+    """The different rows by their hashes, and how often each occurs; the rows themselves are never all in memory."""
+    hashes = np.empty(len(x), dtype="S16")
+    for part in blocks(x):
+        hashes[part] = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in _plain(x[part])]
+    return np.unique(hashes, return_counts=True)

@@ -1,4 +1,5 @@
 """The user's own records: CSV, Parquet or npz. Private until told otherwise."""
+# Over 350 lines: a third is options with their descriptions, and the kinds share what is private about them.
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from gossamer.data.arrow import column_names
+from gossamer.data.arrow import column_names, rows_in
 from gossamer.data.columns import Column
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.declared import Columns, number_names, refuse_said_twice
@@ -199,6 +200,11 @@ class _Table(OwnFile):
         return Records(np.zeros((0, len(known)), dtype=np.float32), labels, None, known)
 
     @property
+    def _mapped(self) -> bool | None:
+        """Are the numbers of training records to lie in a file, in place of memory? None: where memory is short."""
+        return False
+
+    @property
     def _beside(self) -> tuple[str | None, ...]:
         """Columns that are no features."""
         return (*names_of(self.label), self.owner, self.person)
@@ -212,7 +218,14 @@ class _Table(OwnFile):
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         path = existing("data.path", self.path, data_dir)
         train = read_table(
-            self.kind, path, self.label, self.features, self.owner, self.person, schema=self.columns
+            self.kind,
+            path,
+            self.label,
+            self.features,
+            self.owner,
+            self.person,
+            self.columns,
+            mapped=self._mapped,
         )
         held_out = None
         if self.test is not None:
@@ -240,6 +253,30 @@ class Csv(_Table):
 @dataclass(frozen=True, kw_only=True)
 class Parquet(_Table):
     """A Parquet file of your own, one record a row."""
+
+    mapped: Annotated[
+        bool | None,
+        Field(
+            description="with columns: keep the numbers in a temporary file in place of memory; where memory is short "
+            "if not set"
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mapped and self.columns is None:
+            raise UserError("data.mapped = true needs data.columns, by which a file is read in parts")
+
+    @property
+    def _mapped(self) -> bool | None:
+        return self.mapped
+
+    def bytes_of_numbers(self, data_dir: Path | None) -> float:
+        """Of all training records' declared columns; 0 where none are declared."""
+        if self.columns is None:
+            return 0.0
+        rows = rows_in(existing("data.path", self.path, data_dir))
+        return 4.0 * rows * len(number_names(self.columns))
 
 
 @datasets.register("npz")

@@ -8,6 +8,7 @@ import numpy as np
 
 from gossamer.data.dataset import Dataset
 from gossamer.data.limits import at_most
+from gossamer.data.mapped import gathered
 from gossamer.errors import UserError
 
 
@@ -19,7 +20,7 @@ def only_labels(dataset: Dataset, labels: list[int]) -> Dataset:
     train, test = np.isin(dataset.y_train, labels), np.isin(dataset.y_test, labels)
     return replace(
         dataset,
-        x_train=dataset.x_train[train],
+        x_train=gathered(dataset.x_train, train),
         y_train=dataset.y_train[train],
         x_test=dataset.x_test[test],
         y_test=dataset.y_test[test],
@@ -35,9 +36,9 @@ def hold_out(dataset: Dataset, held_out: int) -> Dataset:
     out, kept = np.split(np.random.default_rng([0x401D]).permutation(available), [rows])
     return replace(
         dataset,
-        x_train=dataset.x_train[kept],
+        x_train=gathered(dataset.x_train, kept),
         y_train=dataset.y_train[kept],
-        x_test=dataset.x_train[out],
+        x_test=gathered(dataset.x_train, out),
         y_test=dataset.y_train[out],
         owner=None if dataset.owner is None else dataset.owner[kept],
         person=None if dataset.person is None else dataset.person[kept],
@@ -52,7 +53,7 @@ def first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
     chosen = np.random.default_rng([seed, 1]).permutation(available)[:rows]
     return replace(
         dataset,
-        x_train=dataset.x_train[chosen],
+        x_train=gathered(dataset.x_train, chosen),
         y_train=dataset.y_train[chosen],
         owner=None if dataset.owner is None else dataset.owner[chosen],
         person=None if dataset.person is None else dataset.person[chosen],

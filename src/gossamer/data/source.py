@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,6 +18,7 @@ from gossamer.data import selection, sources
 from gossamer.data.columns import Column
 from gossamer.data.dataset import Dataset
 from gossamer.data.limits import at_most, one_of
+from gossamer.data.mapped import by_block
 from gossamer.data.overlap import share_rows
 from gossamer.data.partition import Even, Partition, partitions
 from gossamer.data.projection import fit_components, project
@@ -116,7 +118,7 @@ class Source(ABC):
     ] = False
 
     kind: ClassVar[str]
-    own: ClassVar[bool] = False  # the user's own records: private, and copied nowhere
+    own: ClassVar[bool] = False  # the user's own records: private, and kept nowhere else
     multi_label: ClassVar[bool] = False  # several labels of yes or no a record: y is (N, L)
     shuffled: ClassVar[bool] = False  # do the set's own records, or their split, follow the seed?
     facts: ClassVar[Facts | None] = None
@@ -244,13 +246,13 @@ class Source(ABC):
         def public(kind: str, options: dict[str, Any]) -> Dataset:
             return datasets.parse({"kind": kind, **options}).load(data_dir)
 
-        # Records of the user's own are copied nowhere, not even as features.
+        # Of the user's own records nothing is kept, not even features.
         return transformed(dataset, self.transform, public, keep=not self.own, data_dir=data_dir)
 
     def scaled(self, dataset: Dataset) -> Dataset:
         train, test = dataset.x_train, dataset.x_test
         if self.scale != "none":
-            train, test = SCALES[self.scale](train), SCALES[self.scale](test)
+            train, test = by_block(train, SCALES[self.scale]), SCALES[self.scale](test)
         if self.bias:
             if self.scale == "none" or dataset.x_train.ndim != 2:
                 raise UserError(
@@ -258,7 +260,8 @@ class Source(ABC):
                     "'unit-sphere': the constant is part of it"
                 )
             outside = self.bias == "outside"
-            train, test = with_bias(train, outside=outside), with_bias(test, outside=outside)
+            train = by_block(train, partial(with_bias, outside=outside))
+            test = with_bias(test, outside=outside)
         return replace(dataset, x_train=train, x_test=test)
 
 
@@ -267,7 +270,7 @@ datasets: Registry[Source] = Registry("data")
 
 def standardised(dataset: Dataset, standard: Standard) -> Dataset:
     """The records with their columns by this standard."""
-    train, test = standard.applied(dataset.x_train), standard.applied(dataset.x_test)
+    train, test = by_block(dataset.x_train, standard.applied), standard.applied(dataset.x_test)
     return replace(dataset, x_train=train, x_test=test, standard=standard)
 
 
@@ -277,7 +280,7 @@ def _projected(dataset: Dataset, basis: Floats) -> Dataset:
     said = f"{len(basis)} components of the training records, with noise"
     return replace(
         dataset,
-        x_train=project(dataset.x_train, none, basis),
+        x_train=by_block(dataset.x_train, lambda x: project(x, none, basis)),
         x_test=project(dataset.x_test, none, basis),
         provenance={**dataset.provenance, "pca": said},
         components=basis,
@@ -301,7 +304,7 @@ def _reduced(dataset: Dataset, components: int, origin: str, data_dir: Path | No
     mean, basis = fit_components(fitted, count)
     return replace(
         dataset,
-        x_train=project(dataset.x_train, mean, basis),
+        x_train=by_block(dataset.x_train, lambda x: project(x, mean, basis)),
         x_test=project(dataset.x_test, mean, basis),
         provenance={**dataset.provenance, "pca": f"{count} components of {name}"},
     )

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.dataset import Dataset
+from gossamer.data.mapped import gathered
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Clip
@@ -195,7 +196,7 @@ def _records(
     *,
     mean: bool,
 ) -> Records:
-    x, y = torch.from_numpy(dataset.x_train[rows]), torch.from_numpy(dataset.y_train[rows])
+    x, y = torch.from_numpy(gathered(dataset.x_train, rows)), torch.from_numpy(dataset.y_train[rows])
     return Records(x.to(device), y.to(device), sizes, persons=persons, mean=mean)
 
 

@@ -17,6 +17,7 @@ from gossamer.algorithms.base import Algorithm
 from gossamer.config.schema import RunConfig
 from gossamer.data.dataset import Dataset
 from gossamer.data.limits import free_memory, in_words, resident
+from gossamer.data.mapped import is_mapped
 from gossamer.errors import UserError
 from gossamer.kernels.footprint import Footprint, footprint
 from gossamer.plan.privacy import rates_of
@@ -163,11 +164,12 @@ def _count(module: nn.Module) -> int:
 
 
 def _bytes(dataset: Dataset | None) -> float:
-    """Of records that had to be loaded, at the peak."""
+    """Of records that had to be loaded, at the peak; what is mapped takes none that others could not have."""
     if dataset is None:
         return 0.0
     parts = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
-    return (TABLE if dataset.columns else RECORDS) * sum(part.nbytes for part in parts)
+    held = sum(part.nbytes for part in parts if not is_mapped(part))
+    return (TABLE if dataset.columns else RECORDS) * held
 
 
 def _bytes_of_arc(config: RunConfig) -> float:
