@@ -299,3 +299,21 @@ def test_a_line_that_could_not_be_written_is_not_said_to_be(together, tmp_path, 
         assert book.marks() == before
         book.write([(NODES, event(2))])
     assert "of" in json.loads(columns_path(tmp_path, NODES).read_text().splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new"),
+    [
+        (1, '"of":', '"of":[[10,10,0]],"of":'),
+        (1, '"alike":', '"alike":{},"alike":'),
+        (0, '"adjacency":', '"delta": 0.5, "adjacency":'),  # beside each node's own
+        (5, '"sigma":2.0', '"sigma":"2e5"'),
+    ],
+)
+def test_nothing_is_said_twice_or_as_text(written, line, old, new):
+    lines = written.read_bytes().splitlines(keepends=True)
+    assert old.encode() in lines[line]
+    lines[line] = lines[line].replace(old.encode(), new.encode(), 1)
+    written.write_bytes(chained(lines))
+    with pytest.raises(LedgerError):
+        recompute(written.parent)

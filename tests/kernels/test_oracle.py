@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 from gossamer.errors import UserError
 from gossamer.kernels import oracle
 from gossamer.kernels.finite import NotFiniteError
-from gossamer.kernels.oracle import Vmap
+from gossamer.kernels.oracle import Vmap, one_output
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -199,3 +199,31 @@ def test_index_fill_is_refused_for_it_reaches_into_the_next_record() -> None:
         oracle.one_record(
             Fills(6, 3), cross_entropy, torch.Size([6]), torch.float32, torch.Size([]), torch.int64
         )
+
+
+def test_outputs_of_one_record_are_those_of_a_network_that_predicts() -> None:
+    network = nn.Sequential(nn.Linear(3, 5), nn.Dropout(0.5), nn.Tanh(), nn.Linear(5, 2))
+    alone = one_output(network, torch.Size([3]), torch.float32)
+    parameters = dict(network.named_parameters())
+    x = torch.randn(7, 3)
+    found = torch.func.vmap(alone, in_dims=(None, 0))(parameters, x)
+    assert torch.allclose(found, network.eval()(x), atol=1e-6)
+
+
+class Remembers(nn.Module):
+    """Adds what it saw in the call before: a record would move its neighbour's output."""
+
+    kept: Tensor | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        before, type(self).kept = type(self).kept, x
+        return self.layer(x if before is None or before.shape != x.shape else x + before)
+
+
+def test_outputs_are_refused_to_what_remembers() -> None:
+    with pytest.raises(UserError, match="Remembers"):
+        one_output(Remembers(), torch.Size([3]), torch.float32)

@@ -16,7 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gossamer.accounting.chain import LedgerError, content, digest, lock_in_turn, parse_chain, write_line
+from gossamer.accounting.chain import (
+    LedgerError,
+    content,
+    digest,
+    lock_in_turn,
+    no_name_twice,
+    parse_chain,
+    write_line,
+)
 from gossamer.accounting.spending import Spending, Total, same_records, total
 from gossamer.errors import UserError
 
@@ -113,7 +121,7 @@ class _Entries:
         self.latest: dict[tuple[str, str], Spending] = {}
 
     def __call__(self, payload: bytes) -> Spending:
-        data = json.loads(payload + b"}")
+        data = json.loads(payload + b"}", object_pairs_hook=no_name_twice)
         key = data["run"], data["records"]
         as_planned = data["histories"] is None
         try:

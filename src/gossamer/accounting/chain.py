@@ -58,7 +58,7 @@ def parse_chain(
         torn = bool(last) and number == len(lines)
         try:
             if number == 1:
-                header = json.loads(line)
+                header = json.loads(line, object_pairs_hook=no_name_twice)
                 if not isinstance(header, dict):
                     raise ValueError("it is not a JSON object")
                 if header.get("version") not in readable:
@@ -90,7 +90,15 @@ def parse_chain(
 @lru_cache(maxsize=1 << 16)
 def _event(payload: bytes) -> Event:
     """A line without its chain. Nodes that did the same share it, which makes a thousand ledgers quick to read."""
-    return Event.from_json(json.loads(payload + b"}"))
+    return Event.from_json(json.loads(payload + b"}", object_pairs_hook=no_name_twice))
+
+
+def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For json.loads: readers differ in which of the two they take, and a file must say the same to all."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return found
 
 
 def content(path: Path, at_most: int = -1) -> bytes:

@@ -35,6 +35,7 @@ from gossamer.accounting.chain import (
     check_header,
     content,
     digest,
+    no_name_twice,
     open_to_append,
     parse_chain,
     write_line,
@@ -316,9 +317,11 @@ def _headers(
     if "each" not in header:
         return [common], np.zeros(len(nodes), np.int64)
     try:
+        if any(own.keys() & common.keys() for own in header["each"]["values"]):
+            raise ValueError("it says again what is the same for all")
         numbers = spread({**header["each"], "values": list(range(len(header["each"]["values"])))}, nodes)
         return [{**common, **own} for own in header["each"]["values"]], np.array(numbers, dtype=np.int64)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LedgerError(
             f"{path} line 1 is damaged: its 'each' is not what a ledger has ({error})"
         ) from None
@@ -347,7 +350,7 @@ class _Lines:
         self._nodes, self._before = nodes, (-1, np.empty((0, 3), np.int64))
 
     def __call__(self, payload: bytes) -> Line:
-        data = json.loads(payload + b"}")
+        data = json.loads(payload + b"}", object_pairs_hook=no_name_twice)
         if not isinstance(data, dict) or data.keys() - {"alike", "each", "of"}:
             raise ValueError("it is not what nodes released together")
         alike, each = data["alike"], data.get("each", {})

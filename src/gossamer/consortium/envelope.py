@@ -19,8 +19,8 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from gossamer.accounting.chain import no_name_twice
 from gossamer.errors import UserError
-from gossamer.results.files import no_name_twice
 from gossamer.results.signatures import has_small_order
 
 FORMAT = 1

@@ -19,10 +19,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from gossamer.accounting.chain import no_name_twice
 from gossamer.consortium.authority import requested_key, signing_request
 from gossamer.consortium.names import is_address, is_name, read_stamp, stamp
 from gossamer.errors import UserError
-from gossamer.results.files import no_name_twice
 from gossamer.results.plain_words import day
 
 _MARK, _SUM = "gossamer-invite-1.", 8

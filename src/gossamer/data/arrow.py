@@ -53,7 +53,7 @@ def _named_types(file_kind: str, path: Path) -> list[tuple[str, Any]]:
         with path.open("rb") as file:
             return [(field.name, field.type) for field in parquet.read_schema(file)]
     except ARROW as error:
-        raise unreadable(file_kind, path, error) from error
+        raise unreadable(file_kind, path, error) from None  # its words may quote a record
 
 
 def unreadable(file_kind: str, path: Path, error: Exception) -> UserError:
@@ -87,7 +87,7 @@ def declared_csv(path: Path, schema: Mapping[str, Column], beside: Sequence[str]
         room_for(path.name, 3.0 * path.stat().st_size)
         found = columns_of(path, csv.read_csv(path, _one_block(path), convert_options=convert))
     except ARROW as error:
-        raise unreadable("csv", path, error) from error
+        raise unreadable("csv", path, error) from None  # its words may quote a record
     for name in beside:
         if pa.types.is_string(found[name].type):
             nothing = compute.is_in(compute.utf8_lower(found[name]), value_set=pa.array(NOTHING))
@@ -126,7 +126,7 @@ def in_batches(path: Path, schema: Mapping[str, Column], *, mapped: bool | None 
                 at += batch.num_rows
             return out
     except ARROW as error:
-        raise unreadable("parquet", path, error) from error
+        raise unreadable("parquet", path, error) from None  # its words may quote a record
 
 
 def rows_in(path: Path) -> int:
@@ -137,7 +137,7 @@ def rows_in(path: Path) -> int:
         with path.open("rb") as opened:
             return int(parquet.ParquetFile(opened).metadata.num_rows)
     except ARROW as error:
-        raise unreadable("parquet", path, error) from error
+        raise unreadable("parquet", path, error) from None  # its words may quote a record
 
 
 def columns_in(file_kind: str, path: Path, only: Sequence[str] | None = None) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def columns_in(file_kind: str, path: Path, only: Sequence[str] | None = None) ->
                     room_for(path.name, max(8.0 * facts.num_rows * facts.num_columns, 2.0 * sum(groups)))
                 found = parquet.read_table(file, columns=None if only is None else list(only))
     except ARROW as error:
-        raise unreadable(file_kind, path, error) from error
+        raise unreadable(file_kind, path, error) from None  # its words may quote a record
     return columns_of(path, found)
 
 

@@ -77,7 +77,7 @@ def _parts(file_kind: str, path: Path, schema: Mapping[str, Column]) -> Iterator
             for batch in in_parts(file).iter_batches(BATCH, columns=list(schema)):
                 yield {name: batch.column(name) for name in schema}
     except ARROW as error:
-        raise unreadable("parquet", path, error) from error
+        raise unreadable("parquet", path, error) from None  # its words may quote a record
 
 
 def types_of(file_kind: str, path: Path) -> dict[str, str]:

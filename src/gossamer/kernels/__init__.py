@@ -8,6 +8,7 @@ __all__ = [
     "footprint",
     "mixing",
     "noise",
+    "oracle",
     "persons",
     "pooling",
     "stack",

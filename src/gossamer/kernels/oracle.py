@@ -97,22 +97,44 @@ def one_record(
     module: nn.Module, loss: Loss, x: torch.Size, x_type: torch.dtype, y: torch.Size, y_type: torch.dtype
 ) -> fx.GraphModule:
     """(parameters, one record, its target) → the gradient of its loss, as a graph without memory."""
-    try:
-        module = copied(module).requires_grad_(False)
-    except Exception as reason:
-        raise refusal("", type(module).__name__, f"it cannot be copied ({_first_line(reason)})") from None
+    module = _copy(module)
 
     def sample_loss(parameters: dict[str, Tensor], one_x: Tensor, one_y: Tensor) -> Tensor:
         output = functional_call(module, parameters, (one_x.unsqueeze(0),))
         return loss(output, one_y.unsqueeze(0)).squeeze(0)
 
+    return _traced(module, grad(sample_loss), (x, x_type), (y, y_type))
+
+
+def one_output(module: nn.Module, x: torch.Size, x_type: torch.dtype) -> fx.GraphModule:
+    """(parameters, one record) → the network's outputs as it predicts, as a graph without memory."""
+    module = _copy(module).eval()
+
+    def outputs(parameters: dict[str, Tensor], one_x: Tensor) -> Tensor:
+        found: Tensor = functional_call(module, parameters, (one_x.unsqueeze(0),)).squeeze(0)
+        return found
+
+    return _traced(module, outputs, (x, x_type))
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    try:
+        return copied(module).requires_grad_(False)
+    except Exception as reason:
+        raise refusal("", type(module).__name__, f"it cannot be copied ({_first_line(reason)})") from None
+
+
+def _traced(
+    module: nn.Module, function: Callable[..., Any], *given: tuple[torch.Size, torch.dtype]
+) -> fx.GraphModule:
+    """A function of the module's parameters and of one record, as torch's own operations and nothing else."""
     parameters = {name: value.detach() for name, value in module.named_parameters()}
     device = next(iter(parameters.values())).device if parameters else None
-    made_up = torch.zeros(x, dtype=x_type, device=device), torch.zeros(y, dtype=y_type, device=device)
+    made_up = [torch.zeros(shape, dtype=kind, device=device) for shape, kind in given]
     from torch.fx.experimental.proxy_tensor import make_fx  # half a second: sympy
 
     trace = make_fx(
-        functionalize(grad(sample_loss), remove="mutations"), tracing_mode="fake", _allow_non_fake_inputs=True
+        functionalize(function, remove="mutations"), tracing_mode="fake", _allow_non_fake_inputs=True
     )
     with _watched(module) as inside:
         try:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.base import JUDGED, ROUND_UP
+from gossamer.mechanism.noise.base import JUDGED
 from gossamer.mechanism.reader import Book, Records
-from gossamer.mechanism.summaries.base import unit_weights
+from gossamer.mechanism.summaries.base import noised, unit_weights
 
 
 def private_judgement(
@@ -33,11 +33,7 @@ def private_judgement(
     released = []
     for i, node in enumerate(nodes):
         total = judged_sum(rows_of(i), unit_weights(records, i))
-        if event.release.noise_multiplier:
-            noise = torch.empty(1, total.numel())
-            stream.normal_rows(JUDGED, [node], 0, noise, [event.release.noise_multiplier * ROUND_UP])
-            total += noise[0]
-        released.append(total)
+        released.append(noised(total, stream, JUDGED, node, 0, event.release.noise_multiplier))
     return torch.stack(released)
 
 

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.chain import LedgerError, content
+from gossamer.accounting.chain import LedgerError, content, no_name_twice
 from gossamer.errors import UserError
 from gossamer.results.packing import unpack
 
@@ -68,14 +68,6 @@ def digest_of_object(value: dict[str, Any], *, without: tuple[str, ...] = ()) ->
     """Of what it says, however it is laid out."""
     kept = {key: part for key, part in value.items() if key not in without}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-
-
-def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Readers differ in which of the two they take, and what is signed must read the same to all."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands twice in one object")
-    return found
 
 
 def _parsed(path: Path, text: str, where: str) -> dict[str, Any]:

@@ -49,4 +49,6 @@ def _unpacked(said: dict[str, Any]) -> list[Any]:
     if type(last) is not int or not MANY <= last < MOST_NODES:
         raise ValueError("its 'of' is not a list of runs")
     values = spread(said, range(last + 1))
-    return [{"node": i, **one} for i, one in enumerate(values)] if said.get("numbered") else values
+    return (
+        [{"node": i, **one} | {"node": i} for i, one in enumerate(values)] if said.get("numbered") else values
+    )

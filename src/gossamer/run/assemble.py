@@ -18,6 +18,7 @@ from gossamer.data.dataset import Dataset
 from gossamer.data.mapped import gathered
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
+from gossamer.kernels.oracle import one_output
 from gossamer.mechanism.clipping import Clip
 from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
@@ -214,7 +215,10 @@ def _judged(
         here = slice(nodes.start, nodes.stop)
         pieces, persons = pieces[here], None if persons is None else persons[here]
     rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
-    return _records(dataset, rows, sizes, torch.device(o.config.device), persons, mean=True), rows
+    records = _records(dataset, rows, sizes, torch.device(o.config.device), persons, mean=True)
+    # A network that cannot be asked about one record alone is refused now, not after the last round.
+    one_output(o.module, torch.Size(o.config.data.shape_of(dataset)), records.x.dtype)
+    return records, rows
 
 
 def _takes_means(config: RunConfig) -> bool:

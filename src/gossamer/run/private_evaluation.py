@@ -6,7 +6,6 @@ a second release would be paid for a second time.
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Sequence
@@ -15,9 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from gossamer.errors import UserError
+from gossamer.kernels.oracle import one_output
 from gossamer.mechanism.judged import private_judgement
 from gossamer.models.cells import Cells, cells_of
 from gossamer.models.measures import Predictions, key_of
@@ -84,17 +84,12 @@ def _released(parts: Parts, run: Run, group: Group, points: Tensor) -> list[list
 
 @torch.no_grad()
 def judged_rows(o: Outline, made: Sequence[Cells], point: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """(J, k) what each record adds. Every record goes through the network by itself: none can see another."""
-    module = copy.deepcopy(o.module)
+    """(J, k) what each record adds. Every record goes through a trace of the network by itself: none sees another."""
     values = {name: view[0] for name, view in o.stack.views(point[None]).items()}
-
-    def alone(record: Tensor) -> Tensor:
-        found: Tensor = functional_call(module, values, (record[None],))[0]
-        return found
-
+    alone = vmap(one_output(o.module, x.shape[1:], x.dtype), in_dims=(None, 0))
     parts = []
     for start in range(0, len(x), _BATCH):
-        outputs = vmap(alone)(x[start : start + _BATCH])
+        outputs = alone(values, x[start : start + _BATCH])
         found = Predictions(o.task, outputs, y[start : start + _BATCH])
         rows = np.concatenate([one.rows(found) for one in made], 1)
         parts.append(torch.from_numpy(rows / math.sqrt(len(made))))  # all measures together are one row

@@ -17,7 +17,15 @@ from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.releases import Event, OneSided, Release, Unnoised
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.summaries.base import Summary, private_totals, release_of, unit_weights
+from gossamer.mechanism.summaries.base import (
+    GRID,
+    SHRINK,
+    Summary,
+    noised,
+    private_totals,
+    release_of,
+    unit_weights,
+)
 from gossamer.mechanism.summaries.columns import Columns, Histogram, Moments, dyadic_edges
 from gossamer.mechanism.summaries.labels import Labels
 from gossamer.mechanism.summaries.second_moment import SecondMoment
@@ -182,3 +190,42 @@ def test_an_attacker_who_knows_all_other_records_gets_what_is_priced_and_no_more
         audited = max(audited, -sum(stats.norm.ppf(rates)))
     assert gdp_epsilon(audited, delta) <= epsilon
     assert audited > 0.7 * mu  # it is a real attack
+
+
+def noisy(counts: list[int], multiplier: float, seed: int) -> torch.Tensor:
+    exact = SHRINK * torch.tensor(counts, dtype=torch.float64)
+    return noised(exact, Stream.seeded(seed), 6, 0, 0, multiplier)
+
+
+def test_the_last_digits_tell_no_count() -> None:
+    """Sums of (1 − 2⁻³⁰) in doubles would say themselves modulo 256 below the digits of float32 noise."""
+    counts = list(range(256))
+    found = noisy(counts, 8.0, 1)
+    read = torch.round(-found * 2**30).long() % 256
+    # By chance 1 in 256 is right: more than 8 of 256 are once in 10⁵ times.
+    assert int((read == torch.tensor(counts)).sum()) <= 8
+    assert int(((read % 16) == torch.tensor(counts) % 16).sum()) <= 40  # 16 by chance; once in 10⁶ times
+
+
+def test_sums_near_nothing_show_no_count_either() -> None:
+    """Of float32 results near 0 the grid is finest: one event, of a probability that the count would decide."""
+    seen = []
+    for count in (1, 2):
+        found = noisy([count] * 400_000, 5.0, count).float().double()
+        seen.append(int(((found.abs() < 2**-6) & (torch.round(found * 2**30).long() % 64 == 63)).sum()))
+    assert max(seen) <= 40  # 16 expected of one in 64; without a grid 1,000 and 0
+
+
+@pytest.mark.parametrize("multiplier", [0.03, 1.0, 7.3, 900.0])
+def test_what_leaves_is_whole_multiples_of_a_public_step(multiplier: float) -> None:
+    size = 20_000
+    found = noised(torch.zeros(size, dtype=torch.float64), Stream.seeded(3), 6, 0, 0, multiplier)
+    step = 2.0 ** (math.floor(math.log2(multiplier)) - GRID)
+    assert torch.equal(found / step, (found / step).round())
+    assert found.std().item() == pytest.approx(multiplier, rel=0.02)  # 4 deviations
+    one = torch.zeros(size, dtype=torch.float64)
+    one[0] = SHRINK
+    spread = torch.full((size,), SHRINK / math.sqrt(size), dtype=torch.float64)
+    for other in (one, spread):
+        moved = noised(other, Stream.seeded(3), 6, 0, 0, multiplier) - found
+        assert moved.norm().item() <= 1.0

@@ -12,8 +12,17 @@ from gossamer.errors import UserError
 
 _FIRST = ("sigma", "sensitivity", "sampling", "rate", "adjacency")  # on a line of the ledger
 _LAST = {"pass_number": "pass", "lot_number": "lot", "clipped": "clipped"}  # and their keys
+
+
+def _number(value: Any) -> float:
+    """JSON has no infinity: that one is text, and no other number is."""
+    if isinstance(value, str) and value not in ("inf", "-inf"):
+        raise ValueError(f"{value!r} is text where a number stands")
+    return float(value)
+
+
 _READ: dict[object, Callable[[Any], Any]] = {
-    float: float, int: int, str: str, int | None: int, str | None: str,
+    float: _number, int: int, str: str, int | None: int, str | None: str,
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ mean of its vectors lies in it, however many records a person has: nothing is cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
@@ -20,6 +21,7 @@ from gossamer.mechanism.noise.base import ROUND_UP, SUMMARY
 from gossamer.mechanism.reader import Book, Records
 
 BLOCK = 4096  # records at a time in double precision
+GRID = 26  # bits of a deviation of the noise that a release has
 SHRINK = 1 - 2.0**-30  # rounding of a million additions leaves nobody outside of the ball
 
 
@@ -61,15 +63,29 @@ def private_totals(
     for i, (node, event) in enumerate(zip(nodes, events, strict=True)):
         x, y = records.of(i)
         total = summary.total(x, y, unit_weights(records, i))
-        if event.release.noise_multiplier:
-            noise = torch.empty(1, summary.size)
-            # The last one before the first round has counter 0, so that every step has a counter of its own.
-            stream.normal_rows(
-                SUMMARY, [node], -1 - event.step, noise, [event.release.noise_multiplier * ROUND_UP]
-            )
-            total += noise[0]
+        # The last one before the first round has counter 0, so that every step has a counter of its own.
+        total = noised(total, stream, SUMMARY, node, -1 - event.step, event.release.noise_multiplier)
         released.append(total.float())
     return torch.stack(released)
+
+
+def noised(total: Tensor, stream: Stream, purpose: int, node: int, step: int, multiplier: float) -> Tensor:
+    """A total of sensitivity 1 and its noise, both as whole multiples of a public γ, added without rounding.
+
+    A sum of doubles and float32 noise would show the total in the digits below the noise's last. Here the total has
+    none: it is first rounded to γ, for which it is made smaller by γ √k, so that two totals still differ by 1 at most.
+    And the noise has digits far below γ: a second, 2⁻¹² as large, fills the gaps between the float32 numbers of the
+    first. So what leaves is the rounded value of a Gaussian around a whole multiple of γ.
+    """
+    if not multiplier:
+        return total
+    gamma = 2.0 ** (math.floor(math.log2(multiplier)) - GRID)
+    drawn = torch.empty(1, 2 * total.numel())
+    stream.normal_rows(purpose, [node], step, drawn, [multiplier * ROUND_UP])
+    coarse, fine = drawn[0].double().view(2, -1)
+    noise = torch.round((coarse + fine * 2.0**-12) / gamma)
+    room = max(0.0, 1 - gamma * math.sqrt(total.numel()))
+    return (torch.round(total * (room / gamma)) + noise) * gamma
 
 
 def unit_weights(records: Records, i: int) -> Tensor:
