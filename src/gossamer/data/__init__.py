@@ -14,6 +14,7 @@ __all__ = [
     "labels",
     "limits",
     "load",
+    "mapped",
     "memory",
     "own",
     "partition",
