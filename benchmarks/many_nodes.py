@@ -135,8 +135,8 @@ def measured(nodes: int, rounds: int, runtime: str) -> Measured:
         f"{max(checked.peak, verified.peak, reported.peak) / 1e6:,.0f} | {page / 1e6:.1f} |"
     )
     wanted = {min(ran.at_rounds, key=lambda done: abs(done - share * rounds)) for share in SEEN}
-    memory = ", ".join(f"{ran.at_rounds[done] / 1e6:,.0f} after round {done}" for done in sorted(wanted))
-    memory = f"- {nodes:,} nodes: MB {memory}"
+    found = "; ".join(f"{ran.at_rounds[done] / 1e6:,.0f}" for done in sorted(wanted))
+    memory = f"- {nodes:,} nodes, MB after rounds {', '.join(map(str, sorted(wanted)))}: {found}"
     return Measured(nodes, row, reading, memory, ran.processor, ran.peak)
 
 
