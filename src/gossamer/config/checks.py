@@ -256,8 +256,8 @@ def which_rows_train_follows_no_number(config: RunConfig) -> None:
     for key in ("held_out", "train_rows"):
         if own and (value := getattr(config.data, key)) is not None:
             raise UserError(
-                f"data.{key} = {value} draws among your own records by their number: with one more, others would be "
-                "trained on, and no ε would hold; use data.test, evaluation.private or adjacency = 'replace-one'."
+                f"data.{key} = {value} draws among your own records by their number: with one more, others would "
+                "train and no ε would hold; use data.test, evaluation.private or privacy.adjacency = 'replace-one'."
             )
 
 
