@@ -15,15 +15,13 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.relation import epsilon_under
 from gossamer.results.rundir import write_atomically
-from gossamer.results.terminal import terminal
 from gossamer.studies.compare.batch import finished_rows, run_rows
 from gossamer.studies.compare.grid import Cell, Row, cells
 from gossamer.studies.compare.progress import show
 from gossamer.studies.compare.statistics import summarise
 from gossamer.studies.compare.table import Table, as_csv, proven_text, quality_text
 from gossamer.studies.reproduce.accuracy_plot import accuracy_plot
-from gossamer.studies.reproduce.frontier_record import Place, Shown, known_cells, write_cells
-from gossamer.studies.reproduce.record import place_of
+from gossamer.studies.reproduce.frontier_record import Place, Shown, known_shown, shown_of, write_cells
 
 Scale = Literal["small", "full"]
 
@@ -118,9 +116,10 @@ def reproduce_frontier(
                 changes = {**block.set, **chosen.set, "privacy.epsilon": epsilon}
                 runs = cells(recipes.read(chosen.recipe), changes, label, definition.seeds[scale])
                 wanted[block.title, epsilon, column] = runs
-    shown = known_cells(records, name, wanted) if records is not None else {}
-    if records is not None and shown and not quiet:
-        terminal().print(f"{len(shown)} of {len(wanted)} cells are in {place_of(records, name)} already")
+    known = known_shown(records, name, wanted) if records is not None else None
+    if known is not None:
+        known.announce(as_is=as_is, quiet=quiet)
+    shown = shown_of(known) if known else {}
     missing = [place for place in wanted if place not in shown]
     rows = [Row(wanted[place][0].label, {}, None, tuple(wanted[place])) for place in missing]
     folder = out or Path("runs") / f"reproduce-{name.replace('/', '-')}-{scale}"
@@ -152,13 +151,15 @@ def reproduce_frontier(
         drawn = accuracy_plot(block.title, figures_of(figures, block.title))
         if drawn is not None:
             write_atomically(folder / f"plot-{number + 1}.svg", drawn.encode())
+    if records is not None and known is not None and not batch.failed:
+        known.refuse_changed()
+        write_cells(records, name, definition.title, wanted, shown)
     if into is not None and not batch.failed:
         before, after = _marked(into, name)
         write_atomically(into, f"{before}{table.markdown()}{after}".encode())
-    if records is not None and not batch.failed:
-        write_cells(records, name, definition.title, wanted, shown)
     show(table, quiet=quiet)
-    return {"table": name, "scale": scale, "rows": figures, **batch.summary}
+    lost = {"anew": known.anew, "gone": known.gone} if known else {}
+    return {"table": name, "scale": scale, "rows": figures, **batch.summary, **lost}
 
 
 def figures_of(figures: Sequence[dict[str, Any]], title: str) -> list[dict[str, Any]]:
