@@ -1,6 +1,6 @@
 """Settings for the sound forms of AdaD²P, ConstD²P and ClipD²P, on training rows held out: what the book takes.
 
-    python benchmarks/adad2p_sound.py --data-dir FOLDER     # prints the table of docs/decisions/0083
+    python benchmarks/adad2p_sound.py --data-dir FOLDER     # prints the table of docs/decisions/0084
 
 The same proven ε, rounds and lots for all three, that ε which the paper's Proposition 2 as printed gives for its σ;
 the clips are the paper's G and C, and AdaD²P's follows a private quantile of the norms. One seed a setting.
