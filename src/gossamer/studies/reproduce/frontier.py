@@ -167,7 +167,7 @@ def figures_of(figures: Sequence[dict[str, Any]], title: str) -> list[dict[str, 
 
 
 def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], columns: Sequence[str]) -> Table:
-    ours = [*columns, "proven ε", "δ", "replace-one"]
+    printed = any(block.printed for block in definition.block)  # else nothing stands beside ours
     body = []
     for figure in figures:
         own, paper = figure["columns"], figure["paper"]
@@ -179,27 +179,36 @@ def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], colu
                 figure["experiment"],
                 *(quality_text(own[c]) if c in own else "—" for c in columns),
                 *((proven_text(worst), f"{worst['delta']:.3g}") if worst else ("—", "—")),
-                epsilon_text(figure["replace_one"]),
-                *(
-                    (paper["printed"], epsilon_text(paper["claimed"]), proof)
-                    if paper["printed"]
-                    else ("—",) * 3
-                ),
+                *((paper["printed"] or "—", proof) if printed else (epsilon_text(figure["replace_one"]),)),
             )
         )
     counts = sorted({row["seeds"] for f in figures for row in f["columns"].values() if row["seeds"]})
     seeds = "–".join(map(str, sorted({counts[0], counts[-1]}))) if counts else "0"
+    replaced = _replaced(figures) if printed else "beside it that of the same noise for replace-one"
     caption = [
         f"{definition.title}. Test accuracy in per cent: mean over nodes, mean ± standard deviation over "
         f"{seeds} seeds of noise, start and graph; nodes × records.",
-        f"Proven ε: add-remove; unit: {UNIT}; {_observers(figures)}; beside it that of the same noise for replace-one.",
+        f"Proven ε: add-remove; unit: {UNIT}; {_observers(figures)}; {replaced}.",
         *(f"{paper}." for paper in dict.fromkeys(b.printed.paper for b in definition.block if b.printed)),
         *definition.notes,
     ]
-    header: tuple[str, ...] = ("experiment", *ours, "paper", "claims", "proves")
-    if not any(block.printed for block in definition.block):  # nothing in print to stand beside it
-        header, body = header[:-3], [row[:-3] for row in body]
-    return Table(header, tuple(body), tuple(caption))
+    beside = ("paper", "its noise proves") if printed else ("replace-one",)
+    return Table(("experiment", *columns, "proven ε", "δ", *beside), tuple(body), tuple(caption))
+
+
+def _replaced(figures: Sequence[dict[str, Any]]) -> str:
+    """The ε of the same noise for replace-one in a sentence: with a paper beside ours a column is too many."""
+    found = {
+        f"{epsilon_text(figure['replace_one'])} at {epsilon_text(row['epsilon_proven'])} (δ = {row['delta']:.3g})"
+        for figure in figures
+        for column, row in figure["columns"].items()
+        if figure["replace_one"] and row["seeds"] and column not in figure["without_noise"]
+    }
+    return "that of the same noise for replace-one: " + (", ".join(sorted(found, key=_number)) or "none")
+
+
+def _number(text: str) -> float:
+    return float(text.split(maxsplit=1)[0])
 
 
 def _without_noise(result: dict[str, Any]) -> bool:
