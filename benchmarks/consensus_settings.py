@@ -108,10 +108,10 @@ TRIALS = (
     Trial(T, 0.06, 1.0, 1000, 64, 0.12, 0.01),
     Trial(N, 0.06, 1.0, 2000, 32, 0.01, 0.0005),
     Trial(N, 1, None, 2000, 32, 0.005, 0.0005),
-    Trial(D, 0.06, None, 2000, 16, 0.1, 0.0005, mixing="metropolis"),
-    Trial(D, 0.06, None, 2000, 16, 0.1, 0.0005, mixing="metropolis", mixes=2),
-    Trial(N, 0.06, None, 2000, 32, 0.005, 0.0005),
-    Trial(T, 0.06, None, 1000, 64, 0.158, 0.01),
+    Trial(N, 0.06, 1.0, 1000, 64, 0.015, 0.0005, clip=2.0),
+    Trial(D, 0.06, 1.0, 1000, 64, 0.15, 0.003, clip=3.0, mixing="metropolis", mixes=3),
+    Trial(N, 0.06, None, 1000, 64, 0.0075, 0.0005, rho=2.0),
+    Trial(D, 0.06, None, 1000, 64, 0.2, 0.001, mixing="metropolis", mixes=3),
 )
 
 
