@@ -26,7 +26,6 @@ RECORDED = sorted(
 TO_RUN_ANEW = {
     f"reproductions/results/{item}.json"
     for item in (
-        "adad2p/figure1", "adad2p/figure2", "adad2p/figure4",
         "dp-consensus/figure1", "dp-consensus/table1",
         "dp-dkm/figure1", "dp-dkm/figure3",
         "without-replacement/figure1", "without-replacement/figure2", "without-replacement/figure3",
