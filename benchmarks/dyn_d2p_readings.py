@@ -2,8 +2,8 @@
 
     python benchmarks/dyn_d2p_readings.py --data-dir FOLDER     # prints the table of docs/decisions/0070
 
-Dyn-D²P at a claimed ε of 0.3, 1,000 rounds on 20 nodes, one seed a setting, 5,000 rows held out. C_0 goes first, by
-Dyn-D²P's accuracy, then the ratios at the best of them.
+Dyn-D²P at a claimed ε of 0.3 (or `--epsilon`), 1,000 rounds on 20 nodes, one seed a setting, 5,000 rows held out.
+C_0 goes first, by Dyn-D²P's accuracy, then the ratios at the best of them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ COMMON: dict[str, Any] = {
     "seed": 100,
     "data.held_out": 5000,
     "evaluation.every": 1000,
-    "privacy.epsilon": 0.3,
 }
 LOT: dict[str, Any] = {"privacy.sampling.kind": "fixed-size", "privacy.sampling.lot": 16}
 MEAN: dict[str, Any] = {**LOT, "privacy.clip.of": "lot", "privacy.claim": "gdp-clt-lot"}
+CLIPS = (0.3, 1.0, 3.0)
 READINGS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
-    "lots clipped, plain": (MEAN, (0.3, 1.0, 3.0)),
+    "lots clipped, plain": (MEAN, CLIPS),
+    "lots clipped, momentum": ({**MEAN, "algorithm.momentum": 0.9}, (0.3, 1.0)),
+    "records clipped, priced as one, momentum": (
+        {**LOT, "privacy.claim": "gdp-clt-lot", "algorithm.momentum": 0.9},
+        (3.0, 10.0, 30.0),
+    ),
     "records clipped, momentum": (
         {
             "privacy.sampling.kind": "poisson",
             "privacy.sampling.lot": 16,
             "algorithm.momentum": 0.9,
         },
-        (0.3, 1.0, 3.0),
+        CLIPS,
     ),
     "one record, plain": (
         {"privacy.sampling.kind": "poisson", "privacy.sampling.lot": 1},
@@ -46,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--reading", action="append", choices=sorted(READINGS))
+    parser.add_argument("--epsilon", type=float, default=0.3)
     asked = parser.parse_args()
     print("| reading | C_0 | ρ_c | ρ_μ | held-out accuracy (%) |\n|---|---|---|---|---|", flush=True)
     for reading in asked.reading or READINGS:
@@ -59,6 +65,7 @@ def main() -> None:
             changes: dict[str, Any] = changes,
         ) -> float:
             own = {
+                "privacy.epsilon": asked.epsilon,
                 "privacy.clip.start": start,
                 "privacy.clip.ratio": clip,
                 "privacy.noise.schedule.ratio": budget,
