@@ -56,9 +56,9 @@ class Reference(nn.Module):
             eps=1e-3,
         )
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, beside: int = 0) -> torch.Tensor:
         x = self.convolve(x, "_conv_stem", "_bn0", 2).clamp(0, 6)
-        number = 0
+        number, ends = 0, []
         for stage in self.plan:
             for k in range(stage.blocks):
                 name, y = f"_blocks.{number}", x
@@ -68,7 +68,9 @@ class Reference(nn.Module):
                 y = self.convolve(y.clamp(0, 6), f"{name}._project_conv", f"{name}._bn2", 1)
                 x = x + y if k else y
                 number += 1
-        return self.convolve(x, "_conv_head", "_bn1", 1).clamp(0, 6).mean((2, 3))
+            ends.append(x.flatten(2).mean(2))
+        last = self.convolve(x, "_conv_head", "_bn1", 1).clamp(0, 6).mean((2, 3))
+        return torch.cat([last, *reversed(ends[::-1][:beside])], 1)
 
 
 @pytest.mark.parametrize("side", [32, 45])
@@ -81,6 +83,16 @@ def test_the_folded_network_is_the_one_with_batch_normalisations(side: int) -> N
     assert ours.shape == (3, 1280)
     assert ours.std(0).mean() > 1e-3  # it tells images apart
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("beside", [2, 7])
+@torch.no_grad()
+def test_means_of_the_last_stages_follow_the_last_ones(beside: int) -> None:
+    weights = random_weights(1.0, 1.0)
+    image = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    ours = EfficientNetLite(weights, width=1.0, depth=1.0)(image, beside)
+    assert ours.shape == (1, 1280 + sum(stage.channels for stage in stages(1.0, 1.0)[-beside:]))
+    torch.testing.assert_close(ours, Reference(weights, 1.0, 1.0)(image, beside), rtol=1e-3, atol=1e-4)
 
 
 def test_training_mode_changes_nothing() -> None:

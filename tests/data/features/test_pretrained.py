@@ -48,12 +48,14 @@ def test_pixels_are_enlarged_and_scaled_as_the_weights_expect(at_hand: dict[str,
     torch.testing.assert_close(step()(x), expected, rtol=1e-3, atol=1e-4)
     both = (expected + network((255 * large.flip(3) - 127) / 128)) / 2
     torch.testing.assert_close(step(mirror=True)(x), both, rtol=1e-3, atol=1e-4)
+    with_stages = network((255 * large - 127) / 128, 2)
+    torch.testing.assert_close(step(stages=2)(x), with_stages, rtol=1e-3, atol=1e-4)
 
 
 @torch.no_grad()
 def test_a_record_has_the_same_features_alone_and_among_any_others(at_hand: object) -> None:
     """The others here are as odd as they come: if anything of them got across, it would show."""
-    made, x = step(), torch.from_numpy(images(11, 3))
+    made, x = step(stages=7), torch.from_numpy(images(11, 3))
     alone = torch.cat([made(record[None]) for record in x])
     torch.testing.assert_close(made(x), alone, rtol=1e-4, atol=1e-5)
     wild = x.clone()
@@ -111,6 +113,9 @@ def test_the_cache_key_has_the_checksum(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_shapes_are_known_without_weights() -> None:
     assert shape_after([SMALL], (3, 32, 32)) == (1280,)
+    assert shape_after([{**SMALL, "stages": 2}], (3, 32, 32)) == (1280 + 192 + 320,)
+    wider = {**SMALL, "weights": "efficientnet-lite2", "stages": 3}
+    assert shape_after([wider], (3, 32, 32)) == (1280 + 120 + 208 + 352,)
 
 
 def test_the_statement_stands_beside_every_result() -> None:
@@ -126,6 +131,8 @@ def test_the_statement_stands_beside_every_result() -> None:
     [
         ({"weights": "efficientnet-lite9"}, "there are efficientnet-lite0"),
         ({"side": 8}, "use 32 to 512"),
+        ({"stages": 8}, "there are 7"),
+        ({"stages": -1}, "there are 7"),
         ({"weights": 3}, "does not fit"),
         ({"public": "mnist"}, "is not an option"),
     ],

@@ -12,7 +12,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.studies.compare.grid import Cell
 from gossamer.studies.reproduce.again import differences, tolerance
-from gossamer.studies.reproduce.record import settings_of
+from gossamer.studies.reproduce.known import settings_of
 
 SETTINGS = settings_of(Cell(resolve(recipes.read("quickstart")), "quickstart"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.result_files import grid
@@ -12,12 +13,16 @@ from tests.support.result_files import grid
 from gossamer import papers
 from gossamer.errors import UserError
 from gossamer.studies.reproduce import book
+from gossamer.studies.reproduce.findings import judge
 from gossamer.studies.reproduce.paper_table import Definition, NoExperiment
 from gossamer.studies.reproduce.record import read_record
 
 BOOK = Path(__file__).parents[3] / "docs" / "reproductions"
 RECORDED = [name for paper in book.paper_names() for name in book.items_of(paper)
             if (BOOK / "results" / f"{name}.json").is_file()]  # fmt: skip
+
+# Their result files lack cells of the book's scale; what is finished goes from here.
+TO_FINISH = {"without-replacement/table1", "without-replacement/table2"}
 
 
 def test_every_epsilon_stands_with_what_it_means_and_every_interval_with_its_seeds() -> None:
@@ -39,10 +44,11 @@ def test_what_the_book_says_is_what_its_results_say(name: str) -> None:
     one = book.item(name, BOOK / "results")
     stated = one.definition.book
     assert stated is not None, "an item in the book has a [book] table"
-    assert one.verdict in (stated.verdict, "unfinished")
+    assert one.made is not None
+    if name not in TO_FINISH:
+        assert one.verdict == stated.verdict, book.lacking(one.definition, one.made)
     assert 1 <= len(re.findall(r"\.(?:\s|$)", stated.reason)) <= 4, "a reason of about two sentences"
     assert isinstance(one.definition, NoExperiment) or one.definition.finding
-    assert one.made is not None
     assert all(f["values"] and f["seeds"] for c in one.made["cells"] for f in c["modes"].values())
     text = (BOOK / f"{name.split('/', maxsplit=1)[0]}.md").read_text()
     assert f"## {one.source}: {one.verdict}" in text
@@ -98,3 +104,31 @@ def test_a_mode_that_was_left_out_is_not_called_the_same() -> None:
     text = book.cells_table(definition, item).markdown()
     assert "| a | ε = 1 | 84.0 | 80.00 | 1 | 3.75 | not run |" in text
     assert "| b | ε = 1 | 95.0 | 90.00 | — | not proven | the same |" in text
+
+
+def test_an_item_that_lacks_a_cell_of_the_book_is_unfinished_whatever_its_findings_say() -> None:
+    definition = Definition.model_validate(
+        {
+            "title": "T", "paper": "P", "recipe": "quickstart",
+            "scale": {"full": {"seeds": 3}, "book": {"seeds": 3, "keep": {"method": ["a", "b"]}}},
+            "grid": [{"source": "Table 1", "rows": "method", "columns": "budget",
+                      "cells": " | ε = 1 | ε = 3\na | 84 | ?\nb | - | 1\nc | 1 | 1"}],
+            "finding": [{"says": "it is near", "near": 100}],
+            "rule": [{"where": {"method": "b"}, "only": "sound"}],
+        }
+    )  # fmt: skip
+
+    def verdict(made: dict[str, Any]) -> str:
+        return book.Item("x", definition, made, tuple(judge(definition.finding, made["cells"]))).verdict
+
+    whole = grid(a=([80.0, 81.0], 84.0), b=([9.0, 9.1], 1.0))
+    assert verdict(whole) == "reproduced"
+    del whole["cells"][3]["modes"]["paper"]  # b is run in sound mode alone
+    del whole["cells"][2]  # and has no ε = 1
+    assert verdict(whole) == "reproduced"
+    del whole["cells"][1]["modes"]["sound"]
+    assert book.lacking(definition, whole) == ["a, ε = 3, sound mode"]
+    assert verdict(whole) == "unfinished"
+    assert "Not run yet: a, ε = 3, sound mode." in book.cells_table(definition, whole).markdown()
+    del whole["cells"][1]
+    assert book.lacking(definition, whole) == ["a, ε = 3, paper mode", "a, ε = 3, sound mode"]

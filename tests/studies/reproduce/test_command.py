@@ -12,6 +12,8 @@ import pytest
 from tests.support.tables import TINY
 
 from gossamer import papers
+from gossamer.studies.reproduce.paper_table import paper_cells, read
+from gossamer.studies.reproduce.record import record, write_record
 
 
 @pytest.mark.slow
@@ -68,7 +70,8 @@ def test_a_result_file_is_continued_and_held_against(command: Any) -> None:
     assert json.loads(Path("results/tiny.toml.json").read_text())["cells"] == recorded["cells"]
     Path("tiny.toml").write_text(TINY.replace("multiplier = 2.0", "multiplier = 3.0"))
     code, out, _ = command(*again, "--record", "results", "--out", "third")
-    assert (code, json.loads(out.splitlines()[-1])["cells_run"]) == (0, 4)  # SGP is as it was
+    found = json.loads(out.splitlines()[-1])
+    assert (code, found["cells_run"], len(found["anew"]), found["gone"]) == (0, 4, 2, [])  # SGP is as it was
     Path("tiny.toml").write_text(TINY)
     Path("results/tiny.toml.json").write_text(json.dumps(recorded))
     code, out, _ = command(*words, "--check", "results")
@@ -112,6 +115,34 @@ def test_a_mistake_is_one_sentence(
     for word in named:
         assert word in err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_result_file_that_would_lose_cells_is_refused_before_anything_runs(command: Any) -> None:
+    Path("tiny.toml").write_text(TINY.replace('sound_epsilon = "claimed"', ""))
+    definition = read("tiny.toml")
+    cells = paper_cells(definition, "book")
+    made = record(
+        "tiny.toml", definition, cells, {("SGP, no noise", "paper"): [{"accuracy_mean": 0.5}] * 2}, []
+    )
+    file = write_record(Path("results"), "tiny.toml", made)
+    words = ["reproduce", "tiny.toml", "--scale", "book", "--record", "results", "--out", "t"]
+    for key, value, more, said in (
+        (
+            "key_of_tomorrow",
+            1,
+            [],
+            "has 1 cell whose settings are no configuration here, first 'SGP, no noise, paper",
+        ),
+        ("rounds", 7, ["--as-is"], "first 'SGP, no noise, paper mode', and --as-is would drop them"),
+    ):
+        changed = {**made, "settings": {**made["settings"], key: value}}
+        before = write_record(Path("results"), "tiny.toml", changed).read_bytes()
+        code, out, err = command(*words, *more)
+        assert (code, out, len(err.strip().splitlines())) == (2, "", 1)
+        assert str(file) in err
+        assert said in err
+        assert file.read_bytes() == before
+        assert sorted(path.name for path in Path().rglob("*")) == ["results", "tiny.toml", "tiny.toml.json"]
 
 
 def _without_remotes() -> dict[str, object]:

@@ -102,7 +102,7 @@ def test_as_is_runs_nothing(tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text("{}")
     found = reproduce(str(definition), out=tmp_path, as_is=True, quiet=True)
     assert found["cells_run"] == found["cells_kept"] == 0
-    assert "| digits | — | — | — | — | — | 50 | " in (tmp_path / "table.md").read_text()
+    assert "| digits | — | — | — | — | 50 | " in (tmp_path / "table.md").read_text()
 
 
 def test_a_file_without_the_marks_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gossamer.config import recipes
+from gossamer.errors import UserError
 from gossamer.studies.compare.grid import Cell, cells
 from gossamer.studies.compare.statistics import summarise
-from gossamer.studies.reproduce.frontier_record import Place, Shown, known_cells, write_cells
+from gossamer.studies.reproduce.frontier_record import Place, Shown, known_shown, shown_of, write_cells
 
 PLACE: Place = ("digits", 1.0, "pixels")
 
@@ -23,20 +27,39 @@ def shown(seeds: int) -> Shown:
 
 def test_the_same_experiment_is_known_and_another_is_not(tmp_path: Path) -> None:
     name = "frontier/some"
-    assert known_cells(tmp_path, name, runs()) == {}
+    assert known_shown(tmp_path, name, runs()).same == {}
     write_cells(tmp_path, name, "Some", runs(), {PLACE: shown(2)})
-    (found,) = known_cells(tmp_path, name, runs()).values()
+    (found,) = shown_of(known_shown(tmp_path, name, runs())).values()
     assert (found.row, found.observers, found.replace_one) == (shown(2).row, ["everyone"], 2.2)
     assert found.commit
-    assert known_cells(tmp_path, name, runs({"rounds": 7})) == {}
-    assert known_cells(tmp_path, name, runs(seeds=3)) == {}
-    assert known_cells(tmp_path, name, {("digits", 3.0, "pixels"): runs()[PLACE]}) == {}
+    for changed in (runs({"rounds": 7}), runs(seeds=3)):
+        found_anew = known_shown(tmp_path, name, changed)
+        assert (found_anew.same, found_anew.anew) == ({}, ["digits, pixels, ε = 1"])
+    other = known_shown(tmp_path, name, {("digits", 3.0, "pixels"): runs()[PLACE]})
+    assert (other.same, other.gone) == ({}, ["digits, pixels, ε = 1"])
 
 
 def test_a_cell_keeps_the_commit_it_was_made_at_and_an_unfinished_one_is_left_out(tmp_path: Path) -> None:
     name = "frontier/some"
     made = Shown(**{**vars(shown(2)), "commit": "0123456789ab"})
     write_cells(tmp_path, name, "Some", runs(), {PLACE: made})
-    assert known_cells(tmp_path, name, runs())[PLACE].commit == "0123456789ab"
+    assert shown_of(known_shown(tmp_path, name, runs()))[PLACE].commit == "0123456789ab"
     write_cells(tmp_path, name, "Some", runs(), {PLACE: shown(1)})
-    assert known_cells(tmp_path, name, runs()) == {}
+    assert known_shown(tmp_path, name, runs()).same == {}
+
+
+def test_a_cell_that_cannot_be_read_here_is_refused(tmp_path: Path) -> None:
+    name = "frontier/some"
+    write_cells(tmp_path, name, "Some", runs(), {PLACE: shown(2)})
+    file = tmp_path / f"{name}.json"
+    found = json.loads(file.read_text())
+    found["cells"][0]["settings"]["a_key_of_tomorrow"] = 1
+    file.write_text(json.dumps(found))
+    with pytest.raises(
+        UserError, match=r"some\.json has 1 cell whose .*first 'digits, pixels, ε = 1' \(a_key_of"
+    ):
+        known_shown(tmp_path, name, runs())
+    del found["cells"][0]["seeds"]
+    file.write_text(json.dumps(found))
+    with pytest.raises(UserError, match=r"some\.json is damaged: a cell of it has no 'seeds'"):
+        known_shown(tmp_path, name, runs())

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.tables import TINY
 
+from gossamer.errors import UserError
+from gossamer.studies.reproduce.known import Known, settings_of
 from gossamer.studies.reproduce.paper_table import Definition, Mode, PaperCell, paper_cells, read
-from gossamer.studies.reproduce.record import known_figures, read_record, record, settings_of, write_record
+from gossamer.studies.reproduce.record import Place, known_figures, record, write_record
 
 MODE: Mode = "paper"
+DOCS = Path(__file__).parents[3] / "docs"
+RECORDED = sorted(
+    file.relative_to(DOCS).as_posix()
+    for folder in ("reproductions/results", "figures/frontier")
+    for file in (DOCS / folder).rglob("*.json")
+)
+# Made at commits that are in no history any more; what is run anew goes from here.
+TO_RUN_ANEW = {
+    f"reproductions/results/{item}.json"
+    for item in (
+        "adad2p/figure1", "adad2p/figure2", "adad2p/figure4",
+        "dp-consensus/figure1", "dp-consensus/table1",
+        "dp-dkm/figure1", "dp-dkm/figure3",
+        "without-replacement/figure1", "without-replacement/figure2", "without-replacement/figure3",
+        "without-replacement/figure4", "without-replacement/table1", "without-replacement/table2",
+    )
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -65,7 +85,7 @@ def test_a_cell_without_all_its_seeds_is_left_out_and_taken_up_later(tiny: Any, 
     made = record("x/tiny", definition, cells, found, [])
     assert "paper" not in made["cells"][0]["modes"]
     write_record(tmp_path, "x/tiny", made)
-    known = known_figures(read_record(tmp_path, "x/tiny"), cells)
+    known = known_figures(tmp_path, "x/tiny", cells).same
     assert (cells[0].label, MODE) not in known
     assert len(known) == len(found) - 1
     again = record("x/tiny", definition, cells, {(cells[0].label, MODE): [result(0.25)] * 2}, [], known)
@@ -73,12 +93,55 @@ def test_a_cell_without_all_its_seeds_is_left_out_and_taken_up_later(tiny: Any, 
     assert again["cells"][1] == made["cells"][1] or again["settings"] != made["settings"]
 
 
-def test_other_settings_or_seeds_are_another_experiment(tiny: Any) -> None:
+def test_other_settings_or_seeds_are_another_experiment(tiny: Any, tmp_path: Path) -> None:
     definition, cells = tiny
+    assert known_figures(tmp_path, "x/tiny", cells).same == {}
     made = json.loads(json.dumps(record("x/tiny", definition, cells, results(cells), [])))
-    assert len(known_figures(made, cells)) == 3
+
+    def known(changed: Any) -> Known[Place]:
+        write_record(tmp_path, "x/tiny", changed)
+        return known_figures(tmp_path, "x/tiny", cells)
+
+    assert len(known(made).same) == 3
     changed = json.loads(json.dumps(made))
     changed["settings"]["nodes"] = 5
-    assert known_figures(changed, cells) == {}
+    assert known(changed).same == {}
+    assert len(known(changed).anew) == 3
+    changed["settings"]["nodes"] = -5
+    with pytest.raises(
+        UserError, match=r"tiny\.json has 3 cells .*first 'Dyn-D²P, σ = 1, paper mode' \(nodes = -5 "
+    ):
+        known(changed)
+    changed = json.loads(json.dumps(made))
+    changed["cells"][0]["labels"]["method"] = "Dyn"
+    assert known(changed).gone == ["Dyn, σ = 1, paper mode", "Dyn, σ = 1, sound mode"]
+    made["cells"][0]["labels"] = dict(reversed(made["cells"][0]["labels"].items()))
     made["cells"][0]["modes"]["paper"]["seeds"] = [0, 2]
-    assert len(known_figures(made, cells)) == 2
+    assert len(known(made).same) == 2
+    del made["cells"][1]["modes"]
+    with pytest.raises(UserError, match=r"tiny\.json is damaged: a cell of it has no 'modes'"):
+        known(made)
+
+
+@pytest.fixture(scope="session")
+def history() -> set[str]:
+    """Every commit that HEAD comes from."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=DOCS, capture_output=True, text=True, check=True).stdout
+
+    try:
+        if git("rev-parse", "--is-shallow-repository").strip() == "true":
+            pytest.skip("a shallow clone has no history; `git fetch --unshallow` gets it")
+        return {commit[:12] for commit in git("rev-list", "HEAD").split()}
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("no git, or no checkout: there is no history to look in")
+
+
+@pytest.mark.parametrize("file", RECORDED)
+def test_every_commit_that_a_result_file_names_is_in_the_history(file: str, history: set[str]) -> None:
+    cells = json.loads((DOCS / file).read_text())["cells"]
+    named = {one["commit"] for cell in cells for one in cell.get("modes", {"": cell}).values()}
+    assert named
+    if file not in TO_RUN_ANEW:
+        assert named <= history, f"{file} names commits that nobody can check out"

@@ -13,6 +13,7 @@ from gossamer.data.features.options import check_options, options_of
 from gossamer.data.features.patches import Patches
 from gossamer.data.features.pretrained import Pretrained
 from gossamer.data.features.steps import STEPS, Shape, Step
+from gossamer.data.features.straighten import Straighten
 from gossamer.data.weights import KNOWN
 from gossamer.errors import UserError
 
@@ -36,6 +37,7 @@ class Beside:
 
 KINDS: dict[str, Callable[..., Step]] = {
     **STEPS,
+    "straighten": Straighten,
     "patches": Patches,
     "pretrained": Pretrained,
     "beside": Beside,

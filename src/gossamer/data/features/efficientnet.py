@@ -131,16 +131,22 @@ class EfficientNetLite(nn.Module):
             if found != shape:
                 raise ValueError(f"{name} is {found or 'missing'} instead of {shape}")
         self.stem = FixedConvolution(weights, "_conv_stem", "_bn0", stride=2)
-        plan = [(s, s.stride if k == 0 else 1) for s in stages(width, depth) for k in range(s.blocks)]
-        self.blocks = nn.Sequential(
-            *(
-                Block(weights, f"_blocks.{number}", stride=stride, expands=stage.expansion > 1)
-                for number, (stage, stride) in enumerate(plan)
-            )
-        )
+        made, number = [], 0
+        for stage in stages(width, depth):
+            blocks = []
+            for k in range(stage.blocks):
+                stride, expands = stage.stride if k == 0 else 1, stage.expansion > 1
+                blocks.append(Block(weights, f"_blocks.{number}", stride=stride, expands=expands))
+                number += 1
+            made.append(nn.Sequential(*blocks))
+        self.stages = nn.Sequential(*made)
         self.head = FixedConvolution(weights, "_conv_head", "_bn1")
 
-    def forward(self, images: Tensor) -> Tensor:
-        x = self.blocks(functional.relu6(self.stem(images), inplace=True))
-        last: Tensor = functional.relu6(self.head(x), inplace=True)
-        return last.mean((2, 3))
+    def forward(self, images: Tensor, beside: int = 0) -> Tensor:
+        """With `beside`, the means of the last so many stages follow: (B, 1280 + their channels)."""
+        x, means = functional.relu6(self.stem(images), inplace=True), []
+        for stage in self.stages:
+            x = stage(x)
+            means.append(x.mean((2, 3)))
+        last = functional.relu6(self.head(x), inplace=True).mean((2, 3))
+        return torch.cat([last, *means[len(means) - beside :]], 1)

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from gossamer.data import weights as known
 from gossamer.data.features.efficientnet import FEATURES, EfficientNetLite
+from gossamer.data.features.efficientnet import stages as all_stages
 from gossamer.data.features.steps import Shape, check_images
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
@@ -23,12 +24,21 @@ _BLACK, _GREY = 127 / 255, 128 / 255  # the weights were trained on (value − 1
 
 
 class Pretrained:
-    """Pixels in [0, 1], grey or in colour, enlarged to side × side; 1,280 numbers of at least 0."""
+    """Pixels in [0, 1], grey or in colour, enlarged to side × side; 1,280 numbers of at least 0.
+
+    `stages`: after them the means of the last so many stages, of any sign and at scales of their own.
+    """
 
     data_dir: Path | None = None  # where weights may lie, beside the cache
 
     def __init__(
-        self, before: Shape, *, weights: str = "efficientnet-lite2", side: int = 128, mirror: bool = False
+        self,
+        before: Shape,
+        *,
+        weights: str = "efficientnet-lite2",
+        side: int = 128,
+        mirror: bool = False,
+        stages: int = 0,
     ) -> None:
         check_images("pretrained", before)
         if weights not in known.KNOWN:
@@ -42,8 +52,15 @@ class Pretrained:
             )
         if not 32 <= side <= 512:
             raise UserError(f"data.transform: pretrained has side = {side}; use 32 to 512 pixels.")
-        self.weights, self._side, self._mirror = weights, side, mirror
-        self.shape: Shape = (FEATURES,)
+        channels = [
+            stage.channels for stage in all_stages(known.KNOWN[weights].width, known.KNOWN[weights].depth)
+        ]
+        if not 0 <= stages <= len(channels):
+            raise UserError(
+                f"data.transform: pretrained has stages = {stages}; there are {len(channels)}, and 0 for none."
+            )
+        self.weights, self._side, self._mirror, self._stages = weights, side, mirror, stages
+        self.shape: Shape = (FEATURES + sum(channels[len(channels) - stages :]),)
         self._network: EfficientNetLite | None = None
 
     def __call__(self, block: Tensor) -> Tensor:
@@ -60,5 +77,5 @@ class Pretrained:
         images = images.expand(-1, 3, -1, -1)
         large = functional.interpolate(images, (self._side, self._side), mode="bilinear", align_corners=False)
         large = ((large - _BLACK) / _GREY).contiguous(memory_format=torch.channels_last)
-        found: Tensor = network(large)
-        return (found + network(large.flip(3))) / 2 if self._mirror else found
+        found: Tensor = network(large, self._stages)
+        return (found + network(large.flip(3), self._stages)) / 2 if self._mirror else found

@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gossamer.errors import UserError
 from gossamer.studies.reproduce.findings import mean, quantile, variance
-from gossamer.studies.reproduce.record import as_today
+from gossamer.studies.reproduce.known import as_today
+from gossamer.studies.reproduce.record import labels_key
 
 POINTS = 2.0  # of accuracy that two runs may always differ by; of other figures, a quarter of the book's
 SURE = 0.999  # that a run like the book's lies within; some sixty figures are held against it at a time
@@ -16,12 +18,12 @@ MOST_DEVIATIONS = 5.0  # however few the seeds are
 
 def differences(made: Mapping[str, Any], book: Mapping[str, Any]) -> tuple[int, dict[str, str]]:
     """How many figures were held against the book, and for each that lies elsewhere a sentence."""
-    known = {_key(cell): cell for cell in book["cells"]}
+    known = {labels_key(cell["labels"]): cell for cell in book["cells"]}
     spread = _spread(book)
     checked = 0
     wrong: dict[str, str] = {}
     for cell in made["cells"]:
-        before = known.get(_key(cell))
+        before = known.get(labels_key(cell["labels"]))
         for mode, figures in cell["modes"].items():
             name = f"{', '.join(cell['labels'].values())}, {mode} mode"
             recorded = before["modes"].get(mode) if before else None
@@ -79,9 +81,11 @@ def _difference(
     book_settings: Mapping[str, Any],
     spread: Spread,
 ) -> list[str]:
-    now, then = {**settings, **figures["settings"]}, as_today({**book_settings, **recorded["settings"]})
-    if then is None:
-        return ["the book's settings are none any more"]
+    now = {**settings, **figures["settings"]}
+    try:
+        then = as_today({**book_settings, **recorded["settings"]})
+    except UserError as error:
+        return [f"the book's settings are none any more: {str(error).rstrip('.')}"]
     changed = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
     if changed:
         return [f"its settings are not the book's: {', '.join(changed)}"]
@@ -97,7 +101,3 @@ def _difference(
         if (a is None) != (b is None) or (a is not None and abs(a - b) > 0.02 * abs(b)):
             wrong.append(f"{key} is {a}, but {b} in the book")
     return wrong
-
-
-def _key(cell: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(cell["labels"].items()))

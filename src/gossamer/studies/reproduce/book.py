@@ -24,9 +24,11 @@ from gossamer.studies.reproduce.paper_table import (
     Definition,
     NoExperiment,
     Verdict,
+    modes_of,
+    paper_cells,
     read,
 )
-from gossamer.studies.reproduce.record import place_of, read_record
+from gossamer.studies.reproduce.record import labels_key, place_of, read_record
 
 RESULTS = "results"
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "in part", "not", "unfinished", "no experiment")
@@ -46,12 +48,7 @@ class Item:
     def verdict(self) -> Verdict:
         if isinstance(self.definition, NoExperiment):
             return "no experiment"
-        return "unfinished" if self.unfinished else verdict(self.outcomes)
-
-    @property
-    def unfinished(self) -> int:
-        """Cells of the book that no run has been recorded of."""
-        return sum(not cell["modes"] for cell in self.made["cells"]) if self.made else 0
+        return "unfinished" if self.made and lacking(self.definition, self.made) else verdict(self.outcomes)
 
     @property
     def source(self) -> str:
@@ -63,6 +60,17 @@ class Item:
     def reason(self) -> str:
         book = self.definition.book
         return book.reason if book else ""
+
+
+def lacking(definition: Definition, made: Mapping[str, Any]) -> list[str]:
+    """Cells of the book that the result file does not have."""
+    recorded = {(labels_key(cell["labels"]), mode) for cell in made["cells"] for mode in cell["modes"]}
+    return [
+        f"{cell.label}, {mode} mode"
+        for cell in paper_cells(definition, "book", runs=False)
+        for mode in modes_of(definition, "book", cell.labels)
+        if (labels_key(cell.labels), mode) not in recorded
+    ]
 
 
 def item(name: str, results: Path) -> Item:
@@ -303,7 +311,7 @@ def _caption(definition: Definition, made: Mapping[str, Any], modes: Sequence[st
     everything = [f for found in figures.values() for f in found]
     seeds = sorted({len(f["values"]) for f in everything})
     lines = [f"{'–'.join(map(str, sorted({seeds[0], seeds[-1]})))} seeds." if seeds else "No seeds."]
-    waiting = [", ".join(c["labels"].values()) for c in made["cells"] if not c["modes"]]
+    waiting = lacking(definition, made)
     lines += [f"Not run yet: {'; '.join(waiting)}."] if waiting else []
     lines.append(f"Cut: {'; '.join(made['cut'])}." if made["cut"] else "Nothing is cut: the paper's setting.")
     for mode, found in figures.items():

@@ -33,7 +33,6 @@ from gossamer.studies.reproduce.record import (
     Figures,
     Place,
     known_figures,
-    place_of,
     read_record,
     record,
     write_record,
@@ -87,21 +86,23 @@ def reproduce(
         raise UserError("--record is for --scale book: the result file holds all of an item's cells.")
     book = None if check is None else read_record(check, name)  # a missing one shows now
     kept = paper_cells(definition, chosen, data_dir=data_dir, force=force)
-    known: dict[Place, Figures] = {}
-    if records is not None and place_of(records, name).is_file():
-        known = known_figures(read_record(records, name), kept)
-        if not quiet:
-            terminal().print(f"{len(known)} rows are in {place_of(records, name)} already")
+    known = known_figures(records, name, kept) if records is not None else None
+    if known is not None:
+        known.announce(as_is=as_is, quiet=quiet)
+    before = known.same if known else {}
     folder = (
         out or Path("runs") / f"reproduce-{Path(name).with_suffix('').as_posix().replace('/', '-')}-{scale}"
     )
     cuts = said_cuts(definition, chosen, kept, paper_cells(definition, "full", runs=False))
     how = How(folder, jobs, engine, data_dir, force=force, quiet=quiet, as_is=as_is)
-    found, results = _missing(definition, chosen, _without(kept, known), cuts, how)
+    found, results = _missing(definition, chosen, _without(kept, before), cuts, how)
     summary: dict[str, Any] = {"table": name, "scale": scale, "cut": cuts, **found}
+    if known is not None:
+        summary |= {"anew": known.anew, "gone": known.gone}
     if records is not None or book is not None:
-        made = record(name, definition, kept, results, cuts, known)
-        if records is not None and not summary["failed"]:
+        made = record(name, definition, kept, results, cuts, before)
+        if records is not None and known is not None and not summary["failed"]:
+            known.refuse_changed()
             summary["record"] = str(write_record(records, name, made))
         if book is not None:
             checked, wrong = differences(made, book)

@@ -15,15 +15,13 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.relation import epsilon_under
 from gossamer.results.rundir import write_atomically
-from gossamer.results.terminal import terminal
 from gossamer.studies.compare.batch import finished_rows, run_rows
 from gossamer.studies.compare.grid import Cell, Row, cells
 from gossamer.studies.compare.progress import show
 from gossamer.studies.compare.statistics import summarise
 from gossamer.studies.compare.table import Table, as_csv, proven_text, quality_text
 from gossamer.studies.reproduce.accuracy_plot import accuracy_plot
-from gossamer.studies.reproduce.frontier_record import Place, Shown, known_cells, write_cells
-from gossamer.studies.reproduce.record import place_of
+from gossamer.studies.reproduce.frontier_record import Place, Shown, known_shown, shown_of, write_cells
 
 Scale = Literal["small", "full"]
 
@@ -118,9 +116,10 @@ def reproduce_frontier(
                 changes = {**block.set, **chosen.set, "privacy.epsilon": epsilon}
                 runs = cells(recipes.read(chosen.recipe), changes, label, definition.seeds[scale])
                 wanted[block.title, epsilon, column] = runs
-    shown = known_cells(records, name, wanted) if records is not None else {}
-    if records is not None and shown and not quiet:
-        terminal().print(f"{len(shown)} of {len(wanted)} cells are in {place_of(records, name)} already")
+    known = known_shown(records, name, wanted) if records is not None else None
+    if known is not None:
+        known.announce(as_is=as_is, quiet=quiet)
+    shown = shown_of(known) if known else {}
     missing = [place for place in wanted if place not in shown]
     rows = [Row(wanted[place][0].label, {}, None, tuple(wanted[place])) for place in missing]
     folder = out or Path("runs") / f"reproduce-{name.replace('/', '-')}-{scale}"
@@ -152,13 +151,15 @@ def reproduce_frontier(
         drawn = accuracy_plot(block.title, figures_of(figures, block.title))
         if drawn is not None:
             write_atomically(folder / f"plot-{number + 1}.svg", drawn.encode())
+    if records is not None and known is not None and not batch.failed:
+        known.refuse_changed()
+        write_cells(records, name, definition.title, wanted, shown)
     if into is not None and not batch.failed:
         before, after = _marked(into, name)
         write_atomically(into, f"{before}{table.markdown()}{after}".encode())
-    if records is not None and not batch.failed:
-        write_cells(records, name, definition.title, wanted, shown)
     show(table, quiet=quiet)
-    return {"table": name, "scale": scale, "rows": figures, **batch.summary}
+    lost = {"anew": known.anew, "gone": known.gone} if known else {}
+    return {"table": name, "scale": scale, "rows": figures, **batch.summary, **lost}
 
 
 def figures_of(figures: Sequence[dict[str, Any]], title: str) -> list[dict[str, Any]]:
@@ -166,7 +167,7 @@ def figures_of(figures: Sequence[dict[str, Any]], title: str) -> list[dict[str, 
 
 
 def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], columns: Sequence[str]) -> Table:
-    ours = [*columns, "proven ε", "δ", "replace-one"]
+    printed = any(block.printed for block in definition.block)  # else nothing stands beside ours
     body = []
     for figure in figures:
         own, paper = figure["columns"], figure["paper"]
@@ -178,27 +179,36 @@ def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], colu
                 figure["experiment"],
                 *(quality_text(own[c]) if c in own else "—" for c in columns),
                 *((proven_text(worst), f"{worst['delta']:.3g}") if worst else ("—", "—")),
-                epsilon_text(figure["replace_one"]),
-                *(
-                    (paper["printed"], epsilon_text(paper["claimed"]), proof)
-                    if paper["printed"]
-                    else ("—",) * 3
-                ),
+                *((paper["printed"] or "—", proof) if printed else (epsilon_text(figure["replace_one"]),)),
             )
         )
     counts = sorted({row["seeds"] for f in figures for row in f["columns"].values() if row["seeds"]})
     seeds = "–".join(map(str, sorted({counts[0], counts[-1]}))) if counts else "0"
+    replaced = _replaced(figures) if printed else "beside it that of the same noise for replace-one"
     caption = [
         f"{definition.title}. Test accuracy in per cent: mean over nodes, mean ± standard deviation over "
         f"{seeds} seeds of noise, start and graph; nodes × records.",
-        f"Proven ε: add-remove; unit: {UNIT}; {_observers(figures)}; beside it that of the same noise for replace-one.",
+        f"Proven ε: add-remove; unit: {UNIT}; {_observers(figures)}; {replaced}.",
         *(f"{paper}." for paper in dict.fromkeys(b.printed.paper for b in definition.block if b.printed)),
         *definition.notes,
     ]
-    header: tuple[str, ...] = ("experiment", *ours, "paper", "claims", "proves")
-    if not any(block.printed for block in definition.block):  # nothing in print to stand beside it
-        header, body = header[:-3], [row[:-3] for row in body]
-    return Table(header, tuple(body), tuple(caption))
+    beside = ("paper", "its noise proves") if printed else ("replace-one",)
+    return Table(("experiment", *columns, "proven ε", "δ", *beside), tuple(body), tuple(caption))
+
+
+def _replaced(figures: Sequence[dict[str, Any]]) -> str:
+    """The ε of the same noise for replace-one in a sentence: with a paper beside ours a column is too many."""
+    found = {
+        f"{epsilon_text(figure['replace_one'])} at {epsilon_text(row['epsilon_proven'])} (δ = {row['delta']:.3g})"
+        for figure in figures
+        for column, row in figure["columns"].items()
+        if figure["replace_one"] and row["seeds"] and column not in figure["without_noise"]
+    }
+    return "that of the same noise for replace-one: " + (", ".join(sorted(found, key=_number)) or "none")
+
+
+def _number(text: str) -> float:
+    return float(text.split(maxsplit=1)[0])
 
 
 def _without_noise(result: dict[str, Any]) -> bool:

@@ -8,14 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.studies.compare.grid import Cell
-from gossamer.studies.reproduce.record import (
-    as_today,
-    commit_here,
-    place_of,
-    read_record,
-    settings_of,
-    write_record,
-)
+from gossamer.studies.reproduce.known import Known, Recorded, known_cells, parts_of, settings_of
+from gossamer.studies.reproduce.record import commit_here, place_of, read_record, write_record
 
 Place = tuple[str, float, str]  # experiment, ε, column
 
@@ -31,19 +25,22 @@ class Shown:
     commit: str | None = None  # of the code that made it; None for this one
 
 
-def known_cells(folder: Path, name: str, wanted: Mapping[Place, Sequence[Cell]]) -> dict[Place, Shown]:
-    """Of the file, what is still the same experiment: these settings, these seeds."""
-    if not place_of(folder, name).is_file():
-        return {}
-    found: dict[Place, Shown] = {}
-    for cell in read_record(folder, name)["cells"]:
-        place = (cell["experiment"], cell["epsilon"], cell["column"])
-        runs = wanted.get(place)
-        if not runs or cell["seeds"] != [run.config.seed for run in runs]:
-            continue
-        if as_today(cell["settings"]) == settings_of(runs[0]):
-            found[place] = Shown(**cell["shown"], commit=cell["commit"])
-    return found
+def known_shown(folder: Path, name: str, wanted: Mapping[Place, Sequence[Cell]]) -> Known[Place]:
+    """Of the table's result file, what need not be run again, and what becomes of the rest."""
+    file = place_of(folder, name)
+    if not file.is_file():
+        return Known(file, None, {})
+    recorded: dict[Place, Recorded] = {}
+    with parts_of(file):
+        for cell in read_record(folder, name)["cells"]:
+            place = (cell["experiment"], cell["epsilon"], cell["column"])
+            called = f"{cell['experiment']}, {cell['column']}, ε = {cell['epsilon']:g}"
+            recorded[place] = Recorded(called, cell["settings"], cell["seeds"], cell)
+    return known_cells(file, recorded, wanted)
+
+
+def shown_of(known: Known[Place]) -> dict[Place, Shown]:
+    return {place: Shown(**cell["shown"], commit=cell["commit"]) for place, cell in known.same.items()}
 
 
 def write_cells(

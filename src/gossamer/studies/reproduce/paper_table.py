@@ -237,10 +237,9 @@ def _runs(
 ) -> dict[Mode, tuple[Cell, ...]]:
     cut = definition.cut(scale)
     matching = _matching(definition, scale, labels)
-    only = next((r.only for r in matching if r.only), None)
     label = ", ".join(labels.values())
     runs: dict[Mode, tuple[Cell, ...]] = {}
-    for mode in MODES if only is None else (only,):
+    for mode in modes_of(definition, scale, labels):
         changes = {"mode": mode, **flatten(definition.set), **flatten(cut.set), **data}
         for rule in matching:
             if rule.mode in (None, mode):
@@ -249,6 +248,12 @@ def _runs(
             changes |= _at_the_claim(runs["paper"][0], data_dir, force=force)
         runs[mode] = cells(recipe, changes, f"{label}, {mode} mode", cut.seeds)
     return runs
+
+
+def modes_of(definition: Definition, scale: Scale, labels: Mapping[str, str]) -> tuple[Mode, ...]:
+    """In which modes a cell is run."""
+    only = next((r.only for r in _matching(definition, scale, labels) if r.only), None)
+    return MODES if only is None else (only,)
 
 
 def _matching(definition: Definition, scale: Scale, labels: Mapping[str, str]) -> list[Rule]:

@@ -12,17 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 import gossamer
-from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.files import read_object
 from gossamer.results.headline import no_epsilon_covers
 from gossamer.results.rundir import write_atomically
-from gossamer.studies.compare.grid import Cell
 from gossamer.studies.compare.statistics import metric_of
-from gossamer.studies.reproduce.paper_table import Definition, Mode, PaperCell, flatten
+from gossamer.studies.reproduce.known import Known, Recorded, known_cells, parts_of, settings_of
+from gossamer.studies.reproduce.paper_table import Definition, Mode, PaperCell
 
 Result = dict[str, Any]
 _MOST_POINTS = 40  # of a curve: what a drawing can show
@@ -93,46 +90,27 @@ def record(
     }
 
 
-def settings_of(run: Cell) -> dict[str, Any]:
-    """All of a run's configuration but its seed, by dotted keys."""
-    return _settings(run.config)
+def known_figures(folder: Path, name: str, cells: Sequence[PaperCell]) -> Known[Place]:
+    """Of the item's result file, what need not be run again, and what becomes of the rest."""
+    file = place_of(folder, name)
+    wanted = {(cell.label, mode): runs for cell in cells for mode, runs in cell.runs.items()}
+    if not file.is_file():
+        return Known(file, None, {})
+    made = read_record(folder, name)
+    labels = {labels_key(cell.labels): cell.label for cell in cells}
+    recorded: dict[Place, Recorded] = {}
+    with parts_of(file):
+        for cell in made["cells"]:
+            label = labels.get(labels_key(cell["labels"]), ", ".join(cell["labels"].values()))
+            for mode, figures in cell["modes"].items():
+                settings = {**made["settings"], **figures["settings"]}
+                recorded[label, mode] = Recorded(f"{label}, {mode} mode", settings, figures["seeds"], figures)
+    return known_cells(file, recorded, wanted)
 
 
-def as_today(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Settings of a result file with the keys that came since, at their defaults; None if they are none any more."""
-    nested: dict[str, Any] = {}
-    for key, value in settings.items():
-        *tables, last = key.split(".")
-        table = nested
-        for name in tables:
-            table = table.setdefault(name, {})
-        table[last] = value
-    try:
-        return _settings(RunConfig.model_validate_json(json.dumps(nested)))
-    except (ValidationError, UserError):
-        return None
-
-
-def _settings(config: RunConfig) -> dict[str, Any]:
-    settings = flatten(json.loads(config.model_dump_json(exclude_none=True)))
-    settings.pop("seed", None)
-    return settings
-
-
-def known_figures(made: Mapping[str, Any], cells: Sequence[PaperCell]) -> dict[Place, Figures]:
-    """Of a result file, what is still the same experiment: these settings, these seeds."""
-    recorded = {tuple(sorted(cell["labels"].items())): cell["modes"] for cell in made["cells"]}
-    found: dict[Place, Figures] = {}
-    for cell in cells:
-        before = recorded.get(tuple(sorted(cell.labels.items())), {})
-        for mode, runs in cell.runs.items():
-            figures = before.get(mode)
-            if figures is None or figures["seeds"] != [run.config.seed for run in runs]:
-                continue
-            settings = as_today({**made["settings"], **figures["settings"]})
-            if settings == settings_of(runs[0]):
-                found[cell.label, mode] = {**figures, "settings": settings}
-    return found
+def labels_key(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The same cell has the same, in whatever order its labels were written."""
+    return tuple(sorted(labels.items()))
 
 
 def _figures(definition: Definition, results: Sequence[Result]) -> dict[str, Any]:
@@ -243,4 +221,4 @@ def read_record(folder: Path, name: str) -> dict[str, Any]:
         raise UserError(
             f"{place} is not there; write it by `gossamer reproduce {name} --scale book --record {folder}`."
         )
-    return read_object(place)
+    return read_object(place, "cells")
