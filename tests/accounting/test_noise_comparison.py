@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gossamer.accounting import claimed
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.noise_comparison import _exact_std, _line, density, noise_lines, truncated_share
 
@@ -57,3 +58,18 @@ def test_a_formula_that_does_not_apply_says_so_and_the_proof_stays(monkeypatch: 
 @pytest.mark.parametrize(("kind", "bound"), [("gaussian", math.inf), ("truncated-laplace", 3.0)])
 def test_a_density_has_the_bound_of_its_kind(kind: str, bound: float) -> None:
     assert density(kind, 2.0, 1.5, 3.0).bound == bound
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "share"),
+    [(0.1, 1e-3, 0.88), (0.5, 1e-3, 0.96), (1.0, 1e-3, 0.98), (0.5, 1e-5, 1.0), (0.5, 1e-2, 0.84)],
+)
+def test_a_truncated_laplace_has_hardly_less_noise_than_the_laplace(
+    epsilon: float, delta: float, share: float
+) -> None:
+    """Of the pairs of DP-dKM's Figure 1, as the book's notes have them: what Definition 6 cuts off is little."""
+    whole, cut = (
+        density(kind, 1.0, *claimed.km_noise(kind, epsilon, delta, 1.0, 1.0)).variance
+        for kind in ("laplace", "truncated-laplace")
+    )
+    assert math.sqrt(cut / whole) == pytest.approx(share, abs=0.005)

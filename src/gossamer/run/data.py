@@ -44,7 +44,7 @@ class DataCache:
         self._dataset: Dataset | None = None
 
     def load(self, config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> Dataset:
-        key = _key(config, data_dir, nodes)
+        key = key_of(config, data_dir, nodes)
         if self._dataset is None or key != self._key:
             self._dataset = None  # let go of the old one first: they can be large
             self._dataset, self._key = load(config, data_dir, nodes, self._given), key
@@ -87,7 +87,7 @@ def _public_hold_out(config: RunConfig, dataset: Dataset) -> Dataset:
     return dataset
 
 
-def _key(config: RunConfig, data_dir: Path | None, nodes: range | None) -> str:
+def key_of(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> str:
     """What the loaded records depend on, and whether this run may have them at all."""
     data = config.data
     options = {k: v for k, v in datasets.options(data).items() if k not in ("partition", "records", "budget")}

@@ -112,3 +112,11 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
     for take in (lambda: run(rows, tmp_path / "out"), lambda: batch.finished_rows(rows, tmp_path / "out")):
         with pytest.raises(UserError, match=again):
             take()
+
+
+def test_cells_of_the_same_records_come_one_after_another() -> None:
+    """A cache holds one data set: cells that take turns would have them read again every time."""
+    kinds = [("a", "mnist"), ("b", "fashion-mnist"), ("c", "mnist"), ("d", "fashion-mnist")]
+    cells = [cell for label, kind in kinds for cell in row(label, seeds=2, data__kind=kind).cells]
+    ordered = batch.by_records(cells, None)
+    assert [cell.label for cell in ordered] == ["a 0", "a 1", "c 0", "c 1", "b 0", "b 1", "d 0", "d 1"]

@@ -26,11 +26,8 @@ RECORDED = sorted(
 TO_RUN_ANEW = {
     f"reproductions/results/{item}.json"
     for item in (
-        "adad2p/figure1", "adad2p/figure2", "adad2p/figure4",
-        "dp-consensus/figure1", "dp-consensus/table1",
         "dp-dkm/figure1", "dp-dkm/figure3",
-        "without-replacement/figure1", "without-replacement/figure2", "without-replacement/figure3",
-        "without-replacement/figure4", "without-replacement/table1", "without-replacement/table2",
+        "without-replacement/figure1", "without-replacement/figure2", "without-replacement/table1",
     )
 }  # fmt: skip
 

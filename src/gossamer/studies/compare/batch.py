@@ -86,7 +86,7 @@ def _run_rows(
     with alone_in(out):
         (out / "cells").mkdir(exist_ok=True)
         mark_folder(out, rows)
-        todo = [cell for cell in unique.values() if not on_disk.finished(out, cell)]
+        todo = by_records([cell for cell in unique.values() if not on_disk.finished(out, cell)], data_dir)
         kept = len(unique) - len(todo)
         unsigned = sum(not on_disk.verify(out, cell) for cell in unique.values() if cell not in todo)
         with Display(out, len(todo), quiet=quiet) as display:
@@ -148,18 +148,26 @@ def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) ->
     quiet_libraries()
     cache = DataCache()
     seen: dict[str, Outline] = {}
-    for row in rows:
-        for cell in row.cells[:1]:
-            if cell.name in seen:
-                continue
-            try:
-                cache.load(cell.config, data_dir)  # are the records at hand, and may this run have them?
-                # The records are not kept: those of all rows together may be too many.
-                o = outline(cell.config, data_dir=data_dir, cache=cache, force=force)
-                seen[cell.name] = replace(o, dataset=None)
-            except UserError as error:
-                raise UserError(f"{row.label}: {error}") from None
+    label_of = {row.cells[0].name: row.label for row in reversed(rows) if row.cells}
+    firsts = {row.cells[0].name: row.cells[0] for row in rows if row.cells}
+    for cell in by_records([*firsts.values()], data_dir):
+        try:
+            cache.load(cell.config, data_dir)  # are the records at hand, and may this run have them?
+            # The records are not kept: those of all rows together may be too many.
+            o = outline(cell.config, data_dir=data_dir, cache=cache, force=force)
+            seen[cell.name] = replace(o, dataset=None)
+        except UserError as error:
+            raise UserError(f"{label_of[cell.name]}: {error}") from None
     return seen
+
+
+def by_records(cells: Sequence[Cell], data_dir: Path | None) -> list[Cell]:
+    """Those that read the same records one after another, for a cache holds one data set; else in their order."""
+    from gossamer.run.data import key_of
+
+    keys = [key_of(cell.config, data_dir) for cell in cells]
+    place = {key: at for at, key in reversed([*enumerate(keys)])}
+    return [cells[i] for i in sorted(range(len(cells)), key=lambda i: place[keys[i]])]
 
 
 def quiet_libraries() -> None:
