@@ -46,9 +46,12 @@ SEARCHES = {
     "lots clipped, plain": Search(MEAN, (0.3, 1.0, 3.0)),
     "lots clipped, momentum": Search({**MEAN, **MOMENTUM}, (0.3, 1.0)),
     "records clipped, momentum": Search({**POISSON, **MOMENTUM}, (0.3, 1.0, 3.0)),
-    "records clipped, priced as one, momentum": Search({**AS_ONE, **MOMENTUM}, (3.0, 10.0, 30.0)),
+    "priced as one, momentum": Search({**AS_ONE, **MOMENTUM}, (3.0, 10.0, 30.0)),
+    "priced as one, momentum: Const-D²P": Search(
+        {**AS_ONE, **MOMENTUM}, (2.0, 4.0, 10.0), ((1.0, 1.0),)
+    ),  # Dyn-D²P whose clip and budget do not change
     "one record, plain": Search({**POISSON, "privacy.sampling.lot": 1}, (1.0, 3.0)),
-    "CIFAR-10, records clipped, priced as one, momentum": Search(
+    "CIFAR-10, priced as one, momentum": Search(
         {**AS_ONE, **MOMENTUM, **SMALL},
         (1.0, 2.0, 5.0, 10.0),
         ((9.0, 1.3), (3.0, 1.3)),
