@@ -38,6 +38,7 @@ class Trial:
     rho: float = 0.5
     mixing: str = "uniform"
     mixes: int = 1
+    clipped: bool = False  # without noise, but clipped all the same
 
     def changes(self) -> dict[str, Any]:
         changes = {
@@ -54,14 +55,20 @@ class Trial:
         else:
             changes |= {"topology.mixing": self.mixing, "algorithm.mixes": self.mixes}
         changes |= {"topology.kind": "complete"} if self.fiedler == 1 else {"topology.value": self.fiedler}
-        budget = {"baseline": "non-private"} if self.epsilon is None else {"privacy.epsilon": self.epsilon}
-        return {**changes, **budget}
+        if self.clipped:
+            changes |= {"privacy.noise.schedule": {"kind": "none"}, "privacy.epsilon": None}
+        elif self.epsilon is None:
+            changes["baseline"] = "non-private"
+        else:
+            changes["privacy.epsilon"] = self.epsilon
+        return changes
 
     def row(self) -> str:
         how = [f"ρ = {self.rho:g}"] if self.method == N else []
         how += [self.mixing] if self.mixing != "uniform" else []
         how += [f"{self.mixes} exchanges"] if self.mixes > 1 else []
-        budget, clip = ("∞", "—") if self.epsilon is None else (f"{self.epsilon:g}", f"{self.clip:g}")
+        budget = "∞" if self.epsilon is None else f"{self.epsilon:g}"
+        clip = "—" if self.epsilon is None and not self.clipped else f"{self.clip:g}"
         return (
             f"| {self.method} | {self.fiedler:g} | {budget} | {self.rounds} | {self.lot:g} | {clip} "
             f"| {self.first:g} → {self.last:g} | {', '.join(how)} |"
@@ -81,11 +88,12 @@ TRIALS = (
     Trial(D, 0.06, 1.0, 2000, 32, 0.0365, 0.005),
     Trial(T, 0.06, 1.0, 1000, 64, 0.12, 0.01),
     Trial(N, 0.06, 1.0, 2000, 32, 0.01, 0.0005),
-    Trial(N, 1, None, 2000, 32, 0.005, 0.0005),
     Trial(N, 0.06, 1.0, 1000, 64, 0.015, 0.0005, clip=2.0),
     Trial(D, 0.06, 1.0, 1000, 64, 0.15, 0.003, clip=3.0, mixing="metropolis", mixes=3),
     Trial(N, 0.06, None, 1000, 64, 0.0075, 0.0005, rho=2.0),
     Trial(D, 0.06, None, 1000, 64, 0.2, 0.001, mixing="metropolis", mixes=3),
+    Trial(D, 0.06, None, 1000, 32, 0.1, 0.001, mixing="metropolis", mixes=3),
+    Trial(D, 0.06, None, 1000, 32, 0.2, 0.001, clip=3.0, mixing="metropolis", mixes=3, clipped=True),
 )
 
 
