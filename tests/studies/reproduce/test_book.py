@@ -21,9 +21,6 @@ BOOK = Path(__file__).parents[3] / "docs" / "reproductions"
 RECORDED = [name for paper in book.paper_names() for name in book.items_of(paper)
             if (BOOK / "results" / f"{name}.json").is_file()]  # fmt: skip
 
-# Their result files lack cells of the book's scale; what is finished goes from here.
-TO_FINISH = {"without-replacement/table1", "without-replacement/table2"}
-
 
 def test_every_epsilon_stands_with_what_it_means_and_every_interval_with_its_seeds() -> None:
     definition = Definition.model_validate(
@@ -45,8 +42,7 @@ def test_what_the_book_says_is_what_its_results_say(name: str) -> None:
     stated = one.definition.book
     assert stated is not None, "an item in the book has a [book] table"
     assert one.made is not None
-    if name not in TO_FINISH:
-        assert one.verdict == stated.verdict, book.lacking(one.definition, one.made)
+    assert one.verdict == stated.verdict, book.lacking(one.definition, one.made)
     assert 1 <= len(re.findall(r"\.(?:\s|$)", stated.reason)) <= 4, "a reason of about two sentences"
     assert isinstance(one.definition, NoExperiment) or one.definition.finding
     assert all(f["values"] and f["seeds"] for c in one.made["cells"] for f in c["modes"].values())
