@@ -157,7 +157,7 @@ def test_nested_settings_become_dotted_keys() -> None:
 
 def test_a_rule_leaves_cells_out_of_one_scale() -> None:
     definition = read("adad2p/figure4")
-    left_out = ("lots of 32, plain", "AdaD²P", "σ = 0.05")
+    left_out = ("lots of 32, plain", "AdaD²P", "σ = 0.02")
     full, book = (paper_cells(definition, scale, runs=False) for scale in SCALES[:0:-1])
     assert cell(full, *left_out).labels["reading"] == "lots of 32, plain"
     assert not [c for c in book if set(left_out) <= set(c.labels.values())]
