@@ -94,6 +94,22 @@ TRIALS = (
     Trial(D, 0.06, None, 1000, 64, 0.2, 0.001, mixing="metropolis", mixes=3),
     Trial(D, 0.06, None, 1000, 32, 0.1, 0.001, mixing="metropolis", mixes=3),
     Trial(D, 0.06, None, 1000, 32, 0.2, 0.001, clip=3.0, mixing="metropolis", mixes=3, clipped=True),
+    # Without privacy on the sparse graph, where one of three runs was thrown off.
+    Trial(D, 0.06, None, 2000, 64, 0.1, 0.0005, mixing="metropolis", mixes=3),
+    Trial(D, 0.06, None, 2000, 64, 0.1, 0.0005, mixing="metropolis", mixes=5),
+    # ε = 10 and 0.5.
+    Trial(T, 0.06, 10.0, 1000, 64, 0.348, 0.01),
+    Trial(T, 0.06, 10.0, 1000, 64, 0.348, 0.01, clip=3.0),
+    Trial(D, 1, 10.0, 1000, 64, 0.15, 0.003, clip=3.0),
+    Trial(D, 0.06, 10.0, 1000, 64, 0.15, 0.003, clip=3.0, mixing="metropolis", mixes=3),
+    Trial(N, 1, 10.0, 1000, 64, 0.015, 0.0005, clip=2.0),
+    Trial(N, 0.06, 10.0, 1000, 64, 0.015, 0.0005, clip=2.0),
+    Trial(T, 0.06, 10.0, 2000, 256, 0.174, 0.005),
+    Trial(T, 1, 0.5, 1000, 64, 0.06, 0.01),
+    Trial(D, 1, 0.5, 1000, 64, 0.15, 0.003, clip=3.0),
+    Trial(D, 0.06, 0.5, 1000, 64, 0.15, 0.003, clip=3.0, mixing="metropolis", mixes=3),
+    Trial(N, 1, 0.5, 1000, 64, 0.015, 0.0005, clip=2.0),
+    Trial(N, 0.06, 0.5, 1000, 64, 0.015, 0.0005, clip=2.0),
 )
 
 

@@ -21,6 +21,9 @@ POISSON: dict[str, Any] = {"privacy.sampling.kind": "poisson", "privacy.sampling
 MEAN: dict[str, Any] = {**LOT, "privacy.clip.of": "lot", "privacy.claim": "gdp-clt-lot"}
 AS_ONE: dict[str, Any] = {**LOT, "privacy.claim": "gdp-clt-lot"}
 MOMENTUM: dict[str, Any] = {"algorithm.momentum": 0.9}
+NORMALISED: dict[str, Any] = {
+    "data.transform": [{"kind": "affine", "mean": 0.286, "deviation": 0.353}]
+}  # two public numbers
 SMALL: dict[str, Any] = {
     "model.kind": "shallow-cnn",
     "data.transform": [{"kind": "group-norm", "groups": 1}],
@@ -51,6 +54,11 @@ SEARCHES = {
         {**AS_ONE, **MOMENTUM}, (2.0, 4.0, 10.0), ((1.0, 1.0),)
     ),  # Dyn-D²P whose clip and budget do not change
     "one record, plain": Search({**POISSON, "privacy.sampling.lot": 1}, (1.0, 3.0)),
+    "one record, momentum": Search({**POISSON, "privacy.sampling.lot": 1, **MOMENTUM}, (0.3, 1.0)),
+    "records clipped, plain": Search(POISSON, (1.0, 3.0, 10.0)),
+    "lots clipped, momentum, normalised": Search({**MEAN, **MOMENTUM, **NORMALISED}, (0.1, 0.3, 1.0)),
+    "records clipped, momentum, normalised": Search({**POISSON, **MOMENTUM, **NORMALISED}, (0.3, 1.0, 3.0)),
+    "priced as one, momentum, normalised": Search({**AS_ONE, **MOMENTUM, **NORMALISED}, (3.0, 10.0)),
     "CIFAR-10, priced as one, momentum": Search(
         {**AS_ONE, **MOMENTUM, **SMALL},
         (1.0, 2.0, 5.0, 10.0),
