@@ -110,6 +110,11 @@ TRIALS = (
     Trial(D, 0.06, 0.5, 1000, 64, 0.15, 0.003, clip=3.0, mixing="metropolis", mixes=3),
     Trial(N, 1, 0.5, 1000, 64, 0.015, 0.0005, clip=2.0),
     Trial(N, 0.06, 0.5, 1000, 64, 0.015, 0.0005, clip=2.0),
+    # ε = 10 at the paper's rounds and lots.
+    Trial(D, 1, 10.0, 2000, 256, 0.113, 0.005, clip=3.0),
+    Trial(D, 0.06, 10.0, 2000, 256, 0.113, 0.005, clip=3.0, mixing="metropolis", mixes=3),
+    Trial(N, 1, 10.0, 2000, 256, 0.0075, 0.0005, clip=2.0),
+    Trial(N, 0.06, 10.0, 2000, 256, 0.0075, 0.0005, clip=2.0),
 )
 
 
