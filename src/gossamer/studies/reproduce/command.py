@@ -258,7 +258,7 @@ def paper_table(definition: Definition, figures: Sequence[dict[str, Any]], cuts:
             row = figure[f"{mode}_mode"]
             if row is None:  # what needs no noise is run once
                 there = figure["paper_mode"]
-                without = there is None or there["epsilon_claimed"] is there["epsilon_proven"] is None
+                without = there is not None and there["epsilon_claimed"] is there["epsilon_proven"] is None
                 own += ["the same" if without else "not run", "", ""]
             else:
                 own += [quality_text(row), epsilon_text(row["epsilon_claimed"]), proven_text(row)]
