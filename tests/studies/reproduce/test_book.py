@@ -50,6 +50,13 @@ def test_what_the_book_says_is_what_its_results_say(name: str) -> None:
     assert f"## {one.source}: {one.verdict}" in text
 
 
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_verdict_has_a_reason_in_two_sentences(name: str) -> None:
+    found = book.read_item(name).book
+    assert found is not None
+    assert 1 <= len(re.findall(r"[.!?](?= [A-Z]|$)", found.reason)) <= 2, found.reason
+
+
 @pytest.mark.parametrize("paper", sorted({name.split("/")[0] for name in RECORDED}))
 def test_the_pages_are_those_that_the_command_writes(paper: str, tmp_path: Path) -> None:
     (tmp_path / "results").symlink_to(BOOK / "results")
