@@ -1,6 +1,7 @@
 """Seconds and ε: our composer and dp-accounting on the same schedules, interleaved in one run.
 
     python benchmarks/accounting.py [--groups 70] [--repeats 1] [--step 1e-4] [--skip-library]
+    python benchmarks/accounting.py --lots     # writes the table of balls-and-bins lots into docs/privacy.md
 
 Dyn-D²P on CIFAR-10: J = 2500, K = 3500, δ = 1e-4, claimed ε = 1, budgets growing by ρ. dp-accounting has no
 grouping of its own: it is given the schedule in `groups` ranges, each at its smallest σ, at its default
@@ -11,16 +12,21 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
+from gossamer.accounting.balls_and_bins import BallsAndBinsPair
 from gossamer.accounting.calibrate import common_factor
 from gossamer.accounting.claimed import initial_budget, schedule
-from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.composer import Composition
+from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.grouping import Grouping
 from gossamer.accounting.pairs import GaussianPair
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Gaussian, collate
 
 RATE, ROUNDS, DELTA, CLAIM = 1 / 2500, 3500, 1e-4, 1.0
+LOTS, NOISES = (2, 10, 60, 1_000, 10_000), (0.5, 1.0, 2.0)
+PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
 
 
 def releases(ratio: float) -> list[Gaussian]:
@@ -64,6 +70,19 @@ def calibration(kinds: list[Gaussian]) -> str:
     return f"σ × {factor:.4f}, then ε ≤ {found.epsilon:.4f}"
 
 
+def one_pass(lots: int, sigma: float) -> str:
+    """ε of a pass of secret lots; beside it that of Poisson lots, and of lots that everybody knows."""
+    secret = Composition([(BallsAndBinsPair(((1 / sigma, lots),), lots), 1)]).bounds(DELTA).upper
+    poisson = Composition([(GaussianPair(1 / sigma, 1 / lots), lots)]).bounds(DELTA).upper
+    return f"{secret:#.3g} ({poisson:#.3g}; {gdp_epsilon(1 / sigma, DELTA):#.3g})"
+
+
+def table_of_lots() -> str:
+    head = " | ".join(f"σ = {sigma:g} C".replace(" 1 C", " C") for sigma in NOISES)
+    rows = [f"| {lots:,} | {' | '.join(one_pass(lots, sigma) for sigma in NOISES)} |" for lots in LOTS]
+    return "\n".join([f"| lots | {head} |", "|---" * (len(NOISES) + 1) + "|", *rows]) + "\n"
+
+
 def timed(label: str, work: Callable[[], str]) -> None:
     wall, cpu = time.perf_counter(), time.process_time()
     text = work()
@@ -77,7 +96,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--step", type=float, default=1e-4)
     parser.add_argument("--skip-library", action="store_true")
+    parser.add_argument("--lots", action="store_true")
     options = parser.parse_args()
+    if options.lots:
+        found, text = table_of_lots(), PAGE.read_text(encoding="utf-8")
+        before, _, rest = text.partition("<!-- lots -->\n")
+        PAGE.write_text(
+            f"{before}<!-- lots -->\n{found}{rest[rest.index('<!-- end -->') :]}", encoding="utf-8"
+        )
+        print(found)
+        return
     proven([(releases(1.0)[0], 2)], DELTA, "add-remove")  # imports and first FFT out of the way
 
     for ratio in (2.0, 5.0):
