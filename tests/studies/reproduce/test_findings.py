@@ -120,3 +120,18 @@ def test_intervals_are_those_of_student_and_welch() -> None:
 def test_a_finding_is_one_check_with_its_axis(keys: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Finding(says="", **keys)
+
+
+def test_a_cell_of_the_other_mode_stands_in_only_where_it_has_no_epsilon() -> None:
+    """A sound run is no evidence for what the paper says of its own mechanism; a noiseless one is the same in both."""
+
+    def three(**epsilon: float) -> list[dict[str, Any]]:
+        cells = table(a=[90.0], b=[80.0], c=[70.0])
+        found = cells[1].pop("modes")["paper"]
+        cells[1]["modes"] = {"sound": {**found, **epsilon}}
+        return cells
+
+    assert [c.about for c in judge([ORDER], three(epsilon_proven=1.0))[0].checks] == [
+        "a before c, ε = 1: +20"
+    ]
+    assert len(judge([ORDER], three())[0].checks) == 2

@@ -120,10 +120,10 @@ def _groups(along: str, cells: Sequence[RecordedCell]) -> dict[str, dict[str, Re
 
 
 def _figures(cell: RecordedCell, mode: str) -> Mapping[str, Any]:
-    """What needs no noise is run once, in one mode, and stands for both."""
-    modes = cell["modes"]
-    found: Mapping[str, Any] = modes.get(mode) or (next(iter(modes.values())) if len(modes) == 1 else {})
-    return found
+    """What has no ε is run once, in one mode, and stands for both; anything else stands for its own mode alone."""
+    modes: Mapping[str, Mapping[str, Any]] = cell["modes"]
+    alike = (f for f in modes.values() if f.get("epsilon_claimed") is f.get("epsilon_proven") is None)
+    return modes.get(mode) or next(alike, {})
 
 
 def _values(figures: Mapping[str, Any]) -> list[float]:
