@@ -56,9 +56,9 @@ SEARCHES = {
     "one record, plain": Search({**POISSON, "privacy.sampling.lot": 1}, (1.0, 3.0)),
     "one record, momentum": Search({**POISSON, "privacy.sampling.lot": 1, **MOMENTUM}, (0.3, 1.0)),
     "records clipped, plain": Search(POISSON, (1.0, 3.0, 10.0)),
-    "lots clipped, momentum, normalised": Search({**MEAN, **MOMENTUM, **NORMALISED}, (0.1, 0.3, 1.0)),
-    "records clipped, momentum, normalised": Search({**POISSON, **MOMENTUM, **NORMALISED}, (0.3, 1.0, 3.0)),
-    "priced as one, momentum, normalised": Search({**AS_ONE, **MOMENTUM, **NORMALISED}, (3.0, 10.0)),
+    "lots clipped, scaled": Search({**MEAN, **MOMENTUM, **NORMALISED}, (0.1, 0.3, 1.0)),
+    "records clipped, scaled": Search({**POISSON, **MOMENTUM, **NORMALISED}, (0.3, 1.0, 3.0)),
+    "priced as one, scaled": Search({**AS_ONE, **MOMENTUM, **NORMALISED}, (3.0, 10.0)),
     "CIFAR-10, priced as one, momentum": Search(
         {**AS_ONE, **MOMENTUM, **SMALL},
         (1.0, 2.0, 5.0, 10.0),
