@@ -1,7 +1,5 @@
 """The command line. Flags are for actions; every configuration value goes through `--set`."""
 
-# Over 350 lines: one command after the other, each its words, one call and one print; `--help` reads them from here.
-
 from __future__ import annotations
 
 import gc

@@ -13,8 +13,6 @@ be in one of its own, and everything that prices, compares or refuses reads eith
 What is promised is what `ledger.py` promises, and by the same code: the chain, the torn last line, the head.
 """
 
-# Over 350 lines: what a line says, who writes it and who reads it are one format, and are changed together.
-
 from __future__ import annotations
 
 import itertools

@@ -12,8 +12,6 @@ A ledger has one writer at a time. The run directory's lock sees to that (`resul
 write them takes it first.
 """
 
-# Over 350 lines: which form a ledger has is decided here alone, when it is made, gone on with and read.
-
 import json
 import os
 import resource

@@ -15,8 +15,6 @@ cannot be priced is not guessed: the figure is then ∞ and `because` says why.
   by the norm of the whole change, as what they were before truncation, wherever that proves something.
 """
 
-# Over 350 lines: the figure, its growth over a run and its profile rest on the same loads and must not drift apart.
-
 import bisect
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The commands of a consortium: `gossamer pki …` and `gossamer study …`. Arguments in, one call, a few lines out."""
 
-# Over 350 lines: one command after the other, each its words, one call and one print; `--help` reads them from here.
-
 from __future__ import annotations
 
 import sys

@@ -9,7 +9,6 @@ ledger and journal before it is used. Started again with the same OUT, a site go
 that join, leave or are revoked change the exchange and nothing else: plan, ledger and certificate are this site's own.
 """
 
-# Over 350 lines: from the first greeting to the certificate a site is one thing after the other, over one state.
 from __future__ import annotations
 
 import shutil

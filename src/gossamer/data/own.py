@@ -1,5 +1,4 @@
 """The user's own records: CSV, Parquet or npz. Private until told otherwise."""
-# Over 350 lines: a third is options with their descriptions, and the kinds share what is private about them.
 
 from __future__ import annotations
 

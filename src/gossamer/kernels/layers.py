@@ -10,8 +10,6 @@ Where records are clipped together, as those of one person are (`together`), t r
 One file, although long: every layer that can be book-kept, side by side, so that one sees what they share.
 """
 
-# Over 350 lines: every rule is short and stands on the same few helpers, and they are read side by side.
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

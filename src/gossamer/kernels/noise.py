@@ -14,8 +14,6 @@ float32 would round it away. The fourth plane holds uniform bits.
 One file, although long: the stream and the compiled loops below it share the layout of a block.
 """
 
-# Over 350 lines: counters, keystream and Box–Muller are one address space, and whoever checks one reads all three.
-
 from __future__ import annotations
 
 import hashlib

@@ -3,8 +3,6 @@
 Everything here follows from the configuration and the declared record counts alone; no record is read.
 """
 
-# Over 350 lines: a plan's figures, their curves over rounds and the events that both are priced from are one object.
-
 from __future__ import annotations
 
 import math

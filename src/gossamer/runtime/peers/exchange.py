@@ -5,7 +5,6 @@ those of the neighbours are waited for until the deadline, and what has come is 
 deadline is suspect: not waited for, and its share is kept, until it is heard again.
 """
 
-# Over 350 lines: an exchange, its restart and its epochs share one state, which is written to disk as one record.
 from __future__ import annotations
 
 import math

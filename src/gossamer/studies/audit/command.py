@@ -1,7 +1,5 @@
 """`gossamer audit`: attack what a configuration would release, and say beside claimed and proven what that shows."""
 
-# Over 350 lines: one command, from its words to the folder it writes; what it calls stands in modules of its own.
-
 from __future__ import annotations
 
 import hashlib

@@ -1,6 +1,5 @@
 """The reproduction book: a page for each paper and a front page, written from the result files alone."""
 
-# Over 350 lines: the pages are one text, and share its words, its items and its tables.
 from __future__ import annotations
 
 import textwrap
