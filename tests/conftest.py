@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Read when grpc is first imported, which some tests do before the package that sets it.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
+# What tests spend on records is not the user's: neither at import, nor in fixtures of a session, nor in a test.
+os.environ["GOSSAMER_STATE"] = tempfile.mkdtemp(prefix="gossamer-tests-")
+
 # Tests start hundreds of processes, and each would compile the package anew. Where bytecode must not lie beside its
 # source, it lies in pytest's own folder.
 if sys.dont_write_bytecode:
@@ -40,6 +44,12 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _own_register(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests write the same records again and again: what one spent on them is nothing to the next."""
+    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path_factory.mktemp("state")))
 
 
 Command = Callable[..., tuple[int, str, str]]

@@ -157,7 +157,7 @@ def test_every_node_with_a_file_of_its_own_has_its_own_account(tmp_path: Path) -
     assert second.certificate["budget"]["runs"] == 2
     # Files in one folder share the file but not the account.
     for i in range(2):
-        write_table(tmp_path / f"site-{i}.csv", seed=i)
+        write_table(tmp_path / f"site-{i}.csv", seed=10 + i)
     third = api.run(
         {**asked, "data": {**asked["data"], "path": str(tmp_path / "site-{node}.csv")}}, out=tmp_path / "c"
     )
@@ -183,7 +183,7 @@ def test_a_digest_of_records_stays_beside_them(table: Path, tmp_path: Path) -> N
     assert away.digest is None
     assert away.records == str(table)
     beside = api.run(on_table(table), out=tmp_path / "again")
-    (kept,) = account(table).spendings
+    *_, kept = account(table).spendings  # behind that of the first run
     assert kept.digest is not None
     for outcome in (run, beside):
         for file in outcome.directory.rglob("*"):
@@ -198,6 +198,99 @@ def test_a_renamed_file_and_an_edited_one_are_the_same_records(table: Path, tmp_
     assert api.run(on_table(renamed), out=tmp_path / "c").certificate["budget"]["runs"] == 3
     write_table(table, seed=9)  # other records under the first name: pessimistic, they count as the same
     assert api.run(on_table(table), out=tmp_path / "d").certificate["budget"]["runs"] == 4
+
+
+def _spent(table: Path) -> tuple[int, float]:
+    found = preview([(api.plan(on_table(table)), 0)], None)
+    assert found is not None
+    return found["runs"], found["epsilon"]
+
+
+@pytest.mark.parametrize("what", ["copied", "moved", "account deleted", "older account", "account elsewhere"])
+def test_an_account_does_not_start_again(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    api.run(on_table(table), out=tmp_path / "runs" / "a")
+    older = (table.parent / BUDGET).read_bytes()
+    api.run(on_table(table), out=tmp_path / "runs" / "b")
+    spent = _spent(table)
+    assert spent[0] == 2
+    asked, elsewhere = on_table(table), tmp_path / "elsewhere" / "renamed.csv"
+    elsewhere.parent.mkdir()
+    match what:
+        case "copied":
+            elsewhere.write_bytes(table.read_bytes())
+        case "moved":
+            table.rename(elsewhere)
+            (table.parent / BUDGET).unlink()
+        case "account deleted":
+            (table.parent / BUDGET).unlink()
+        case "older account":
+            (table.parent / BUDGET).write_bytes(older)
+        case _:
+            asked["data"]["budget"] = str(elsewhere.parent / "mine.jsonl")
+    if elsewhere.exists():
+        asked = on_table(elsewhere)
+    assert preview([(api.plan(asked), 0)], None)["epsilon"] == spent[1]  # type: ignore[index]
+    with pytest.raises(UserError, match=r"privacy\.cap"):
+        api.run(asked, {"privacy.cap": spent[1] * 1.05}, out=tmp_path / "new" / "c")
+    third = api.run(asked, out=tmp_path / "new" / "c")
+    assert third.certificate["budget"]["runs"] == 3
+    # The account has its lines again, also for those who have no register.
+    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "another user"))
+    if what != "account elsewhere":
+        assert preview([(api.plan(asked), 0)], None)["runs"] == 3  # type: ignore[index]
+
+
+def test_an_owners_cap_goes_with_the_records(table: Path, tmp_path: Path) -> None:
+    (table.parent / BUDGET).write_text('{"version": 1, "kind": "budget", "cap": 1.2}\n')
+    api.run(on_table(table), out=tmp_path / "a")
+    (tmp_path / "copy").mkdir()
+    copy = tmp_path / "copy" / "all.csv"
+    copy.write_bytes(table.read_bytes())
+    with pytest.raises(UserError, match=r"has the cap 1\.2 in its first line"):
+        api.run(on_table(copy), out=tmp_path / "b")
+
+
+@pytest.mark.parametrize("how", ["run", "resume"])
+def test_a_run_directory_that_no_account_lists_is_refused(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Another user, or a container without the first one's register, and the account is gone."""
+
+    def stop(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(assemble(outline(resolve(on_table(table)))), out=tmp_path / "runs" / "a", on_round=stop)
+    kept = (table.parent / BUDGET).read_bytes()
+    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "another user"))
+    (table.parent / BUDGET).unlink()
+
+    def go_on() -> Any:
+        if how == "resume":
+            return api.resume(tmp_path / "runs" / "a")
+        return api.run(on_table(table), out=tmp_path / "runs" / "b")
+
+    with pytest.raises(UserError, match=r"runs/a is a run on .*all\.csv, and .*budget\.jsonl does not list it"):
+        go_on()
+    assert not (table.parent / BUDGET).exists()
+    (table.parent / BUDGET).write_bytes(kept)
+    assert go_on().certificate["budget"]["runs"] == (1 if how == "resume" else 2)
+
+
+def test_the_register_is_the_users_alone_and_needs_a_place(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "state"))
+    api.run(on_table(table), out=tmp_path / "a")
+    (listed,) = (tmp_path / "state" / "accounts").iterdir()
+    assert listed.stat().st_mode & 0o077 == listed.parent.stat().st_mode & 0o077 == 0
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="environment variable GOSSAMER_STATE"):
+        api.run(on_table(table), out=tmp_path / "b")
+    assert not (tmp_path / "b").exists()
 
 
 def test_a_damaged_account_stops_a_run_before_it_begins(table: Path, tmp_path: Path) -> None:

@@ -5,13 +5,17 @@ one begins the file with it. A run
 *reserves* what it plans before its first release, and *settles* at its end for what its ledgers say happened; one that
 crashes leaves its reservation, which is the pessimistic side. Both are a `Spending`; the last one of a run and a file
 counts. Everything is done with the file locked: of two runs at once, the second sees the first.
+
+A *register* in the user's own state folder holds the same lines by the content of the records, `accounts/DIGEST.jsonl`.
+Each of the two files gets the lines that it lacks from the other, so what was spent is still counted where the records
+were copied or moved, or where the account was deleted or replaced by an older one.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +33,8 @@ from gossamer.accounting.spending import Spending, Total, same_records, total
 from gossamer.errors import UserError
 
 VERSION = 1
+STATE, REGISTER = "GOSSAMER_STATE", "accounts"
+Listed = tuple[Path, str, str]  # the register of the records, and their file and digest as it has them
 PATIENCE = 300.0  # seconds to wait for others: each holds the file for as long as pricing takes
 
 
@@ -57,30 +63,49 @@ def read(path: Path) -> Budget:
     return _parsed(path, data)[0] if data else NOTHING
 
 
-def reserve(path: Path, spending: Spending, cap: float | None) -> Total:
+def register(digest: str) -> Path:
+    """The user's own account of records with this content; GOSSAMER_STATE names another folder than the user's."""
+    if chosen := os.environ.get(STATE):
+        folder = Path(chosen).expanduser()
+    elif shared := os.environ.get("XDG_STATE_HOME"):
+        folder = Path(shared).expanduser() / "gossamer"
+    else:
+        folder = Path.home() / ".local" / "state" / "gossamer"
+    return folder / REGISTER / f"{digest}.jsonl"
+
+
+def joined(own: Iterable[Spending], others: Iterable[Spending]) -> list[Spending]:
+    """Each run once: its later line; of two at the same time the reservation, which is not less."""
+    latest: dict[tuple[str, str], Spending] = {}
+    for one in (*own, *others):
+        latest[_key(one)] = max(latest.get(_key(one), one), one, key=lambda s: (s.at, not s.settled))
+    return sorted(latest.values(), key=lambda s: s.at)
+
+
+def reserve(path: Path, spending: Spending, cap: float | None, listed: Listed | None = None) -> Total:
     """Put on file what a run is going to release, unless that would pass the cap; a run that did is not counted twice.
 
     The total with it comes back. `cap` is the run's own; the file's may be stricter.
     """
-    with _locked(path) as file:
-        found = file.budget
-        spent = found.of(spending.records, spending.digest, without=spending.run)
-        together = total([*spent, spending])
-        if found.by(spending.run, spending.records) is None:
-            refuse_above(path, together, total(spent), cap, found.cap)
-            file.append(spending)
+    with _both(path, spending, listed) as files:
+        reserved, together = files.of_run, total([*files.others, spending])
+        if reserved is None:
+            refuse_above(files.capped or path, together, total(files.others), cap, files.cap)
+        # One that was settled as it failed at its beginning and now resumes releases the rest of what was planned.
+        again = reserved is None or (reserved.settled and reserved.histories != spending.histories)
+        files.write(spending if again else None)
         return together
 
 
-def settle(path: Path, spending: Spending) -> Total:
+def settle(path: Path, spending: Spending, listed: Listed | None = None) -> Total:
     """Put what happened in the place of what had been reserved."""
-    with _locked(path) as file:
-        if file.budget.by(spending.run, spending.records) is None:
+    with _both(path, spending, listed) as files:
+        if files.of_run is None:
             raise LedgerError(
                 f"{path} no longer holds what this run had reserved; put the file back as it was"
             )
-        file.append(spending)
-        return total([*file.budget.of(spending.records, spending.digest, without=spending.run), spending])
+        files.write(spending)
+        return total([*files.others, spending])
 
 
 def refuse_above(
@@ -136,7 +161,7 @@ class _File:
     """An open budget that nobody else writes meanwhile."""
 
     def __init__(self, fd: int, path: Path):
-        self._fd, data = fd, content(path)
+        self._fd, self.path, data = fd, path, content(path)
         self.budget, self._head, self._before = NOTHING, "", b""
         if not data:
             return
@@ -147,10 +172,11 @@ class _File:
         elif not data.endswith(b"\n"):
             self._before = b"\n"
 
-    def append(self, spending: Spending) -> None:
-        before = self._before
+    def append(self, spending: Spending, cap: float | None = None) -> None:
+        """`cap`: the owner's, in the first line of a new file."""
+        before, self._before = self._before, b""
         if not self._head:
-            first = {"version": VERSION, "kind": "budget", "unit": spending.unit, "cap": None}
+            first = {"version": VERSION, "kind": "budget", "unit": spending.unit, "cap": cap}
             before = json.dumps(first).encode() + b"\n"
             self._head = digest(before)
         said = spending.to_json()
@@ -159,15 +185,68 @@ class _File:
             said["histories"] = None
         text = json.dumps(said, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         line = f'{text[:-1]},"prev":"{self._head}"}}\n'.encode()
-        write_line(self._fd, before + line, sync=True)
+        try:
+            write_line(self._fd, before + line, sync=True)
+        except OSError as error:
+            raise _unwritable(self.path, error) from None
         self._head = digest(line)
+        others = tuple(s for s in self.budget.spendings if s is not reserved)
+        self.budget = Budget(self.budget.cap, (*others, spending))
+
+
+class _Both:
+    """An account and the register of its records, both locked."""
+
+    def __init__(self, own: _File, other: _File | None, spending: Spending, listed: Listed | None):
+        self._own, self._other, self._listed = own, other, listed
+        here = own.budget.of(spending.records, spending.digest)
+        self._known = joined(here, () if other is None else other.budget.spendings)
+        self.others = [s for s in self._known if s.run != spending.run]
+        self.of_run = next((s for s in self._known if _key(s) == _key(spending)), None)
+        capped = ((f.budget.cap, f.path) for f in (own, other) if f is not None and f.budget.cap is not None)
+        self.cap, self.capped = min(capped, default=(None, None))
+
+    def write(self, spending: Spending | None) -> None:
+        """What either lacks of the other, then this run's line."""
+        if self._other is not None and self._listed is not None:
+            _, file, content_digest = self._listed
+            for s in _missing(self._known, self._other):
+                self._other.append(replace(s, records=str(Path(file).parent / s.records)), self.cap)
+            if spending is not None:
+                self._other.append(replace(spending, records=file, digest=content_digest), self.cap)
+        beside = self._listed is None or self._own.path.parent == Path(self._listed[1]).parent
+        for s in _missing(self._known, self._own):
+            # A digest of records stays where they are.
+            self._own.append(replace(s, records=Path(s.records).name) if beside else replace(s, digest=None), self.cap)
+        if spending is not None:
+            self._own.append(spending, self.cap)
+
+
+def _missing(known: Iterable[Spending], file: _File) -> list[Spending]:
+    there = {(*_key(s), s.at, s.settled) for s in file.budget.spendings}
+    return [s for s in known if (*_key(s), s.at, s.settled) not in there]
+
+
+def _key(spending: Spending) -> tuple[str, str]:
+    return spending.run, Path(spending.records).name  # the folder of records that were moved is another
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[_File]:
+def _both(path: Path, spending: Spending, listed: Listed | None) -> Iterator[_Both]:
+    if listed is None:
+        with _locked(path) as own:
+            yield _Both(own, None, spending, None)
+        return
+    with _locked(listed[0], private=True) as other, _locked(path) as own:
+        yield _Both(own, other, spending, listed)
+
+
+@contextmanager
+def _locked(path: Path, *, private: bool = False) -> Iterator[_File]:
+    """`private`: the user's own register."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = _opened(path)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
+        fd = _opened(path, 0o600 if private else 0o644)
     except OSError as error:
         raise _unwritable(path, error) from None
     try:
@@ -180,10 +259,10 @@ def _locked(path: Path) -> Iterator[_File]:
         os.close(fd)
 
 
-def _opened(path: Path) -> int:
+def _opened(path: Path, mode: int) -> int:
     """Open and locked. A file that was removed while we waited for our turn is made anew."""
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, mode)
         try:
             lock_in_turn(fd, path, PATIENCE)
             if path.exists() and path.stat().st_ino == os.fstat(fd).st_ino:
@@ -195,7 +274,11 @@ def _opened(path: Path) -> int:
 
 
 def _unwritable(path: Path, error: OSError) -> UserError:
+    remedy = (
+        f"name another folder of your own with the environment variable {STATE}."
+        if path.parent.name == REGISTER
+        else "name another place that all runs on them share, for example data.budget = '/home/me/study/budget.jsonl'."
+    )
     return UserError(
-        f"{path} cannot be written ({error.strerror or error}), and what is spent on records must be on file; name "
-        "another place that all runs on them share, for example data.budget = '/home/me/study/budget.jsonl'."
+        f"{path} cannot be written ({error.strerror or error}), and what is spent on records must be on file; {remedy}"
     )

@@ -7,19 +7,21 @@ and the same recipe is simulated in this process.
 from __future__ import annotations
 
 import csv
+import os
 import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gossamer.accounting.budget import STATE
 from gossamer.consortium import membership
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.coordinator import Coordinator
@@ -47,6 +49,24 @@ class Result:
 
 def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say, seed: int | None = None) -> Result:
     """All of it in `folder`, which is empty. With a `seed` the simulator draws the same noise: no privacy."""
+    with _own_register(folder):
+        return _demo(folder, sites, rounds, limit, say, seed)
+
+
+@contextmanager
+def _own_register(folder: Path) -> Iterator[None]:
+    """Demos use the same public digits again and again: what one spends is nothing to the next, nor to its user."""
+    before = os.environ.get(STATE)
+    os.environ[STATE] = str(folder / "state")
+    try:
+        yield
+    finally:
+        os.environ.pop(STATE)
+        if before is not None:
+            os.environ[STATE] = before
+
+
+def _demo(folder: Path, sites: int, rounds: int, limit: float, say: Say, seed: int | None) -> Result:
     began = time.monotonic()
     names = NAMES[:sites]
     changes = {} if seed is None else {"seed": seed, "privacy.noise.source": "seeded"}

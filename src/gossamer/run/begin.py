@@ -64,6 +64,7 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
     path = out or free_path(o.config.name).with_name(name)
     identity = group.join([secrets.token_hex(8)], hexadecimal(16))[0]
     accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
+    agreed(group, lambda: accounts.refuse_unlisted(path.parent, parts.data_dir))
     try:
         agreed(group, lambda: accounts.reserve(now()), what="spend more on its records")
         return _begin(parts, group, path, identity, accounts)

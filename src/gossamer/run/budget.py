@@ -3,7 +3,7 @@
 Every file of records has its account in a `budget.jsonl`: in the file's own folder, or where `data.budget` says. With a
 file per node each node's host keeps its own nodes' accounts, and no other host sees them; of one file for all nodes
 each machine that holds it keeps one account. A digest of a private file would let whoever has it test guesses, so it is
-written beside the file only, and never sent. Public and made-up sets have no account.
+written beside the file and in the user's own register only, and never sent. Public and made-up sets have no account.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from gossamer.accounting import budget
 from gossamer.accounting.ledger import read_groups
 from gossamer.accounting.releases import ADJACENCIES, Event, collate
 from gossamer.accounting.spending import History, Spending, Total, total
+from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.data.own import OwnFile
 from gossamer.data.partition import Even, Owner
+from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
 from gossamer.results.certificate import SEEDED
+from gossamer.results.rundir import read_manifest
 from gossamer.runtime.forms import bound, count, list_of, maybe, number, one_of, record, sentence
 from gossamer.runtime.group import Group
 
@@ -58,8 +61,21 @@ class Place:
         return self.file.name if self.beside else str(self.file)
 
     def digest(self) -> str | None:
+        """As the account has it."""
+        return self.listed()[2] if self.beside else None
+
+    def listed(self) -> budget.Listed:
+        """As the user's register has it."""
         found = self.file.stat()
-        return _digest(self.file, found.st_mtime_ns, found.st_size) if self.beside else None
+        digest = _digest(self.file, found.st_mtime_ns, found.st_size)
+        return budget.register(digest), str(self.file), digest
+
+    def known(self) -> tuple[list[Spending], float | None]:
+        """(what was spent on these records by the account and the register, the owner's cap)"""
+        own, listed = budget.read(self.account), budget.read(self.listed()[0])
+        caps = [cap for cap in (own.cap, listed.cap) if cap is not None]
+        spent = budget.joined(own.of(self.records, self.digest()), listed.spendings)
+        return spent, min(caps, default=None)
 
 
 @lru_cache(maxsize=64)
@@ -137,9 +153,23 @@ class Accounts:
         totals = []
         for place in self.places:
             planned = spending(self.outline, place, self.run, at, times=self.times)
-            totals.append(budget.reserve(place.account, planned, self.outline.asked.privacy.cap))
+            cap = self.outline.asked.privacy.cap
+            totals.append(budget.reserve(place.account, planned, cap, place.listed()))
             self.reserved.setdefault(place.account, []).append(place)
         return totals
+
+    def refuse_unlisted(self, folder: Path, data_dir: Path | None) -> None:
+        """A run directory here whose run is in no account: then the account is not what it was."""
+        found = [one.parent for one in sorted(folder.glob("*/manifest.json"))] if self.places else []
+        runs = [(run, one) for one in found if (run := _run_of(one)) is not None]  # before the accounts, which grow
+        for place in self.places:
+            listed = {s.run for s in place.known()[0]}
+            for directory in (one for run, one in runs if run not in listed):
+                if place.file in _files_of(directory, data_dir):
+                    raise UserError(
+                        f"{directory} is a run on {place.file}, and {place.account} does not list it: put that file "
+                        "back as it was, or, if the run was on other records, move its directory away."
+                    )
 
     def settle(self, at: str, ledgers: Path | None) -> list[Total]:
         """What the ledgers here say happened; of nodes whose ledger lies elsewhere what was planned. None: nothing."""
@@ -155,11 +185,29 @@ class Accounts:
 
         return [
             budget.settle(
-                place.account, spending(self.outline, place, self.run, at, times=self.times, keep=drawn)
+                place.account,
+                spending(self.outline, place, self.run, at, times=self.times, keep=drawn),
+                place.listed(),
             )
             for places in self.reserved.values()
             for place in places
         ]
+
+
+def _run_of(directory: Path) -> str | None:
+    try:
+        return str(read_manifest(directory)["run"])
+    except (UserError, OSError):  # not a run directory
+        return None
+
+
+def _files_of(directory: Path, data_dir: Path | None) -> list[Path]:
+    """The records of a run, where they are the user's own and still there."""
+    try:
+        config = stored(directory / "config.toml")
+        return [place.file for place in places(config, data_dir, range(config.nodes))]
+    except (UserError, OSError):  # of another version, or half written
+        return []
 
 
 def accounts_of(o: Outline, group: Group, run: str, data_dir: Path | None) -> Accounts:
@@ -215,9 +263,8 @@ def prospects(
     cap = min((o.asked.privacy.cap for o, _ in wanted if o.asked.privacy.cap is not None), default=None)
     found = []
     for place, planned in files.values():
-        kept = budget.read(place.account)
-        spent = kept.of(place.records, place.digest())
-        found.append(Prospect(place.account, total(spent), total([*spent, *planned]), cap, kept.cap))
+        spent, owners = place.known()
+        found.append(Prospect(place.account, total(spent), total([*spent, *planned]), cap, owners))
     return found
 
 

@@ -87,6 +87,7 @@ def _resume(
         if sealer is not None:
             _same_records(parts, sealer, manifest, path)
         accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
+        agreed(group, lambda: accounts.refuse_unlisted(path.parent, parts.data_dir))
         agreed(group, lambda: accounts.reserve(now()))
         parts = agreed(group, lambda: preprocessed(parts, group, book, directory))
         reader = parts.agreed(group, identity, 1 + len(manifest.get("resumed", []))).reader(book)
