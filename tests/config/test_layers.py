@@ -220,4 +220,5 @@ def test_a_configuration_of_a_run_directory_names_no_code_once_it_is_tables_agai
     config = stored(tmp_path / "config.toml")
     assert isinstance(config.model, Withheld)
     assert resolve(named(config)[1]).model == Own()
-    assert resolve(named(config)[1], {"model.path": "mine.py:make"}).model == Own(path="mine.py:make")
+    mine = str(Path.cwd() / "mine.py:make")
+    assert resolve(named(config)[1], {"model.path": "mine.py:make"}).model == Own(path=mine)

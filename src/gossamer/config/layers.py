@@ -54,7 +54,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     # Kinds first: a new kind takes the old one's keys away, and must not take away what was set beside it.
     for key, value in sorted(changes.items(), key=_names_no_kind):
         layered = merge(layered, _in_full(_nest(key.split("."), value)))
-    layered = merge(preset, layered)
+    layered = recipes.absolute_paths(merge(preset, layered), Path.cwd())
     if any_auto(layered):
         layered = replace_auto(layered)
     try:
@@ -220,7 +220,9 @@ def whole(tables: dict[str, Any], where: str, changes: Mapping[str, Any] | None 
     for key, value in (*layered.items(), *(changes or {}).items()):
         _refuse_monsters(key, value)
     for key, value in (changes or {}).items():
-        layered = merge(layered, _nest(key.split("."), value))
+        change = _nest(key.split("."), value)
+        as_stored = merge(layered, change) == layered
+        layered = merge(layered, change if as_stored else recipes.absolute_paths(change, Path.cwd()))
     try:
         config = RunConfig.model_validate(layered)
     except ValidationError as error:

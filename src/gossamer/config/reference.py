@@ -20,8 +20,9 @@ INTRODUCTION = """\
 
 A run is a TOML file (`gossamer run my.toml`), a recipe (`gossamer recipes`) or a dictionary (`gossamer.run({...})`).
 Any value can be changed with `--set key=value`. Layers, later ones win: the method's preset, the file, its `[paper]`
-table in paper mode, `--set`. Types are strict and unknown keys are refused. The run directory's `config.toml` names
-every value that was used.
+table in paper mode, `--set`. Types are strict and unknown keys are refused. Files that a TOML file names are relative
+to its own folder; those of `--set` and of a dictionary, to the working directory. The run directory's `config.toml`
+names every value that was used.
 
 `rounds`, `algorithm.lr` and `privacy.clip` may be `"auto"`: numbers then follow from the budget and public sizes,
 see [frontier](frontier.md). Steps of `data.transform`, and the pieces around a method (`momentum`, `mixes`,

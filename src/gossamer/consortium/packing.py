@@ -27,6 +27,7 @@ from gossamer.plan.outline import Outline
 from gossamer.results.rundir import config_text
 from gossamer.run.data import DataCache
 from gossamer.run.outline import outline
+from gossamer.topology.makers import Matrix, read_matrix
 
 
 def pack(
@@ -58,6 +59,9 @@ def pack(
     _, tables = named(recipe)
     facts = {"nodes": len(members), "data.records": [member.records for member in members.values()]}
     config = resolve(tables, {**changes, **facts})
+    if isinstance(config.topology, Matrix):  # no site has the file
+        rows = read_matrix(config.topology.matrix).tolist()
+        config = config.model_copy(update={"topology": replace(config.topology, matrix=rows)})
     refuse_for_peers(config, for_science=for_science)
     config, rows, public = _public(config, data_dir)
     o = outline(config, cache=_Given(public), data_dir=data_dir)

@@ -7,7 +7,7 @@ import json
 import platform
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from gossamer.accounting.ledger import LedgerBook, ledgers_for
 from gossamer.config.schema import RunConfig
 from gossamer.data.load import datasets
 from gossamer.errors import UserError
+from gossamer.models.own import Own
 from gossamer.results.certificate import SEEDED
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.files import digest_of, digest_of_object
@@ -27,6 +28,7 @@ from gossamer.run.budget import Accounts, accounts_of, now
 from gossamer.run.preprocess import bytes_of_preprocessing, preprocessed
 from gossamer.runtime.forms import count, file_name, hexadecimal, list_of, maybe, row, sentence
 from gossamer.runtime.group import Group, agreed
+from gossamer.topology.makers import Matrix
 
 FORMAT = 2  # of the configuration whose digest is in the manifest: since 2 it names every value
 
@@ -186,7 +188,7 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
     names = json.dumps([parts.dataset.columns, *([schema] if schema else [])])
     columns = hashlib.sha256(names.encode()).hexdigest()
     here = (
-        digest(o.asked, without={"runtime", "data"} if own else {"runtime"}),
+        digest(_without_folders(o.asked), without={"runtime", "data"} if own else {"runtime"}),
         o.stack.dim,
         gossamer.__version__,
         # Of records that are public; a digest of private ones would let everyone test guesses of them.
@@ -215,7 +217,9 @@ def _different_keys(config: RunConfig, own: bool, group: Group, rank: int) -> st
 
     Only digests travel, and none of what is a host's own: the values stay where they are.
     """
-    content = config.model_dump(mode="json", exclude={"runtime", "data"} if own else {"runtime"})
+    content = _without_folders(config).model_dump(
+        mode="json", exclude={"runtime", "data"} if own else {"runtime"}
+    )
     here = sorted([key, _digest_of([key, value])] for key, value in _flat(content))
     said = [dict(one) for one in group.join([here], list_of(row(sentence, hexadecimal(64))))]
     first, other = said[0], said[rank] if rank < len(said) else {}
@@ -224,6 +228,16 @@ def _different_keys(config: RunConfig, own: bool, group: Group, rank: int) -> st
         return "configuration"
     more = f" (and {len(keys) - 3} more keys)" if len(keys) > 3 else ""
     return f"{', '.join(keys[:3])}{more}"
+
+
+def _without_folders(config: RunConfig) -> RunConfig:
+    """Where a host keeps its files is its own affair."""
+    update: dict[str, Any] = {}
+    if isinstance(config.model, Own) and config.model.path is not None:
+        update["model"] = replace(config.model, path=Path(config.model.path).name)
+    if isinstance(config.topology, Matrix) and isinstance(config.topology.matrix, str):
+        update["topology"] = replace(config.topology, matrix=Path(config.topology.matrix).name)
+    return config.model_copy(update=update)
 
 
 def _flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -159,7 +159,7 @@ class Matrix(TopologyKind):
     ]
 
     def make(self, nodes: int, rng: Rng) -> Graph:
-        dense = _read_matrix(self.matrix)
+        dense = read_matrix(self.matrix)
         if dense.shape != (nodes, nodes):
             shape = " × ".join(map(str, dense.shape))
             raise UserError(f"topology.matrix is {shape} and must be {nodes} × {nodes}, as nodes = {nodes}")
@@ -171,7 +171,7 @@ class Matrix(TopologyKind):
         return from_arcs(nodes, arcs, directed=not symmetric, given=csr_array(dense))
 
 
-def _read_matrix(matrix: Sequence[Sequence[float]] | str) -> NDArray[np.float64]:
+def read_matrix(matrix: Sequence[Sequence[float]] | str) -> NDArray[np.float64]:
     try:
         if not isinstance(matrix, str):
             return np.array(matrix, dtype=np.float64)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ from gossamer.errors import UserError
 from gossamer.options.nearest import ending
 from gossamer.options.toml import read_toml
 
-__all__ = ["description", "names", "read"]
+__all__ = ["absolute_paths", "description", "names", "read"]
 
 _FOLDER = Path(__file__).parent
 
@@ -36,8 +39,43 @@ def read(name_or_path: str) -> dict[str, Any]:
     if path.suffix == ".toml":
         if not path.is_file():
             raise UserError(f"{name_or_path} does not exist; give a TOML file or a recipe{_meant(path.stem)}")
-        return {"name": path.stem, **read_toml(path)}
+        return {"name": path.stem, **absolute_paths(read_toml(path), path.parent)}
     raise UserError(f"{name_or_path!r} is neither a recipe nor a .toml file{_meant(name_or_path)}")
+
+
+def absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The same with every file that a key names relative to `folder` by its absolute path.
+
+    Records that are neither there nor in the working directory stay as written: they may be in the data folder.
+    """
+    found = dict(tables)
+    if isinstance(found.get("model"), str) and ":" in found["model"]:
+        found["model"] = _absolute(found["model"], folder)
+    for table, keys in _FILES.items():
+        if isinstance(its := found.get(table), Mapping):
+            names = [key for key in keys if isinstance(its.get(key), str)]
+            sought = [
+                key
+                for key in names
+                if key not in ("path", "test") or table != "data" or _exists(its[key], folder)
+            ]
+            found[table] = {**its, **{key: _absolute(its[key], folder) for key in sought}}
+    if isinstance(found.get("paper"), dict):
+        found["paper"] = absolute_paths(found["paper"], folder)
+    return found
+
+
+_FILES = {"data": ("path", "test", "budget"), "model": ("path",), "topology": ("matrix",)}
+
+
+def _absolute(name: str, folder: Path) -> str:
+    return os.path.abspath(folder / Path(name).expanduser()) if name else name
+
+
+def _exists(name: str, folder: Path) -> bool:
+    """There, or in the working directory; {node} stands for any node."""
+    pattern = escape(name).replace("{node}", "*")
+    return any(glob(_absolute(pattern, place)) for place in (Path(escape(str(folder))), Path.cwd()))
 
 
 def _meant(word: str) -> str:
