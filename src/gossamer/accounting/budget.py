@@ -203,8 +203,9 @@ class _Both:
         self._known = joined(here, () if other is None else other.budget.spendings)
         self.others = [s for s in self._known if s.run != spending.run]
         self.of_run = next((s for s in self._known if _key(s) == _key(spending)), None)
-        capped = ((f.budget.cap, f.path) for f in (own, other) if f is not None and f.budget.cap is not None)
-        self.cap, self.capped = min(capped, default=(None, None))
+        capped = [(f.budget.cap, f.path) for f in (own, other) if f is not None and f.budget.cap is not None]
+        self.cap: float | None = min(capped)[0] if capped else None  # the owner's, and where it is
+        self.capped: Path | None = min(capped)[1] if capped else None
 
     def write(self, spending: Spending | None) -> None:
         """What either lacks of the other, then this run's line."""
@@ -217,7 +218,9 @@ class _Both:
         beside = self._listed is None or self._own.path.parent == Path(self._listed[1]).parent
         for s in _missing(self._known, self._own):
             # A digest of records stays where they are.
-            self._own.append(replace(s, records=Path(s.records).name) if beside else replace(s, digest=None), self.cap)
+            self._own.append(
+                replace(s, records=Path(s.records).name) if beside else replace(s, digest=None), self.cap
+            )
         if spending is not None:
             self._own.append(spending, self.cap)
 
