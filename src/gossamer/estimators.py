@@ -9,6 +9,7 @@ them off the signature of the constructor, which has to name each.
 
 from __future__ import annotations
 
+import math
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,9 +25,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gossamer.config.auto import noise_of_a_run, travel
+from gossamer.data.files import array_of, no_value_missing, same_index
 from gossamer.data.memory import Data
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
+from gossamer.options.sentences import as_path, short, whole_number
 from gossamer.run.api import run
 
 Array = NDArray[Any]
@@ -74,14 +77,49 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     settings: Mapping[str, Any] | None = None
     directory: str | Path | None = None
 
+    def _check_parameters(self) -> None:
+        """Here and not in the constructor, as scikit-learn wants it."""
+        whole_number("nodes", self.nodes)
+        if self.rounds != "auto":
+            whole_number("rounds", self.rounds)
+        for name, most in (("epsilon", math.inf), ("delta", 1.0)):
+            value = getattr(self, name)
+            number = not isinstance(value, bool) and isinstance(value, int | float | np.number)
+            if not number or not 0 < value < most:
+                raise UserError(f"{name} = {short(value)} must be a number above 0 and below {most:g}.")
+        for name in ("fit_intercept", "seeded_noise"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise UserError(f"{name} = {short(getattr(self, name))} must be True or False.")
+        for name in ("topology", "method", "noise"):
+            if not isinstance(getattr(self, name), str):
+                raise UserError(f"{name} = {short(getattr(self, name))} must be a name, as text.")
+        if self.records is not None:
+            one = isinstance(self.records, int | float | str | np.number)
+            for count in [self.records] if one else self.records:  # type: ignore[union-attr]
+                whole_number("records", count)
+
+    def _checked(self, x: Any, y: Any, owners: Any) -> tuple[Any, Any, Any]:
+        """(features, targets, whose each row is), with nothing of them lost on the way."""
+        self._check_parameters()
+        for name, value in (("X", x), ("y", y), ("owners", owners)):
+            if isinstance(value, np.ma.MaskedArray):
+                array_of(name, value)
+            same_index(name, value, "X", x)
+        x, owners = self._split_owners(x, owners)
+        if owners is not None:
+            if owners.shape != (len(y),):
+                raise UserError(
+                    f"owners has shape {owners.shape}; give one value for each of the {len(y)} rows."
+                )
+            no_value_missing("owners", owners)
+        return x, y, owners
+
     def _train(self, x: Array, targets: Array, owners: Any, data: dict[str, Any]) -> Self:
         """`data`: what is declared of the targets, and what was read off."""
         read_off = data.pop("read_off", [])
         if owners is None:
-            nodes, count = (
-                self.nodes,
-                [len(x) // self.nodes + (i < len(x) % self.nodes) for i in range(self.nodes)],
-            )
+            nodes = int(self.nodes)
+            count = [len(x) // nodes + (i < len(x) % nodes) for i in range(nodes)]
         else:
             count = np.unique(owners, return_counts=True)[1].tolist()
             nodes = len(count)
@@ -99,7 +137,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         )
         config = self._configuration(nodes, given.table(), x.shape[1], read_off)
         with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
-            out = Path(temporary) / "run" if self.directory is None else Path(self.directory)
+            out = as_path("directory", self.directory) or Path(temporary) / "run"
             try:
                 self.outcome_ = run(config, self.settings, data=given, out=out, progress=False)
             except UserError as error:
@@ -137,7 +175,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
                 f"owners = {self.owners!r} names a column, and fit was given owners besides; give one."
             )
         if self.owners is None:
-            return x, None if owners is None else np.asarray(owners)
+            return x, None if owners is None else array_of("owners", owners)
         if hasattr(x, "columns"):
             names = list(x.columns)
             if self.owners not in names:
@@ -146,7 +184,12 @@ class _Private(BaseEstimator):  # type: ignore[misc]
                 )
             return x[[name for name in names if name != self.owners]], np.asarray(x[self.owners])
         table = np.asarray(x)
-        if not isinstance(self.owners, int) or table.ndim != 2 or not 0 <= self.owners < table.shape[1]:
+        if (
+            not isinstance(self.owners, int)
+            or isinstance(self.owners, bool)
+            or table.ndim != 2
+            or not 0 <= self.owners < table.shape[1]
+        ):
             raise ValueError(f"owners = {self.owners!r} is no column of x; give its number, from 0.")
         return np.delete(table, self.owners, axis=1), table[:, self.owners]
 
@@ -167,7 +210,14 @@ _READ_OFF = {
 
 def _ranges(bounds: tuple[Any, Any], width: int) -> dict[str, list[float]]:
     """What becomes [0, 1], so chosen that a column within its bounds becomes ±1/√p: a row is at most 1 long."""
-    lowest, highest = (np.broadcast_to(np.asarray(bound, dtype=float), (width,)) for bound in bounds)
+    try:
+        lowest, highest = (np.broadcast_to(np.asarray(bound, dtype=float), (width,)) for bound in bounds)
+    except (TypeError, ValueError):
+        lowest = highest = np.zeros(1)
+    if not (np.isfinite(lowest).all() and np.isfinite(highest).all() and (lowest < highest).all()):
+        raise UserError(
+            f"bounds = {short(bounds)} must be (lowest, highest), each a number or one for each of the {width} columns."
+        )
     middle, reach = (lowest + highest) / 2, (highest - lowest) / 2 * np.sqrt(width)
     return {str(k): [float(m), float(m + r)] for k, (m, r) in enumerate(zip(middle, reach, strict=True))}
 
@@ -193,13 +243,16 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, owners: Any = None) -> Self:
         """Train. `owners`: whose each row is, where no column of X says so."""
-        X, owners = self._split_owners(X, owners)
+        X, y, owners = self._checked(X, y, owners)
         X, y = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(y)
-        declared = np.unique(y if self.classes is None else np.asarray([*self.classes]))
+        try:
+            declared = np.unique(y if self.classes is None else np.asarray([*self.classes]))
+        except TypeError:
+            raise UserError(f"classes = {short(self.classes)} must list all labels, of one type.") from None
         if len(declared) < 2:
             raise ValueError(
-                f"a classifier needs samples of at least 2 classes; there is one class: {declared[0]!r}."
+                f"a classifier needs samples of at least 2 classes; there is one class: {declared.tolist()}."
             )
         unknown = np.setdiff1d(y, declared)
         if len(unknown):
@@ -213,11 +266,13 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     ) -> dict[str, Any]:
         config = super()._configuration(nodes, data, width, read_off)
         config["model"] = {"kind": "softmax", "bias": bool(self.fit_intercept)}
-        config["rounds"] = self.rounds
+        config["rounds"] = self.rounds if self.rounds == "auto" else int(self.rounds)
         return config
 
     def predict_proba(self, X: Any) -> Array:
         check_is_fitted(self)
+        if isinstance(X, np.ma.MaskedArray):
+            array_of("X", X)
         X = validate_data(self, self._features(X), dtype=np.float32, reset=False)
         return np.asarray(self.outcome_.predict_proba(X))
 
@@ -243,12 +298,16 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, owners: Any = None) -> Self:
         """Train. `owners`: whose each row is, where no column of X says so."""
-        X, owners = self._split_owners(X, owners)
+        X, y, owners = self._checked(X, y, owners)
         X, y = validate_data(self, X, y, dtype=np.float32, y_numeric=True)
-        low, high = (float(y.min()), float(y.max())) if self.target_range is None else self.target_range
-        if self.target_range is not None and not low < high:
+        try:
+            asked = (y.min(), y.max()) if self.target_range is None else self.target_range
+            low, high = map(float, asked)
+        except (TypeError, ValueError):
+            low = high = math.nan
+        if self.target_range is not None and not -math.inf < low < high < math.inf:
             raise ValueError(
-                f"target_range = {self.target_range!r} must be (lowest, highest), the first below."
+                f"target_range = {self.target_range!r} must be (lowest, highest), two numbers, the first below."
             )
         if not low < high:
             low, high = low - 0.5, low + 0.5  # all targets are one
@@ -272,6 +331,8 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         check_is_fitted(self)
+        if isinstance(X, np.ma.MaskedArray):
+            array_of("X", X)
         X = validate_data(self, self._features(X), dtype=np.float32, reset=False)
         low, high = self.target_range_
         scaled = np.asarray(self.outcome_.predict(X), dtype=np.float64).reshape(len(X))

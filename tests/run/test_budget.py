@@ -272,7 +272,9 @@ def test_a_run_directory_that_no_account_lists_is_refused(
             return api.resume(tmp_path / "runs" / "a")
         return api.run(on_table(table), out=tmp_path / "runs" / "b")
 
-    with pytest.raises(UserError, match=r"runs/a is a run on .*all\.csv, and .*budget\.jsonl does not list it"):
+    with pytest.raises(
+        UserError, match=r"runs/a is a run on .*all\.csv, and .*budget\.jsonl does not list it"
+    ):
         go_on()
     assert not (table.parent / BUDGET).exists()
     (table.parent / BUDGET).write_bytes(kept)

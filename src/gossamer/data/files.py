@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,47 @@ def existing(key: str, value: str, data_dir: Path | None) -> Path:
     if not path.is_file():
         raise UserError(f"{key} = {str(value)!r} is no file: give the path of an existing one")
     return path
+
+
+def array_of(name: str, value: Any) -> Array:
+    """An array, a tensor or lists as numpy's; what has no such form, or would lose something, is refused by name."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        raise UserError(
+            f"{name} is a masked array with masked values; fill them, or leave their records out."
+        )
+    if hasattr(value, "toarray") or isinstance(value, Iterator):
+        kind = type(value).__name__
+        raise UserError(
+            f"{name} is of type {kind}; give a dense array, for example by .toarray() or list(…)."
+        )
+    try:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu().numpy()
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):
+        said = f"a tensor {value.dtype} on {value.device}" if hasattr(value, "detach") else "no table"
+        raise UserError(
+            f"{name} is {said} that numpy cannot hold; give numbers, with rows of one length."
+        ) from None
+
+
+def same_index(name: str, value: Any, others: str, other: Any) -> None:
+    """Two of pandas are matched by place: another index means that another order may be meant."""
+    index: Any = getattr(value, "index", None)
+    known: Any = getattr(other, "index", None)
+    if hasattr(index, "equals") and hasattr(known, "equals") and not index.equals(known):
+        raise UserError(
+            f"{name} has another index than {others}, and they are matched by place; put them in one order and call "
+            ".to_numpy() on both."
+        )
+
+
+def no_value_missing(name: str, values: Array) -> None:
+    kind = values.dtype.kind
+    if (kind == "f" and np.isnan(values).any()) or (
+        kind == "O" and any(one is None or str(one) in ("nan", "NaT", "<NA>") for one in values.flat)
+    ):
+        raise UserError(f"{name} has no value for some records; give one for each.")
 
 
 def read_table(

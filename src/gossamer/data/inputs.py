@@ -18,7 +18,7 @@ from gossamer.data.arrow import columns_of, is_frame, of_frame
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.declared import Schema, encoded, refuse_absent
 from gossamer.data.features import pipeline
-from gossamer.data.files import as_records
+from gossamer.data.files import array_of, as_records
 from gossamer.data.limits import listed
 from gossamer.data.projection import fit_components, project
 from gossamer.data.scaling import Floats, to_ranges, with_bias
@@ -58,7 +58,7 @@ class Inputs:
                     f"x has no column {listed(lacking)}, which the model was trained on: it has {listed(names)}."
                 )
             x = x[[list(x.columns)[names.index(name)] for name in self.columns]]
-        found = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+        found = array_of("x", x)
         if found.dtype.kind not in "iufb":
             wanted = "numbers" if self.schema is None else "a frame with the columns that were declared"
             raise UserError(f"x holds values of type {found.dtype}; give {wanted}.")

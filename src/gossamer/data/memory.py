@@ -19,11 +19,21 @@ from gossamer.data.by_node import joined_persons, joined_provenance
 from gossamer.data.columns import Column
 from gossamer.data.dataset import Array, Dataset
 from gossamer.data.declared import Columns
-from gossamer.data.files import Records, from_arrays, from_columns, refuse_too_many
+from gossamer.data.files import (
+    Records,
+    array_of,
+    from_arrays,
+    from_columns,
+    names_of,
+    no_value_missing,
+    refuse_too_many,
+    same_index,
+)
 from gossamer.data.own import OwnRecords
 from gossamer.data.persons import numbers_of
 from gossamer.data.source import datasets
 from gossamer.errors import UserError
+from gossamer.options.sentences import short
 
 _HERE = Path("data=")  # how messages speak of what was handed over
 
@@ -111,6 +121,52 @@ class Data:
     def by_node(self) -> bool:
         return isinstance(self.records, list | dict)
 
+    def check(self) -> None:
+        """Refuse what is none of the forms above, before anything else is said of it."""
+        if self.by_node and not self.records:
+            raise UserError(f"data= is an empty {type(self.records).__name__}; give each node's records.")
+        its = self.records.values() if isinstance(self.records, dict) else self.records
+        parts = [*its] if self.by_node else [self.records]
+        for part in parts:
+            if not (
+                is_frame(part) or _is_torch_dataset(part) or (isinstance(part, tuple) and len(part) == 2)
+            ):
+                raise _no_form("data=", part)
+        if not any(map(is_frame, parts)):
+            for name, value in (("label", self.label), ("features", self.features)):
+                if value is not None:
+                    raise UserError(
+                        f"{name} = {short(value)} names columns, and data= has none; give a frame."
+                    )
+        several = [*(self.label if isinstance(self.label, list | tuple) else [self.label or ""])]
+        if not all(isinstance(name, str) for name in several):
+            raise UserError(
+                f"label = {short(self.label)} must be a column's name, as text, or a list of them."
+            )
+        if isinstance(self.features, str):
+            raise UserError(f"features = {self.features!r} must be a list of columns, [{self.features!r}].")
+        for name, mapping in (("ranges", self.ranges), ("columns", self.columns)):
+            if not isinstance(mapping or {}, Mapping):
+                raise UserError(f"{name} = {short(mapping)} must be a dictionary by column.")
+        for pair in (self.ranges or {}).values():
+            if np.shape(pair) != (2,) or np.asarray(pair).dtype.kind not in "iuf":
+                raise UserError(
+                    f"ranges = {short(self.ranges)} must have two numbers, [lo, hi], for a column."
+                )
+
+    def check_nodes(self, nodes: int) -> None:
+        """A list has a part for each node; a dictionary those of nodes of the run, perhaps of this process only."""
+        for name, parts in (("data=", self.records), ("persons", self.persons if self.by_node else None)):
+            if isinstance(parts, list) and len(parts) != nodes:
+                raise UserError(
+                    f"{name} lists {len(parts)} nodes' records, and nodes = {nodes}; give one for each."
+                )
+            unknown = [key for key in parts if key not in range(nodes)] if isinstance(parts, dict) else []
+            if unknown:
+                raise UserError(
+                    f"{name} has records for node {unknown[0]!r}, and nodes = {nodes}: they are 0 to {nodes - 1}."
+                )
+
     def table(self) -> dict[str, Any]:
         """What the configuration says of them."""
         declared: dict[str, Any] = {
@@ -133,11 +189,7 @@ class Data:
         """The records of these nodes, or, where they came as one, of all."""
         self._check_is(source)
         column = isinstance(self.persons, str) and self.persons in getattr(self.test, "columns", ())
-        held_out = (
-            None
-            if self.test is None
-            else self._read(source, self.test, None, self.persons if column else None)
-        )
+        held_out = None if self.test is None else self._test(source, self.persons if column else None)
         if not self.by_node:
             return source.prepared(
                 source.dataset(self._read(source, self.records, self.owners, self.persons), held_out),
@@ -172,6 +224,28 @@ class Data:
             person=joined_persons(found.values()),
         )
         return source.prepared(together, data_dir, seed)
+
+    def _test(self, source: Memory, persons: Any) -> Records:
+        """Its columns are matched by name."""
+        first = self._of(min(self.records)) if isinstance(self.records, dict) else self.records
+        first = first[0] if isinstance(first, list) else first
+        try:
+            if not is_frame(first) or not is_frame(self.test):
+                return self._read(source, self.test, None, persons)
+            if source.schema is not None:
+                return self._table(source.schema, self.test, None, persons)
+            beside = {
+                *names_of(self.label),
+                self.owners if isinstance(self.owners, str) else None,
+                persons,
+                self.persons if isinstance(self.persons, str) else None,
+            }
+            features = self.features or [str(name) for name in first.columns if str(name) not in beside]
+            return replace(self, features=features)._table(None, self.test, None, persons)
+        except UserError as error:
+            raise UserError(
+                str(error).replace("data.features", "test=: features").replace("data=", "test=")
+            ) from None
 
     def _check_is(self, source: Memory) -> None:
         """What goes on with a run is handed over as it was: who holds which record must not change."""
@@ -209,21 +283,21 @@ class Data:
         if _is_torch_dataset(given):
             given = _pairs(given)
         if not isinstance(given, tuple) or len(given) != 2:
-            raise UserError(
-                f"data= is of type {type(given).__name__}; give (x, y), a frame with its label, gossamer.Data(frame, "
-                "label=…), a torch Dataset, or a list of these, one for each node."
-            )
-        arrays = {"x": _array(given[0]), "y": _array(given[1])}
+            raise _no_form("data=", given)
+        arrays = {"x": _array("data=: x", given[0]), "y": _array("data=: y", given[1])}
+        for name, value in (("y", given[1]), ("owners", owners), ("persons", persons)):
+            same_index(name, value, "x", given[0])
         if isinstance(owners, str):
             raise UserError(f"owners = {owners!r} names a column, and data= has none; give an array.")
         owner = None if owners is None else "owners"
         if owner is not None:
-            arrays["owners"] = _array(owners)
+            arrays["owners"] = _array("owners", owners)
+            no_value_missing("owners", arrays["owners"])
         if isinstance(persons, str):
             raise UserError(f"persons = {persons!r} names a column, and data= has none; give an array.")
         person = None if persons is None else "persons"
         if person is not None:
-            arrays["persons"] = _array(persons)
+            arrays["persons"] = _array("persons", persons)
         return from_arrays(_HERE, arrays, ["x"], ["y"], owner, person, several=source.multi_label)
 
     def _table(
@@ -241,14 +315,17 @@ class Data:
             raise UserError("features= is what columns= declares by name; leave out one of the two.")
         read = from_columns(_HERE, columns, self.label, self.features, owner, person, schema=schema)
         if owner is None and owners is not None:
-            by_row = _array(owners)
+            by_row = _array("owners", owners)
+            no_value_missing("owners", by_row)
+            same_index("owners", owners, "data=", frame)
             if by_row.shape != (len(read.y),):
                 raise UserError(
                     f"owners has shape {by_row.shape}, and there are {len(read.y)} records; give one value for each."
                 )
             read = replace(read, owner=by_row)
         if person is None and persons is not None:
-            ids = _array(persons)
+            ids = _array("persons", persons)
+            same_index("persons", persons, "data=", frame)
             if ids.shape != (len(read.y),):
                 raise UserError(
                     f"persons has shape {ids.shape}, and there are {len(read.y)} records; give one value for each."
@@ -266,10 +343,15 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _array(value: Any) -> Array:
-    if hasattr(value, "detach"):  # a tensor
-        value = value.detach().cpu()
-    array = np.asarray(value)
+def _no_form(name: str, value: Any) -> UserError:
+    return UserError(
+        f"{name} is of type {type(value).__name__}; give (x, y), a frame with its label, gossamer.Data(frame, "
+        "label=…), a torch Dataset, or a list of these, one for each node."
+    )
+
+
+def _array(name: str, value: Any) -> Array:
+    array = array_of(name, value)
     words = array.dtype.kind == "O" and all(isinstance(item, str) for item in array.flat)
     return array.astype(np.str_) if words else array  # as pandas keeps them
 
@@ -284,7 +366,20 @@ def _is_torch_dataset(value: Any) -> bool:
 
 def _pairs(dataset: Any) -> tuple[Array, Array]:
     """Every record once: what a dataset draws anew at each visit stays as it was drawn here."""
-    pairs = [dataset[i] for i in range(len(dataset))]
+    if not hasattr(dataset, "__len__"):
+        raise UserError("data= is a Dataset without a length; give one with __len__.")
+    try:
+        pairs = [dataset[i] for i in range(len(dataset))]
+    except Exception as error:
+        raise UserError(f"data= is a Dataset that stops with {type(error).__name__}: {error}") from error
     if not pairs or any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
         raise UserError("data= is a Dataset; its items must be pairs (x, y), and there must be at least one.")
-    return np.stack([_array(x) for x, _ in pairs]), np.stack([_array(y) for _, y in pairs])
+    stacked = []
+    for name, its in zip("xy", zip(*pairs, strict=True), strict=True):
+        parts = [_array(f"data=: {name}", one) for one in its]
+        if len({part.shape for part in parts}) > 1:
+            raise UserError(
+                f"data= is a Dataset whose {name} have different shapes; give all records the same."
+            )
+        stacked.append(np.stack(parts))
+    return stacked[0], stacked[1]

@@ -1,10 +1,48 @@
 """Refuse layers under which one record's gradient depends on other records."""
 
+from typing import Any
+
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import UninitializedParameter
 
 from gossamer.errors import UserError
+from gossamer.options.sentences import short
+
+
+def check_module(module: Any) -> None:
+    """UserError where a user's own module cannot be trained at all."""
+    if isinstance(module, type) or not isinstance(module, nn.Module):
+        name = getattr(module, "__name__", None) or short(module)
+        kind = "a class" if isinstance(module, type) else f"of type {type(module).__name__}"
+        raise UserError(f"module = {name} is {kind}; give an object, a torch.nn.Module that is already made.")
+    named = list(module.named_parameters())
+    if not any(one.requires_grad for _, one in named):
+        raise UserError(f"module ({type(module).__name__}) has no parameter to train; give one with some.")
+    for name, one in named:
+        if isinstance(one, UninitializedParameter) or one.is_meta:
+            raise UserError(
+                f"module: {name} has no values yet (a lazy layer, or the device meta); give a module with them."
+            )
+        if one.dtype not in (torch.float32, torch.float64):
+            raise UserError(
+                f"module: {name} is of type {one.dtype}; give numbers of float32, module.float()."
+            )
+        if not torch.isfinite(one).all():
+            raise UserError(f"module: {name} has values that are NaN or infinite; start from finite ones.")
+
+
+def check_outputs(module: nn.Module, record: torch.Tensor, classes: int) -> None:
+    """Of a user's own module under cross-entropy: one number for each class."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        shape = tuple(module(record).shape)
+    if shape != (1, classes):
+        raise UserError(
+            f"module gives numbers of shape {shape} for one record, and there are {classes} classes; it must be "
+            f"(1, {classes}), a number for each class."
+        )
 
 
 def check_no_mixing(module: nn.Module) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from gossamer.errors import UserError
@@ -110,6 +112,30 @@ def one_sentence(
         return f"{message}." if whole else f"{shown}: {message}."
     wanted = list(dict.fromkeys(_expected(mistake) for mistake in alike))
     return f"{shown} must {' or '.join([wanted[0], *(w.removeprefix('be ') for w in wanted[1:])])}."
+
+
+def as_path(name: str, value: Any) -> Path | None:
+    """An argument of the Python API that names a file or folder."""
+    if value is None or (isinstance(value, str | Path) and "\0" not in str(value)):
+        return None if value is None else Path(value)
+    raise UserError(f"{name} = {short(value)} must be a path, as text or pathlib.Path.")
+
+
+def as_mapping(name: str, value: Any) -> dict[str, Any]:
+    """An argument of the Python API with dotted keys."""
+    if not isinstance(value or {}, Mapping) or any(not isinstance(key, str) for key in value or {}):
+        raise UserError(
+            f'{name} = {short(value)} must be a dictionary by dotted keys, for example {{"rounds": 50}}.'
+        )
+    return dict(value or {})
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """An argument of the Python API that counts something; numpy's whole numbers are some."""
+    if not isinstance(value, bool) and isinstance(value, int | np.integer) and value >= least:
+        return int(value)
+    key = f"{name} " if name.startswith("--") else f"{name} = "
+    raise UserError(f"{key}{short(value)} must be a whole number of at least {least}.")
 
 
 def short(value: Any) -> str:

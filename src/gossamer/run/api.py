@@ -13,6 +13,7 @@ from torch import nn
 from gossamer.config.layers import named, resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.options.sentences import as_mapping, as_path, short
 from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.track import find_tracker
@@ -36,7 +37,11 @@ def configure(recipe: Recipe, changes: Changes = None, **objects: Any) -> RunCon
 
     `objects` are those of `run`; what `changes` say wins over what an object says of itself.
     """
-    return resolve(named(recipe)[1], {**Objects(**objects).changes(), **(changes or {})})
+    given, tables, changed = Objects(**objects), named(recipe)[1], as_mapping("changes", changes)
+    counted = given.given is not None and "nodes" not in {**tables, **changed}
+    config = resolve(tables, {**given.changes(counted=counted), **changed})
+    given.check_nodes(config.nodes)
+    return config
 
 
 def plan(
@@ -57,7 +62,9 @@ def plan(
     objects = Objects(module, data, loss, algorithm, clip, noise, topology)
     config = configure(recipe, changes, **vars(objects))
     cache = DataCache(objects.given)
-    return Plan.of(outline(config, data_dir=_path(data_dir), module=module, cache=cache, force=force))
+    return Plan.of(
+        outline(config, data_dir=as_path("data_dir", data_dir), module=module, cache=cache, force=force)
+    )
 
 
 def run(
@@ -99,7 +106,14 @@ def run(
     objects = Objects(module, data, loss, algorithm, clip, noise, topology)
     config = configure(recipe, changes, **vars(objects))
     return _execute(
-        config, objects, callbacks, progress, track, out=_path(out), data_dir=_path(data_dir), force=force
+        config,
+        objects,
+        callbacks,
+        progress,
+        track,
+        out=as_path("out", out),
+        data_dir=as_path("data_dir", data_dir),
+        force=force,
     )
 
 
@@ -122,15 +136,17 @@ def resume(
     """Go on with a run that was stopped; whatever objects it began with are handed over again."""
     objects = Objects(module, data, loss, algorithm, clip, noise, topology)
     objects.changes()  # their kinds are known from here on
-    config = stored(RunDirectory.resume(Path(directory)).path / "config.toml")
+    path = as_path("directory", directory) or Path()
+    config = stored(RunDirectory.resume(path).path / "config.toml")
+    objects.check_nodes(config.nodes)
     return _execute(
         config,
         objects,
         callbacks,
         progress,
         track,
-        resume=Path(directory),
-        data_dir=_path(data_dir),
+        resume=path,
+        data_dir=as_path("data_dir", data_dir),
         force=force,
     )
 
@@ -148,6 +164,9 @@ def _execute(
     force: bool = False,
 ) -> Outcome:
     tracker = find_tracker(track) if track else None
+    for name, value in (("progress", progress), ("force", force)):
+        if not isinstance(value, bool | None):
+            raise UserError(f"{name} = {short(value)} must be True or False.")
     if not isinstance(callbacks, Iterable):
         raise UserError(f"callbacks = {callbacks!r:.60} is not a list; give callbacks=[…].")
     heard = [*map(_listener, callbacks)]
@@ -205,7 +224,3 @@ def _listener(callback: Callback) -> tuple[Callable[[int], Any], Callable[[dict[
 
 def _nothing(what: Any) -> None:
     pass
-
-
-def _path(value: Path | str | None) -> Path | None:
-    return None if value is None else Path(value)

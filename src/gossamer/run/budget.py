@@ -161,7 +161,9 @@ class Accounts:
     def refuse_unlisted(self, folder: Path, data_dir: Path | None) -> None:
         """A run directory here whose run is in no account: then the account is not what it was."""
         found = [one.parent for one in sorted(folder.glob("*/manifest.json"))] if self.places else []
-        runs = [(run, one) for one in found if (run := _run_of(one)) is not None]  # before the accounts, which grow
+        runs = [
+            (run, one) for one in found if (run := _run_of(one)) is not None
+        ]  # before the accounts, which grow
         for place in self.places:
             listed = {s.run for s in place.known()[0]}
             for directory in (one for run, one in runs if run not in listed):

@@ -14,6 +14,7 @@ from gossamer.config.baselines import effective
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.options.sentences import as_path
 from gossamer.results.files import read_metrics, read_object
 from gossamer.results.rundir import read_manifest
 from gossamer.results.trained.models import Models
@@ -104,4 +105,7 @@ def load(
     directory: Path | str, *, module: nn.Module | None = None, data_dir: Path | str | None = None
 ) -> LoadedRun:
     """A run directory. `module`: your own network, where the run trained one; `data_dir`: where public sets lie."""
-    return LoadedRun(Path(directory), module=module, data_dir=None if data_dir is None else Path(data_dir))
+    path = as_path("directory", directory)
+    if path is None:
+        raise UserError("directory = None is no run directory; name one that `run` made.")
+    return LoadedRun(path, module=module, data_dir=as_path("data_dir", data_dir))

@@ -39,14 +39,20 @@ class Objects:
     def given(self) -> Data | None:
         return None if self.data is None else Data.of(self.data)
 
-    def changes(self) -> dict[str, Any]:
-        """The same as changes of the configuration."""
+    def check_nodes(self, nodes: int) -> None:
+        """Does `data` have records for these nodes, where it has each node's apart?"""
+        if self.given is not None:
+            self.given.check_nodes(nodes)
+
+    def changes(self, *, counted: bool = False) -> dict[str, Any]:
+        """The same as changes of the configuration; `counted`: there are as many nodes as a list has parts."""
         found: dict[str, Any] = {}
         if self.module is not None:
             found["model"] = {"kind": "own"}
         if (data := self.given) is not None:
+            data.check()
             found["data"] = data.table()
-            if data.nodes is not None and isinstance(data.records, list):
+            if counted and isinstance(data.records, list):
                 found["nodes"] = data.nodes
         for key, value, table in (
             ("algorithm", self.algorithm, _algorithm),

@@ -20,7 +20,7 @@ from gossamer.methods import method_of
 from gossamer.methods.objective import prediction_task
 from gossamer.models.cells import cells_of
 from gossamer.models.centred import Centred
-from gossamer.models.check import check_no_mixing
+from gossamer.models.check import check_module, check_no_mixing, check_outputs
 from gossamer.models.measures import measures_of
 from gossamer.options.stage import stage
 from gossamer.plan.notes import notes_of
@@ -49,6 +49,8 @@ def outline(
     """
     asked, config = config, effective(config)
     check(config)
+    if module is not None:
+        check_module(module)
     method = method_of(config)
     algorithm = method.algorithm()
     hosted = config.nodes if nodes is None else len(nodes)
@@ -66,7 +68,11 @@ def outline(
     own = module is not None or config.model.kind == "own"
     if not force:
         refuse_beyond_machine(expected(config, facts, algorithm, hosted=hosted, module=module))
-    module, algorithm = _centred(config, facts, module or _model(config, facts), algorithm)
+    if module is None:
+        module = _model(config, facts)
+        if own:
+            check_module(module)
+    module, algorithm = _centred(config, facts, module, algorithm)
     check_no_mixing(module)
     rates, pooled, records = rates_of(config, facts.records), None, facts.records
     if config.baseline == "central":
@@ -75,6 +81,9 @@ def outline(
     vector = method.vector(algorithm, module, facts.classes)  # refuses a loss that does not fit
     if own or hasattr(config.loss, "per_record"):
         _try_on(vector, facts)
+    if own and facts.classes and (config.loss is None or config.loss.kind == "cross-entropy"):
+        kind = torch.float32 if facts.shape else torch.int64
+        check_outputs(module, torch.zeros(1, *facts.shape, dtype=kind), facts.classes)
     plan = plan_privacy(
         config,
         records,

@@ -16,6 +16,7 @@ from gossamer.accounting.recompute import worst_epsilon
 from gossamer.config.layers import named, resolve
 from gossamer.errors import UserError
 from gossamer.methods import method_of
+from gossamer.options.sentences import as_mapping, as_path
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.headline import headline, larger_is_better, no_epsilon_covers
 from gossamer.results.notebook import columns, quality, relation, shown, table
@@ -109,7 +110,7 @@ def tune(
 
     `gossamer.tune("my.toml", over={"algorithm.lr": [1.0, 3.0]})`. `quiet`: progress goes to stderr.
     """
-    varied, fixed = dict(over or {}), dict(changes or {})
+    varied, fixed = as_mapping("over", over), as_mapping("changes", changes)
     name, tables = named(recipe)
     for key in varied:
         if not key.startswith(_FREE):
@@ -130,7 +131,8 @@ def tune(
             "there is nothing to choose from: list at least two values, for example --over algorithm.lr=1,3."
         )
     rows = lay_out([recipe], sets={**fixed, "privacy.runs": count}, overs=varied)
-    out = Path(out) if out else default_folder([name], rows)
+    out, data_dir = as_path("out", out), as_path("data_dir", data_dir)
+    out = out or default_folder([name], rows)
     batch = run_rows(rows, out, jobs=jobs, engine=engine, data_dir=data_dir, force=force, quiet=quiet)
     finished = [(row, results[0]) for row, results in zip(rows, batch.results, strict=True) if results]
     together = ledgers(out)  # what failed, was stopped or was lost has spent its draws too

@@ -30,7 +30,7 @@ def run(rows: list[Row], out: Path, jobs: int | None = 1) -> batch.Batch:
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(UserError, match=r"--jobs 0 must be at least 1"):
+    with pytest.raises(UserError, match=r"--jobs 0 must be a whole number of at least 1"):
         run([row()], out, jobs=0)
     with pytest.raises(UserError, match=r"the second: privacy\.clip\.kind = .none. bounds no record"):
         run([row(), row("the second", privacy__clip={"kind": "none"})], out)

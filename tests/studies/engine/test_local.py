@@ -51,6 +51,6 @@ def test_what_goes_on_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_number_of_jobs_is_a_number() -> None:
-    with pytest.raises(UserError, match=r"--jobs 0 must be at least 1\."):
+    with pytest.raises(UserError, match=r"--jobs 0 must be a whole number of at least 1\."):
         Local(0)
     Local(None).refuse(configured())

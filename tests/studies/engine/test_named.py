@@ -19,7 +19,7 @@ from gossamer.studies.engine.named import find_engine
         ("dask:", None, r"--engine dask: names no scheduler; give its address"),
         ("dask:a b", None, r"names no scheduler"),
         ("dask:tcp://h:1", 3, r"--jobs 3 is for --engine local; a cluster does as many at a time as its"),
-        ("local", 0, r"--jobs 0 must be at least 1\."),
+        ("local", 0, r"--jobs 0 must be a whole number of at least 1\."),
     ],
 )
 def test_mistakes_are_sentences(text: str, jobs: int | None, sentence: str) -> None:

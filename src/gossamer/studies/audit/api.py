@@ -14,6 +14,7 @@ from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.models.own import load_module
+from gossamer.options.sentences import as_path
 from gossamer.results.audit_page import roc_picture, verdict
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.files import read_text
@@ -126,14 +127,14 @@ def audit(
     found = command.audit(
         config,
         module=own,
-        observer=observer,
+        observer=str(observer),
         canary=canary,
         records=canary_records,
         runs=runs,
         confidence=confidence,
-        out=None if out is None else Path(out),
+        out=as_path("out", out),
         engine=engine,
-        data_dir=None if data_dir is None else Path(data_dir),
+        data_dir=as_path("data_dir", data_dir),
         force=force,
         on_batch=on_batch,
     )

@@ -15,6 +15,7 @@ from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.units import RECORD
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.options.sentences import whole_number
 from gossamer.plan.outline import Outline
 from gossamer.results.audit_page import page
 from gossamer.results.certificate import SEEDED
@@ -348,11 +349,11 @@ def _check(
     records: int = 1,
     **_: Any,
 ) -> None:
-    if not 1 <= records <= MOST_RECORDS:
+    if not 1 <= whole_number("--canary-records", records) <= MOST_RECORDS:
         raise UserError(f"--canary-records {records} must be a whole number from 1 to {MOST_RECORDS:,}.")
-    if runs is not None and runs < 1:
-        raise UserError(f"--runs {runs} must be at least 1.")
-    if not 0.5 <= confidence < 1:
-        raise UserError(f"--confidence {confidence:g} must be at least 0.5 and below 1, for example 0.999.")
+    if runs is not None:
+        whole_number("--runs", runs)
+    if not (isinstance(confidence, int | float) and 0.5 <= confidence < 1):
+        raise UserError(f"--confidence {confidence} must be at least 0.5 and below 1, for example 0.999.")
     if canary is not None and canary not in KINDS:
         raise UserError(f"--canary {canary} is not known; it can be {', '.join(KINDS)}.")

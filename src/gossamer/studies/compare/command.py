@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.options.sentences import as_mapping, as_path, whole_number
 from gossamer.results.rundir import write_atomically
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.comparison import Comparison
@@ -38,9 +39,13 @@ def compare(
     are names, TOML files, dictionaries or configurations. What is finished in the folder `out` is not run again; table
     and plot are written there. `engine`: "local" or "dask:ADDRESS" (docs/cluster.md). `quiet`: progress goes to stderr.
     """
-    several = [recipes] if isinstance(recipes, str | Mapping | RunConfig) else list(recipes)
-    rows = lay_out(several, sets=changes or {}, overs=over or {}, seeds=seeds, baselines=baselines)
-    out = Path(out) if out else default_folder([row.recipe for row in rows], rows)
+    several: list[Any] = list(recipes) if isinstance(recipes, list | tuple | set) else [recipes]
+    if not several:
+        raise UserError(f"recipes = {recipes!r} is empty; name at least one recipe.")
+    seeds = whole_number("seeds", seeds)
+    changes, data_dir = as_mapping("changes", changes), as_path("data_dir", data_dir)
+    rows = lay_out(several, sets=changes, overs=as_mapping("over", over), seeds=seeds, baselines=baselines)
+    out = as_path("out", out) or default_folder([row.recipe for row in rows], rows)
     batch = run_rows(rows, out, jobs=jobs, engine=engine, data_dir=data_dir, force=force, quiet=quiet)
     figures = [
         {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from gossamer.config.schema import RunConfig
-from gossamer.errors import UserError
+from gossamer.options.sentences import whole_number
 from gossamer.studies.engine.child import order
 from gossamer.studies.engine.job import Job, OnStart
 from gossamer.studies.engine.process import ChildProcess
@@ -21,8 +21,8 @@ class Local:
     here = True
 
     def __init__(self, jobs: int | None):
-        if jobs is not None and jobs < 1:
-            raise UserError(f"--jobs {jobs} must be at least 1.")
+        if jobs is not None:
+            jobs = whole_number("--jobs", jobs)
         self._jobs = jobs or _cores()
 
     def refuse(self, config: RunConfig) -> None:

@@ -30,7 +30,7 @@ ENGINES: dict[str, Callable[[str, int | None], Engine]] = {"local": _local, "das
 
 def find_engine(text: str, jobs: int | None = None) -> Engine:
     """`local`, or `dask:ADDRESS` with the address of a scheduler."""
-    kind, _, address = text.partition(":")
+    kind, _, address = str(text).partition(":")
     if kind not in ENGINES:
         raise UserError(
             f"--engine {text} is not known; it can be local or dask:ADDRESS, for example dask:tls://10.0.0.1:8786."
