@@ -18,6 +18,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from gossamer.accounting.recompute import recompute
 from gossamer.consortium import files
 from gossamer.consortium.epochs import epochs_of, first_with, nodes_of
 from gossamer.consortium.names import read_stamp, stamp
@@ -27,7 +28,7 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import ADDED_LATER, SITE, epsilon_text
 from gossamer.results.plain_words import day
 from gossamer.results.rundir import finite
-from gossamer.results.verify import certificate_in, whatever_it_holds
+from gossamer.results.verify import certificate_in, verify_run, whatever_it_holds
 
 _DOMAIN = b"gossamer site certificate 1\n"  # a signature over a certificate is one over nothing else
 _FORM = {
@@ -92,6 +93,8 @@ def verify_set(
                     f"{file} and {found[site][0]} are both of the site {site}; a site counts once."
                 )
             _check_one(file, certificate, study, rosters, asked)
+            if path.is_dir():  # its ledger, seals and models, not the certificate alone
+                verify_run(path / "ledger", recompute(path / "ledger"))
             found[site] = file, certificate
     heads = [certificate[SITE]["ledger_head"] for _, certificate in found.values()]
     if len(set(heads)) < len(heads):

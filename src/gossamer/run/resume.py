@@ -170,8 +170,9 @@ def _same_records(parts: Parts, sealer: Sealer, manifest: dict[str, Any], path: 
 def _refuse_lost_secrets(o: Outline, path: Path) -> None:
     if not o.seeded and o.method.lost_at_a_stop():
         raise UserError(
-            f"--resume {path} cannot continue algorithm.kind = {o.config.algorithm.kind!r}: what its nodes alone know "
-            "(the lots of the pass, local models) was kept nowhere; run it anew."
+            f"--resume {path} cannot continue algorithm.kind = {o.config.algorithm.kind!r} with "
+            f"privacy.sampling.kind = {o.config.privacy.sampling.kind!r}: its secret state (the lots of the pass, "
+            "local models) is stored nowhere; run it again from the start."
         )
 
 

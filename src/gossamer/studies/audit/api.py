@@ -16,8 +16,8 @@ from gossamer.errors import UserError
 from gossamer.models.own import load_module
 from gossamer.options.sentences import as_path
 from gossamer.results.audit_page import roc_picture, verdict
-from gossamer.results.certificate import epsilon_text
-from gossamer.results.files import read_text
+from gossamer.results.certificate import SITE, epsilon_text
+from gossamer.results.files import read_object, read_text
 from gossamer.results.notebook import picture, relation, shown, table, three_epsilons
 from gossamer.results.verify import verify_files
 from gossamer.run.api import configure
@@ -148,6 +148,11 @@ def _as_it_was(run: Path, changes: Mapping[str, Any] | None) -> RunConfig:
         raise UserError(f"{run} has no certificate.json; give a finished run, a recipe or a TOML file.")
     if changes:
         raise UserError("--set would audit something else than this run; leave it out, or name its recipe.")
+    if SITE in read_object(run / "certificate.json"):
+        raise UserError(
+            f"{run} is one site's part of a study, whose other records are elsewhere, and its certificate is signed; "
+            "audit the study's recipe instead, on records that need no protection."
+        )
     verify_files(run)  # damage shows before the attack, which takes long
     read_text(run / "config.toml")
     return stored(run / "config.toml")

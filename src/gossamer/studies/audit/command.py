@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from gossamer.accounting.observers import EVERYONE, Observer
-from gossamer.accounting.units import RECORD
+from gossamer.accounting.units import NODE, RECORD
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.options.sentences import whole_number
@@ -284,8 +284,8 @@ def attack_of(
         )
     if o.method.keeps_local_models and canary != "release":
         return _writes(o, view, canary)
-    if type(o.algorithm) not in RECOVERIES:
-        canary = canary or "release"  # messages that nobody here reads backwards
+    if type(o.algorithm) not in RECOVERIES or o.plan.protects.kind == NODE:
+        canary = canary or "release"  # no messages that are read backwards, or one unit at a node
     follows = o.plan.noise.without_proof is not None and view.sees_all
     kind = canary or ("lengths" if follows else "dirac")
     if kind == "release":
