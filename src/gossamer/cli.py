@@ -665,6 +665,12 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"gossamer: {error}", err=True)
         sys.exit(2)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        what = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"gossamer: {what}{error.strerror}; fix this and run the command again.", err=True)
+        sys.exit(2)
     except StoppedError as stop:
         typer.echo(f"gossamer: {'; '.join(['stopped', *map(str, stop.args)])}.", err=True)
         sys.exit(130)

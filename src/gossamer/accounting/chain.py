@@ -10,6 +10,7 @@ belongs to (`run`, `nonce`) and by which key that run signs (`key`). Such ledger
 what is appended to them is written as today.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -165,7 +166,7 @@ def unwritten(path: Path) -> bool:
 def write_line(fd: int, line: bytes, sync: bool) -> None:
     written = os.write(fd, line)
     if written != len(line):
-        raise OSError(f"only {written} of {len(line)} bytes of a ledger line were written")
+        raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes of a ledger line were written")
     if sync:
         os.fsync(fd)
 

@@ -108,14 +108,22 @@ def _part(
     from gossamer.results.certificate import epsilon_text
 
     folder = _folder(study, site, out)
-    folder.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(format="%(asctime)s %(message)s", filename=folder / "log", level=logging.INFO)
-    found = _ready(study, site, folder)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        logging.raiseExceptions = False  # a log on a full disk would end in tracebacks
+        logging.basicConfig(format="%(asctime)s %(message)s", filename=folder / "log", level=logging.INFO)
+        found = _ready(study, site, folder)
         with _at_relay(found, relay, token):
             done = take_part(found, folder, Manner(wait=wait, leaving=leaving, say=_say))
     except KeyboardInterrupt:
         raise StoppedError("the same command goes on") from None
+    except OSError as error:
+        if error.errno is None:  # of a link, not of a file
+            raise
+        raise UserError(
+            f"{error.filename or folder} cannot be used: {error.strerror}; fix this (space, permissions, the disk), "
+            "then the same command resumes."
+        ) from error
     c = done.certificate
     proven = c["epsilon_by_node"][found.node]["proven"]
     stamp = f"{c['stamp']}; " if c["stamp"] else ""
@@ -124,6 +132,8 @@ def _part(
         f"{stamp}{what} for {found.site.name} (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: "
         f"{c['observer']})"
     )
+    if c["rounds"] < found.config.rounds:
+        _say(f"{found.site.name} ran {c['rounds']} of the study's {found.config.rounds} rounds")
     _say(f"certificate, signed by {found.site.name}: {done.directory / 'certificate.json'}")
 
 

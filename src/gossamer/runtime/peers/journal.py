@@ -11,6 +11,8 @@ import hashlib
 import json
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -65,15 +67,17 @@ class FileStorage:
         return self._path.read_bytes()
 
     def append(self, data: bytes) -> None:
-        _write(self._file, data)
-        os.fsync(self._file)
+        with _named(self._path):
+            _write(self._file, data)
+            os.fsync(self._file)
 
     def replace(self, data: bytes) -> None:
         fresh = self._path.with_name(self._path.name + ".new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            _write(fd, data)
-            os.fsync(fd)
+            with _named(fresh):
+                _write(fd, data)
+                os.fsync(fd)
         finally:
             os.close(fd)
         fresh.replace(self._path)
@@ -220,6 +224,15 @@ def _unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
     (length,) = _LENGTH.unpack_from(payload)
     text = payload[_LENGTH.size : _LENGTH.size + length]
     return json.loads(text), safetensors.torch.load(payload[_LENGTH.size + length :])
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """An error of an open file says which one it is."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _write(fd: int, data: bytes) -> None:
