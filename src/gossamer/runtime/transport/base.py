@@ -5,14 +5,20 @@ tests/runtime/transport/test_base.py holds every carrier to what is written here
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
+import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gossamer.runtime.transport.secret import Seal
 
 if TYPE_CHECKING:  # who only watches, launches or says farewell needs no torch
     import torch
     from torch import Tensor
+
+LOG = logging.getLogger("gossamer.transport")
 
 
 class LostError(Exception):
@@ -101,3 +107,21 @@ class Transport(Protocol):
 def first_line(error: BaseException) -> str:
     """What a library says, without its traces."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def count_resets(loop: asyncio.AbstractEventLoop, every: float = 60.0) -> None:
+    """Log connections that broke as their number, a line in so many seconds, where asyncio writes a traceback each."""
+    said, count = -math.inf, 0
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal said, count
+        error = context.get("exception")
+        if not isinstance(error, OSError):
+            loop.default_exception_handler(context)
+            return
+        count += 1
+        if time.monotonic() - said >= every:
+            LOG.warning("%d connections broke since the last such line: %s", count, error)
+            said, count = time.monotonic(), 0
+
+    loop.set_exception_handler(handle)

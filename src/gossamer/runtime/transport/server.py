@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 
 from gossamer.runtime.transport import frames
-from gossamer.runtime.transport.base import LostError
+from gossamer.runtime.transport.base import LostError, count_resets
 from gossamer.runtime.transport.frames import FrameError, Line
 from gossamer.runtime.transport.secret import Secret
 
@@ -31,6 +31,7 @@ class MeetingServer:
         self._connections: set[asyncio.StreamWriter] = set()
         self.joined = 0  # connections that have proven the secret and are still there
         self._loop = asyncio.new_event_loop()
+        count_resets(self._loop)
         # In a thread of its own from the start: the caller's may have a loop already, as in a notebook.
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="gossamer-meeting")
         self._thread.start()

@@ -13,6 +13,8 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from gossamer.runtime.transport.base import count_resets
+
 Result = TypeVar("Result")
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -23,6 +25,7 @@ def loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()
+            count_resets(_loop)
             threading.Thread(target=_loop.run_forever, name="gossamer-links", daemon=True).start()
         return _loop
 

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from gossamer.errors import UserError
+from gossamer.runtime.transport.base import count_resets
 from gossamer.runtime.transport.grpc.loop import run
 from gossamer.runtime.transport.grpc.notices import LOG, Notices
 from gossamer.runtime.transport.secret import TAG, Seal, Secret
@@ -48,6 +49,7 @@ def relay(secret: Secret, back: str, fronts: Mapping[str, str], limits: Limits |
 
 
 async def _forever(made: Relay) -> None:
+    count_resets(asyncio.get_running_loop())
     async with made.serve():
         await asyncio.Event().wait()
 
