@@ -119,7 +119,7 @@ def test_every_changed_figure_is_noticed(ended: Ended, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda c: c.update(rounds=3), "rounds = 3, and the study asks for 4"),
+        (lambda c: c.update(rounds=5), "rounds = 5, and the study has 4"),
         (lambda c: c.update(mode="paper"), "mode = 'paper'"),
         (lambda c: c.update(method="sgp"), "method = 'sgp'"),
         (lambda c: c.update(noise_source="seeded"), "noise_source = 'seeded'"),

@@ -6,10 +6,12 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.support.consortia import RECIPE, Clock, accepted, on_disk, rows
 
 from gossamer.consortium import membership
@@ -18,8 +20,10 @@ from gossamer.consortium.names import now
 from gossamer.consortium.packing import pack
 from gossamer.consortium.peer import JOURNAL, RUN, Manner, Outcome, take_part
 from gossamer.consortium.ready import ready
+from gossamer.consortium.study import Study as PackedStudy
 from gossamer.errors import UserError
 from gossamer.run.certificates import verify
+from gossamer.runtime.peers.frames import HELLO, SHARE, Frame, Place, unpack
 from gossamer.runtime.peers.journal import FileStorage, Journal
 from gossamer.runtime.peers.mass import Mass, total
 from gossamer.runtime.peers.simulated import CrashError, Network, SimulatedLinks
@@ -371,3 +375,127 @@ def test_who_lacks_the_roster_of_the_others_is_told(tmp_path: Path) -> None:
     assert any(
         "the epoch from round 3 on, which roster 4 does not have" in one for one in study.said["mercy"]
     )
+
+
+# A member who sends what no site should
+
+Lie = Callable[
+    [Frame, int], Frame
+]  # (what an honest member would send now, its number) → what this one sends
+
+
+def with_liar(study: Study, lie: Lie, *honest: str) -> None:
+    """Mercy is where the others are and takes nothing; from their round 2 on it sends what `lie` makes."""
+    identity = bytes.fromhex(PackedStudy.read(study.file).identity)[:16]
+    ended: list[str] = []
+
+    def mercy(network: Network) -> None:
+        links, number = network.links("mercy"), dict.fromkeys(honest, 0)
+        hello = Frame(HELLO, identity, 0, "mercy", "", Place(0, -1), incarnation=1, made=Place(0, -1))
+        while len(ended) < len(honest):
+            for to in honest:
+                made = replace(hello, receiver=to)
+                links.send(to, made.pack(), 0.0)
+                if hello.place.round >= 2:
+                    lied = lie(replace(made, sequence=number[to], following=number[to] + 1), number[to])
+                    number[to] += lied.kind == SHARE
+                    links.send(to, lied.pack(), 0.0)
+            for _ in range(4):
+                arrival = links.receive(network.clock() + 0.02)
+                if arrival is not None:
+                    heard = unpack(arrival.parcel, sender=arrival.sender, receiver="mercy", study=identity)
+                    at = max(hello.place, heard.place)
+                    hello = replace(hello, place=at, made=at)
+
+    def site(network: Network, name: str) -> None:
+        try:
+            study.take_part(network, name)
+        finally:
+            ended.append(name)
+
+    study.run(mercy=mercy, **{name: lambda network, name=name: site(network, name) for name in honest})
+
+
+def share(frame: Frame, value: float, weight: float, like: int = 6) -> Frame:
+    w = torch.full((1,), weight, dtype=torch.float64)
+    return replace(frame, kind=SHARE, content=(torch.full((like,), value), w))
+
+
+def far(frame: Frame, place: Place, epoch: int = 0) -> Frame:
+    return replace(frame, place=place, made=place, epoch=epoch, following=0, sequence=0)
+
+
+LIES: dict[str, tuple[Lie, str]] = {
+    "a round beyond all": (lambda frame, n: far(frame, Place(1 << 60, 0)), "the study has 12"),
+    "the last round": (lambda frame, n: far(frame, Place(12, 0)), ""),
+    "an epoch beyond all": (lambda frame, n: far(frame, Place(11, 0), 1 << 30), "the study has 12"),
+    "an epoch that nobody has": (lambda frame, n: far(frame, Place(11, 0), 5), ""),
+    "values near the end of float32": (lambda frame, n: share(frame, 3.3e38, 0.25), "no model of this study"),
+    "all weight, again and again": (lambda frame, n: share(frame, 0.0, 3.0), "are more than the 3 of all"),
+}
+
+
+FAST = ("the last round", "values near the end of float32", "all weight, again and again")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in LIES]
+)
+def test_a_member_who_lies_ends_nobodys_study_and_is_named(
+    tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lie, why = LIES[case]
+    study = Study(tmp_path, sites=THREE, rounds=12)
+    with_liar(study, lie, "clinic", "lab")
+    refused = [line for line in caplog.messages if "was refused" in line]
+    assert all(line.startswith("a frame of mercy was refused") for line in refused)
+    assert any(why in line for line in refused) or not why
+    for node, name in enumerate(("clinic", "lab")):
+        found = study.done[name].certificate
+        assert (found["rounds"], found["draws"][node]) == (12, 12)
+        assert study.steps(name) == [*range(12)]
+        assert all(torch.isfinite(value).all() for value in study.held(name)["mass"].like)
+    assert study.weight("clinic", "lab") <= 3 * (1 + 1e-9)
+
+
+@pytest.mark.slow
+def test_weight_that_is_made_up_bit_by_bit_is_bounded_and_its_source_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    study = Study(tmp_path, sites=THREE, rounds=20)
+    with_liar(study, lambda frame, n: share(frame, 0.0, 0.9), "clinic", "lab")
+    refused = [line for line in caplog.messages if "was refused" in line]
+    assert refused
+    assert all(line.startswith("a frame of mercy was refused") for line in refused)
+    assert study.weight("clinic", "lab") <= 12  # 3 at each, and what waits for mercy
+    assert all(study.done[name].certificate["rounds"] == 20 for name in ("clinic", "lab"))
+
+
+def test_one_other_site_that_says_it_is_at_the_end_is_not_enough_for_a_certificate(tmp_path: Path) -> None:
+    study = Study(tmp_path, sites=("clinic", "mercy"), rounds=12)
+    with pytest.raises(UserError, match=r"mercy is in round 12 of 12 by its own word.*peer leave"):
+        with_liar(study, lambda frame, n: far(frame, Place(12, 0)), "clinic")
+    assert not (study.out("clinic") / RUN / "certificate.json").exists()
+    network = Network(["clinic", "mercy"])
+    network.run({"clinic": lambda: study.take_part(network, "clinic", leaving=True)})
+    found = study.done["clinic"].certificate
+    assert 0 < found["rounds"] <= found["draws"][0] < 12
+    verify(study.out("clinic") / RUN)
+
+
+@pytest.mark.slow
+def test_a_certificate_states_the_rounds_that_were_run(tmp_path: Path) -> None:
+    study = Study(tmp_path, sites=THREE, rounds=40)
+
+    def away(network: Network) -> None:
+        with pytest.raises(CrashError):
+            study.take_part(network, "mercy", 8)
+        network.sleep("mercy", 2.3)
+        study.take_part(network, "mercy")
+
+    study.run(mercy=away)
+    rounds = {name: study.done[name].certificate["rounds"] for name in THREE}
+    assert rounds["clinic"] == rounds["lab"] == 40
+    assert rounds["mercy"] == len(study.steps("mercy")) < 40
+    said = verify_set([study.out(name) / RUN for name in THREE], study.file)
+    assert any(f"in {rounds['mercy']} rounds" in line for line in said)

@@ -95,6 +95,9 @@ def test_impostors_and_an_unruly_member_are_refused_in_one_sentence_each(tmp_pat
             abs(float(w) - (3 + WEIGHT)) <= 1e-9
         )  # its one good parcel, once, though it was sent three times
         assert bool(torch.isfinite(x).all())
+        for name in honest:
+            ran = {place.round for place in peers.record(name).steps}
+            assert peers.certificate(name)["rounds"] == len(ran) > 400
         assert not any("Traceback" in peers.said(name) + peers.log(name) for name in honest)
 
 
@@ -172,6 +175,13 @@ def refused(peers: Peers, elm: Elm, links: GrpcLinks, good: Frame) -> None:
         "its weight is 99": replace(good, content=(x, torch.full_like(w, 99.0))).pack(),
         "not those of this exchange": replace(good, content=(torch.zeros(10 * x.numel()), w)).pack(),
         "a frame has": b"GSP1",
+        "the study has 500": replace(
+            good, kind=HELLO, content=(), place=Place(1 << 60, 0), made=Place(1 << 60, 0)
+        ).pack(),
+        "no model of this study": replace(good, content=(torch.full_like(x, 3.3e38), w)).pack(),
+        "are more than the 4 of all sites": replace(
+            good, content=(x, torch.full_like(w, 4.0)), sequence=1, following=2
+        ).pack(),
     }
     before = len(lines(peers, "alder", "a frame of elm was refused"))
     for words, raw in cases.items():
@@ -205,10 +215,10 @@ def fuzz(peers: Peers, links: GrpcLinks, good: Frame) -> int:
 
 
 def oversized(peers: Peers, elm: Elm) -> str:
-    """A parcel of a terabyte is announced: the stream ends at its first chunk."""
+    """A parcel of a megabyte is announced in a study of 650 parameters: the stream ends at its first chunk."""
     alder: Member = elm.members["alder"]
     assert alder.address is not None
-    huge = Wire(chunk=Chunk(number=1, size=1 << 40, data=b"x"))
+    huge = Wire(chunk=Chunk(number=1, size=1 << 20, data=b"x"))
     code, details = Unruly(elm.identity, alder.address, alder).do(writes(huge))
     assert "bytes is not in 1" in details
     assert len(lines(peers, "alder", "refused what 'elm' sent")) == 1

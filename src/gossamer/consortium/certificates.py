@@ -139,7 +139,6 @@ def _check_one(
     if _own(certificate["ledger_heads"], node, of) != said["ledger_head"]:
         raise UserError(f"{file} states another ledger in its certificate than {name} signed.")
     for key, agreed in (
-        ("rounds", asked["rounds"]),
         ("mode", asked["mode"]),
         ("method", asked["algorithm"]["kind"]),
         ("noise_source", asked["privacy"]["noise"]["source"]),
@@ -148,6 +147,9 @@ def _check_one(
             raise UserError(
                 f"{file} states {key} = {certificate.get(key)!r}, and the study asks for {agreed!r}."
             )
+    rounds = certificate.get("rounds")  # that were run: fewer where a site was away, joined later or left
+    if type(rounds) is not int or not 0 <= rounds <= asked["rounds"]:
+        raise UserError(f"{file} states rounds = {rounds!r}, and the study has {asked['rounds']}.")
     constants = [one for one in certificate["public_constants"] if one["node"] == node]
     if len(constants) != 1 or constants[0]["records"] not in {entry.records for entry in entries}:
         raise UserError(f"{file} states another number of records than {name} declared in the roster.")
@@ -241,7 +243,8 @@ def _lines(found: Mapping[str, tuple[Path, dict[str, Any]]]) -> list[str]:
         stamped = f"{c['stamp']}; " if c["stamp"] else ""
         said.append(
             f"{site}: {stamped}{what} (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: "
-            f"{c['observer']}); ledger {own['ledger_head'][:16]}… of {own['events']} events, signed on {day(own['at'])}"
+            f"{c['observer']}); ledger {own['ledger_head'][:16]}… of {own['events']} events in {c['rounds']} "
+            f"rounds, signed on {day(own['at'])}"
         )
     return ["".join(letter if letter.isprintable() else "�" for letter in line) for line in said]
 

@@ -45,12 +45,14 @@ from gossamer.runtime.loop import run as run_loop
 from gossamer.runtime.peers.base import Links, NoLinks
 from gossamer.runtime.peers.contacts import Pace
 from gossamer.runtime.peers.exchange import AloneError, LeftBehindError, PeerExchange
+from gossamer.runtime.peers.frames import longest
 from gossamer.runtime.peers.group import OneSite
 from gossamer.runtime.peers.journal import FileStorage, Journal, NoStorage
 from gossamer.runtime.peers.released import Replayed
 from gossamer.runtime.peers.rules import Averages, channel_of, rule_of
 
 JOURNAL, RUN = "journal", "run"
+_HOW_ON = "its state is on disk: start it again when others are up, or let `gossamer peer leave` certify what was spent"
 Say = Callable[[str], None]
 
 
@@ -86,7 +88,8 @@ def open_links(found: Ready) -> Links:
     identity = Identity(
         pem(found.roster.authority).encode(), site.certificate_file.read_bytes(), site.key_file.read_bytes()
     )
-    return GrpcLinks(identity, members_of(found.study, found.roster).values(), site.listen)
+    members, most = members_of(found.study, found.roster).values(), longest(found.study.body.model.parameters)
+    return GrpcLinks(identity, members, site.listen, most)
 
 
 def take_part(
@@ -222,6 +225,7 @@ class _Peer:
             model=o.algorithm.model,
             between=self._between,
             clock=self._manner.clock,
+            rounds=self._rounds,
         )
 
     def _count(self, span: Span) -> None:
@@ -277,7 +281,9 @@ class _Peer:
         number = self._exchange.epoch.number
         self._manner.say(f"{self._found.site.name} joins at round {number} and waits for a neighbour's model")
         at, model = self._exchange.ask_model(self._manner.clock() + self._manner.wait)
-        self._first = min(max(at, number), self._rounds)
+        there = self._exchange.contacts.left_behind()  # what the model's sender alone says is not enough
+        furthest = there[0] if there is not None else number + self._found.study.terms.late
+        self._first = min(max(at, number), furthest, self._rounds)
         self._state = self._outline.algorithm.init(model.to(self._parts.x0))
         self._exchange.adopt(self._state)
 
@@ -294,10 +300,13 @@ class _Peer:
                     before_round=self._exchange.before_round, after_round=self._after_round,
                 )  # fmt: skip
             except LeftBehindError as left:
-                self._first, self._state = min(left.round, self._rounds), left.state
-                self._manner.say(
-                    f"the others are in round {self._first}: rounds before it are skipped and not paid"
-                )
+                if len(left.by) == 1 and left.round >= self._rounds - self._found.study.terms.late:
+                    raise UserError(
+                        f"{left} of {self._rounds} by its own word alone, and {self._found.site.name} in round "
+                        f"{self._exchange.place.round}; {_HOW_ON}."
+                    ) from None
+                self._first, self._state = left.round, left.state
+                self._manner.say(f"{left}: rounds before it are skipped and not paid")
             except _EpochDueError as change:
                 ahead = partial(self._enter, change)
             except _PartEndedError as ended:
@@ -305,10 +314,7 @@ class _Peer:
                 return self._state
             except AloneError as alone:
                 if not self._others_are_through():
-                    raise UserError(
-                        f"{alone}; its state is on disk: start it again when others are up, or let `gossamer peer "
-                        "leave` certify what was spent."
-                    ) from None
+                    raise UserError(f"{alone}; {_HOW_ON}.") from None
                 return self._state
 
     def _gradient(self, points: Any) -> Any:
@@ -357,11 +363,11 @@ class _Peer:
             self._manner.say(sentence)
 
     def _others_are_through(self) -> bool:
-        """Are the last rounds all that is missing here?"""
-        contacts = self._exchange.contacts
+        """Are the last few rounds all that is missing here?"""
+        contacts, at = self._exchange.contacts, self._exchange.place.round
         heard = [contacts[site].heard for site in contacts.others]
         furthest = max((place.round for place in heard if place is not None), default=0)
-        return max(furthest, self._exchange.place.round) >= self._rounds - 1
+        return max(min(furthest, at + self._found.study.terms.late), at) >= self._rounds - 1
 
     def _after_round(self, t: int, state: Any) -> None:
         self._exchange.after_round(t, state)
@@ -384,10 +390,11 @@ class _Peer:
         run.book.close()
         run.seconds = time.perf_counter() - self._start
         _, points, files = keep_models(self._parts, run, group, self._state, average=False)
-        certificate = certify(self._parts, run, group, points)
+        rounds = self._exchange.rounds_run
+        certificate = certify(self._parts, run, group, points, rounds=rounds)
         directory, config = run.directory, self._outline.config
         directory.write_text("certificate.html", page(certificate, config.name))
-        seal(run, group, END, config.rounds, files, folder="", **end_digests(directory.path, certificate))
+        seal(run, group, END, rounds, files, folder="", **end_digests(directory.path, certificate))
         signed = signed_by_site(
             certificate, found.study, found.site.name, found.site.key(), node=found.node,
             ledger_head=run.book.heads()[found.node], events=run.book.counts()[found.node], at=now(),

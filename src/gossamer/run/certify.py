@@ -53,8 +53,13 @@ STATED = (
 )
 
 
-def certify(parts: Parts, run: Run, group: Group, models: Tensor) -> dict[str, Any]:
-    """From the ledgers alone, each priced where it lies; `models`: (m, d) what the nodes of this process released."""
+def certify(
+    parts: Parts, run: Run, group: Group, models: Tensor, rounds: int | None = None
+) -> dict[str, Any]:
+    """From the ledgers alone, each priced where it lies; `models`: (m, d) what the nodes of this process released.
+
+    `rounds`: that were run here, if those are not all of the configuration.
+    """
     o, config = parts.outline, parts.outline.config
     totals = agreed(group, lambda: run.accounts.settle(now(), run.directory.ledger))
     own = recompute(run.directory.ledger, group.nodes, observer=o.plan.observer)
@@ -75,6 +80,7 @@ def certify(parts: Parts, run: Run, group: Group, models: Tensor) -> dict[str, A
     worst = max(proofs, key=lambda p: p.epsilon)
     return {
         **_facts(parts, run, group.join(model_digests(models), hexadecimal(64), per_node=True)),
+        **({} if rounds is None else {"rounds": rounds}),
         **figures,
         "epsilon_proven": finite(worst.epsilon),
         "epsilon_proven_lower": worst.lower,

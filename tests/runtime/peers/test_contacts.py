@@ -207,5 +207,5 @@ def test_suspects_are_heard_again_when_they_are_near() -> None:
     assert not found["b"].suspect
     assert found.left_behind() is None
     found.take(Arrival("b", replace(hello, place=Place(8, 0), made=Place(8, 0)).pack()))
-    assert found.left_behind() == 8
+    assert found.left_behind() == (8, ["b"])
     assert not found.reaches("b")

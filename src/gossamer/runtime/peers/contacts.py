@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from gossamer.runtime.peers.base import MOST, Arrival, Links
 from gossamer.runtime.peers.frames import (
     ASK,
+    FAR,
     HELLO,
     MODEL,
     OFFER,
@@ -79,12 +80,19 @@ class Contacts:
         model: Callable[[], Tensor],
         clock: Callable[[], float] = time.monotonic,
         most: int = MOST,
+        neighbours: Collection[str] | None = None,
+        rounds: int | None = None,
+        bound: float = FAR,
     ):
+        """`neighbours`: by the graph (default: all); `rounds`: of the study; `bound`: of a parcel's values."""
         self.name, self.others = mass.name, [site for site in sites if site != mass.name]
         self._study, self.epoch, self._mass, self._links = study, epoch, mass, links
         self._pace, self._model, self._clock, self._most = pace, model, clock, most
         self._origin = clock()
         self._limit = float(len(sites)) if weighted else None  # all weights together: no parcel has more
+        mass.limit = self._limit
+        self._neighbours = self.others if neighbours is None else sorted(neighbours)
+        self._rounds, self._bound = rounds, bound
         self._contacts = {site: Contact() for site in self.others}
         self._asked: set[str] = set()
         self.layout: dict[int, tuple[Tensor, ...]] = {}
@@ -119,8 +127,10 @@ class Contacts:
 
     @property
     def ahead(self) -> tuple[int, int] | None:
-        """(epoch, round) of the furthest site that is in a later epoch than this one."""
-        return max((c.ahead for c in self._contacts.values() if c.ahead is not None), default=None)
+        """(epoch, round) of the neighbours, if that is a later epoch than this one; see `_vouched`."""
+        here = [site for site in self._neighbours if self[site].ahead is not None or not self.away(site)]
+        (found, _) = self._vouched({site: self[site].ahead or (self.epoch, 0) for site in here})
+        return found if found is not None and found[0] > self.epoch else None
 
     def expected(self, site: str) -> bool:
         """Is it worth waiting for?"""
@@ -141,11 +151,22 @@ class Contacts:
             contact.heard is not None and abs(contact.heard.round - self._mass.place.round) <= self._pace.late
         )
 
-    def left_behind(self) -> int | None:
-        """The round of the others, if they are so far ahead that nobody sends parcels of this one any more."""
-        heard = [contact.heard.round for contact in self._contacts.values() if contact.heard is not None]
-        most = max(heard, default=0)
-        return most if most > self._mass.place.round + self._pace.late else None
+    def left_behind(self) -> tuple[int, list[str]] | None:
+        """(round of the neighbours, who says so), if they are so far ahead that nobody sends parcels of this one."""
+        heard = {site: self[site].heard for site in self._neighbours if not self.away(site)}
+        found, by = self._vouched(
+            {site: (place.round, 0) for site, place in heard.items() if place is not None}
+        )
+        late = found is not None and found[0] > self._mass.place.round + self._pace.late
+        return (found[0], by) if found is not None and late else None
+
+    def _vouched(self, said: Mapping[str, tuple[int, int]]) -> tuple[tuple[int, int] | None, list[str]]:
+        """(how far the neighbours are, who says so): by the word of two of them, or of the only one that is here.
+
+        One that makes up where it is takes nobody along.
+        """
+        ranked = sorted(said, key=lambda site: said[site], reverse=True)[:2]
+        return (said[ranked[-1]] if ranked else None), ranked
 
     def suspect(self, sites: Iterable[str]) -> None:
         for site in sites:
@@ -263,6 +284,10 @@ class Contacts:
                 arrival.parcel, sender=arrival.sender, receiver=self.name, study=self._study, most=self._most
             )
             contact = self._contacts.get(arrival.sender)
+            if self._rounds is not None and max(frame.epoch, frame.place.round) > self._rounds:
+                raise RefusedError(
+                    f"it says that it is in round {max(frame.epoch, frame.place.round)}; the study has {self._rounds}"
+                )
             if (
                 frame.epoch > self.epoch
             ):  # it joins later, or is through with this one; it will send this again
@@ -281,12 +306,12 @@ class Contacts:
     def _use(self, frame: Frame, arrival: Arrival) -> None:
         contact, mass, site = self[frame.sender], self._mass, frame.sender
         if frame.kind == MODEL:
-            check_content(frame.content, (self._model().reshape(-1),), weight=None)
+            check_content(frame.content, (self._model().reshape(-1),), weight=None, bound=self._bound)
         elif frame.content and frame.channel not in self.layout:
             contact.unknown = [*contact.unknown, arrival][-_UNKNOWN:]
             return
         elif frame.content:
-            check_content(frame.content, self.layout[frame.channel], weight=self._limit)
+            check_content(frame.content, self.layout[frame.channel], weight=self._limit, bound=self._bound)
         known = mass.inbound.get(site)
         mass.forgotten(site, frame.incarnation, frame.oldest)  # an older incarnation is refused here
         if known is not None and known.incarnation < frame.incarnation:  # it begins anew

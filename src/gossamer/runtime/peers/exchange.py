@@ -19,7 +19,7 @@ from torch import Tensor
 from gossamer.errors import UserError
 from gossamer.runtime.peers.base import MOST, Links
 from gossamer.runtime.peers.contacts import Contacts, Pace
-from gossamer.runtime.peers.frames import ASK, OFFER, WAITING, Place
+from gossamer.runtime.peers.frames import ASK, FAR, OFFER, WAITING, Place
 from gossamer.runtime.peers.journal import Journal
 from gossamer.runtime.peers.mass import Mass
 from gossamer.runtime.peers.rules import Rule
@@ -61,9 +61,9 @@ class LeftBehindError(Exception):
     The rounds between are skipped: their draws would move a model that nobody mixes with, and are not paid for.
     """
 
-    def __init__(self, round: int, state: Any):
-        super().__init__(f"the others are in round {round}")
-        self.round, self.state = round, state
+    def __init__(self, round: int, by: Sequence[str], state: Any):
+        super().__init__(f"{' and '.join(by)} {'is' if len(by) == 1 else 'are'} in round {round}")
+        self.round, self.by, self.state = round, by, state
 
 
 class PeerExchange:
@@ -95,6 +95,7 @@ class PeerExchange:
         incarnation: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         most: int = MOST,
+        rounds: int | None = None,
     ):
         if name not in epoch.sites:
             raise UserError(f"{name} is not a site of epoch {epoch.number}: {', '.join(epoch.sites)}.")
@@ -107,6 +108,8 @@ class PeerExchange:
         )
         self._pace, self._channels, self.uses, self._model = pace, channels, uses, model
         self._between, self._trace, self._clock, self._most = between, trace, clock, most
+        self._rounds = rounds
+        self._bound = FAR * max(1.0, *(float(tensor.abs().max()) for tensor in initial if tensor.numel()))
         self._weights: dict[int, float] = {}  # channel → the push-sum weight, in double precision
         self._own: tuple[Tensor, ...] = ()
         self._sent: dict[str, tuple[int, float]] = {}
@@ -120,21 +123,23 @@ class PeerExchange:
         if held.meta is None:
             fresh = time.time_ns() if incarnation is None else incarnation
             self.mass = Mass(name, fresh, late=pace.late, start=start)
-            self._state, self._round, self._since = initial, start, 0
+            self._state, self._round, self._since, self._ran = initial, start, 0, 0
         else:
             self._check_journal(held.meta, epoch)
             self.mass = Mass.restore(held.meta, held.tensors, late=pace.late)
             fields = {key: held.tensors[f"state.{key}"] for key in initial._fields}
-            self._state, self._round, self._since = (
+            self._state, self._round, self._since, self._ran = (
                 type(initial)(**fields),
                 held.meta["round"],
                 held.meta["uses"],
+                held.meta.get("ran", 0),  # journals of earlier versions do not say
             )
             self._weights = {int(key): value for key, value in held.meta["weights"].items()}
             own = sum(1 for key in held.tensors if key.startswith("own."))
             self._own = tuple(held.tensors[f"own.{i}"] for i in range(own))
             self._sent = {to: (number, share) for to, (number, share) in held.meta["sent"].items()}
         self._next, self._before, self._at = self._state, self._since, self._round
+        self.rounds_run = self._ran  # ended here, those skipped not among them
         self._enter(epoch)
 
     def _check_journal(self, meta: Mapping[str, Any], epoch: Epoch) -> None:
@@ -169,6 +174,9 @@ class PeerExchange:
             model=lambda: self._model(self._next),
             clock=self._clock,
             most=self._most,
+            neighbours=near,
+            rounds=self._rounds,
+            bound=self._bound,
         )
 
     # For the loop of rounds
@@ -190,8 +198,8 @@ class PeerExchange:
             self.contacts.leave()
             self.contacts.listen(self._clock() + self._pace.deadline / 8)
         there = self.contacts.left_behind()
-        if there is not None and there > t and not self._is_split:
-            raise LeftBehindError(there, self._next)
+        if there is not None and there[0] > t and not self._is_split:
+            raise LeftBehindError(*there, self._next)
 
     @property
     def _is_split(self) -> bool:
@@ -205,7 +213,7 @@ class PeerExchange:
         return not (self._is_split and self.contacts.ahead is not None)
 
     def after_round(self, t: int, state: Any) -> None:
-        self._next = state
+        self._next, self.rounds_run = state, self.rounds_run + 1
 
     def meet(self, deadline: float) -> list[str]:
         """Greet everybody and wait until all were heard, at most until the deadline; who is missing.
@@ -278,7 +286,12 @@ class PeerExchange:
                 if self.contacts.reaches(site):
                     self._send(site, share, ())
         if place.call == 0:
-            self._state, self._round, self._since = self._next, place.round, self._before
+            self._state, self._round, self._since, self._ran = (
+                self._next,
+                place.round,
+                self._before,
+                self.rounds_run,
+            )
         self._write()
 
     def _starved(self) -> bool:
@@ -437,7 +450,7 @@ class PeerExchange:
             own = self._exact(0, (state.x, state.w), False) if self._rule.weighted else ()
             self.mass.begin(place, 0, own)
             self._own, self._sent = own, {}
-            self._state, self._round, self._since = state, t, self.uses()
+            self._state, self._round, self._since, self._ran = state, t, self.uses(), self.rounds_run
             self._write()
         self.contacts.begin(0, self.mass.like)
         self._drain()
@@ -511,6 +524,7 @@ class PeerExchange:
             "epoch": self.epoch.number,
             "sites": list(self.epoch.sites),
             "round": self._round,
+            "ran": self._ran,
             "weights": self._weights,
             "sent": self._sent,
         }

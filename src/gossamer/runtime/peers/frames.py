@@ -29,6 +29,7 @@ _CHECKSUM = 16
 _DTYPES = {1: torch.float32, 2: torch.float64}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _LIMIT = 1 << 62  # of counters: none gets there
+FAR = 2.0**30  # times the first model: no training that has not diverged gets there
 
 
 @dataclass(frozen=True, order=True)
@@ -128,8 +129,18 @@ def unpack(raw: bytes, *, sender: str, receiver: str, study: bytes, most: int = 
     )  # fmt: skip
 
 
-def check_content(content: Sequence[Tensor], like: Sequence[Tensor], *, weight: float | None) -> None:
-    """Refuse what must not be added: other shapes or dtypes, NaN, infinity; a last one outside (0, `weight`]."""
+def longest(width: int) -> int:
+    """Bytes of the longest frame about models of `width` values: two of them, in double precision."""
+    return _HEADER.size + 8 * 2 * MOST_DECISIONS + 8 * 2 * width
+
+
+def check_content(
+    content: Sequence[Tensor], like: Sequence[Tensor], *, weight: float | None, bound: float = FAR
+) -> None:
+    """Refuse what must not be added: other shapes or dtypes, NaN, infinity; a last one outside (0, `weight`].
+
+    Values may be at most `bound`, in proportion to the weight where there is one: then the mixed model is so, too.
+    """
     if [(t.numel(), t.dtype) for t in content] != [(t.numel(), t.dtype) for t in like]:
         raise RefusedError("its shapes or dtypes are not those of this exchange")
     for tensor in content:
@@ -137,6 +148,12 @@ def check_content(content: Sequence[Tensor], like: Sequence[Tensor], *, weight: 
             raise RefusedError("it holds NaN or infinite values")
     if weight is not None and not 0 < float(content[-1]) <= weight:
         raise RefusedError(f"its weight is {float(content[-1]):g}; it must be above 0 and at most {weight:g}")
+    values, share = (content, 1.0) if weight is None else (content[:-1], float(content[-1]))
+    largest = max((float(tensor.abs().max()) for tensor in values if tensor.numel()), default=0.0)
+    if largest > bound * share:
+        raise RefusedError(
+            f"its values are up to {largest / share:.3g}; no model of this study is above {bound:.3g}"
+        )
 
 
 def _mark(name: str) -> bytes:

@@ -85,6 +85,10 @@ class Mass:
         self.inbound: dict[str, Inbound] = {}
         self.inbox: list[Parcel] = []  # taken, not yet added
         self.moves = 0  # parcels made in this exchange
+        self.limit: float | None = None  # of the push-sum weight, the last tensor: that of all sites together
+        self._given: dict[
+            str, float
+        ] = {}  # by a site since the start: its weight less what it took from here
         self.like: tuple[Tensor, ...] = ()  # shapes and dtypes of the present exchange
         self._kept: tuple[Tensor, ...] = ()  # in double precision, and so rounded once an exchange
         self._added: list[Parcel] = []
@@ -127,9 +131,31 @@ class Mass:
         if parcel.made.round < self.place.round - self._late:
             link.returned.add(number)
             return RETURNED
+        self._check_weight(parcel)
         link.taken.add(number)
         self.inbox.append(parcel)
         return TAKEN
+
+    def _check_weight(self, parcel: Parcel) -> None:
+        """Refuse more than all sites have: what is here and what comes are different parts of that, however late.
+
+        Of the site that gave most; others only pass on what it made up.
+        """
+        if self.limit is None:
+            return
+        weight = float(parcel.content[-1])
+        here = sum(float(held.content[-1]) for held in self.inbox if held.channel == parcel.channel)
+        if (
+            self._kept and parcel.channel == self.channel and self.place.call >= 0
+        ):  # an epoch's pause counts anew
+            here += float(self._kept[-1])
+        given = self._given.get(parcel.sender, 0.0) + weight
+        if here + weight > self.limit * (1 + 1e-9) and given >= max(self._given.values(), default=0.0):
+            raise RefusedError(
+                f"its weight {weight:g} and the {here:g} here are more than the {self.limit:g} of all sites: it was "
+                "made up by this site, or by one that sends to it"
+            )
+        self._given[parcel.sender] = given
 
     def forgotten(self, by: str, incarnation: int, oldest: int) -> None:
         """That site keeps no parcel below `oldest` any more: nor need anybody remember what was decided about it."""
@@ -153,7 +179,9 @@ class Mass:
                 f"it decides about parcels that {self.name} never made: is the journal of {self.name} an old copy?"
             )
         for number in decisions.taken:
-            link.parcels.pop(number, None)
+            parcel = link.parcels.pop(number, None)
+            if parcel is not None and self.limit is not None:
+                self._given[by] = self._given.get(by, 0.0) - float(parcel.content[-1])
         for number in decisions.returned:
             parcel = link.parcels.pop(number, None)
             if parcel is not None:
