@@ -306,3 +306,18 @@ def test_an_anchor_is_one_line_that_a_run_is_held_against(command, tmp_path: Pat
     assert code == 2
     assert "no longer holds" in err
     assert command("plan", "--anchor", line.strip())[0] == 2
+
+
+def test_a_file_that_cannot_be_used_is_named_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gossamer.cli import main
+
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setattr(sys, "argv", ["gossamer", "peer", "demo", "--out", str(tmp_path / "taken")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert str(tmp_path / "taken") in said[0]
