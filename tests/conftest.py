@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.pool import Pool
@@ -36,6 +40,10 @@ if sys.dont_write_bytecode:
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(
         Path(__file__).parents[1] / ".pytest_cache/bytecode"
     )
+
+# A shell that starts these tests in the background has them ignore interrupts, and so their children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A million objects of libraries and tests stay until the end: nobody need look through them for garbage.
 gc.disable()
@@ -71,6 +79,24 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
         return code, out.out, out.err
 
     return call
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """As `subprocess.Popen`, in a session of its own; at the end of the test all of it that still runs is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def popen(words: list[str], **options: Any) -> subprocess.Popen[str]:
+        started.append(subprocess.Popen(words, text=True, start_new_session=True, **options))
+        return started[-1]
+
+    yield popen
+    for process in started:
+        with process, contextlib.suppress(ProcessLookupError):  # nobody of that session is left
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="session")

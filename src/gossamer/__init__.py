@@ -61,6 +61,10 @@ _CALLABLE_PACKAGES = ("plan", "run")  # folders of the same name, which can be c
 _PARTS = ("accounting", "kernels", "testing", "topology")  # folders with parts to be used by themselves
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_PARTS, "__version__"])
+
+
 def __getattr__(name: str) -> Any:
     if name in _CALLABLE_PACKAGES or name in _PARTS:
         return importlib.import_module(f"gossamer.{name}")

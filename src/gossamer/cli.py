@@ -306,7 +306,9 @@ def audit(
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(help="At most so many trainings, or records tried (default: what is needed)."),
+        typer.Option(
+            help="At most so many trainings, draws of the mechanism or records tried (default: what is needed)."
+        ),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the bounds.")] = 0.999,
     overrides: Set = None,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
+import gossamer
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.dinno import DiNNO
 from gossamer.algorithms.dsgd import DSGD
@@ -22,7 +25,9 @@ from gossamer.algorithms.wrappers import (
     Piece,
     TailAverage,
     mixes_of,
+    within_draws,
 )
+from gossamer.errors import UserError
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.exact import Windows, window_topology
@@ -229,3 +234,39 @@ def test_state_stays_a_flat_tuple_of_tensors() -> None:
     state = algorithm.init(points(0))
     assert state._fields == ("x", "w", "velocity", "average", "agreed")
     assert all(isinstance(value, torch.Tensor) for value in state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoSteps(DSGD):
+    """Declares one draw and takes two, from the third round on if `late`."""
+
+    late: ClassVar[bool] = False
+
+    def step(self, s: Any, grad: Any, mix: Any, t: int) -> Any:
+        s = super().step(s, grad, mix, t)
+        return s._replace(x=s.x - self.lr(t) * grad(s.x)) if t > 2 or not self.late else s
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateTwoSteps(TwoSteps):
+    late: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize(("made", "at"), [(TwoSteps, "round 1"), (LateTwoSteps, "round 3")])
+def test_a_method_that_draws_more_often_than_it_declares_is_named(made: Any, at: str, tmp_path: Path) -> None:
+    asked = {"rounds": 5, "topology.kind": "ring", "nodes": 3, "data.train_rows": 60, "algorithm.lr": 0.1}
+    with pytest.raises(UserError, match=rf"^{made.__name__}\.draws = 1, but {at} calls grad more often"):
+        gossamer.run("quickstart", asked, algorithm=made, out=tmp_path / "r")
+    assert (tmp_path / "r").exists() == (
+        made is LateTwoSteps
+    )  # what shows in the plan is refused before a record is read
+
+
+def test_the_first_round_of_a_centred_method_may_draw_once_more() -> None:
+    centred = Centre(DSGD(lr=lambda t: 0.1), size=1, bound=1.0, rounds=1)
+    for t, most in ((0, 2), (1, 1)):
+        grad = within_draws(torch.zeros_like, Momentum(centred, 0.5), t)
+        for _ in range(most):
+            grad(torch.zeros(1, 2))
+        with pytest.raises(UserError, match=r"DSGD\.draws = 1"):
+            grad(torch.zeros(1, 2))

@@ -16,6 +16,20 @@ def test_a_verdict_names_what_is_broken_and_only_that() -> None:
     )
 
 
+def test_a_verdict_says_what_was_attacked_and_that_nothing_was_trained() -> None:
+    drawn = audit(attacked="the mechanism alone (no model was trained)", trained=False)
+    quiet = certificate(epsilon_audited=0.7, audit=drawn, violation=False)
+    assert verdict(quiet).startswith(
+        "No violation found: the attack on the mechanism alone (no model was trained)"
+    )
+    text = page(quiet, "run")
+    assert "4,000 draws of the mechanism, in one dimension, in 1.5 s; no model was trained" in text
+    assert "trainings" not in text
+    assert "4,000 trainings in 1.5 s" in page(
+        certificate(epsilon_audited=0.7, audit=audit(trained=True)), "run"
+    )
+
+
 TEST = {
     "name": "rates, whole curve", "says": "an event in 60% & 40%", "violated": True, "confidence": 0.95, "rests_on": "coins",
 }  # fmt: skip

@@ -74,10 +74,12 @@ def held_by_another(folder: Path, *, whole: bool, posix: bool) -> Iterator[int]:
     with subprocess.Popen(
         [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True
     ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        yield other.pid
-        other.kill()
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "held\n"
+            yield other.pid
+        finally:
+            other.kill()
 
 
 def test_a_process_that_was_killed_holds_nothing(tmp_path: Path) -> None:

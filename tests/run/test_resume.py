@@ -400,7 +400,7 @@ def test_the_command_and_the_library_continue(tmp_path: Path, command: Any) -> N
 
 
 @pytest.mark.slow
-def test_control_c_at_the_command_says_how_to_go_on(tmp_path: Path) -> None:
+def test_control_c_at_the_command_says_how_to_go_on(tmp_path: Path, start: Any) -> None:
     """A real interrupt of a real process, past its first checkpoint."""
     import os
     import signal
@@ -416,12 +416,11 @@ def test_control_c_at_the_command_says_how_to_go_on(tmp_path: Path) -> None:
         "--set",
         "privacy.epsilon=1000",
     ]
-    # Whoever starts the tests in the background has interrupts ignored, and children inherit that.
-    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"{heard}from gossamer.cli import main; main()", *words, *fixed],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = start(
+        [sys.executable, "-P", "-m", "gossamer", *words, *fixed],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     while not list((run / "checkpoints").glob("*.safetensors")):
         assert process.poll() is None
         time.sleep(0.05)

@@ -22,20 +22,17 @@ from gossamer.errors import UserError
 
 
 @pytest.fixture
-def two_hosts(tmp_path: Path) -> Any:
+def two_hosts(tmp_path: Path, start: Any) -> Any:
     reason = no_namespaces()
     if reason is not None:
         pytest.skip(reason)
 
-    def start(*words: str, recipe: str = "quickstart") -> subprocess.Popen[str]:
+    def begin(*words: str, recipe: str = "quickstart") -> Any:
         program = Path(sys.executable).with_name("gossamer")
         environment = {**os.environ, "WORK": str(tmp_path), "GOSSAMER": str(program), "RECIPE": recipe}
-        return subprocess.Popen(
-            [str(SCRIPT), *words],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+        return start([str(SCRIPT), *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    return start
+    return begin
 
 
 @pytest.mark.slow
@@ -68,9 +65,13 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
     first, second = (
         json.loads((tmp_path / f"host-{host}" / "r" / "certificate.json").read_text()) for host in (0, 1)
     )
-    # Each says whose word it has for the nodes whose ledgers it does not hold; the figures are the same.
+    # Each says whose word it has for the nodes whose ledgers it does not hold, and has a key of its own.
     says = [[entry.pop("stated_by", None) for entry in found["epsilon_by_node"]] for found in (first, second)]
     assert says == [[None] * 5 + ["rank 1 (nodes 5–7)"] * 3, ["rank 0 (nodes 0–4)"] * 5 + [None] * 3]
+    assert first.pop("key") != second.pop("key")
+    first.pop("issued"), second.pop("issued")  # by clocks of their own
+    by_node = [[entry["proven"] for entry in found.pop("epsilon_by_node")] for found in (first, second)]
+    assert by_node[0] == pytest.approx(by_node[1], rel=1e-6)  # by a ledger here, as stated there
     assert first == second
 
 

@@ -71,9 +71,7 @@ def _call_but(pool: Any, silent: int, name: str, job: dict[str, Any]) -> list[An
     return [None if i == silent else pool._answer(process) for i, process in enumerate(processes)]
 
 
-# A shell that starts these tests in the background has them ignore interrupts, and so their children: hear them again.
-HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-COMMAND = [sys.executable, "-P", "-c", HEARD + "from gossamer.cli import main; main()", "run"]
+COMMAND = [sys.executable, "-P", "-m", "gossamer", "run"]
 LONG = [
     "--runtime", "processes", "--set", "runtime.ranks=3", "--set", f"runtime.timeout={TIMEOUT}",
     "--set", "rounds=1200", "--set", "checkpoints.every=100", "--set", "privacy.noise.multiplier=12",
@@ -81,14 +79,10 @@ LONG = [
 ]  # fmt: skip
 
 
-def begin(out: Path, *words: str) -> subprocess.Popen[str]:
+def begin(start: Any, out: Path) -> subprocess.Popen[str]:
     """Started, and past its first checkpoint."""
-    process = subprocess.Popen(
-        [*COMMAND, "--out", str(out), *LONG, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = [*COMMAND, "--out", str(out), *LONG]
+    process: subprocess.Popen[str] = start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 120
     while not list((out / "checkpoints").glob("round-000100*")):
         assert time.monotonic() < deadline
@@ -120,8 +114,8 @@ def continues(out: Path) -> dict[str, Any]:
     return result
 
 
-def test_a_killed_rank_ends_the_command_and_the_run_goes_on(tmp_path: Path) -> None:
-    process = begin(tmp_path / "r")
+def test_a_killed_rank_ends_the_command_and_the_run_goes_on(tmp_path: Path, start: Any) -> None:
+    process = begin(start, tmp_path / "r")
     os.kill(ranks_of(process)[1], signal.SIGKILL)
     start = time.monotonic()
     _, err = process.communicate(timeout=60)
@@ -134,8 +128,8 @@ def test_a_killed_rank_ends_the_command_and_the_run_goes_on(tmp_path: Path) -> N
     assert continues(tmp_path / "r")["rounds"] == 1200
 
 
-def test_control_c_ends_all_ranks_and_the_run_goes_on(tmp_path: Path) -> None:
-    process = begin(tmp_path / "r")
+def test_control_c_ends_all_ranks_and_the_run_goes_on(tmp_path: Path, start: Any) -> None:
+    process = begin(start, tmp_path / "r")
     children = ranks_of(process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -146,8 +140,8 @@ def test_control_c_ends_all_ranks_and_the_run_goes_on(tmp_path: Path) -> None:
     assert continues(tmp_path / "r")["epsilon_proven"] is not None
 
 
-def test_ranks_end_without_their_parent(tmp_path: Path) -> None:
-    process = begin(tmp_path / "r")
+def test_ranks_end_without_their_parent(tmp_path: Path, start: Any) -> None:
+    process = begin(start, tmp_path / "r")
     children = ranks_of(process)
     process.kill()
     process.communicate()

@@ -1,15 +1,13 @@
 """Five rounds of every recipe, baseline and method with seeded noise: what they gave when they were recorded.
 
 `python -m tests.support.recorded tests/conformance/recorded.json [--data-dir DIR]` records anew: only where a change
-of the numbers is meant. A case holds its figures, projections of the models to a few digits, and a digest of the
-models' bytes. The digest counts where a fixed computation gives the same bytes as it did on the machine that recorded:
-other processors add in another order.
+of the numbers is meant. A case holds its figures and projections of the models. Processors add in different orders, so
+numbers are compared up to what that makes of them in five rounds, and bytes are not.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
 import json
 import tempfile
@@ -22,7 +20,6 @@ import torch
 
 import gossamer
 from gossamer.errors import UserError
-from gossamer.kernels.products import rows_with_rows
 from gossamer.results.headline import judged
 
 BASELINES = ("none", "non-private", "no-communication", "central")
@@ -68,6 +65,7 @@ FIGURES = (
     "claim_flags", "not_proven_because", "nodes", "rounds", "mode", "baseline", "bytes_sent", "consensus_distance",
     "accuracy_mean", "accuracy_min", "rmse_mean", "truth_rmse_mean", "loss_mean", "hold_out_rows",
 )  # fmt: skip
+TRAINED = ("consensus_distance", "rmse_mean", "truth_rmse_mean", "loss_mean")
 STATED = ("draws", "public_constants", "notes", "not_covered", "method", "weighting", "noise_source")
 
 
@@ -102,7 +100,11 @@ def offline_cases() -> list[Case]:
     cases += [
         Case("quickstart", pieces),
         Case("quickstart", {"privacy.centre": 0.1, "privacy.clip": {"kind": "constant", "bound": 1.0}}),
-        Case("quickstart", {"privacy.noise.arithmetic": "lattice"}),
+        # A multiplier that is given: one that is calibrated has a last bit of the processor's, and all draws follow it.
+        Case(
+            "quickstart",
+            {"privacy.noise.arithmetic": "lattice", "privacy.noise.multiplier": 3.0, "privacy.epsilon": 2.0},
+        ),
         Case("quickstart", {"privacy.clip": {"kind": "constant", "bound": 1.0, "of": "lot"}}),
         Case(
             "quickstart",
@@ -144,7 +146,6 @@ def observed(case: Case, data_dir: Path | None = None) -> dict[str, Any]:
         "figures": _short(figures),
         "stated": _short(stated),
         "projections": _projections(points),
-        "digest": hashlib.sha256(outcome.points.contiguous().cpu().numpy().tobytes()).hexdigest(),
     }
 
 
@@ -166,51 +167,27 @@ def _projections(points: np.ndarray) -> list[float]:
     return [float(np.linalg.norm(points)), *(float(points @ wave) for wave in waves)]
 
 
-def machine() -> str:
-    """The bytes of a fixed computation: equal where sums are added in the same order."""
-    values = np.random.default_rng(0)
-    a = torch.from_numpy(values.standard_normal((64, 300)).astype(np.float32))
-    b = torch.from_numpy(values.standard_normal((300, 70)).astype(np.float32))
-    image = torch.from_numpy(values.standard_normal((4, 3, 12, 12)).astype(np.float32))
-    kernel = torch.from_numpy(values.standard_normal((8, 3, 3, 3)).astype(np.float32))
-    parts = [
-        a @ b,
-        (a @ b).softmax(1),
-        torch.conv2d(image, kernel),
-        torch.bmm(a[None], b[None]),
-        a.norm(dim=1),
-        torch.from_numpy(_compiled(a.numpy(), b.T.contiguous().numpy())),
-    ]
-    digest = hashlib.sha256(torch.__version__.encode())
-    for part in parts:
-        digest.update(part.contiguous().numpy().tobytes())
-    return digest.hexdigest()
+# An addition in float32 is off by 6e-8 of its size. A thousand of them a round, for five rounds: 3e-4 at most, and in the
+# cases here 4e-5 was seen between two instruction sets. What is counted may differ by one row of those judged.
+ROUNDED, ONE_ROW = 1e-3, 0.0051
+ACCOUNTED = 1e-6  # in double precision, from the configuration alone
 
 
-def _compiled(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Loops are compiled for the processor at hand, and add in its order."""
-    out = np.empty((len(a), len(b)), np.float32)
-    rows_with_rows(a, b, out)
-    return out
-
-
-def difference(found: dict[str, Any], recorded: dict[str, Any], *, same_machine: bool) -> str | None:
-    """The first thing in which a case differs from its record."""
+def difference(found: dict[str, Any], recorded: dict[str, Any]) -> str | None:
+    """The first thing in which a case differs from its record by more than the order of additions explains."""
     if found["refused"] != recorded["refused"]:
         return "it is refused now" if found["refused"] else "it was refused, and is not any more"
     if found["refused"]:
         return None
-    if same_machine and found["digest"] != recorded.get(
-        "digest", found["digest"]
-    ):  # recorded elsewhere: none
-        return "the models' bytes differ"
     for part in ("figures", "stated"):
         for key in {**recorded[part], **found[part]}:
             old, new = (_one_by_one(side[part].get(key)) for side in (recorded, found))
-            # Elsewhere a rounding may turn a record's class over: a few of them are no difference.
-            if not _close(new, old, *((1e-12, 1e-3) if same_machine else (2e-2, 0.5))):
+            share, least = (ROUNDED, 1e-3) if key in TRAINED else (ACCOUNTED, 1e-3)
+            if key.startswith("accuracy"):
+                share, least = ONE_ROW, 1.0
+            if not _close(new, old, share, least):
                 return f"{key} was {old!r} and is {new!r}"
-    if not np.allclose(found["projections"], recorded["projections"], rtol=1e-3, atol=1e-3):
+    if not np.allclose(found["projections"], recorded["projections"], rtol=ROUNDED, atol=ROUNDED):
         return "the models differ"
     return None
 
@@ -242,13 +219,11 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     known = json.loads(asked.file.read_text()) if asked.file.is_file() else {"cases": {}}
-    known["machine"] = machine()
     for case in [*offline_cases(), *(data_cases() if asked.data_dir else [])]:
         if asked.only in case.name:
             known["cases"][case.name] = observed(case, asked.data_dir)
             print(
                 case.name,
-                known["cases"][case.name].get("digest", "refused")[:12],
                 known["cases"][case.name].get("because", ""),
                 flush=True,
             )
@@ -258,7 +233,7 @@ def main() -> None:
 def _text(known: dict[str, Any]) -> str:
     """A line per case."""
     lines = [f"{json.dumps(name)}: {json.dumps(case)}" for name, case in known["cases"].items()]
-    return f'{{"machine": "{known["machine"]}", "cases": {{\n' + ",\n".join(lines) + "\n}}\n"
+    return '{"cases": {\n' + ",\n".join(lines) + "\n}}\n"
 
 
 if __name__ == "__main__":

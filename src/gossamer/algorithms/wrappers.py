@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm, Grad, Mix
+from gossamer.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,26 @@ def bare(algorithm: Algorithm) -> Algorithm:
 def mixes_of(algorithm: Algorithm) -> int:
     """Exchanges in a round: so many graphs of the schedule go by."""
     return int(getattr(algorithm, "mixes", 1))
+
+
+def within_draws(grad: Grad, algorithm: Algorithm, t: int) -> Grad:
+    """The same `grad`, which refuses more calls in round t than the algorithm declared: the budget pays for no more."""
+    most, calls, around = algorithm.draws, 0, algorithm
+    while isinstance(around, Piece):
+        most += isinstance(around, Centre) and t == 0
+        around = around.inner
+
+    def counted(points: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > most:
+            raise UserError(
+                f"{type(around).__name__}.draws = {around.draws}, but round {t} calls grad more often, and the budget "
+                "pays for no more: set draws to the number of calls in a round."
+            )
+        return grad(points)
+
+    return counted
 
 
 def exchanges_before(algorithm: Algorithm, t: int, drawn: int | None = None) -> int:

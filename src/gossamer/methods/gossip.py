@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.algorithms.base import Algorithm
-from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage
+from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage, within_draws
 from gossamer.config.methods import of_a_paper
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
@@ -221,5 +221,7 @@ def bytes_per_message(algorithm: Algorithm, dim: int) -> int:
         return tensors[0] if len(tensors) == 1 else tensors
 
     # Round 1: what happens only at the start is not what a round holds.
-    algorithm.step(algorithm.init(torch.zeros(1, dim)), torch.zeros_like, count, 1)
+    algorithm.step(
+        algorithm.init(torch.zeros(1, dim)), within_draws(torch.zeros_like, algorithm, 1), count, 1
+    )
     return sent

@@ -39,10 +39,7 @@ def section(c: dict[str, Any]) -> str:
     facts = [
         ("observer", a.get("observer", c["observer"])),
         ("canaries", a["canaries"]),
-        (
-            "trainings",
-            f"{a['runs']:,} in {a['training_seconds']:.1f} s ({a['samples_per_second']:,.0f} records/s)",
-        ),
+        ("tried", trials(a)),
         ("coins", f"{a['coins']:,}"),
         ("δ, adjacency, unit", f"{c['delta']:g}, {c['adjacency']}, {c['unit']}"),
     ]
@@ -69,6 +66,18 @@ def section(c: dict[str, Any]) -> str:
         "<p>The first line is the declared one; the others stand beside it.</p>"
         f"<table>{''.join(f'<tr><th>{e(k)}<td>{e(str(v))}' for k, v in facts)}</table>{notes}{search_section(a)}"
         f"<h2>ROC curve, and what is promised</h2>{roc_picture(c)}<h2>Scores</h2>{score_picture(a['histogram'])}"
+    )
+
+
+def trials(a: dict[str, Any]) -> str:
+    """How often the attack was tried, and on what: trainings, or draws of the mechanism without any."""
+    if not a.get("trained", True):
+        return (
+            f"{a['runs']:,} draws of the mechanism, in one dimension, in {a['training_seconds']:.1f} s; no model was "
+            "trained"
+        )
+    return (
+        f"{a['runs']:,} trainings in {a['training_seconds']:.1f} s ({a['samples_per_second']:,.0f} records/s)"
     )
 
 
@@ -103,11 +112,12 @@ def _moved(one: dict[str, Any]) -> str:
 
 def verdict(c: dict[str, Any]) -> str:
     """One sentence, or two where a search stands beside coins: the broken one first."""
-    found, coins = c["audit"].get("sensitivity"), bool(c["audit"]["bounds"])
+    a = c["audit"]
+    found, coins = a.get("sensitivity"), bool(a["bounds"])
     said = [_verdict_of_search(found)] if found else []
     said += [words] if (words := standing(c)) else []
     if coins and found and found["broken"] and not _broken_figures(c):
-        said.append(f"By coins alone the attack shows {_shown(c)}.")
+        said.append(f"By coins alone {_attack(a)} shows {_shown(c)}.")
     elif coins:
         said.insert(0, _verdict_of_coins(c))
     return " ".join(said)
@@ -134,17 +144,17 @@ def _verdict_of_coins(c: dict[str, Any]) -> str:
     found = []
     if by_curve:
         found.append(
-            f"Violation: the attack is outside of what is proven at {a['confidence']:.4g} confidence: {tests[0]['says']}."
+            f"Violation: {_attack(a)} is outside of what is proven at {a['confidence']:.4g} confidence: {tests[0]['says']}."
         )
     if by_point:
         broken = " and ".join(f"{key} ε = {epsilon_text(_promise(c, key))}" for key in by_point)
-        found.append(f"Violation: the attack shows {shown}, above the {broken}.")
+        found.append(f"Violation: {_attack(a)} shows {shown}, above the {broken}.")
     elif by_curve:
         above = "is above" if "proven" in a["above_one_point"] else "alone would not tell"
         found.append(f"The one point (ε, δ) {above}: {shown}.")
     if not found:
         curve = " It is inside of the whole proven curve." if tests else ""
-        return f"No violation found: the attack shows {shown}.{curve}"
+        return f"No violation found: {_attack(a)} shows {shown}.{curve}"
     return " ".join(found)
 
 
@@ -175,6 +185,10 @@ def _promise(c: dict[str, Any], key: str) -> float | None:
 
 def _broken_figures(c: dict[str, Any]) -> list[str]:
     return [key for key in c["violated"] if key in _LIMITS]
+
+
+def _attack(a: dict[str, Any]) -> str:
+    return f"the attack on {a['attacked']}" if "attacked" in a else "the attack"
 
 
 def _shown(c: dict[str, Any]) -> str:

@@ -61,6 +61,8 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
     """A new run directory. The parts stand before anything is written."""
     o = parts.outline
     require_same_everywhere(parts, group)
+    # A step on zeros: a method that draws more often than it declares is refused before anything is written or spent.
+    o.method.bytes_per_round(o.algorithm, o.topology, o.stack.dim)
     # Where a host keeps its files is its own affair: of a run without --out only the last word of its name is shared.
     name = group.join([free_path(o.config.name).name], file_name)[0]
     path = out or free_path(o.config.name).with_name(name)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gossamer.algorithms.base import Algorithm
-from gossamer.algorithms.wrappers import exchanges_before
+from gossamer.algorithms.wrappers import exchanges_before, within_draws
 
 
 class Exchange(Protocol):
@@ -35,6 +35,8 @@ def run(
         before_round(t)
         # The exchanges of a round run over graphs of their own; most algorithms have one.
         graphs = itertools.count(exchanges_before(algorithm, t, getattr(grad, "draws", None)))
-        state = algorithm.step(state, grad, lambda *tensors, g=graphs: exchange(next(g), *tensors), t)
+        # Some methods read records by a reader of their own instead, which counts by itself.
+        own = within_draws(grad, algorithm, t) if callable(grad) else grad
+        state = algorithm.step(state, own, lambda *tensors, g=graphs: exchange(next(g), *tensors), t)
         after_round(t, state)
     return state

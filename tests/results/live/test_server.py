@@ -193,9 +193,10 @@ def test_a_port_in_use_and_one_that_is_none_are_a_sentence(run: Path, command: A
     assert (code, len(errors.splitlines())) == (2, 1)
 
 
-def test_the_command_ends_at_once_by_ctrl_c(run: Path) -> None:
+def test_the_command_ends_at_once_by_ctrl_c(run: Path, start: Any) -> None:
     words = [sys.executable, "-m", "gossamer", "watch", str(run), "--no-browser"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})  # fmt: skip
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    process = start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     assert process.stdout is not None
     url = re.search(r"http://127\.0\.0\.1:(\d+)(/\?token=\S+)", process.stdout.readline())
     assert url

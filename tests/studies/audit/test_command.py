@@ -66,6 +66,22 @@ def test_colluders_are_judged_by_what_is_proven_against_them(command) -> None:  
     assert found["observer"].startswith("any 2 of the nodes together")
 
 
+def test_an_audit_of_releases_says_that_no_model_was_trained(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    asked = ("audit", "quickstart", "--set", "rounds=2", "--canary", "release", "--runs", "500")
+    code, out, _ = command(*asked, "--out", "a")
+    assert code == 0
+    assert "500 coins: 500 draws of the mechanism, in one dimension" in out
+    found = json.loads((tmp_path / "a" / "certificate.json").read_text())
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert found["audit"]["trained"] is False
+    assert found["audit"]["attacked"].startswith("the mechanism alone")
+    for said in (out, page):
+        assert (
+            "the attack on the mechanism alone (draws in one dimension; no model was trained) shows" in said
+        )
+        assert "trainings" not in said
+
+
 def test_planned_releases_are_attacked_as_colluders_see_them(command) -> None:  # type: ignore[no-untyped-def]
     code, out, _ = command(
         "audit", "quickstart", *PAIRWISE, "--observer", "all+2", "--canary", "release", "--runs", "500"

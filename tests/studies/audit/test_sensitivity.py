@@ -32,7 +32,6 @@ from gossamer.studies.audit.sensitivity import (
     LATER,
     OTHER,
     OWN,
-    TOLERANCE,
     Movement,
     Searched,
     distances,
@@ -58,6 +57,28 @@ def fooled(found: Parts, **how: Any) -> Callable[[nn.Module], HandMadeSum]:
     return lambda module: HandMadeSum(module, found.outline.loss, **how)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_a_sound_module_is_not_accused_of_the_order_of_additions(scale: float) -> None:
+    """A record that overflows has the lots of all nodes added again, in another order. Large inputs amplify that."""
+
+    class Scaled(nn.Flatten):
+        def forward(self, x: Tensor) -> Tensor:
+            return scale * super().forward(x)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for seed in range(2):
+            torch.manual_seed(seed)
+            net = nn.Sequential(Scaled(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+            sound = outline(resolve(recipes.read("quickstart"), {"rounds": 20}), module=net)
+            found = search(assemble(sound), tries=200)
+            assert not found.broken, found.figures()["movements"][0]
+            assert all(movement.rounding <= 1e-3 for movement in found.worst.values())
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("kind", MIXING)
 def test_a_module_that_mixes_records_is_found(kind: str) -> None:
     mixing = smuggled(MIXING[kind]())
@@ -74,8 +95,8 @@ def test_the_same_sums_of_a_module_that_is_alone_are_not_accused() -> None:
     alone = parts(Head())
     found = search(alone, tries=TRIES, make_vector=fooled(alone))
     assert not found.broken
-    assert found.worst[OWN].moved == pytest.approx(1, abs=TOLERANCE)  # and the bound is reached
-    assert found.worst[OTHER].moved == 0
+    assert found.worst[OWN].moved == pytest.approx(1, abs=1e-4)  # and the bound is reached
+    assert found.worst[OTHER].moved <= found.worst[OTHER].rounding < 1e-3
 
 
 def test_a_module_that_remembers_moves_a_later_sum() -> None:
@@ -98,7 +119,7 @@ def test_norms_that_are_a_little_short_are_found() -> None:
     short = search(found, tries=TRIES, make_vector=fooled(found, norm=lambda g: (1 - 0.0076) * g.norm()))
     assert short.worst[OWN].moved == pytest.approx(1 / (1 - 0.0076), rel=1e-5)
     assert short.broken
-    barely = search(found, tries=TRIES, make_vector=fooled(found, norm=lambda g: (1 - 3e-6) * g.norm()))
+    barely = search(found, tries=TRIES, make_vector=fooled(found, norm=lambda g: (1 - 3e-4) * g.norm()))
     assert barely.broken
 
 
@@ -291,11 +312,10 @@ def test_a_movement_is_broken_above_its_price_and_only_there() -> None:
     def broken(moved: float, priced: float, rounding: float = 0.0) -> bool:
         return Movement(OWN, moved, priced, "r", "l", rounding).broken
 
-    assert not broken(1 + 0.9 * TOLERANCE, 1)
-    assert broken(1 + 1.1 * TOLERANCE, 1)
-    assert broken(2 + 2.2 * TOLERANCE, 2)
-    assert not broken(0.9 * TOLERANCE, 0)
-    assert broken(1.1 * TOLERANCE, 0)
+    assert not broken(1, 1)
+    assert broken(1 + 1e-6, 1)
+    assert not broken(1 + 1e-6, 1, rounding=2e-6)
+    assert broken(1e-6, 0)
     assert broken(math.inf, 1)
     assert broken(math.nan, 1)
     assert not broken(1.1, 1, 0.1)

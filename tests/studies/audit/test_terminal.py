@@ -17,7 +17,7 @@ def test_what_is_shown_has_the_bounds_the_verdict_and_the_terms(capsys: pytest.C
     show(found, terminal())
     out = capsys.readouterr().out
     for piece in (
-        "observer: everyone", "4,000 trainings, 4,000 coins, 1.5 s of training, 2,000,000 records/s", "clopper-pearson",
+        "observer: everyone", "4,000 coins: 4,000 trainings in 1.5 s (2,000,000 records/s)", "clopper-pearson",
         "note: x < y", "audited ε ≥ 0.7   (δ = 1e-05, add-remove, unit: one record of one node)", "No violation found",
         "in a/[x]: certificate.json, report.html",
     ):  # fmt: skip

@@ -123,7 +123,7 @@ def wait_for(condition: Any, seconds: float = 120) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_costs_its_own_cell_and_no_other(tmp_path: Path) -> None:
+def test_a_killed_worker_costs_its_own_cell_and_no_other(tmp_path: Path, start: Any) -> None:
     out = tmp_path / "out"
     with started(tmp_path / "cluster", 2) as there:
         command = [
@@ -138,7 +138,7 @@ def test_a_killed_worker_costs_its_own_cell_and_no_other(tmp_path: Path) -> None
             str(out),
         ]
         command += ["--set", "rounds=600", "--set", "privacy.noise.source=seeded", "--engine", there.engine]
-        sweep = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        sweep = start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         wait_for(lambda: len(runs(out)) >= 2)
         finished = runs(out)
         wait_for(lambda: len(list((out / "cells").glob("*/elsewhere.json"))) == 2)
@@ -157,7 +157,7 @@ def test_a_killed_worker_costs_its_own_cell_and_no_other(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_an_interrupted_sweep_stops_its_workers_and_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_sweep_stops_its_workers_and_goes_on(tmp_path: Path, start: Any) -> None:
     out = tmp_path / "out"
     with started(tmp_path / "cluster", 1) as there:
         command = [
@@ -172,7 +172,7 @@ def test_an_interrupted_sweep_stops_its_workers_and_goes_on(tmp_path: Path) -> N
             str(out),
         ]
         command += ["--set", "rounds=2000", "--engine", there.engine]
-        sweep = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        sweep = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         wait_for(lambda: list((out / "cells").glob("*/elsewhere.json")))
         children = Path(f"/proc/{there.workers[0].pid}/task").glob("*/children")
         wait_for(lambda: any(path.read_text().split() for path in children))
@@ -191,7 +191,7 @@ def test_an_interrupted_sweep_stops_its_workers_and_goes_on(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_without_scheduler_or_workers_there_is_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Any
 ) -> None:
     import dask
 
@@ -207,7 +207,7 @@ def test_without_scheduler_or_workers_there_is_an_end(
             out = tmp_path / f"lost-{victim.pid}"
             command = [sys.executable, "-m", "gossamer", "compare", "quickstart", "--out", str(out)]
             command += ["--set", "rounds=3000", "--engine", there.engine]
-            sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+            sweep = start(command, stderr=subprocess.PIPE, env=environment)
             wait_for(lambda out=out: list((out / "cells").glob("*/elsewhere.json")))  # type: ignore[misc]
             os.kill(victim.pid, signal.SIGKILL)
             _, said = sweep.communicate(timeout=60)

@@ -140,6 +140,8 @@ def audit_into(
         "budget": budget,
         "audit": {
             "confidence": confidence,
+            "attacked": attack.attacked,
+            "trained": not isinstance(attack, Releases),
             "canaries": attack.description,
             "independent_scores": attack.independent,
             "notes": list(attack.notes),

@@ -64,6 +64,7 @@ class Found:
 
 
 class Attack(Protocol):
+    attacked: str  # the parts of the run that the verdict is about, for people
     description: str  # the canaries, for people
     notes: tuple[str, ...]
     independent: bool  # do the scores not depend on each other's coins, by construction?
@@ -117,9 +118,15 @@ def refuse_unreadable(parts: Parts) -> None:
     next(recovery_of(algorithm)(algorithm, algorithm.init(parts.x0)))
 
 
+ON_ARTIFICIAL_RECORDS = (
+    "the mechanism and the algorithm (with artificial records, not the run's data or model)"
+)
+
+
 class Axes:
     """`parts` are those of a configuration on Dirac records."""
 
+    attacked = ON_ARTIFICIAL_RECORDS
     looks = True
 
     def __init__(
@@ -262,6 +269,7 @@ class Lengths:
     One coin per run, for the second of node 0's two records; the other nodes hold nothing.
     """
 
+    attacked = ON_ARTIFICIAL_RECORDS
     independent = True
     looks = False
     runs = 3600

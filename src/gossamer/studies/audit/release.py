@@ -48,6 +48,7 @@ def draw(noise: Noise, sizes: Floats, signs: Floats) -> Floats:
 class Releases:
     """`runs` coins: the record in (or the one of two) moves each sum by the sensitivity when it is sampled."""
 
+    attacked = "the mechanism alone (draws in one dimension; no model was trained)"
     independent = True
     looks = False
     description = "a record that moves every sum by the whole sensitivity, in or out by a coin"
@@ -58,7 +59,7 @@ class Releases:
         self._releases, self._stream = _entered(releases), stream
         self._passes = _drawn_passes(releases)
         self._replace_one = bool(releases) and releases[0].adjacency == "replace-one"
-        self.notes: tuple[str, ...] = ("The mechanism alone, in one dimension: no training and no messages.",)
+        self.notes: tuple[str, ...] = ()
         for release in releases:
             density_of(release)
         if any(math.isinf(release.sensitivity) for release in releases):

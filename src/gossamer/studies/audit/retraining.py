@@ -26,6 +26,7 @@ class Retraining:
     """One canary among real records, in or out of many trainings; the victim is the node where it is least odd."""
 
     independent = True
+    attacked = "the whole training, with the run's data and model"
     looks = False
     at_once = 100
     runs = 1000

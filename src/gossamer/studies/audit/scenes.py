@@ -66,12 +66,17 @@ class Scene:
     records: str  # of which records the lots are
     number: int
     seed: int  # of the module's own randomness
+    nudge: float = 0.0  # how far each coordinate of the points is moved, of its own size
 
     @property
     def points(self) -> Tensor:
         """(h, d); made when asked for, since those of large models are large."""
         chance = torch.Generator().manual_seed(self.number)
-        return self.start + self.spread * torch.randn(self.start.shape, generator=chance).to(self.start)
+        points = self.start + self.spread * torch.randn(self.start.shape, generator=chance).to(self.start)
+        if self.nudge:
+            signs = 2.0 * torch.randint(2, points.shape, generator=chance).to(points) - 1
+            points = (points.double() * (1 + 2 * self.nudge * signs.double())).to(points)
+        return points
 
     @property
     def priced(self) -> float:
@@ -121,6 +126,10 @@ class Scene:
 
     def at_seed(self, seed: int) -> Scene:
         return replace(self, seed=seed)
+
+    def rounded(self, unit: float) -> Scene:
+        """The same at points whose every coordinate is off by one rounding, up or down by chance."""
+        return replace(self, nudge=unit)
 
 
 def scenes(parts: Parts, seed: int) -> list[Scene]:

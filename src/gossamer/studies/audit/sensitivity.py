@@ -32,12 +32,11 @@ from gossamer.studies.audit.climb import climb
 from gossamer.studies.audit.odd_records import OddRecord, odd_records
 from gossamer.studies.audit.scenes import Scene, scenes
 
-# Of a bound. Above what float32 makes of a lot of eight records; far below what any noise would show.
-TOLERANCE = 1e-6
 OWN, OTHER, LATER = "its own node's sum", "another node's sum", "a later sum"
 QUICK, THOROUGH = 300, 2500  # records tried
 QUICK_SECONDS, THOROUGH_SECONDS = 40.0, 120.0  # at most: of large models fewer are tried
-_MOST_ROUNDING = 1e-3  # of a bound
+_MOST_ROUNDING = 1e-3  # of a bound: what is more is no excuse
+_UNIT = 2.0**-24  # the relative error of one float32 operation
 _CLIMBS = 3  # how many of the worst records are improved
 _CLIMB_SHARE = 0.3  # of all that is tried
 
@@ -57,11 +56,16 @@ class Movement:
 
     @property
     def broken(self) -> bool:
-        return not self.excess <= TOLERANCE * max(1.0, self.priced)
+        return not self.moved <= self.priced + self.rounding
 
     @property
     def excess(self) -> float:
         return self.moved - self.priced - self.rounding
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """The broken ones first, then those nearest to what is allowed."""
+        return self.broken, self.moved - self.priced
 
 
 @dataclass
@@ -76,7 +80,7 @@ class Searched:
 
     def note(self, found: Movement) -> None:
         before = self.worst.get(found.place)
-        if before is None or found.excess > before.excess:
+        if before is None or found.rank > before.rank:
             self.worst[found.place] = found
 
     @property
@@ -85,10 +89,9 @@ class Searched:
 
     def figures(self) -> dict[str, Any]:
         """What `--json`, certificate and page have of it."""
-        movements = sorted(self.worst.values(), key=lambda one: one.excess, reverse=True)
+        movements = sorted(self.worst.values(), key=lambda one: one.rank, reverse=True)
         return {
             "broken": self.broken,
-            "tolerance": TOLERANCE,
             "tried": self.tried,
             "seconds": self.seconds,
             "in_time": self.in_time,
@@ -193,7 +196,8 @@ class Probe:
     ) -> None:
         self.module, self._make, self.found, self._anew = module, make_vector, found, anew
         self._vector: Any = None
-        self._without: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # sums, later ones, rounding
+        # Sums, later ones, and the rounding of both.
+        self._without: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
         self._random: bool | None = None
 
     @property
@@ -210,7 +214,7 @@ class Probe:
             if self._random and scene.how == "grown":
                 return False
             now, later, _ = self._sums(scene, scene.batch)
-            self._without[scene.number] = now, later, self._rounding(scene, now)
+            self._without[scene.number] = now, later, *self._rounding(scene, now, later)
         except UserError:
             raise
         except Exception as error:
@@ -226,7 +230,7 @@ class Probe:
 
     def measure(self, scene: Scene, record: OddRecord) -> list[Movement]:
         self.found.tried += 1
-        now_without, later_without, rounding = self._without[scene.number]
+        now_without, later_without, rounding, rounding_later = self._without[scene.number]
         try:
             now, later, norms = self._sums(scene, scene.with_record(record))
         except (
@@ -240,9 +244,10 @@ class Probe:
             # but sums cannot be compared any more, only whether they are finite.
             moved = torch.where(moved.isinf(), moved, 0.0)
         after = scene.in_bounds(distances(later, later_without))
+        latest = int((after - rounding_later).argmax())
         figures = [
             (OWN, float(moved[scene.victim]), scene.priced, float(rounding[scene.victim])),
-            (LATER, float(after.max()), 0.0, 0.0),
+            (LATER, float(after[latest]), 0.0, float(rounding_later[latest])),
         ]
         others = [i for i in range(len(moved)) if i != scene.victim]
         if others:
@@ -253,16 +258,30 @@ class Probe:
             for place, size, priced, rounded in figures
         ]
 
-    def _rounding(self, scene: Scene, now: Tensor) -> Tensor:
-        """(h,) in bounds: how far the sums move when the lots get longer by padding alone.
+    def _rounding(self, scene: Scene, now: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
+        """(h,) each, in bounds: how far rounding alone can put two sums over these lots, and over the next, apart.
 
-        A convolution adds in another order for another shape, and a deep network makes that 1e-4 of a gradient. It
-        depends on no record; what is more than rounding is no excuse.
+        A number goes through n additions in float32, of unit roundoff u: along the rows of every weight, back along
+        its columns, and over a record's places. k records of at most one bound each then give a sum to within
+        u (n + k) k, and n additions move it as far as n roundings of the weights would, which is measured: large inputs
+        or a deep network amplify them. Measured too is a lot that is longer by padding alone, since a convolution adds
+        in another order for another shape. None of it depends on the record.
         """
-        if scene.how != "grown":
-            return torch.zeros(len(now), dtype=torch.float64)
-        longer = self._sums(scene, scene.with_room())[0]
-        return scene.in_bounds(distances(longer, now)).clamp_max(_MOST_ROUNDING)
+        additions = math.prod(scene.batch.x.shape[2:])
+        additions += sum(p[0].numel() + len(p) for p in self.module.parameters() if p.dim() > 1)
+        rounded = self._sums(scene.rounded(_UNIT), scene.batch)
+        longer = self._sums(scene, scene.with_room())[0] if scene.how == "grown" else now
+        measured = additions * scene.in_bounds(distances(rounded[0], now))
+        measured = torch.maximum(measured, scene.in_bounds(distances(longer, now)))
+        measured_later = additions * scene.in_bounds(distances(rounded[1], later))
+
+        def in_all(measured: Tensor, records: int) -> Tensor:
+            arithmetic = _UNIT * (additions + records) * records
+            return (2 * (measured + arithmetic)).clamp_max(_MOST_ROUNDING)
+
+        return in_all(measured, scene.batch.mask.shape[1] + 1), in_all(
+            measured_later, scene.next.mask.shape[1]
+        )
 
     def _sums(self, scene: Scene, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Of these lots and of the next ones."""

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gossamer.config.layers import parse_overrides
 from gossamer.config.schema import RunConfig
-from gossamer.results.audit_page import STOPS, allowed, verdict
+from gossamer.results.audit_page import STOPS, allowed, trials, verdict
 from gossamer.results.certificate import epsilon_text, three_lines
 from gossamer.results.figure_words import coloured
 from gossamer.results.terminal import terminal
@@ -47,7 +47,7 @@ def run_audit(
         console.print(told, soft_wrap=True)
 
     bars = Progress(
-        TextColumn("trainings"),
+        TextColumn("attack"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -56,7 +56,7 @@ def run_audit(
         transient=True,
     )
     with bars:
-        task = bars.add_task("trainings", total=runs)
+        task = bars.add_task("attack", total=runs)
         found = audit(
             name,
             changes,
@@ -117,11 +117,7 @@ def show_bounds(found: dict[str, Any], console: Console) -> None:
     audit = found["audit"]
     console.print(f"observer: {found['observer']}", soft_wrap=True)
     console.print(f"canaries: {audit['canaries']}", soft_wrap=True)
-    console.print(
-        f"{audit['runs']:,} trainings, {audit['coins']:,} coins, {audit['training_seconds']:.1f} s of training, "
-        f"{audit['samples_per_second']:,.0f} records/s",
-        soft_wrap=True,
-    )
+    console.print(f"{audit['coins']:,} coins: {trials(audit)}", soft_wrap=True)
     if audit["curve_tests"]:
         console.print("against everything that is proven, δ at every ε:")
         for test in audit["curve_tests"]:

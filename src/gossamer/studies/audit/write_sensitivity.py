@@ -275,12 +275,14 @@ class Game:
         apart = distances(with_it.flatten(1).double(), without.flatten(1).double())
         told = f"{trial.model_kind}, lots of {_LOT} {trial.lots_kind}, {trial.window.description}"
         # A model of length 20 in float32 is a grid of 2e-6, and a step may be a thousandth. At most so far, with a
-        # rounding in each turn; it is shown beside the figure, and the certificate says that no proof covers it.
-        rounding = 2.0**-23 * (1 + trial.window.turns) * float(with_it[0].norm() + without[0].norm()) / priced
+        # rounding in each turn of the model and of its lot's sum; it is shown beside the figure, and the certificate
+        # says that no proof covers it.
+        lengths = with_it.flatten(1).norm(dim=1) + without.flatten(1).norm(dim=1)
+        rounding = 2.0**-23 * (1 + trial.window.turns) * (lengths.double() / priced + _LOT)
         # Under replace-one the price is of two such records: each is held to its half.
         return [
-            Movement(WRITE, float(apart[0]) / priced, 1.0, record.kind, told, rounding),
-            Movement(OTHER, float(apart[1]) / priced, 0.0, record.kind, told),
+            Movement(place, float(apart[i]) / priced, allowed, record.kind, told, float(rounding[i]))
+            for i, (place, allowed) in enumerate(((WRITE, 1.0), (OTHER, 0.0)))
         ]
 
     @torch.no_grad()

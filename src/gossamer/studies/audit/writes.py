@@ -30,7 +30,7 @@ from gossamer.run.assemble import Parts, assemble
 from gossamer.run.outline import outline
 from gossamer.runtime.loop import run as run_loop
 from gossamer.studies.audit import canaries
-from gossamer.studies.audit.procedures import ENOUGH_COINS, Found, stream_of
+from gossamer.studies.audit.procedures import ENOUGH_COINS, ON_ARTIFICIAL_RECORDS, Found, stream_of
 from gossamer.studies.audit.stacked import Tally
 
 _LOT, _LARGE_LOT = 250, 1000
@@ -208,6 +208,7 @@ class MirroredRecords:
 class Writes:
     """`parts` are those of a configuration on mirrored records. A training has so many coins that few are needed."""
 
+    attacked = ON_ARTIFICIAL_RECORDS
     looks = True
     at_once = 4096  # one after the other: memory sets no limit
 
