@@ -4,8 +4,8 @@
     python benchmarks/engines.py --cells 8 --turns 1
 
 Start-up: from nothing to the first cell's end, less a cell; of Dask the scheduler and one worker are started as well.
-An empty cell is a job that fails at once, in a process that is warm: what is left is the engine. Times are medians over
-the turns, by the clock.
+An empty cell is refused at once, for its version, in a process that is warm: what is left is the engine. Times are
+medians over the turns, by the clock.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # tests.support
 
 from tests.support.dask_cluster import Cluster
 
+import gossamer
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.studies.engine.job import Job
-from gossamer.studies.engine.named import find_engine
+from gossamer.studies.jobs import Engine, train
 
 EMPTY = 100
 
@@ -59,21 +59,22 @@ def turn(begun: AbstractContextManager[str], cells: int, rounds: int, folder: Pa
     folder.mkdir(parents=True)
     start = time.perf_counter()
 
-    def done(jobs: list[Job], executor: Any) -> float:
+    where = None
+
+    def done(seeds: range, rounds: int = rounds) -> float:
         since = time.perf_counter()
-        found = [executor.submit(job, lambda: None) for job in jobs]
-        wait(found)
+        how = {"force": False, "version": gossamer.__version__ if rounds else "none"}
+        places = {seed: folder / f"cell-{seed}" if where.here else None for seed in seeds}
+        wait([executor.submit(train, settings(s, rounds or 1), places[s], None, **how) for s in seeds])
         return time.perf_counter() - since
 
-    def real(count: int, first: int) -> list[Job]:
-        return [Job("run", settings(s, rounds), folder / f"cell-{s}") for s in range(first, first + count)]
-
-    with begun as engine, find_engine(engine).open(folder / "errors.log", None) as executor:
-        done(real(cores(), 0), executor)  # every process has begun, imported and read
-        first = time.perf_counter() - start
-        found = {"real": done(real(cells, 1000), executor) / cells}
-        empty = [Job("none", settings(0, rounds), folder / f"empty-{k}") for k in range(EMPTY)]
-        found["empty"] = done(empty, executor) / EMPTY
+    with begun as name:
+        where = Engine(name)
+        with where.open() as executor:
+            done(range(cores()))  # every process has begun, imported and read
+            first = time.perf_counter() - start
+            found = {"real": done(range(1000, 1000 + cells)) / cells}
+            found["empty"] = done(range(5000, 5000 + EMPTY), rounds=0) / EMPTY
     return {"start-up": first - found["real"], **found}
 
 

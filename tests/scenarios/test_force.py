@@ -11,9 +11,8 @@ from tests.support.tables import TINY
 import gossamer
 from gossamer.errors import UserError
 from gossamer.run import estimate
-from gossamer.run.data import DataCache
+from gossamer.studies import jobs
 from gossamer.studies.compare import batch
-from gossamer.studies.engine import child
 
 STUDIES = {
     "compare": ["compare", "quickstart", "--out", "o"],
@@ -70,11 +69,10 @@ def test_studies_refuse_what_does_not_fit_and_force_tries(
 
 
 def test_a_cells_own_process_looks_too(tiny_machine: None, tmp_path: Path) -> None:
-    config = gossamer.plan("quickstart", {"rounds": 2}, force=True).asked
-    job = {"config": config.model_dump(exclude_none=True), "out": str(tmp_path / "r"), "data_dir": None}
-    with pytest.raises(UserError, match="--force to try"):
-        child.run({**job, "task": "run", "force": False}, DataCache())
-    child.run({**job, "task": "run", "force": True}, DataCache())
+    settings = gossamer.plan("quickstart", {"rounds": 2}, force=True).asked.model_dump(exclude_none=True)
+    how = {"version": gossamer.__version__}
+    assert "--force to try" in str(jobs.train(settings, tmp_path / "r", None, force=False, **how).error)
+    assert jobs.train(settings, tmp_path / "r", None, force=True, **how).error is None
     assert (tmp_path / "r" / "certificate.json").is_file()
 
 

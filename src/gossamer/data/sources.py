@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import tempfile
@@ -230,33 +229,6 @@ def store(entry: PublicSet, arrays: dict[str, Array], origin: Path | None) -> Pa
     with fetch.atomic(target) as file, origin.open("rb") as source:
         shutil.copyfileobj(source, file)
     return target
-
-
-def as_bytes(name: str, data_dir: Path | None = None) -> bytes:
-    """A public set as one file, for a machine that lacks it: what `store` would keep."""
-    found = find(name, data_dir)
-    if name not in recorded()["arrays"]:
-        if found.path is None:
-            raise UserError(f"data.kind = {name!r} was fetched and could not be kept: {found.note}")
-        return found.path.read_bytes()
-    file = io.BytesIO()
-    parts: dict[str, Any] = dict(found.arrays)
-    np.savez(file, **parts)
-    return file.getvalue()
-
-
-def take(name: str, content: bytes) -> Path:
-    """The same on arrival: checked as every copy is, and kept in the cache."""
-    entry = PUBLIC[name]
-    named = (entry.file, decode.npz) if name in recorded()["arrays"] else entry.archives[0]
-    with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
-        path = Path(temporary) / named[0]
-        path.write_bytes(content)
-        try:
-            found = _read(entry, path, named[1], "sent")
-        except (OSError, ValueError) as error:
-            raise _refused(entry, path, error) from error
-        return store(entry, found.arrays, path)
 
 
 def user_folder(data_dir: Path | None) -> Path | None:

@@ -124,14 +124,6 @@ def keep(name: str, content: bytes) -> Path:
     return target
 
 
-def take(name: str, content: bytes) -> Path:
-    """Bytes from another machine: checked, and kept."""
-    try:
-        return keep(name, _checked(KNOWN[name], content))
-    except ValueError as error:
-        raise UserError(f"{name}: what was sent is refused, {short_reason(error)}") from error
-
-
 def tensors(content: bytes) -> dict[str, Any]:
     """Names and tensors alone: a file that would run code is refused by torch."""
     import torch

@@ -1,8 +1,7 @@
-"""Batches of trainings on an engine are those of this process, and what comes back is numbers or is refused."""
+"""Batches of trainings on an engine are those of this process."""
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,11 @@ from torch import nn
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.run.data import DataCache
 from gossamer.run.outline import outline
 from gossamer.studies.audit import elsewhere
 from gossamer.studies.audit.batches import KeptBatches
 from gossamer.studies.audit.command import attack_of, audit
-from gossamer.studies.engine.child import order
-from gossamer.studies.engine.job import Job, OnStart
+from gossamer.studies.jobs import Engine, Outcome
 
 ASKED = {"observer": "final", "canary": "blank", "records": 1}
 
@@ -37,17 +34,13 @@ class Inline:
         self.done: list[int] = []
         self._failing = failing
 
-    def submit(self, job: Job, on_start: OnStart) -> Future[str | None]:
-        future: Future[str | None] = Future()
-        on_start()
-        number = job.options["number"]
+    def submit(self, work: Any, settings: Any, number: int, runs: int, **options: Any) -> Future[Outcome]:
+        future: Future[Outcome] = Future()
         if number == self._failing:
-            future.set_result("no room")
+            future.set_result(Outcome("no room"))
             return future
-        told = json.loads(json.dumps(order(job, job.place, None)))
-        elsewhere.trainings(config(), job.place, told, DataCache())
+        future.set_result(work(settings, number, runs, **options))
         self.done.append(number)
-        future.set_result(None)
         return future
 
 
@@ -55,7 +48,14 @@ def train(executor: Any, folder: Path) -> list[tuple[int, int]]:
     told: list[tuple[int, int]] = []
     kept = KeptBatches(folder, config())
     elsewhere.train_elsewhere(
-        executor, folder, config(), kept, [6, 4], ASKED, force=False, on_batch=lambda *n: told.append(n)
+        (Engine(), executor),
+        folder,
+        config(),
+        kept,
+        [6, 4],
+        ASKED,
+        force=False,
+        on_batch=lambda *n: told.append(n),
     )
     return told
 
@@ -66,7 +66,6 @@ def test_batches_are_those_of_this_process_and_kept_as_they_come(tmp_path: Path)
     again = Inline()
     assert train(again, tmp_path) == [(10, 10)]
     assert again.done == [1]  # the first was kept
-    assert not (tmp_path / "batches").exists()
     kept = KeptBatches(tmp_path, config())
     attack = attack_of(outline(config()), "final", "blank", None)
     for number, runs in enumerate((6, 4)):
@@ -76,32 +75,9 @@ def test_batches_are_those_of_this_process_and_kept_as_they_come(tmp_path: Path)
         assert np.allclose(found.scores, here.scores)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        {"heads": [0]},
-        {"heads": [0, 2]},
-        {"heads": [0, True]},
-        {"heads": 3},
-        {"scores": [1.0]},
-        {"scores": [1.0, None]},
-        {"scores": [1.0, float("nan")]},
-        {"scores": "ab"},
-        {"seconds": "long"},
-    ],
-)
-def test_what_is_not_a_score_and_a_coin_for_each_is_refused(tmp_path: Path, line: dict[str, Any]) -> None:
-    whole = {"scores": [1.0, 2], "heads": [0, 1], "seconds": 1.0, "samples": 3.0}
-    (tmp_path / "found.json").write_text(json.dumps(whole))
-    assert list(elsewhere.read(tmp_path / "found.json", 2).heads) == [False, True]
-    (tmp_path / "found.json").write_text(json.dumps(whole | line))
-    with pytest.raises(UserError, match="does not hold a score and a coin for each of 2 trainings"):
-        elsewhere.read(tmp_path / "found.json", 2)
-
-
 def test_only_trainings_go_elsewhere_and_no_code(tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
-    with elsewhere.opened("local", [config()], tmp_path, canary=None) as executor:
+    with elsewhere.opened("local", [config()], canary=None) as executor:
         assert executor is None  # in this process, as ever
     there = "dask:tcp://127.0.0.1:1"
     with pytest.raises(
@@ -110,7 +86,7 @@ def test_only_trainings_go_elsewhere_and_no_code(tmp_path: Path) -> None:
         audit(config(), out=tmp_path / "out", engine=there, canary="release")
     with (
         pytest.raises(UserError, match="--module is code; leave one out"),
-        elsewhere.opened(there, [config()], tmp_path, canary="blank", module=nn.Linear(1, 1)),
+        elsewhere.opened(there, [config()], canary="blank", module=nn.Linear(1, 1)),
     ):
         pass
     assert not (tmp_path / "out").exists()

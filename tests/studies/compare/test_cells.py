@@ -11,7 +11,6 @@ from tests.support.configurations import configured
 from gossamer.results.rundir import RunDirectory
 from gossamer.studies.compare import cells
 from gossamer.studies.compare.grid import Cell
-from gossamer.studies.engine.arrival import BEGUN
 
 
 def cell(**changes: Any) -> Cell:
@@ -95,13 +94,7 @@ def test_what_was_lost_elsewhere_counts_as_a_whole_cell(tmp_path: Path) -> None:
             (tmp_path / name / file).write_text("")
         return tmp_path / name / "ledger"
 
-    lost = place("set-aside/a-1", BEGUN)
     stopped = place("set-aside/b-1", "ledger/node-000.jsonl")
-    assert cells.ledgers(tmp_path) is None  # nobody knows what it had released
     whole = place("cells/a", "ledger/node-000.jsonl", "certificate.json")
-    place("cells/.arriving-a", "ledger/node-000.jsonl")  # stopped as it came: its mark counts
     other = place("cells/b", "ledger/node-000.jsonl", "certificate.json")
-    assert cells.ledgers(tmp_path) == [whole, other, stopped, whole]
-    place("cells/c", BEGUN)  # of one that never finished: as any
-    assert cells.ledgers(tmp_path) == [whole, other, stopped, whole, whole]
-    assert not lost.exists()
+    assert cells.ledgers(tmp_path) == [whole, other, stopped]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ from gossamer.studies.audit.sensitivity import (
 from gossamer.studies.audit.shared_noise import held_against
 from gossamer.studies.audit.write_sensitivity import search_writes
 from gossamer.studies.audit.writes import writes_attack
-from gossamer.studies.engine.job import Executor
+from gossamer.studies.jobs import Engine
 
 SENSITIVITY = "sensitivity"  # no coins and no training: a record is searched for that its clip does not bound
 MOST_RECORDS = 10_000  # of a canary that is a person
@@ -65,9 +66,9 @@ def audit(config: RunConfig, *, out: Path | None = None, engine: str = "local", 
     `how` is that of `audit_into`. A folder that holds an unfinished audit of the same by retraining is continued.
     """
     folder = out or free_path(f"audit-{config.name}")
-    at = {key: how.get(key) for key in ("canary", "module", "data_dir")}
+    at = {key: how.get(key) for key in ("canary", "module")}
     if (folder / SCORES).is_file() and not (folder / "certificate.json").is_file():
-        with opened(engine, [config], folder, **at) as executor:
+        with opened(engine, [config], **at) as executor:
             return audit_into(folder, config, executor=executor, **how)
     _check(**how)  # a mistake leaves no folder behind
     o = outline(config, data_dir=how.get("data_dir"), module=how.get("module"), force=how.get("force", False))
@@ -78,7 +79,7 @@ def audit(config: RunConfig, *, out: Path | None = None, engine: str = "local", 
         if isinstance(attack, Retraining):
             refuse_above_cap([(o, how.get("runs") or attack.runs)], how.get("data_dir"))
     searched = search_of(o, **how)
-    with opened(engine, [config], folder, **at) as executor:
+    with opened(engine, [config], **at) as executor:
         make_empty(folder)
         return audit_into(folder, config, searched=searched, executor=executor, **how)
 
@@ -96,7 +97,7 @@ def audit_into(
     force: bool = False,
     records: int = 1,
     searched: Searched | None = None,
-    executor: Executor | None = None,
+    executor: tuple[Engine, Executor] | None = None,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, Any]:
     """The same into a folder that may hold finished batches of it already; `searched` if that was done before.

@@ -1,46 +1,34 @@
-"""Trainings of an audit that are carried out on an engine: a batch is a job, and what it found comes back as JSON."""
+"""Batches of an audit that trains again, at the workers of an engine."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from torch import nn
 
+import gossamer
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.results.files import read_object
 from gossamer.studies.audit import canaries
 from gossamer.studies.audit.batches import KeptBatches
-from gossamer.studies.audit.procedures import Found
-from gossamer.studies.engine.job import Executor, Job
-from gossamer.studies.engine.named import find_engine
+from gossamer.studies.jobs import Engine, Outcome, guarded, settled
 
 if TYPE_CHECKING:
     from gossamer.run.data import DataCache
-
-FOUND = "found.json"
+    from gossamer.studies.audit.procedures import Found
 
 
 @contextmanager
 def opened(
-    engine: str,
-    configs: Sequence[RunConfig],
-    folder: Path,
-    *,
-    canary: str | None,
-    module: nn.Module | None = None,
-    data_dir: Path | None = None,
-) -> Iterator[Executor | None]:
+    engine: str, configs: Sequence[RunConfig], *, canary: str | None, module: nn.Module | None = None
+) -> Iterator[tuple[Engine, Executor] | None]:
     """None where this process does it itself, with all cores for each batch."""
-    found = find_engine(engine)
-    if found.here:
+    where = Engine(engine)
+    if where.here:
         yield None
         return
     if canary not in canaries.CANARIES:
@@ -52,13 +40,13 @@ def opened(
             f"--engine {engine} sends no code to be run elsewhere, and --module is code; leave one out."
         )
     for config in configs:
-        found.refuse(config)
-    with found.open(folder / "errors.log", data_dir) as executor:
-        yield executor
+        where.refuse(config)
+    with where.open() as executor:
+        yield where, executor
 
 
 def train_elsewhere(
-    executor: Executor,
+    opened: tuple[Engine, Executor],
     folder: Path,
     config: RunConfig,
     kept: KeptBatches,
@@ -69,67 +57,49 @@ def train_elsewhere(
     on_batch: Callable[[int, int], None],
 ) -> None:
     """All batches that are not kept yet; each is kept as soon as it is here. `options`: observer, canary, records."""
-    places = folder / "batches"
-    shutil.rmtree(places, ignore_errors=True)  # what an audit that was stopped had not kept
+    engine, executor = opened
     missing = [(number, size) for number, size in enumerate(sizes) if kept.get(number, size) is None]
     done, settings = sum(sizes) - sum(size for _, size in missing), config.model_dump(exclude_none=True)
-    waiting = {}
-    for number, size in missing:
-        place = places / f"{number}-{size}"
-        job = Job("trainings", settings, place, force, {**options, "number": number, "runs": size})
-        # Of one that begins anew nothing is here but the mark of the first.
-        future = executor.submit(job, lambda place=place: shutil.rmtree(place, ignore_errors=True))  # type: ignore[misc]
-        waiting[future] = (number, size, place)
+    waiting = {
+        executor.submit(
+            trainings, settings, number, size, force=force, version=gossamer.__version__, **options
+        ): (number, size)
+        for number, size in missing
+    }
     failed: dict[int, str] = {}
     while waiting:
-        for future in wait(waiting, return_when=FIRST_COMPLETED)[0]:
-            number, size, place = waiting.pop(future)
-            if (error := future.result()) is not None:
-                failed[number] = error  # the others are kept all the same
+        engine.check_workers()
+        for future in wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)[0]:
+            number, size = waiting.pop(future)
+            outcome = settled(future, folder / "errors.log")
+            if outcome.error is not None:
+                failed[number] = outcome.error  # the others are kept all the same
                 continue
-            kept.keep(number, read(place / FOUND, size))
-            shutil.rmtree(place)
+            kept.keep(number, outcome.value)
             done += size
             on_batch(done, sum(sizes))
-    shutil.rmtree(places, ignore_errors=True)
     for number, error in sorted(failed.items()):
         raise UserError(f"batch {number} of the audit failed: {error}")
 
 
-def trainings(config: RunConfig, out: Path, told: dict[str, Any], cache: DataCache) -> None:
-    """The job, where it is done: the batch's stream of noise and coins is made there."""
-    from gossamer.run.outline import outline
-    from gossamer.studies.audit.command import attack_of
+def trainings(
+    settings: dict[str, Any],
+    number: int,
+    runs: int,
+    *,
+    observer: str,
+    canary: str,
+    records: int,
+    force: bool,
+    version: str,
+) -> Outcome:
+    """One batch, at a worker: its stream of noise and coins is made there."""
 
-    data_dir = Path(told["data_dir"]) if told["data_dir"] else None
-    asked = told["options"]
-    o = outline(config, data_dir=data_dir, cache=cache, force=told["force"])
-    attack = attack_of(o, asked["observer"], asked["canary"], data_dir, asked["records"])
-    found = attack.batch(asked["number"], asked["runs"])
-    out.mkdir(parents=True)
-    line = {
-        "scores": found.scores.tolist(),
-        "heads": found.heads.astype(int).tolist(),
-        "seconds": found.seconds,
-        "samples": found.samples,
-    }
-    (out / FOUND).write_text(json.dumps(line), encoding="utf-8")
+    def work(cache: DataCache) -> Found:
+        from gossamer.run.outline import outline
+        from gossamer.studies.audit.command import attack_of
 
+        o = outline(RunConfig.model_validate(settings), cache=cache, force=force)
+        return attack_of(o, observer, canary, None, records).batch(number, runs)
 
-def read(path: Path, runs: int) -> Found:
-    """As `trainings` wrote it: a score and a coin for each training, all of them numbers."""
-    line = read_object(path, "scores", "heads", "seconds", "samples")
-    numbers = [*line["scores"], line["seconds"], line["samples"]] if isinstance(line["scores"], list) else []
-    sound = (
-        len(numbers) == runs + 2
-        and all(type(number) in (int, float) and np.isfinite(number) for number in numbers)
-        and isinstance(line["heads"], list)
-        and len(line["heads"]) == runs
-        and all(type(head) is int and head in (0, 1) for head in line["heads"])
-    )
-    if not sound:
-        raise UserError(f"{path} does not hold a score and a coin for each of {runs} trainings.")
-    heads = np.array(line["heads"], dtype=bool)
-    return Found(
-        np.array(line["scores"], dtype=float), heads, np.arange(runs), runs, line["seconds"], line["samples"]
-    )
+    return guarded(work, version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from gossamer.studies.audit.command import audit_into
 from gossamer.studies.audit.elsewhere import opened
 from gossamer.studies.compare.progress import show
 from gossamer.studies.compare.table import Table, as_csv
-from gossamer.studies.engine.job import Executor
+from gossamer.studies.jobs import Engine
 from gossamer.studies.reproduce.paper_table import AuditSpec, Definition, PaperCell, Scale
 
 
@@ -30,7 +31,7 @@ def audit_cells(
 ) -> list[dict[str, Any]]:
     """One audit per cell and mode; batches that are on disk are not trained again."""
     configs = [made[0].config for cell in cells for made in cell.runs.values()]
-    with opened(engine, configs, folder, canary=spec.canary, data_dir=data_dir) as executor:
+    with opened(engine, configs, canary=spec.canary) as executor:
         return _audits(cells, spec, scale, folder, executor, data_dir=data_dir, force=force, quiet=quiet)
 
 
@@ -39,7 +40,7 @@ def _audits(
     spec: AuditSpec,
     scale: Scale,
     folder: Path,
-    executor: Executor | None,
+    executor: tuple[Engine, Executor] | None,
     *,
     data_dir: Path | None,
     force: bool,

@@ -17,8 +17,7 @@ from gossamer.studies.compare import cells as on_disk
 from gossamer.studies.compare.grid import Cell, Row
 from gossamer.studies.compare.pool import alone_in, run_cells
 from gossamer.studies.compare.progress import Display
-from gossamer.studies.engine.job import Executor
-from gossamer.studies.engine.named import find_engine
+from gossamer.studies.jobs import Engine
 
 if TYPE_CHECKING:
     from gossamer.plan.outline import Outline
@@ -64,17 +63,17 @@ def run_rows(
     engine: str = "local",
 ) -> Batch:
     """A mistake in any cell raises before anything is written; a cell that fails later stops no other."""
-    found = find_engine(engine, jobs)
+    where = Engine(engine, jobs)
     refuse_foreign(out)
     for row in rows:
         for cell in row.cells:
-            found.refuse(cell.config)
-    with found.open(out / "errors.log", data_dir) as executor:
-        return _run_rows(rows, out, executor, data_dir=data_dir, quiet=quiet, force=force)
+            where.refuse(cell.config)
+    where.check()
+    return _run_rows(rows, out, where, data_dir=data_dir, quiet=quiet, force=force)
 
 
 def _run_rows(
-    rows: Sequence[Row], out: Path, executor: Executor, *, data_dir: Path | None, quiet: bool, force: bool
+    rows: Sequence[Row], out: Path, engine: Engine, *, data_dir: Path | None, quiet: bool, force: bool
 ) -> Batch:
     outlines = check(rows, data_dir, force=force)
     unique = {cell.name: cell for row in rows for cell in row.cells}
@@ -93,11 +92,12 @@ def _run_rows(
             finished = f", {kept} of them finished already" if kept else ""
             if unsigned:
                 display.say(f"{unsigned} finished cells are not signed and could have been changed since")
-            display.say(f"{len(unique)} cells{finished}, {executor.at_a_time(len(todo))}, in {out}")
+            display.say(f"{len(unique)} cells{finished}, {engine.at_a_time(len(todo))}, in {out}")
             failed = run_cells(
                 todo,
                 out,
-                executor=executor,
+                engine=engine,
+                data_dir=data_dir,
                 force=force,
                 on_start=display.started,
                 on_done=display.done,

@@ -11,7 +11,6 @@ from gossamer.results.files import read_metrics, read_object, read_text
 from gossamer.results.headline import judged
 from gossamer.results.verify import verify_files
 from gossamer.studies.compare.grid import Cell
-from gossamer.studies.engine.arrival import BEGUN
 
 
 def folder(out: Path, cell: Cell) -> Path:
@@ -63,26 +62,10 @@ def result(out: Path, cell: Cell) -> dict[str, Any]:
     return {**history[-1], **certificate, "history": history, "cell": cell.name}
 
 
-def ledgers(out: Path) -> list[Path] | None:
-    """Of all that has released something, whatever became of it; one folder as often as it counts.
-
-    What began elsewhere and never came back counts as one that went on to its end: as a finished cell. None where there
-    is none to tell what that is.
-    """
-    places = sorted(place for part in ("cells", "set-aside") for place in (out / part).glob("[!.]*"))
-    known = [
-        place / "ledger"
-        for place in places
-        if (place / "ledger").is_dir() and any((place / "ledger").iterdir())
-    ]
-    finished = [place for place in known if (place.parent / "certificate.json").is_file()]
-    lost = [place for place in places if (place / BEGUN).is_file()]
-    if lost and not finished:
-        return None
-    return known + [
-        next((one for one in finished if place.name.startswith(one.parent.name)), finished[0])
-        for place in lost
-    ]
+def ledgers(out: Path) -> list[Path]:
+    """Of all cells that have released something, also those that failed or were stopped."""
+    places = sorted(place for part in ("cells", "set-aside") for place in (out / part).glob("[!.]*/ledger"))
+    return [place for place in places if any(place.iterdir())]
 
 
 def rounds_done(out: Path, cell: Cell) -> int:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import queue
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager
 from pathlib import Path
 
+import gossamer
 from gossamer.errors import UserError
 from gossamer.studies.compare import cells as on_disk
 from gossamer.studies.compare.grid import Cell
-from gossamer.studies.engine.job import Executor, Job
+from gossamer.studies.jobs import Engine, settled, train
 
 Report = Callable[[Cell, str | None], None]  # the cell, and what went wrong with it
 
@@ -21,38 +21,50 @@ def run_cells(
     cells: Sequence[Cell],
     out: Path,
     *,
-    executor: Executor,
+    engine: Engine,
+    data_dir: Path | None = None,
     force: bool = False,
     on_start: Callable[[Cell], None] = lambda cell: None,
     on_done: Report = lambda cell, error: None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
-    """Run what is not finished. The cells that failed, by name, with the reason in one sentence."""
+    """Run what is not finished. The cells that failed, by name, with the reason in one sentence.
+
+    A process that dies takes the executor with it: cells that had not begun are submitted again to a new one.
+    """
     failed: dict[str, str] = {}
-    started: queue.SimpleQueue[Cell] = queue.SimpleQueue()
-
-    def submit(cell: Cell) -> Future[str | None]:
-        def begun() -> None:
-            on_disk.set_aside(out, cell)
-            started.put(cell)
-
-        return executor.submit(Job("run", cell.settings, on_disk.folder(out, cell), force), begun)
-
-    try:
-        waiting = {submit(cell): cell for cell in cells}
-        while waiting:
-            done, _ = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
-            while not started.empty():
-                on_start(started.get())
-            for future in done:
-                cell = waiting.pop(future)
-                error = future.result()
-                if error is not None:
-                    failed[cell.name] = error
-                on_done(cell, error)
-            on_tick()
-    finally:
-        executor.stop()  # as long as this folder is ours alone
+    places = {cell.name: on_disk.folder(out, cell) for cell in cells}
+    for cell in cells:
+        on_disk.set_aside(out, cell)
+    left = list(cells)
+    while left:
+        submitted, left = left, []
+        with engine.open() as executor:
+            waiting = {
+                executor.submit(
+                    train, cell.settings, places[cell.name] if engine.here else None, data_dir if engine.here else None,
+                    force=force, version=gossamer.__version__,
+                ): cell
+                for cell in submitted
+            }  # fmt: skip
+            hidden = {cell.name: cell for cell in submitted}
+            while waiting:
+                done, _ = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
+                for name in [name for name in hidden if places[name].exists()]:
+                    on_start(hidden.pop(name))
+                for future in done:
+                    cell = waiting.pop(future)
+                    outcome = settled(future, out / "errors.log", places[cell.name])
+                    if outcome.died and not places[cell.name].exists() and len(submitted) > 1:
+                        left.append(cell)
+                        continue
+                    if outcome.error is not None:
+                        failed[cell.name] = outcome.error
+                    on_done(cell, outcome.error)
+                engine.check_workers()
+                on_tick()
+        if len(left) == len(submitted):
+            raise UserError("the processes of the study end before they begin; see the messages above.")
     return failed
 
 

@@ -47,9 +47,6 @@ class Display:
         self.console.print(Text(line), soft_wrap=True)
 
     def started(self, cell: Cell) -> None:
-        if cell.name in self._running:
-            self.say(f"{cell.label}: its worker was lost; it begins anew elsewhere")
-            self._bars.remove_task(self._running.pop(cell.name)[1])
         self._running[cell.name] = (cell, self._bars.add_task(cell.label, total=cell.config.rounds))
 
     def tick(self) -> None:

@@ -1,0 +1,251 @@
+"""Jobs of a study on a concurrent.futures.Executor: processes of this machine, or the workers of a Dask scheduler.
+
+A job trains one configuration and leaves a run directory. A process of this machine writes it in place; a worker
+elsewhere sends it back as a zip archive. Workers are one operator's machines: what they return is believed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import tempfile
+import threading
+import time
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.models.own import Own
+from gossamer.options.sentences import whole_number
+
+if TYPE_CHECKING:
+    from gossamer.run.data import DataCache
+
+THREADS = 1  # of each process: as many processes as cores, and the same sums everywhere
+KEY_FILE = "run.key"  # stays where it was made
+_WAIT = 60.0  # seconds without any worker; Dask's setting gossamer.wait says otherwise
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job returns: an error in one sentence, a traceback for the log, and the result where no disk is shared."""
+
+    error: str | None = None
+    log: str = ""
+    value: Any = None
+    died: bool = False  # the process did, and not the job by a mistake
+
+
+class Engine:
+    """`local`, with so many processes, or `dask:ADDRESS`."""
+
+    def __init__(self, text: str = "local", jobs: int | None = None):
+        kind, _, self.address = str(text).partition(":")
+        self.name = f"--engine {text}"
+        self.here = kind == "local"
+        if (
+            kind not in ("local", "dask")
+            or self.here == bool(self.address)
+            or any(map(str.isspace, str(text)))
+        ):
+            raise UserError(
+                f"{self.name} is not known; it can be local or dask:ADDRESS, for example dask:tls://10.0.0.1:8786."
+            )
+        if jobs is not None and not self.here:
+            raise UserError(f"--jobs {jobs} is for --engine local; a cluster has its workers' threads.")
+        self.jobs = _cores() if jobs is None else whole_number("--jobs", jobs)
+        self._client: Any = None
+        self._seen = 0.0  # when a worker was last there
+
+    def refuse(self, config: RunConfig) -> None:
+        """Records of the user's own, and code that a configuration names, do not leave this machine."""
+        if self.here:
+            return
+        if config.data.own:
+            raise UserError(
+                f"data.kind = {config.data.kind!r} is records of your own, and {self.name} would carry them elsewhere; "
+                "use --engine local."
+            )
+        if isinstance(config.model, Own):
+            raise UserError(
+                f"model.path = {config.model.path!r} is code of yours, and {self.name} sends no code to be run "
+                "elsewhere; register the model in a plug-in that the workers know (--plugin), or use --engine local."
+            )
+
+    @contextmanager
+    def open(self) -> Iterator[Executor]:
+        executor, close = self._processes() if self.here else self._workers()
+        try:
+            yield executor
+        finally:
+            close()
+
+    def check(self) -> None:
+        """Is there a scheduler with a worker? Before anything is written."""
+        if not self.here:
+            with self.open():
+                pass
+
+    def check_workers(self) -> None:
+        """Nobody waits for ever: without any worker for as long as at the start, there is an end."""
+        if self._client is None:
+            return
+        try:
+            there = bool(self._client.scheduler_info(n_workers=1)["workers"])
+        except Exception:  # a scheduler that is gone cancels its futures itself
+            there = False
+        now = time.monotonic()
+        self._seen = now if there else self._seen
+        if now - self._seen > self._seconds:
+            raise UserError(
+                f"{self.name}: no worker for {self._seconds:g} s; what has arrived is kept, and the same command "
+                "continues."
+            )
+
+    def at_a_time(self, jobs: int) -> str:
+        return (
+            f"{min(self.jobs, max(1, jobs))} at a time" if self.here else f"at the workers of {self.address}"
+        )
+
+    def _processes(self) -> tuple[Executor, Callable[[], None]]:
+        """Of loky, which does not run a user's script again in its children as multiprocessing does."""
+        from joblib.externals.loky import ProcessPoolExecutor
+
+        from gossamer.runtime.children import environment
+
+        executor = ProcessPoolExecutor(
+            self.jobs, env=environment(THREADS), initializer=_begin_process, initargs=(os.getpid(),)
+        )
+        return executor, lambda: executor.shutdown(wait=True, kill_workers=True)
+
+    def _workers(self) -> tuple[Executor, Callable[[], None]]:
+        try:
+            import dask
+            import distributed
+        except ImportError:
+            raise UserError(f"{self.name} needs Dask; pip install 'gossamer[cluster]' brings it.") from None
+        connect: Any = distributed.Client
+        self._seconds = float(dask.config.get("gossamer.wait", _WAIT))
+        try:
+            client = connect(self.address, timeout=10, set_as_default=False, name="gossamer")
+            client.wait_for_workers(1, timeout=self._seconds)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:  # a TimeoutError is an OSError
+            reason = " ".join(str(error).split())[:160]
+            raise UserError(
+                f"{self.name}: no scheduler with a worker answers there ({reason}); start them with `dask scheduler` "
+                "and `dask worker`, and name the certificates of TLS in Dask's configuration."
+            ) from None
+
+        self._client, self._seen = client, time.monotonic()
+
+        def close() -> None:
+            self._client = None
+            client.close(timeout=5)  # cancels what this client alone waits for
+
+        executor: Executor = client.get_executor(pure=False)
+        return executor, close
+
+
+def settled(future: Future[Outcome], log: Path, place: Path | None = None) -> Outcome:
+    """The outcome of a future that is done; a process that died is an error in a sentence. Tracebacks go to `log`."""
+    try:
+        outcome = future.result()
+    except (BrokenExecutor, OSError) as error:
+        outcome = Outcome(
+            f"its process ended (out of memory?): {' '.join(str(error).split())[:160]}", died=True
+        )
+    except Exception as error:
+        lost = type(error).__name__ in ("KilledWorker", "FutureCancelledError", "CancelledError")
+        outcome = Outcome("the scheduler or every worker that began it is gone." if lost else f"{error}")
+    if outcome.log:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(outcome.log)
+    if place is not None and isinstance(outcome.value, bytes):
+        with zipfile.ZipFile(io.BytesIO(outcome.value)) as archive:
+            archive.extractall(place)
+    return outcome
+
+
+# In the process that does the job
+
+_caches: list[DataCache] = []
+
+
+def train(
+    settings: dict[str, Any], place: Path | None, data_dir: Path | None, *, force: bool, version: str
+) -> Outcome:
+    """One run, into `place`; without one the files of its directory are the value."""
+
+    def work(cache: DataCache) -> bytes | None:
+        from gossamer.run.assemble import assemble
+        from gossamer.run.outline import outline
+        from gossamer.run.train import execute
+
+        with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
+            out = Path(temporary) / "run" if place is None else place
+            config = RunConfig.model_validate(settings)
+            o = outline(config, data_dir=data_dir, cache=cache, force=force)
+            execute(assemble(o, data_dir=data_dir, cache=cache), out=out)
+            return _archive(out) if place is None else None
+
+    return guarded(work, version)
+
+
+def guarded(work: Callable[[DataCache], Any], version: str) -> Outcome:
+    """What `work` returns, with this process' data cache; a mistake is a sentence, a fault of ours has a traceback."""
+    import gossamer
+    from gossamer.run.data import DataCache
+
+    if version != gossamer.__version__:
+        return Outcome(
+            f"the worker has gossamer {gossamer.__version__}, and the study {version}; install the same."
+        )
+    if not _caches:
+        _caches.append(DataCache())
+    try:
+        return Outcome(value=work(_caches[0]))
+    except UserError as error:
+        return Outcome(str(error))
+    except Exception as error:
+        said = f"an error in gossamer: {type(error).__name__}: {error} (see errors.log)"
+        return Outcome(said, traceback.format_exc())
+
+
+def _archive(folder: Path) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.name != KEY_FILE:
+                archive.write(path, path.relative_to(folder))
+    return content.getvalue()
+
+
+def _begin_process(parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when it stops
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    import torch
+
+    from gossamer.options.plugins import load_plugins
+
+    load_plugins()
+    torch.set_num_threads(THREADS)
+
+
+def _end_with_parent(parent: int, seconds: float = 0.5) -> None:
+    """A job whose study is gone would be run a second time when the study is continued."""
+    while os.getppid() == parent:
+        time.sleep(seconds)
+    os._exit(1)
+
+
+def _cores() -> int:
+    """That this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
