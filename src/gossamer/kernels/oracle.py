@@ -40,6 +40,7 @@ class Vmap:
         self.bytes_per_node = 0
         self.bytes_per_record = 8 * self.stack.dim  # the gradient, and its pieces before they are joined
         self._of_one = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
+        torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
         of_lot = vmap(self._of_one, in_dims=(None, 0, 0), randomness="different")
         self._of_all = vmap(of_lot, randomness="different")
 
