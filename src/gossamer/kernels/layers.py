@@ -663,7 +663,7 @@ class LayerNormRule(_AffineRule):
 
 def _embedding_rule(layer: nn.Embedding) -> Rule | None:
     """Not for tables that change when read (max_norm) or scale their gradient by what a whole batch reads."""
-    plain = layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse
+    plain = layer.max_norm is None and not layer.scale_grad_by_freq
     return EmbeddingRule(layer) if plain else None
 
 

@@ -148,6 +148,10 @@ class Together:
         found[self._unit] = weights.flatten()
         return found[:-1].view(self.nodes, self.persons)
 
+    def any_of(self, records: Tensor) -> Tensor:
+        """(m, B) → (m, P): is one of the person's records among them?"""
+        return self.sums(records.to(torch.float32).view(-1, 1)).view(self.nodes, self.persons) > 0
+
     def of_records(self, weights: Tensor) -> Tensor:
         """(m, P) → (m, B): 0 where a lot is padded."""
         all_ = torch.cat([weights.flatten(), weights.new_zeros(1)])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gossamer.errors import UserError
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.stack import ParameterStack
 
@@ -124,21 +125,23 @@ def _gradient(method: Method, point: Tensor, x: Tensor, y: Tensor, *, double: bo
     """One record's by a copy of the module as its author wrote it; not a number where that fails, as on huge values."""
     module, x = copy.deepcopy(method.original), x.clone()
     if double:
-        module, point, x, y = (
-            value.double() if isinstance(value, nn.Module) or value.is_floating_point() else value
-            for value in (module, point, x, y)
-        )
+        module, point = module.double(), point.double()
+        x, y = (part.double() if part.is_floating_point() else part for part in (x, y))
     views = ParameterStack(method.original).views(point)
     own = {name: view[0].clone().requires_grad_() for name, view in views.items()}
     with torch.enable_grad():
         try:
             value = method.loss(functional_call(module, own, (x,)), y)
-        except Exception:  # it takes numbers for places, and these are in no table; or it is for float32 alone
+        except (
+            Exception
+        ):  # it takes numbers for places, and these are in no table; or it is for float32 alone
             return torch.full_like(point[0], torch.nan)
+        if not value.requires_grad:
+            raise UserError(f"model: the loss depends on no parameter of {type(method.original).__name__}.")
         parts = torch.autograd.grad(
             value.sum(), list(own.values()), materialize_grads=True, allow_unused=True
         )
-    return torch.cat([part.flatten() for part in parts])
+    return torch.cat([part.to_dense().flatten() for part in parts])
 
 
 def _made_up(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
