@@ -66,9 +66,9 @@ def moved(
 
 
 def test_some_random_modules_and_persons() -> None:
-    for seed in range(8):
+    for seed in (*range(8), 5444, 5624):
         module, kinds = grammar(seed)
-        worst, way = moved(module, [1, 3, 30][seed % 3], kinds, seed, bool(seed % 2))
+        worst, way = moved(module, [1, 3, 30][seed % 3] if seed < 8 else 300, kinds, seed, bool(seed % 2))
         assert worst <= SLACK, f"case {seed}: {module.steps} moved a sum by {worst} clips, {way}"
 
 

@@ -4,10 +4,11 @@ import pytest
 import torch
 from tests.support import mixing
 from tests.support.per_sample import WEIGHS, cross_entropy
-from torch import nn
+from torch import Tensor, nn
 
 from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.finite import NotFiniteError, refuse_infinite
+from gossamer.kernels.persons import Persons
 
 EXTREME = [1e19, 1e30, 3e38]
 
@@ -88,3 +89,59 @@ def test_a_lot_of_nothing_else_sums_to_zero() -> None:
     assert (norms[0] == 0).all()
     assert total[1].isfinite().all()
     assert (norms[1] > 0).all()
+
+
+class Looks(nn.Module):
+    """Fails on records whose values are places outside of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.gather(1, x.long()))
+
+
+class Chances(nn.Module):
+    """Fails on records with values outside of 0 … 1; is book-kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(nn.functional.binary_cross_entropy(x, x, reduction="none"))
+
+
+@pytest.mark.parametrize("make", [Looks, Chances])
+@pytest.mark.parametrize("together", [False, True])
+def test_a_record_on_which_the_module_fails_is_left_out(make: type[nn.Module], together: bool) -> None:
+    torch.manual_seed(0)
+    module, x, y = make(), torch.rand(2, 5, 4), torch.zeros(2, 5, dtype=torch.int64)
+    points = 0.1 * torch.randn(2, 15)
+    of, counts = torch.tensor([[0, 1, 1, 2, 2]] * 2), torch.tensor([[1, 2, 2]] * 2)
+    persons = Persons(of, counts) if together else None
+    kernel = clipped_sum(module, nn.CrossEntropyLoss(reduction="none"))
+    clip = lambda norms: (1 / norms.clamp_min(1e-30)).clamp_max(1.0)  # noqa: E731
+    everyone = torch.ones(2, 5, dtype=torch.bool)
+    without, fewer = everyone.clone(), counts.clone()
+    without[0, [1, 2] if together else [1]], fewer[0, 1] = False, 0
+    x[0, 1] = 99.0
+    found = kernel(points, x, y, everyone, clip, persons=persons)
+    expected = kernel(points, x, y, without, clip, persons=Persons(of, fewer) if together else None)
+    assert found[1][0, 1] == 0
+    assert bool((found[1][0, [0, 2]] > 0).all())
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_what_is_no_records_fault_is_raised() -> None:
+    module, x = nn.Linear(4, 3), torch.rand(1, 2, 4)
+    kernel = clipped_sum(module, nn.CrossEntropyLoss(reduction="none"))
+    y, mask = torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, 2, dtype=torch.bool)
+    kernel.try_on(x, y)
+
+    def weigh(norms: Tensor) -> Tensor:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        kernel(torch.zeros(1, 15), x, y, mask, weigh)

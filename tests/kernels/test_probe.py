@@ -10,8 +10,10 @@ from tests.support.per_sample import cross_entropy, problem
 from torch import nn
 
 from gossamer.kernels.bookkeeping import BookKeeping
+from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.oracle import Vmap
 from gossamer.kernels.probe import disagreement
+from gossamer.kernels.stack import ParameterStack
 
 
 @pytest.mark.parametrize("kind", [BookKeeping, Vmap])
@@ -48,3 +50,26 @@ def test_dropout_is_compared_in_evaluation() -> None:
     assert disagreement(make, BookKeeping(module, cross_entropy, x, y), points, x, y) is None
     assert made == [False]
     assert module.training
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_rounding_of_huge_values_is_no_disagreement(norm_first: bool) -> None:
+    """Post-norm attention on inputs of 1e6: plain float32 gradients are off by a factor of a thousand themselves."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=norm_first)
+    module = nn.Sequential(layer, nn.Flatten(), nn.Linear(32, 3))
+    kernel = clipped_sum(module, nn.CrossEntropyLoss(reduction="none"))
+    kernel.try_on(torch.zeros(1, 1, 4, 8), torch.zeros(1, 1, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1, 2.0])
+def test_a_wrong_method_is_found_where_huge_values_tell_nothing(factor: float) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    module = nn.Sequential(layer, nn.Flatten(), nn.Linear(32, 3))
+    x, y = torch.zeros(1, 1, 4, 8), torch.zeros(1, 1, dtype=torch.int64)
+    loss = nn.CrossEntropyLoss(reduction="none")
+    wrong = Vmap(module, lambda out, target: factor * loss(out, target), x, y)
+    wrong.loss = loss
+    points = ParameterStack(module).flatten(module)[None]
+    assert disagreement(lambda module: wrong, wrong, points, x, y) is not None

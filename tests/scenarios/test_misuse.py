@@ -151,8 +151,8 @@ RUN: dict[str, tuple[dict[str, Any], str]] = {
     "module with NaN": ({"module": filled(math.nan)}, "module: weight has values that are NaN"),
     "module with inf": ({"module": filled(math.inf)}, "module: weight has values that are NaN or infinite"),
     "module without values": ({"module": torch.nn.Linear(3, 2, device="meta")}, "module: weight has no values"),
-    "lazy module": ({"module": torch.nn.LazyLinear(2)}, "module: weight has no values"),
-    "module in half precision": ({"module": torch.nn.Linear(3, 2).half()}, r"module: weight is of type torch\.float16"),
+    "lazy module": ({"module": torch.nn.LazyLinear(2)}, "has no values for its parameter weight"),
+    "module in half precision": ({"module": torch.nn.Linear(3, 2).half()}, r"parameter weight in float16"),
     "module without parameters": ({"module": torch.nn.Flatten()}, "module .* no parameter to train"),
     "module that is frozen": (
         {"module": torch.nn.Linear(3, 2).requires_grad_(False)},

@@ -86,6 +86,9 @@ def copied(module: nn.Module) -> nn.Module:
     copy_of = copy.deepcopy(module)
     if {id(layer) for layer in copy_of.modules()} & {id(layer) for layer in module.modules()}:
         raise TypeError("its copy is the module itself")
+    for layer in copy_of.modules():
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+            layer.sparse = False  # the same gradient, written out
     return copy_of
 
 

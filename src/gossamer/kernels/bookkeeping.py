@@ -9,7 +9,6 @@ layer adds its weighted sum: no per-sample gradients, no second backward pass.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -102,10 +101,14 @@ class BookKeeping:
         """Learn what a record needs, on two blank ones."""
         blank = x.new_zeros(1, 2, *x.shape[2:]), y.new_zeros(1, 2, *y.shape[2:])
         mask = torch.ones(1, 2, dtype=torch.bool, device=x.device)
-        with suppress(NotFiniteError):
+        try:
             self.weighted(
                 points[:1], *blank, mask, torch.ones_like, target=torch.zeros_like(points[:1]), add=False
             )
+        except NotFiniteError:
+            pass
+        except Exception as reason:  # the module's own operations
+            raise NotSupportedError(f"it fails on a blank record ({type(reason).__name__})") from None
         self.bytes_per_record = self.bytes_held // 2
 
     def wrote_finite(self, target: Tensor) -> bool:

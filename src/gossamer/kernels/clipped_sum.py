@@ -25,7 +25,7 @@ from gossamer.kernels.dense import Dense
 from gossamer.kernels.device import runs_compiled
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.memory import keep_freed_memory
-from gossamer.kernels.oracle import Vmap, refusal
+from gossamer.kernels.oracle import Vmap, refusal, why
 from gossamer.kernels.persons import Persons, stretches
 from gossamer.kernels.probe import disagreement
 from gossamer.kernels.stack import ParameterStack
@@ -190,25 +190,27 @@ class _Engine:
         try:
             make = partial(BookKeeping, loss=self.loss, x=x, y=y)
             method = make(self.module)
-            found = disagreement(make, method, points, x, y)
+            found = _disagreement(make, method, points, x, y)
             if found is not None:
                 raise NotSupportedError(found)
             method.measure_bytes(points, x, y)
             compiled = Dense.of(method, x, y) if runs_compiled(points) else None
-            if compiled is not None and disagreement(make, compiled, points, x, y) is None:
+            if compiled is not None and _disagreement(make, compiled, points, x, y) is None:
                 return compiled
         except NotSupportedError as reason:
             if self.asked == "book-keeping":
                 words = f'method = "book-keeping" does not fit this module: {reason}; use "auto"'
                 raise UserError(words) from None
             slow = self._record_by_record(points, x, y)
-            logger.warning("gradients come from vmap, record by record, which is slower: %s", reason)
+            if self.module not in _noticed:
+                _noticed.add(self.module)
+                logger.warning("gradients come from vmap, record by record, which is slower: %s", reason)
             return slow
         return method
 
     def _record_by_record(self, points: Tensor, x: Tensor, y: Tensor) -> Vmap:
         method = Vmap(self.module, self.loss, x, y)
-        found = disagreement(lambda module: Vmap(module, self.loss, x, y), method, points, x, y)
+        found = _disagreement(lambda module: Vmap(module, self.loss, x, y), method, points, x, y)
         if found is not None:
             raise refusal("", type(self.module).__name__, f"traced, {found}")
         return method
@@ -235,6 +237,18 @@ class _Engine:
         threads.run_all(one, jobs)
 
 
+def _disagreement(
+    make: Callable[[nn.Module], Method], method: Method, points: Tensor, x: Tensor, y: Tensor
+) -> str | None:
+    """`disagreement`, or why the method fails on made-up records on which the module does not."""
+    try:
+        return disagreement(make, method, points, x, y)
+    except (UserError, NotSupportedError):
+        raise
+    except Exception as reason:  # an operation that vmap cannot do, or not for any record
+        return why(reason)
+
+
 def of_finite(
     worker: Method,
     points: Tensor,
@@ -250,6 +264,9 @@ def of_finite(
 ) -> Tensor:
     """`worker.weighted` without the records, or persons, that have no finite norm; theirs is 0, as if masked.
 
+    Likewise without those on which the module fails, as where a record's values are places outside of a table or a
+    matrix without an inverse: whether a run ends must not depend on a record.
+
     A weight of 0 does not undo a gradient that is not a number, be it such a record's or that of the padding. Where the
     sum shows one, every node is done by itself, with nothing but its usable records.
     """
@@ -260,6 +277,11 @@ def of_finite(
         )
     except NotFiniteError as found:
         mask = mask & ~_records_of(found, persons)
+    except Exception:  # whatever an operation raises; what is no record's fault is raised again below
+        failing = _failing(worker, points, x, y, mask)
+        if persons is not None:
+            failing = persons.together(mask).any_of(failing)
+        mask = mask & ~_records_of(NotFiniteError(failing), persons)
     else:
         if worker.wrote_finite(target):
             return norms
@@ -273,6 +295,21 @@ def of_finite(
             worker, points[own], x[own], y[own], mask[own], weigh_own, target[own], whose
         )
     return norms
+
+
+def _failing(worker: Method, points: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+    """(m, B): the records that cannot be computed even by themselves."""
+    failing, alone = torch.zeros_like(mask), torch.ones(1, 1, dtype=torch.bool, device=mask.device)
+    for i, b in mask.nonzero().tolist():
+        node, one = slice(i, i + 1), (slice(i, i + 1), slice(b, b + 1))
+        point, scratch = points[node], torch.empty_like(points[node])
+        try:
+            worker.weighted(point, x[one], y[one], alone, torch.ones_like, target=scratch, add=False)
+        except NotFiniteError:
+            pass  # is found again, with the others
+        except Exception:
+            failing[one] = True
+    return failing
 
 
 def _records_of(found: NotFiniteError, persons: Persons | None) -> Tensor:

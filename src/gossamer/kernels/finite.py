@@ -6,8 +6,12 @@ record out bounds what it does to the sum, by 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
+
+from gossamer.errors import UserError
 
 
 class NotFiniteError(Exception):
@@ -23,6 +27,29 @@ def refuse_infinite(norms: Tensor) -> None:
     finite = torch.isfinite(norms)
     if not bool(finite.all()):
         raise NotFiniteError(~finite)
+
+
+def outputs_or_nan(
+    compute: Callable[[Tensor], Tensor], x: Tensor, shape: Sequence[int] | None = None
+) -> Tensor:
+    """compute(x (B, …)), and not a number for records on which it fails.
+
+    `shape` is that of one record's outputs; without it, a module that fails on every record is refused.
+    """
+    try:
+        return compute(x)
+    except Exception as reason:
+        rows: list[Tensor | None] = []
+        for b in range(len(x)):
+            try:
+                rows.append(compute(x[b : b + 1]))
+            except Exception:
+                rows.append(None)
+        like = next((row for row in rows if row is not None), None)
+        if like is None and shape is None:
+            raise UserError(f"model: it fails on every record of the hold-out ({reason}).") from None
+        like = torch.empty(1, *(shape or ())) if like is None else like
+        return torch.cat([torch.full_like(like, torch.nan) if row is None else row for row in rows])
 
 
 def all_finite(values: Tensor) -> bool:

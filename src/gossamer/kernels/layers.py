@@ -33,7 +33,7 @@ Sum = Callable[[Tensor, Parameters, bool], None]
 
 MEMORY_PASSES = 20  # cost of writing and reading one float of a per-sample gradient, in multiply-adds
 SMALL_WINDOWS = 1 << 18  # bytes of one record's windows up to which a convolution is done as a matrix product
-MOST_CANCELLED = 2.0**-12  # see `gram_sum`
+CANCELLED = 2.0**-12  # see `gram_sum`
 CACHE_BYTES = 1 << 20  # what fits comfortably into one core's L2 cache
 
 
@@ -85,10 +85,10 @@ def put(target: Tensor, value: Tensor, add: bool) -> None:
         target.copy_(value)
 
 
-def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, lot: float) -> Tensor:
+def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, terms: int | None = None) -> Tensor:
     """Σ_st G_st A_st over the last two axes, the squared norm of Σ_t g_t a_tᵀ, and never less.
 
-    `lengths` is what G and A were added up over, together; `lot` how many such sets go into one sum. Let u be the unit
+    `lengths` is what G and A were added up over, together; `terms` is T, if not all that are here. Let u be the unit
     roundoff, γ_n = n u / (1 − n u) and S = Σ_t ‖g_t‖ ‖a_t‖. Each G_st is off by at most γ ‖g_s‖ ‖g_t‖, each A_st
     likewise, and a row of T of their products by γ_T of their sizes (rows are added in double precision), so that the
     sum is off by at most γ_(lengths + T + 4) S². Where the terms cancel, that is more than the sum itself, and left
@@ -97,18 +97,19 @@ def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, lot: float) -> Tenso
     What underflows in G_st, at most e = lengths · tiny, is not small once it meets an A_st of 10³⁶: it hides up to
     e Σ_st |A_st| ≤ e (Σ_t ‖a_t‖)², and likewise in A_st. Both are added, twice; where both underflow, e² is nothing.
 
-    Cancelling terms also make the *weighted* sum inexact: n = lot · T terms are off by γ_n S w for a record of weight
-    w. With c S² added here, w ≤ C / √(‖Σ‖² + c S²), and by Cauchy and Schwarz its part in the sum stays within
-    C √(1 + γ_n² / c): a millionth above C for c = 5 · 10⁵ γ_n², and no more than 2⁻¹² is taken.
+    Cancelling terms also make the *weighted* sum inexact: the n terms of a lot are off by γ_n S w for a record of
+    weight w. With c S² added here, w ≤ C / √(‖Σ‖² + c S²), and by Cauchy and Schwarz its part in the sum stays within
+    C √(1 + γ_n² / c). This c is a constant: one that grew with n would be a weight that depends on the other records,
+    and, as lots are padded to the largest, on those of other nodes.
     """
-    positions, u = outputs.shape[-1], torch.finfo(outputs.dtype).eps / 2
+    positions, u = terms or outputs.shape[-1], torch.finfo(outputs.dtype).eps / 2
     of_outputs, of_inputs = (
         gram.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt() for gram in (outputs, inputs)
     )
     sizes = of_outputs * of_inputs
     small = (2 * lengths * torch.finfo(sizes.dtype).tiny) ** 0.5
     hidden = of_outputs.sum(-1).mul_(small).square_() + of_inputs.sum(-1).mul_(small).square_()
-    added = 2 * (lengths + positions + 4) * u + cancelled(lot * positions, u)
+    added = 2 * (lengths + positions + 4) * u + CANCELLED
     whole = outputs.mul_(inputs).sum(-1).double().sum(-1).to(sizes.dtype)
     return (
         whole.add_(added * sizes.sum(-1).square_()).clamp_min_(0).add_(hidden)
@@ -116,12 +117,7 @@ def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, lot: float) -> Tenso
     )
 
 
-def cancelled(terms: float, u: float) -> float:
-    """The c of `gram_sum` for a weighted sum of so many terms."""
-    return min(MOST_CANCELLED, 5e5 * (terms * u) ** 2)
-
-
-def not_below(square: Tensor, sizes: Tensor, terms: float, lot_terms: float) -> Tensor:
+def not_below(square: Tensor, sizes: Tensor, terms: int) -> Tensor:
     """Squared norms of sums that were added up from `terms` terms and are added up again, weighted, with others.
 
     `square` bounds the norm of what was added up; it is off by γ S at most, S = `sizes` the sum of the terms' norms. In
@@ -129,7 +125,7 @@ def not_below(square: Tensor, sizes: Tensor, terms: float, lot_terms: float) -> 
     """
     u = torch.finfo(square.dtype).eps / 2
     exact = square.sqrt() * (1 + 4 * u) + 2 * (terms + 4) * u * sizes
-    return exact.square() * (1 + 8 * u) + cancelled(lot_terms, u) * sizes.square()
+    return exact.square() * (1 + 8 * u) + CANCELLED * sizes.square()
 
 
 def gram_is_cheaper(positions: int, rows: int, columns: int) -> bool:
@@ -192,8 +188,7 @@ class LinearRule:
         elif gram_is_cheaper(positions, rows, columns):
             inputs = torch.bmm(a, a.mT)
             inputs = inputs.add_(1) if has_bias else inputs
-            lot = records // len(parameters["weight"])
-            square = gram_sum(torch.bmm(g, g.mT), inputs, rows + columns + 1, lot)
+            square = gram_sum(torch.bmm(g, g.mT), inputs, rows + columns + 1)
         else:
             return self._instantiated(torch.bmm(g.mT, a), g.sum(1) if has_bias else None)
 
@@ -211,20 +206,18 @@ class LinearRule:
     def _of_persons(a: Tensor, g: Tensor, has_bias: bool, together: Together) -> Tensor:
         """(m·P,): by Gram over all of a person's positions, or from its gradient, whichever is fewer operations."""
         positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
-        lot_terms = together.records // together.nodes * positions
         square = a.new_zeros(together.units)
         size = a.element_size()
         for some in together.pieces(size * positions * (rows + columns), size * rows * columns):
             inputs, outputs = some.inputs(a), some.gradients(g)
-            terms = inputs.shape[1]
+            terms = some.most * positions
             if terms == 1:
                 own = square_norms(inputs)
                 found = square_norms(outputs) * (own.add_(1) if has_bias else own)
             elif terms**2 * (rows + columns) < (terms + MEMORY_PASSES) * rows * columns:
                 gram = torch.bmm(inputs, inputs.mT)
                 gram = gram.add_(1) if has_bias else gram
-                lot = lot_terms / terms
-                found = gram_sum(torch.bmm(outputs, outputs.mT), gram, rows + columns + 1, lot)
+                found = gram_sum(torch.bmm(outputs, outputs.mT), gram, rows + columns + 1, terms)
             else:
                 found = square_norms(torch.bmm(outputs.mT, inputs))
                 longest = torch.linalg.vector_norm(inputs, dim=2)
@@ -232,7 +225,7 @@ class LinearRule:
                     found += square_norms(outputs.sum(1))
                     longest = torch.hypot(longest, torch.ones_like(longest))
                 sizes = (torch.linalg.vector_norm(outputs, dim=2) * longest).sum(1)
-                found = not_below(found, sizes * 1.001, terms, lot_terms)
+                found = not_below(found, sizes * 1.001, terms)
             square[some.units] = found
         return square
 
@@ -353,7 +346,7 @@ class ConvolutionRule:
         columns = a.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
         use_gram = gram_is_cheaper(positions, outputs // self.groups, columns)
         gradients = None if use_gram else a.new_empty(records, self.groups, outputs // self.groups, columns)
-        square, lot = a.new_empty(records), records // len(parameters["weight"])
+        square = a.new_empty(records)
         step = records if kept is not None else max(1, CACHE_BYTES // self._window_bytes(a, positions))
         for first in range(0, records, step):
             some = slice(first, first + step)
@@ -361,7 +354,7 @@ class ConvolutionRule:
             own = grouped[some]
             if gradients is None:
                 grams = torch.matmul(own.mT, own), torch.matmul(windows, windows.mT)
-                square[some] = gram_sum(*grams, own.shape[2] + columns, lot).sum(1)
+                square[some] = gram_sum(*grams, own.shape[2] + columns).sum(1)
             else:
                 torch.matmul(own, windows, out=gradients[some])
                 square[some] = square_norms(gradients[some])
@@ -551,8 +544,7 @@ class EmbeddingRule:
         outside = ((read < 0) | (read >= parameters["weight"].shape[1])).any(1)
         if together is None:
             same = read.unsqueeze(1) == read.unsqueeze(2)
-            lot = len(a) // len(parameters["weight"])
-            square = gram_sum(torch.bmm(g, g.mT), same.to(g), g.shape[-1], lot)
+            square = gram_sum(torch.bmm(g, g.mT), same.to(g), g.shape[-1])
             square = square.masked_fill_(outside, torch.nan)
         else:
             square = self._of_persons(g, kept.view_as(read), together)
@@ -571,7 +563,6 @@ class EmbeddingRule:
     def _of_persons(g: Tensor, places: Tensor, together: Together) -> Tensor:
         """(m·P,): the gradients of every row that a person's records read, added up row by row."""
         square = g.new_zeros(together.units)
-        lot_terms = together.records // together.nodes * g.shape[1]
         for some in together.pieces(g.element_size() * g.shape[1] * g.shape[2]):
             outputs, read = some.gradients(g), some.inputs(places.unsqueeze(-1))[..., 0]
             n, terms, width = outputs.shape
@@ -584,7 +575,7 @@ class EmbeddingRule:
                 0, of, square_norms(total).double()
             )
             sizes = torch.linalg.vector_norm(outputs, dim=2).sum(1) * 1.001
-            square[some.units] = not_below(squares.to(g) * (1 + 1e-6), sizes, terms, lot_terms)
+            square[some.units] = not_below(squares.to(g) * (1 + 1e-6), sizes, some.most * g.shape[1])
         return square
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
@@ -672,7 +663,7 @@ class LayerNormRule(_AffineRule):
 
 def _embedding_rule(layer: nn.Embedding) -> Rule | None:
     """Not for tables that change when read (max_norm) or scale their gradient by what a whole batch reads."""
-    plain = layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse
+    plain = layer.max_norm is None and not layer.scale_grad_by_freq
     return EmbeddingRule(layer) if plain else None
 
 

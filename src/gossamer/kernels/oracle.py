@@ -8,6 +8,7 @@ the layer's name: Python that asks for values, buffers that are written, numpy, 
 
 from __future__ import annotations
 
+import logging
 import operator
 import re
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ class Vmap:
         self.bytes_per_node = 0
         self.bytes_per_record = 8 * self.stack.dim  # the gradient, and its pieces before they are joined
         self._of_one = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
+        torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
         of_lot = vmap(self._of_one, in_dims=(None, 0, 0), randomness="different")
         self._of_all = vmap(of_lot, randomness="different")
 
@@ -48,14 +50,9 @@ class Vmap:
         nodes, lot = x.shape[:2]
         if nodes == 0 or lot == 0:
             return points.new_zeros(nodes, lot, self.stack.dim)
-        try:
-            with torch.no_grad():
-                found = self._of_all(self.stack.views(points.detach()), x, y)
-        except RuntimeError as reason:
-            raise refusal(
-                "", type(self.original).__name__, f"vmap has no rule for what it does ({_first_line(reason)})"
-            ) from None
-        return torch.cat([found[name].flatten(2) for name in self.stack.names], dim=2)
+        with torch.no_grad():
+            found = self._of_all(self.stack.views(points.detach()), x, y)
+        return torch.cat([found[name].reshape(nodes, lot, -1) for name in self.stack.names], dim=2)
 
     def wrote_finite(self, target: Tensor) -> bool:
         """Is what the last call put into `target` finite?"""
@@ -117,6 +114,12 @@ def one_output(module: nn.Module, x: torch.Size, x_type: torch.dtype) -> fx.Grap
     return _traced(module, outputs, (x, x_type))
 
 
+def shape_of(graph: fx.GraphModule) -> torch.Size:
+    """Of what the graph gives for a record."""
+    (given,) = graph.graph.output_node().all_input_nodes
+    return torch.Size(given.meta["val"].shape)
+
+
 def _copy(module: nn.Module) -> nn.Module:
     try:
         return copied(module).requires_grad_(False)
@@ -142,7 +145,7 @@ def _traced(
             graph, again = trace(parameters, *made_up), trace(parameters, *made_up)
         except Exception as reason:  # the module's own code runs here, and may raise anything
             name, layer = inside[-1] if inside else ("", type(module).__name__)
-            raise refusal(name, layer, _why(reason)) from None
+            raise refusal(name, layer, why(reason)) from None
     _only_torchs_own(graph, type(module).__name__)
     if not _same(graph, again):
         raise refusal("", type(module).__name__, FORGETFUL)
@@ -196,6 +199,10 @@ _INSTEAD: dict[Any, Callable[..., Tensor]] = {
 }
 # A place outside of a record is one in the next for the first; the others give memory to which nothing was written.
 _REFUSED = ["index_fill", "resize", "resize_as", "empty", "empty_quantized"]
+_REFUSED += ["as_strided", "as_strided_copy", "as_strided_scatter"]
+
+
+_FIXED_SIZE = [torch.ops.aten.index.Tensor]  # but by a mask, which vmap refuses
 
 
 def _only_torchs_own(graph: fx.GraphModule, module: str) -> None:
@@ -206,6 +213,8 @@ def _only_torchs_own(graph: fx.GraphModule, module: str) -> None:
         known = isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in ("aten", "prims")
         if not known:
             raise refusal("", module, f"the operation {node.target} is not one of torch's own")
+        if torch.Tag.dynamic_output_shape in node.target.tags and node.target not in _FIXED_SIZE:
+            raise refusal("", module, f"the values of a record decide how many results {node.target} gives")
         if node.target._schema.is_mutable:
             raise refusal("", module, f"the operation {node.target} writes in place")
         if node.target not in _INSTEAD and node.target._schema.name.removeprefix("aten::") in _REFUSED:
@@ -217,6 +226,10 @@ def _watched(module: nn.Module) -> Iterator[list[tuple[str, str]]]:
     """The layers that are being called, outermost first; an exception leaves them as they were."""
     inside: list[tuple[str, str]] = []
     hooks: list[Any] = []
+    torchs_own = logging.getLogger(
+        "torch._subclasses.fake_tensor"
+    )  # it prints a traceback of what is refused here
+    silent, torchs_own.disabled = torchs_own.disabled, True
     for name, layer in module.named_modules():
         if name:
             entry = name, type(layer).__name__
@@ -225,6 +238,7 @@ def _watched(module: nn.Module) -> Iterator[list[tuple[str, str]]]:
     try:
         yield inside
     finally:
+        torchs_own.disabled = silent
         for hook in hooks:
             hook.remove()
 
@@ -249,7 +263,9 @@ FORGETFUL = (
 _REASONS = (
     (r"data-dependent|DataDependent|aten\.(_local_scalar_dense|item|nonzero|is_nonzero|equal)|It looks like you're",
      "it decides in Python by the values of a record (`if x.max() > 1`, `.item()`); write it with torch.where"),
-    (r"mutate a captured|in-place operation .* would mutate",
+    (r"dynamic shape|DynamicOutputShape",
+     "the values of a record decide how many results it gives; write it with torch.where"),
+    (r"mutate a captured|in-place operation .* would mutate|RegisterFunctionalization",
      "it writes into a buffer, which remembers records; normalise each record by itself, with GroupNorm or LayerNorm"),
     (r"more than 1 value per channel", "it needs several records at a time; use GroupNorm or LayerNorm in its place"),
     (r"Proxy|[Ff]ake ?[Tt]ensor|FunctionalTensor|escaped", FORGETFUL),
@@ -257,7 +273,7 @@ _REASONS = (
 )  # fmt: skip
 
 
-def _why(reason: Exception) -> str:
+def why(reason: Exception) -> str:
     said = f"{type(reason).__name__}: {reason}"
     for pattern, why in _REASONS:
         if re.search(pattern, said):

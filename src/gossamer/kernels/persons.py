@@ -89,11 +89,16 @@ def stretches(persons: Persons | None, rows: slice, lot: int, most: int) -> Iter
 
 @dataclass(frozen=True)
 class Piece:
-    """Some persons of about as many records: places (n, R) among the N records, which of them count, and who it is."""
+    """Some persons of about as many records: places (n, R) among the N records, which of them count, and who it is.
+
+    `most` is the largest number of records that persons of this class may have, whoever is here: rounding is bounded by
+    it, and a bound by R would depend on other persons.
+    """
 
     places: Tensor
     live: Tensor
     units: Tensor
+    most: int
     start: int | None = (
         None  # where they lie, if one behind the other and without padding: then nothing is copied
     )
@@ -143,6 +148,10 @@ class Together:
         found[self._unit] = weights.flatten()
         return found[:-1].view(self.nodes, self.persons)
 
+    def any_of(self, records: Tensor) -> Tensor:
+        """(m, B) → (m, P): is one of the person's records among them?"""
+        return self.sums(records.to(torch.float32).view(-1, 1)).view(self.nodes, self.persons) > 0
+
     def of_records(self, weights: Tensor) -> Tensor:
         """(m, P) → (m, B): 0 where a lot is padded."""
         all_ = torch.cat([weights.flatten(), weights.new_zeros(1)])
@@ -157,36 +166,36 @@ class Together:
 
     def pieces(self, bytes_of_record: int, bytes_of_person: int = 0) -> Iterator[Piece]:
         """Persons by the number of their records, so many at a time that what is made of them stays small."""
-        for places, live, units, in_order in self._classes:
+        for places, live, units, most, in_order in self._classes:
             step = max(1, PIECE_BYTES // max(1, bytes_of_record * places.shape[1], bytes_of_person))
             for first in range(0, len(units), step):
                 some = slice(first, first + step)
                 start = int(places[first, 0]) if in_order else None
-                yield Piece(places[some], live[some], units[some], start)
+                yield Piece(places[some], live[some], units[some], most, start)
 
     @cached_property
-    def _classes(self) -> list[tuple[Tensor, Tensor, Tensor, bool]]:
+    def _classes(self) -> list[tuple[Tensor, Tensor, Tensor, int, bool]]:
         unit = self._unit.cpu().numpy()
         order = np.argsort(unit, kind="stable")
         counts = np.bincount(unit, minlength=self.units + 1)[:-1]
         starts = np.concatenate([[0], np.cumsum(counts)])
         found = []
-        kinds = _class_of(counts)
-        for kind in np.unique(kinds[counts > 0]):
-            units = np.flatnonzero((kinds == kind) & (counts > 0))
+        most = _class_of(counts)
+        for kind in np.unique(most[counts > 0]).tolist():
+            units = np.flatnonzero((most == kind) & (counts > 0))
             own, longest = counts[units], int(counts[units].max())
             places = np.minimum(np.arange(longest)[None, :], own[:, None] - 1) + starts[units][:, None]
             live = np.arange(longest)[None, :] < own[:, None]
             rows = order[places]
             in_order = bool(live.all()) and bool((np.diff(rows.ravel()) == 1).all())
             parts = [torch.from_numpy(part).to(self.device) for part in (rows, live, units)]
-            found.append((parts[0], parts[1], parts[2], in_order))
+            found.append((parts[0], parts[1], parts[2], kind, in_order))
         return found
 
 
 def _class_of(
     counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Exactly up to four records, then two classes for every doubling: a third of a class is padding at the most."""
-    halves = np.ceil(2 * np.log2(np.maximum(counts, 1))).astype(np.int64) + 1
-    return np.where(counts <= 4, counts, halves + 4)
+    """The most records of the class: exact up to four, then two classes for every doubling, a third padding at most."""
+    halves = np.ceil(2 * np.log2(np.maximum(counts, 1)))
+    return np.where(counts <= 4, counts, np.floor(2 ** (halves / 2) + 1e-9)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Refuse layers under which one record's gradient depends on other records."""
+"""Refuse layers that cannot be trained here, or under which one record's gradient depends on other records."""
 
 from typing import Any
 
@@ -21,23 +21,44 @@ def check_module(module: Any) -> None:
     named = list(module.named_parameters())
     if not any(one.requires_grad for _, one in named):
         raise UserError(f"module ({type(module).__name__}) has no parameter to train; give one with some.")
+    check_layers(module)
     for name, one in named:
-        if isinstance(one, UninitializedParameter) or one.is_meta:
-            raise UserError(
-                f"module: {name} has no values yet (a lazy layer, or the device meta); give a module with them."
-            )
-        if one.dtype not in (torch.float32, torch.float64):
-            raise UserError(
-                f"module: {name} is of type {one.dtype}; give numbers of float32, module.float()."
-            )
+        if one.is_meta:
+            raise UserError(f"module: {name} has no values yet (the device meta); give a module with them.")
         if not torch.isfinite(one).all():
             raise UserError(f"module: {name} has values that are NaN or infinite; start from finite ones.")
+
+
+def check_layers(module: nn.Module) -> None:
+    """UserError naming the first layer whose code or parameters are of a kind that is not trained here."""
+    for name, layer in module.named_modules():
+        problem = _problem(layer)
+        if problem is not None:
+            where = f"layer '{name}'" if name else "the module itself"
+            raise UserError(f"model: {where} ({type(layer).__name__}) {problem}.")
+
+
+def _problem(layer: nn.Module) -> str | None:
+    if isinstance(layer, torch.jit.ScriptModule):
+        return "is scripted, so its operations cannot be followed; use the module from before torch.jit"
+    if type(layer).__name__ == "OptimizedModule" and hasattr(layer, "_orig_mod"):
+        return "is compiled, so its operations cannot be followed; use the module from before torch.compile"
+    for name, parameter in layer.named_parameters(recurse=False):
+        if isinstance(parameter, UninitializedParameter):
+            return f"has no values for its parameter {name} yet; call the module once on made-up records"
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            kind = str(parameter.dtype).removeprefix("torch.")
+            return f"has its parameter {name} in {kind}, and training is in float32; use module.float()"
+    return None
 
 
 def check_outputs(module: nn.Module, record: torch.Tensor, classes: int) -> None:
     """Of a user's own module under cross-entropy: one number for each class."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        shape = tuple(module(record).shape)
+        try:
+            shape = tuple(module(record).shape)
+        except Exception:  # a blank record may be one that it fails on, as with an inverse
+            return
     if shape != (1, classes):
         raise UserError(
             f"module gives numbers of shape {shape} for one record, and there are {classes} classes; it must be "

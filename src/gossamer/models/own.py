@@ -93,6 +93,8 @@ def _run_file(path: Path, asked: str) -> Any:
 def _module_of(made: Any, asked: str) -> nn.Module:
     from torch import nn
 
+    from gossamer.models.check import check_layers
+
     if not isinstance(made, nn.Module) and callable(made):
         with _explained(asked, "calling it without arguments stops with"):
             made = made()
@@ -101,6 +103,7 @@ def _module_of(made: Any, asked: str) -> nn.Module:
             f"{asked} is of type {type(made).__name__}; it must be a torch.nn.Module, or a class or function without "
             "arguments that makes one."
         )
+    check_layers(made)
     return made
 
 

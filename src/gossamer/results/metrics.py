@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gossamer.kernels.finite import outputs_or_nan
 from gossamer.kernels.pooling import speed_up_pools
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.measures import Measure, Predictions, key_of, measures_of
@@ -111,7 +112,9 @@ class Evaluator:
         parameters = {name: view[0] for name, view in self._stack.views(point[None]).items()}
         parts, loss = [], 0.0
         for start in range(0, len(x), BATCH):
-            outputs = functional_call(self._module, parameters, (x[start : start + BATCH],))
+            outputs = outputs_or_nan(
+                lambda rows: functional_call(self._module, parameters, (rows,)), x[start : start + BATCH]
+            )
             loss += float(self._loss(outputs, y[start : start + BATCH]).double().sum())
             parts.append(outputs)
         return torch.cat(parts), loss

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gossamer.data.inputs import inputs_of
+from gossamer.kernels.oracle import one_output, shape_of
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.centred import Centred
 from gossamer.models.kinds import models as kinds
@@ -69,10 +70,13 @@ def describe(parts: Parts, run: str) -> Description:
 
 @torch.no_grad()
 def _outputs(module: torch.nn.Module, shape: tuple[int, ...]) -> int:
-    """How many numbers a record gives: tried on one of zeros."""
+    """How many numbers a record gives: tried on one of zeros, or traced where that has none, as with an inverse."""
     kind = torch.float32 if shape else torch.int64  # a record without a shape is a place in a table
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-    return int(module(torch.zeros(1, *shape, dtype=kind, device=device)).numel())
+    try:
+        return int(module(torch.zeros(1, *shape, dtype=kind, device=device)).numel())
+    except Exception:  # the module's own operations
+        return shape_of(one_output(module, torch.Size(shape), kind)).numel()
 
 
 def layout_of(stack: ParameterStack, state: Any) -> dict[str, Any]:

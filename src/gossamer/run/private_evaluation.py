@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.func import vmap
 
 from gossamer.errors import UserError
-from gossamer.kernels.oracle import one_output
+from gossamer.kernels.finite import outputs_or_nan
+from gossamer.kernels.oracle import one_output, shape_of
 from gossamer.mechanism.judged import private_judgement
 from gossamer.models.cells import Cells, cells_of
 from gossamer.models.measures import Predictions, key_of
@@ -86,10 +87,12 @@ def _released(parts: Parts, run: Run, group: Group, points: Tensor) -> list[list
 def judged_rows(o: Outline, made: Sequence[Cells], point: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """(J, k) what each record adds. Every record goes through a trace of the network by itself: none sees another."""
     values = {name: view[0] for name, view in o.stack.views(point[None]).items()}
-    alone = vmap(one_output(o.module, x.shape[1:], x.dtype), in_dims=(None, 0))
+    graph = one_output(o.module, x.shape[1:], x.dtype)
+    alone = vmap(graph, in_dims=(None, 0))
     parts = []
     for start in range(0, len(x), _BATCH):
-        outputs = alone(values, x[start : start + _BATCH])
+        some = x[start : start + _BATCH]
+        outputs = outputs_or_nan(lambda rows: alone(values, rows), some, shape_of(graph))
         found = Predictions(o.task, outputs, y[start : start + _BATCH])
         rows = np.concatenate([one.rows(found) for one in made], 1)
         parts.append(torch.from_numpy(rows / math.sqrt(len(made))))  # all measures together are one row
