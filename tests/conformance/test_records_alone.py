@@ -9,7 +9,6 @@ import torch
 from tests.support.mixing import (
     APART,
     CLASSES,
-    DRAWING,
     FEATURES,
     MIXING,
     STEPS,
@@ -37,12 +36,12 @@ def tried(module: nn.Module, records: list[tuple[str, float]], seed: int) -> tup
     lots = torch.randn(2, 4, FEATURES, generator=draw)
     targets = torch.randint(0, CLASSES, (2, 4), generator=draw)
     kernel = clipped_sum(module, cross_entropy)
-    draws, worst = bool(DRAWING & set(getattr(module, "steps", ()))), 0.0
+    worst = 0.0
     try:
         kernel.try_on(lots, targets)  # type: ignore[attr-defined]
         for kind, size in records:
             record = strange_record(kind, size, draw)
-            worst = max(worst, worst_move(kernel, points, lots, targets, record, seed % CLASSES, draws=draws))
+            worst = max(worst, worst_move(kernel, points, lots, targets, record, seed % CLASSES))
     except UserError as refused:
         return 0.0, "refused" if str(refused).startswith("model: ") else "refused for another reason"
     return worst, "book-kept" if isinstance(kernel.method, BookKeeping) else "by itself"  # type: ignore[attr-defined]

@@ -130,7 +130,7 @@ def test_a_module_that_mixes_records_is_found_out_by_a_lot_of_one(caplog: pytest
         (Tied(), "two layers share a parameter"),
         (OwnParameter(), r"no rule for OwnParameter \(the module itself\)"),
         (nn.Sequential(nn.Flatten(), nn.Bilinear(2, 2, 2)), r"no rule for Bilinear \(1\)"),
-        (nn.ReLU(), "the module has no parameters"),
+        (nn.ReLU(), "the module has no trained parameters"),
     ],
     ids=["shared", "own", "foreign", "none"],
 )

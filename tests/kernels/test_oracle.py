@@ -97,9 +97,11 @@ def test_what_mixes_a_lot_is_computed_as_a_lot_of_one(make: type[nn.Module]) -> 
     module = make()
     x, y = torch.randn(2, 3, mixing.FEATURES), torch.zeros(2, 3, dtype=torch.long)
     points = torch.randn(2, ParameterStack(module).dim)
-    together = Vmap(module, cross_entropy, x, y).gradients(points, x, y)
+    method = Vmap(module, cross_entropy, x, y)
+    random = [torch.rand(2, 3, *shape) for shape in method.random]
+    together = method.gradients(points, x, y, random)
     alone = [
-        Vmap(module, cross_entropy, x, y).gradients(points, x[:, b : b + 1], y[:, b : b + 1])
+        method.gradients(points, *(part[:, b : b + 1] for part in (x, y)), [u[:, b : b + 1] for u in random])
         for b in range(3)
     ]
     torch.testing.assert_close(together, torch.cat(alone, 1))

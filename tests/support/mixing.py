@@ -6,9 +6,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+
+from gossamer.kernels.noise import Stream
 
 FEATURES, CLASSES = 6, 3
 
@@ -164,7 +167,6 @@ TOGETHER: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "against each other": lambda m, x: x - (x[:, 0][None] - x[:, 0][:, None]).mean(1, keepdim=True),
 }
 STEPS = {**APART, **TOGETHER}
-DRAWING = {"dropout", "noise", "mixup"}
 
 
 class RandomModule(nn.Module):
@@ -227,14 +229,11 @@ def worst_move(
     targets: Tensor,
     record: Tensor,
     label: int,
-    *,
-    draws: bool = False,
 ) -> float:
     """How far a record moves the sums it is added to, and those of the other node and of the next lot, in clips of 1.
 
     lots (2, B, F) of two nodes; the last place of node 0 is the record's. A sum that is not finite counts as infinite.
-    Torch's random numbers are the same with and without it, place by place. Where a record is left out, the others are
-    computed again with new ones: then a module that draws at random has no two sums to compare, and 0 is returned.
+    The random numbers of a module that draws are the same with and without it, place by place.
     """
     weigh = lambda norms: (1 / norms.clamp_min(1e-30)).clamp_max(1.0)  # noqa: E731
     x, y = lots.clone(), targets.clone()
@@ -244,13 +243,10 @@ def worst_move(
     without[0, -1] = False
     sums = []
     for mask in (everyone, without):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(5)
-            first, norms = kernel(point, x, y, mask, weigh)
-            after, later = kernel(point, lots, targets, everyone, weigh)
-        if draws and bool((norms[mask] == 0).any() or (later == 0).any()):
-            return 0.0
-        sums.append((first, after))
+        kernel.draw_from(Stream.seeded(5), 0, np.arange(len(x)), 0)
+        first, _ = kernel(point, x, y, mask, weigh)
+        kernel.draw_from(Stream.seeded(5), 0, np.arange(len(x)), 1)
+        sums.append((first, kernel(point, lots, targets, everyone, weigh)[0]))
     (with_it, after_it), (without_it, after_none) = sums
     moves = [
         (with_it - without_it)[0].double().norm(),

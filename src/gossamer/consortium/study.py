@@ -27,6 +27,7 @@ from gossamer.data.digest import digest
 from gossamer.data.files import Records
 from gossamer.data.own import PLACE, OwnFile
 from gossamer.errors import UserError
+from gossamer.kernels.stack import fixed_values
 from gossamer.options.sentences import one_sentence
 from gossamer.plan.outline import Outline
 from gossamer.results.released import model_digests
@@ -248,5 +249,8 @@ def rows_digest(rows: Records) -> str:
 
 
 def first_model(o: Outline) -> Model:
-    flat = o.stack.flatten(o.module).reshape(1, -1)
-    return Model(digest=model_digests(flat)[0], parameters=flat.shape[1])
+    import torch
+
+    frozen = [value.flatten().float() for value in fixed_values(o.module).values()]
+    every = torch.cat([o.stack.flatten(o.module), *frozen]).reshape(1, -1)
+    return Model(digest=model_digests(every)[0], parameters=o.stack.dim)

@@ -38,6 +38,7 @@ from gossamer.kernels.operations import (
     Value,
     mapped,
 )
+from gossamer.kernels.random_layers import global_generators
 
 PLAIN = (Tensor, nn.Parameter, nn.Buffer)  # kinds of tensors on which operations are torch's
 
@@ -63,21 +64,26 @@ def graph_of(
     if torch.nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
         raise MixingError("a hook is set on all modules, and it might do anything")
     try:
-        root = WithLoss(copied(module), loss).requires_grad_(False)
-        for parameter in root.parameters():
+        root = WithLoss(copied(module), loss)
+        trained = [parameter for parameter in root.parameters() if parameter.requires_grad]
+        root.requires_grad_(False)
+        for parameter in trained:
             parameter.fill_(torch.nan)  # whatever is computed from them past their layer is found out
+        drawn = global_generators()
         # Twice with the same copy: what remembers its first call is another graph in the second.
         graph, again = _Tracer().trace(root), _Tracer().trace(root)
     except Exception as reason:  # the module's own code runs here, and may raise anything
         raise MixingError(f"its forward cannot be traced ({_first_line(reason)})") from None
     if not _same(root, graph, again):
         raise MixingError("its forward is not the same from one call to the next")
+    if drawn != global_generators():
+        raise MixingError("its forward draws random numbers while it is traced")
     _write_nothing_in_place(root, graph)
     for node in reversed(graph.nodes):
         # What nobody reads was traced for a log, or for the module's memory.
         if node.op not in ("placeholder", "output") and not node.users:
             graph.erase_node(node)
-    _Follower(root, graph).follow(x, y)
+    _Follower(root, graph, trained).follow(x, y)
     return fx.GraphModule(root, graph)
 
 
@@ -145,8 +151,8 @@ class _Tracer(fx.Tracer):
 class _Follower:
     """What every node of a graph gives for blank records; only the shapes are looked at."""
 
-    def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
-        self._root, self._graph = root, graph
+    def __init__(self, root: nn.Module, graph: fx.Graph, trained: Sequence[Tensor]) -> None:
+        self._root, self._graph, self._trained = root, graph, {id(parameter) for parameter in trained}
         self._known: dict[fx.Node, Value] = {}
         self._called: set[str] = set()
 
@@ -162,7 +168,9 @@ class _Follower:
                 self._known[node] = self._constant(str(node.target))
             else:
                 call = Call(self._in(node.args), self._in(node.kwargs))
-                self._known[node] = self._result(node, call)
+                self._known[node] = value = self._result(node, call)
+                if isinstance(value, Records):
+                    node.meta["record"] = value.at[0].shape[1:]
 
     def _in(self, args: Any) -> Any:
         return mapped(args, lambda a: self._known[a] if isinstance(a, fx.Node) else a)
@@ -173,7 +181,7 @@ class _Follower:
 
     def _constant(self, path: str) -> Constant:
         value = _attribute(self._root, path)
-        if isinstance(value, nn.Parameter):
+        if id(value) in self._trained:
             raise MixingError(f"it uses the parameter {path.removeprefix('module.')} outside of a layer")
         if isinstance(value, Tensor) and type(value) not in PLAIN:  # its own Python would see records
             raise MixingError(f"{path.removeprefix('module.')} is a tensor of a kind of its own")

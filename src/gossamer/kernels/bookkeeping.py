@@ -8,13 +8,14 @@ layer adds its weighted sum: no per-sample gradients, no second backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels.apart import graph_of
 from gossamer.kernels.finite import NotFiniteError, all_finite, refuse_infinite
@@ -23,6 +24,7 @@ from gossamer.kernels.norms import root
 from gossamer.kernels.operations import MixingError
 from gossamer.kernels.persons import Persons, Together
 from gossamer.kernels.pooling import is_plain_pool
+from gossamer.kernels.random_layers import bytes_of, dropout, random_inputs
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -31,22 +33,27 @@ class NotSupportedError(Exception):
 
 
 def rules_of(module: nn.Module) -> dict[str, Rule]:
-    """The rule of every layer with parameters, by the layer's name."""
-    names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
-    if len(names) != len(list(module.parameters())):
+    """The rule of every layer with trained parameters, by the layer's name; frozen layers compute as they are."""
+    named = module.named_parameters(remove_duplicate=False)
+    if len([name for name, p in named if p.requires_grad]) != len(ParameterStack(module).names):
         raise NotSupportedError("two layers share a parameter")
     rules: dict[str, Rule] = {}
     for name, layer in module.named_modules():
-        if not any(parameter is not None for parameter in layer._parameters.values()):
+        own = [p.requires_grad for p in layer._parameters.values() if p is not None]
+        if not own:
             continue
+        what = f"{type(layer).__name__} ({name or 'the module itself'})"
         rule = rule_for(layer)
         if rule is None:
-            raise NotSupportedError(
-                f"there is no rule for {type(layer).__name__} ({name or 'the module itself'})"
-            )
-        rules[name] = rule
+            raise NotSupportedError(f"there is no rule for {what}")
+        if all(own):
+            rules[name] = rule
+        elif any(own):
+            raise NotSupportedError(f"some parameters of {what} are frozen and some are not")
+        elif isinstance(layer, nn.Embedding):  # a place outside of its table must not end the run
+            raise NotSupportedError(f"{what} is frozen")
     if not rules:
-        raise NotSupportedError("the module has no parameters")
+        raise NotSupportedError("the module has no trained parameters")
     return rules
 
 
@@ -81,6 +88,7 @@ class BookKeeping:
                 raise NotSupportedError(f"layer {name} took no part in the loss") from None
             layer.forward = self._replacement(name, rule)
         self._pool_where_convolved()
+        self.random = random_inputs(self.graph, {F.dropout: dropout, nn.Dropout: dropout})
 
     def _pool_where_convolved(self) -> None:
         """A plain max pool right behind a convolution that nothing else reads becomes part of it."""
@@ -103,13 +111,14 @@ class BookKeeping:
         mask = torch.ones(1, 2, dtype=torch.bool, device=x.device)
         try:
             self.weighted(
-                points[:1], *blank, mask, torch.ones_like, target=torch.zeros_like(points[:1]), add=False
-            )
+                points[:1], *blank, mask, torch.ones_like, target=torch.zeros_like(points[:1]), add=False,
+                random=[x.new_zeros(1, 2, *shape) for shape in self.random],
+            )  # fmt: skip
         except NotFiniteError:
             pass
         except Exception as reason:  # the module's own operations
             raise NotSupportedError(f"it fails on a blank record ({type(reason).__name__})") from None
-        self.bytes_per_record = self.bytes_held // 2
+        self.bytes_per_record = self.bytes_held // 2 + bytes_of(self.random)
 
     def wrote_finite(self, target: Tensor) -> bool:
         """Is what the last call put into `target` finite?"""
@@ -126,16 +135,17 @@ class BookKeeping:
         target: Tensor,
         add: bool,
         persons: Persons | None = None,
+        random: Sequence[Tensor] = (),
     ) -> Tensor:
         """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small.
 
-        With `persons` those of theirs, (m, P).
+        With `persons` those of theirs, (m, P). `random` are the numbers (m, B, *shape) that `self.random` asks for.
         """
         self.together = together = None if persons is None else persons.together(mask)
         self.parameters, self.bytes_held = self._by_layer(points), 0
         self.records.clear()
         with torch.enable_grad():
-            losses = self.graph(x.flatten(0, 1), y.flatten(0, 1))
+            losses = self.graph(*(part.flatten(0, 1) for part in (x, y, *random)))
             if losses.requires_grad:
                 # The same as handing `mask` over as the gradient, for which torch would first import sympy.
                 torch.autograd.backward((losses * mask.flatten()).sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,6 +55,9 @@ class CentredSum:
         )
         total[:, p:] = sums
         return total, norms
+
+    def draw_from(self, *where: Any) -> None:
+        self._inner.draw_from(*where)
 
     def try_on(self, x: Tensor, y: Tensor) -> None:
         self._inner.try_on(x.flatten(2), y)

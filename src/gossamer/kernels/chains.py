@@ -27,7 +27,8 @@ PLAIN_LOSS = {
 
 def layers_of(other: BookKeeping, x: Tensor, y: Tensor) -> Layers | None:
     """The linear layers of a graph that is records → flat → linear, ReLU, … , linear → cross-entropy; else None."""
-    if y.ndim != 2:
+    frozen = len(other.rules) < sum(isinstance(layer, nn.Linear) for layer in other.original.modules())
+    if y.ndim != 2 or other.random or frozen:
         return None
     offsets = dict(zip(other.owners, other.stack.offsets, strict=True))
     rows: list[tuple[int, int, int, int]] = []

@@ -8,14 +8,16 @@ records are clipped together, as those of a person are, the norm is that of the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 from weakref import WeakSet
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gossamer.errors import UserError
@@ -25,9 +27,11 @@ from gossamer.kernels.dense import Dense
 from gossamer.kernels.device import runs_compiled
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.memory import keep_freed_memory
+from gossamer.kernels.noise import Stream
 from gossamer.kernels.oracle import Vmap, refusal, why
 from gossamer.kernels.persons import Persons, stretches
 from gossamer.kernels.probe import disagreement
+from gossamer.kernels.random_layers import Numbers
 from gossamer.kernels.stack import ParameterStack
 
 logger = logging.getLogger("gossamer")
@@ -69,6 +73,9 @@ class ClippedSum(Protocol):
         With `persons`, g_ip is the sum (or the mean) of all gradients of person p, and the norms are theirs, (m, P). A
         person of whom one record has no finite gradient is left out as a whole.
         """
+
+    def draw_from(self, stream: Stream, purpose: int, nodes: NDArray[np.int64], step: int) -> None:
+        """Where random layers draw in the next call; without this, from a secret stream of their own."""
 
     def try_on(self, x: Tensor, y: Tensor) -> None:
         """Choose how to compute for records like x (m, B, …) and targets like y: a refusal comes now."""
@@ -112,6 +119,10 @@ class _Engine:
         self.made_for: Any = None
         self.idle: SimpleQueue[Spread] = SimpleQueue()
         self.copies = 0
+        self.numbers: Numbers | None = None
+
+    def draw_from(self, stream: Stream, purpose: int, nodes: NDArray[np.int64], step: int) -> None:
+        self.numbers = Numbers(stream, purpose, nodes, step)
 
     def try_on(self, x: Tensor, y: Tensor) -> None:
         stack = ParameterStack(self.module)
@@ -129,6 +140,7 @@ class _Engine:
         persons: Persons | None = None,
     ) -> tuple[Tensor, Tensor]:
         nodes, lot = mask.shape
+        numbers, self.numbers = self.numbers or Numbers.secret(nodes), None
         if persons is not None and persons.alone:
             persons = None  # the very same numbers as for records
         norms = points.new_zeros(nodes, lot if persons is None else persons.counts.shape[1])
@@ -164,6 +176,7 @@ class _Engine:
                     total[rows],
                     add=bool(records.start),
                     persons=None if persons is None else persons.part(rows, records, whose),
+                    random=numbers.draw(method.random, rows, range(lot)[records], points),
                 )
 
         jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
@@ -261,6 +274,7 @@ def of_finite(
     *,
     add: bool,
     persons: Persons | None = None,
+    random: Sequence[Tensor] = (),
 ) -> Tensor:
     """`worker.weighted` without the records, or persons, that have no finite norm; theirs is 0, as if masked.
 
@@ -268,17 +282,18 @@ def of_finite(
     matrix without an inverse: whether a run ends must not depend on a record.
 
     A weight of 0 does not undo a gradient that is not a number, be it such a record's or that of the padding. Where the
-    sum shows one, every node is done by itself, with nothing but its usable records.
+    sum shows one, every node is done by itself, with nothing but its usable records, and of these with the same random
+    numbers: whether another record is usable must not change what a record adds.
     """
     before = target.clone() if add else None
     try:
         norms = worker.weighted(
-            points, x, y, mask, _in_units(weigh, unit), target=target, add=add, persons=persons
+            points, x, y, mask, _in_units(weigh, unit), target=target, add=add, persons=persons, random=random
         )
     except NotFiniteError as found:
         mask = mask & ~_records_of(found, persons)
     except Exception:  # whatever an operation raises; what is no record's fault is raised again below
-        failing = _failing(worker, points, x, y, mask)
+        failing = _failing(worker, points, x, y, mask, random)
         if persons is not None:
             failing = persons.together(mask).any_of(failing)
         mask = mask & ~_records_of(NotFiniteError(failing), persons)
@@ -292,19 +307,25 @@ def of_finite(
         weigh_own = _in_units(weigh, None if unit is None else unit[own])
         whose = None if persons is None else persons.part(own, slice(None), slice(None))
         norms[own] = _add_usable(
-            worker, points[own], x[own], y[own], mask[own], weigh_own, target[own], whose
-        )
+            worker, points[own], x[own], y[own], mask[own], weigh_own, target[own], whose,
+            [numbers[own] for numbers in random],
+        )  # fmt: skip
     return norms
 
 
-def _failing(worker: Method, points: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+def _failing(
+    worker: Method, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, random: Sequence[Tensor]
+) -> Tensor:
     """(m, B): the records that cannot be computed even by themselves."""
     failing, alone = torch.zeros_like(mask), torch.ones(1, 1, dtype=torch.bool, device=mask.device)
     for i, b in mask.nonzero().tolist():
         node, one = slice(i, i + 1), (slice(i, i + 1), slice(b, b + 1))
         point, scratch = points[node], torch.empty_like(points[node])
         try:
-            worker.weighted(point, x[one], y[one], alone, torch.ones_like, target=scratch, add=False)
+            worker.weighted(
+                point, x[one], y[one], alone, torch.ones_like, target=scratch, add=False,
+                random=[numbers[one] for numbers in random],
+            )  # fmt: skip
         except NotFiniteError:
             pass  # is found again, with the others
         except Exception:
@@ -329,7 +350,8 @@ def _add_usable(
     mask: Tensor,
     weigh: Weigh,
     target: Tensor,
-    persons: Persons | None = None,
+    persons: Persons | None,
+    random: Sequence[Tensor],
 ) -> Tensor:
     """Add one node's sum over its usable records, picked out of x (1, B, …), into `target`; the norms (1, B)."""
     usable = mask[0].clone()
@@ -340,8 +362,9 @@ def _add_usable(
         whose = None if persons is None else persons.kept(usable)
         try:
             found = worker.weighted(
-                point, x[:, usable], y[:, usable], everyone, weigh, target=total, add=False, persons=whose
-            )
+                point, x[:, usable], y[:, usable], everyone, weigh, target=total, add=False, persons=whose,
+                random=[numbers[:, usable] for numbers in random],
+            )  # fmt: skip
         except NotFiniteError as bad:
             usable[usable.clone()] = ~_records_of(bad, whose)[0]
             continue

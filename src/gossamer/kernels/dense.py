@@ -8,7 +8,7 @@ that is none) is left to `BookKeeping`, which computes the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numba as nb
 import numpy as np
@@ -44,6 +44,7 @@ class Dense:
         )  # numbers of a record between the two passes
         self.bytes_per_node = 8 * other.stack.dim  # its weights are read, its sum is written
         self._bounded = False
+        self.random = other.random
 
     @classmethod
     def of(cls, other: BookKeeping, x: Tensor, y: Tensor) -> Dense | None:
@@ -69,8 +70,9 @@ class Dense:
         target: Tensor,
         add: bool,
         persons: Persons | None = None,
+        random: Sequence[Tensor] = (),
     ) -> Tensor:
-        """As of `BookKeeping`."""
+        """As of `BookKeeping`, of which only networks that draw nothing have a compiled form."""
         self._bounded = False
         nodes, lot = mask.shape
         usual = persons is None and points.dtype == x.dtype == torch.float32 and runs_compiled(points)

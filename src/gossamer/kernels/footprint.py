@@ -13,6 +13,7 @@ from gossamer.kernels import threads
 from gossamer.kernels.apart import copied
 from gossamer.kernels.clipped_sum import DEFAULT_MAX_BYTES, slices
 from gossamer.kernels.layers import ConvolutionRule, rule_for
+from gossamer.kernels.stack import ParameterStack
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def footprint(module: nn.Module, shape: tuple[int, ...], *, own: bool = False) -
     except Exception:  # the module's own code; what is wrong with it is said where it is asked to compute
         found = _Noted()
     if own or found.without_rule:
-        found.held += 8 * sum(parameter.numel() for parameter in parameters)
+        found.held += 8 * ParameterStack(module).dim
     return Footprint(found.held, found.widest, found.convolves)
 
 

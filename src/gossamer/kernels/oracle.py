@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ from gossamer.kernels.apart import copied
 from gossamer.kernels.finite import all_finite, refuse_infinite
 from gossamer.kernels.norms import norms_of
 from gossamer.kernels.persons import Persons
+from gossamer.kernels.random_layers import DRAWN, bytes_of, global_generators, is_random, with_random_inputs
 from gossamer.kernels.stack import ParameterStack
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -39,19 +40,20 @@ class Vmap:
         self.stack = ParameterStack(module)
         self.bytes_per_person = 4 * self.stack.dim
         self.bytes_per_node = 0
-        self.bytes_per_record = 8 * self.stack.dim  # the gradient, and its pieces before they are joined
-        self._of_one = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
         torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
-        of_lot = vmap(self._of_one, in_dims=(None, 0, 0), randomness="different")
-        self._of_all = vmap(of_lot, randomness="different")
+        graph = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
+        self._of_one, self.random = with_random_inputs(graph, DRAWN)
+        # The gradient, and its pieces before they are joined; the numbers that are drawn for it.
+        self.bytes_per_record = 8 * self.stack.dim + bytes_of(self.random)
+        self._of_all = vmap(vmap(self._of_one, in_dims=(None, 0, 0, 0)))
 
-    def gradients(self, points: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def gradients(self, points: Tensor, x: Tensor, y: Tensor, random: Sequence[Tensor] = ()) -> Tensor:
         """The gradient of every record of every node at that node's point: (m, B, d)."""
         nodes, lot = x.shape[:2]
         if nodes == 0 or lot == 0:
             return points.new_zeros(nodes, lot, self.stack.dim)
         with torch.no_grad():
-            found = self._of_all(self.stack.views(points.detach()), x, y)
+            found = self._of_all(self.stack.views(points.detach()), x, y, list(random))
         return torch.cat([found[name].reshape(nodes, lot, -1) for name in self.stack.names], dim=2)
 
     def wrote_finite(self, target: Tensor) -> bool:
@@ -69,12 +71,13 @@ class Vmap:
         target: Tensor,
         add: bool,
         persons: Persons | None = None,
+        random: Sequence[Tensor] = (),
     ) -> Tensor:
         """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small.
 
-        With `persons` those of theirs, (m, P).
+        With `persons` those of theirs, (m, P). `random` are the numbers (m, B, *shape) that `self.random` asks for.
         """
-        gradients, there = self.gradients(points, x, y), mask
+        gradients, there = self.gradients(points, x, y, random), mask
         if persons is not None:
             together = persons.together(mask)
             there, gradients = together.present, together.sums(gradients.flatten(0, 1))
@@ -93,25 +96,31 @@ class Vmap:
 def one_record(
     module: nn.Module, loss: Loss, x: torch.Size, x_type: torch.dtype, y: torch.Size, y_type: torch.dtype
 ) -> fx.GraphModule:
-    """(parameters, one record, its target) → the gradient of its loss, as a graph without memory."""
-    module = _copy(module)
+    """(trained parameters, one record, its target) → the gradient of its loss, as a graph without memory."""
+    names, module = ParameterStack(module).names, _copy(module)
 
     def sample_loss(parameters: dict[str, Tensor], one_x: Tensor, one_y: Tensor) -> Tensor:
         output = functional_call(module, parameters, (one_x.unsqueeze(0),))
         return loss(output, one_y.unsqueeze(0)).squeeze(0)
 
-    return _traced(module, grad(sample_loss), (x, x_type), (y, y_type))
+    return _traced(module, names, grad(sample_loss), (x, x_type), (y, y_type))
 
 
 def one_output(module: nn.Module, x: torch.Size, x_type: torch.dtype) -> fx.GraphModule:
-    """(parameters, one record) → the network's outputs as it predicts, as a graph without memory."""
-    module = _copy(module).eval()
+    """(trained parameters, one record) → the network's outputs as it predicts, as a graph without memory."""
+    names, module = ParameterStack(module).names, _copy(module).eval()
 
     def outputs(parameters: dict[str, Tensor], one_x: Tensor) -> Tensor:
         found: Tensor = functional_call(module, parameters, (one_x.unsqueeze(0),)).squeeze(0)
         return found
 
-    return _traced(module, outputs, (x, x_type))
+    graph = _traced(module, names, outputs, (x, x_type))
+    for node in graph.graph.nodes:
+        if is_random(node):
+            raise refusal(
+                "", type(module).__name__, f"it draws random numbers when it predicts ({node.target})"
+            )
+    return graph
 
 
 def shape_of(graph: fx.GraphModule) -> torch.Size:
@@ -128,10 +137,13 @@ def _copy(module: nn.Module) -> nn.Module:
 
 
 def _traced(
-    module: nn.Module, function: Callable[..., Any], *given: tuple[torch.Size, torch.dtype]
+    module: nn.Module,
+    names: Sequence[str],
+    function: Callable[..., Any],
+    *given: tuple[torch.Size, torch.dtype],
 ) -> fx.GraphModule:
-    """A function of the module's parameters and of one record, as torch's own operations and nothing else."""
-    parameters = {name: value.detach() for name, value in module.named_parameters()}
+    """A function of these parameters and of one record, as torch's own operations and nothing else."""
+    parameters = {name: module.get_parameter(name).detach() for name in names}
     device = next(iter(parameters.values())).device if parameters else None
     made_up = [torch.zeros(shape, dtype=kind, device=device) for shape, kind in given]
     from torch.fx.experimental.proxy_tensor import make_fx  # half a second: sympy
@@ -139,6 +151,7 @@ def _traced(
     trace = make_fx(
         functionalize(function, remove="mutations"), tracing_mode="fake", _allow_non_fake_inputs=True
     )
+    drawn = global_generators()
     with _watched(module) as inside:
         try:
             # Twice with the same copy: what remembers its first call is another graph in the second.
@@ -147,7 +160,7 @@ def _traced(
             name, layer = inside[-1] if inside else ("", type(module).__name__)
             raise refusal(name, layer, why(reason)) from None
     _only_torchs_own(graph, type(module).__name__)
-    if not _same(graph, again):
+    if not _same(graph, again) or drawn != global_generators():
         raise refusal("", type(module).__name__, FORGETFUL)
     for node in graph.graph.nodes:
         node.target = _INSTEAD.get(node.target, node.target)
@@ -257,8 +270,8 @@ def _same(graph: fx.GraphModule, again: fx.GraphModule) -> bool:
 
 
 FORGETFUL = (
-    "it is not the same from one call to the next, for it remembers earlier calls or draws random numbers that are not "
-    "torch's; keep nothing between calls"
+    "it is not the same from one call to the next, for it remembers earlier calls, seeds torch or draws random numbers "
+    "that are not torch's; keep nothing between calls"
 )
 _REASONS = (
     (r"data-dependent|DataDependent|aten\.(_local_scalar_dense|item|nonzero|is_nonzero|equal)|It looks like you're",

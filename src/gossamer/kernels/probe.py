@@ -26,6 +26,7 @@ NOTHING = 1e-6  # what inputs of 1e6 may add to the norm of a gradient that vani
 class Method(Protocol):
     original: nn.Module
     loss: Callable[[Tensor, Tensor], Tensor]
+    random: list[torch.Size]
 
     def weighted(
         self,
@@ -49,21 +50,15 @@ def disagreement(
     """
     if points.device.type == "meta":  # shapes only, nothing to compare
         return None
-    plain = _plain(method, points, x, y)
-    if plain is None:
+    if method.random:
         method = make(copy.deepcopy(method.original).eval())
-        plain = _plain(method, points, x, y)
-    return None if plain is None else _compared(method, points, x, y, plain)
-
-
-def _plain(method: Method, points: Tensor, x: Tensor, y: Tensor) -> list[Tensor] | None:
-    """The made-up records' gradients, each by itself; None if they are different when computed again."""
+    if method.random:  # also in evaluation
+        return None
     records, targets = _made_up(x, y)
-    found = [
+    plain = [
         _gradient(method, _point(points), records[b : b + 1], targets[b : b + 1]) for b in range(len(records))
     ]
-    again = _gradient(method, _point(points), records[1:2], targets[1:2])
-    return found if torch.allclose(found[1], again, equal_nan=True) else None
+    return _compared(method, points, x, y, plain)
 
 
 def _point(points: Tensor) -> Tensor:

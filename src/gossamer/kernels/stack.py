@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from math import prod
 
 import torch
@@ -9,10 +10,13 @@ from torch import Tensor, nn
 
 
 class ParameterStack:
-    """The layout of a module's parameters in a row of length d: `named_parameters()` order, flattened."""
+    """The layout of a module's trained parameters in a row of length d: `named_parameters()` order, flattened.
+
+    A parameter is trained if it requires a gradient; the others are frozen and, like buffers, stay in the module.
+    """
 
     def __init__(self, module: nn.Module) -> None:
-        named = list(module.named_parameters())
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         self.names = tuple(name for name, _ in named)
         self.shapes = tuple(tuple(p.shape) for _, p in named)
         self.offsets: tuple[int, ...] = ()
@@ -23,8 +27,8 @@ class ParameterStack:
         self.dim = offset
 
     def flatten(self, module: nn.Module) -> Tensor:
-        """The module's parameters as one new row (d,)."""
-        parameters = [p.detach().reshape(-1) for p in module.parameters()]
+        """The module's trained parameters as one new row (d,)."""
+        parameters = [module.get_parameter(name).detach().reshape(-1) for name in self.names]
         return torch.cat(parameters) if parameters else torch.empty(0)
 
     def views(self, points: Tensor) -> dict[str, Tensor]:
@@ -39,7 +43,21 @@ class ParameterStack:
 
     @torch.no_grad()
     def load(self, module: nn.Module, point: Tensor) -> None:
-        """Copy one row (d,) into the module's parameters."""
-        views = self.views(point.reshape(1, -1))
-        for name, parameter in module.named_parameters():
-            parameter.copy_(views[name][0])
+        """Copy one row (d,) into the module's trained parameters."""
+        for name, view in self.views(point.reshape(1, -1)).items():
+            module.get_parameter(name).copy_(view[0])
+
+
+def fixed_values(module: nn.Module) -> dict[str, Tensor]:
+    """What training leaves as it is, by name: frozen parameters and buffers."""
+    frozen = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
+    return frozen | {name: buffer.detach() for name, buffer in module.named_buffers()}
+
+
+def fixed_digest(module: nn.Module) -> str:
+    """sha256 of the names, types and bytes of `fixed_values`."""
+    content = hashlib.sha256()
+    for name, value in fixed_values(module).items():
+        content.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+        content.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return content.hexdigest()

@@ -21,7 +21,7 @@ from gossamer.kernels.noise import Stream
 from gossamer.kernels.persons import Persons
 from gossamer.mechanism.clip_steps import ClipStep, Weigh
 from gossamer.mechanism.clipping import Clip
-from gossamer.mechanism.noise.base import COUNT, Mechanism, Participation
+from gossamer.mechanism.noise.base import COUNT, RANDOM_LAYERS, Mechanism, Participation
 from gossamer.mechanism.samplers import Lot, Sampler
 
 
@@ -199,6 +199,8 @@ class PrivateGradient:
         lot, taken = self._lot(k)
         step = self._clip.at(k, len(self.nodes))
         records = (taken.mask & active[:, None]).to(points.device)
+        if hasattr(self._vector, "draw_from"):  # a network may draw numbers of its own: dropout
+            self._vector.draw_from(self._stream, RANDOM_LAYERS, self._index, k)
         sums, norms = step.sums(self._vector, points, taken.x, taken.y, records, taken.persons)
         mask = records if taken.persons is None else (lot.mask & active[:, None]).to(points.device)
         # In double precision: what the ledger says must read back exactly.

@@ -52,5 +52,12 @@ class Outline:
         return self.config.privacy.noise.source == "seeded"
 
     @property
+    def size(self) -> str:
+        """How many parameters there are, and how many of them are trained."""
+        every = sum(parameter.numel() for parameter in self.module.parameters())
+        own = self.stack.dim
+        return f"{own:,} parameters" if own == every else f"{own:,} of {every:,} parameters trained"
+
+    @property
     def bytes_per_round(self) -> float:
         return self.method.bytes_per_round(self.algorithm, self.topology, self.stack.dim)

@@ -188,7 +188,7 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
     config, plan = o.config, o.plan
     console.print(
         f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
-        f"{config.model.kind} with {o.stack.dim:,} parameters, {o.topology.kind}",
+        f"{config.model.kind} with {o.size}, {o.topology.kind}",
         soft_wrap=True,
     )
     table = Table(

@@ -51,7 +51,7 @@ class Evaluator:
         scored: Sequence[int] | None = None,
     ):
         """`scored`: rows of the nodes hosted here that are judged; all of them if not said."""
-        self._module, self._stack, self._loss, self._task = copy.deepcopy(module), stack, loss, task
+        self._module, self._stack, self._loss, self._task = copy.deepcopy(module).eval(), stack, loss, task
         self._measures = measures_of(None, task) if measures is None else measures
         speed_up_pools(self._module)
         self._x, self._y, self._together, self._scored = x, y, together, scored
@@ -111,12 +111,14 @@ class Evaluator:
     def _outputs(self, point: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         parameters = {name: view[0] for name, view in self._stack.views(point[None]).items()}
         parts, loss = [], 0.0
-        for start in range(0, len(x), BATCH):
-            outputs = outputs_or_nan(
-                lambda rows: functional_call(self._module, parameters, (rows,)), x[start : start + BATCH]
-            )
-            loss += float(self._loss(outputs, y[start : start + BATCH]).double().sum())
-            parts.append(outputs)
+        with torch.random.fork_rng(devices=[]):  # a network may draw also here: then the same for every model
+            torch.manual_seed(0)
+            for start in range(0, len(x), BATCH):
+                outputs = outputs_or_nan(
+                    lambda rows: functional_call(self._module, parameters, (rows,)), x[start : start + BATCH]
+                )
+                loss += float(self._loss(outputs, y[start : start + BATCH]).double().sum())
+                parts.append(outputs)
         return torch.cat(parts), loss
 
 

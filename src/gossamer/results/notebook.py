@@ -90,7 +90,7 @@ def plan_text(o: Outline) -> str:
     config, worst = o.config, o.plan.worst
     return (
         f"Plan of {config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} "
-        f"rounds, {o.stack.dim:,} parameters; proven ε = {epsilon_text(worst.proven.epsilon)}, claimed ε = "
+        f"rounds, {o.size}; proven ε = {epsilon_text(worst.proven.epsilon)}, claimed ε = "
         f"{epsilon_text(worst.claim.epsilon)} ({_planned_relation(o)})"
     )
 

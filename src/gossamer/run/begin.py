@@ -16,6 +16,7 @@ from gossamer.accounting.ledger import LedgerBook, ledgers_for
 from gossamer.config.schema import RunConfig
 from gossamer.data.load import datasets
 from gossamer.errors import UserError
+from gossamer.kernels.stack import fixed_digest, fixed_values
 from gossamer.models.own import Own
 from gossamer.results.certificate import SEEDED
 from gossamer.results.epsilon_plot import epsilon_plot
@@ -26,7 +27,7 @@ from gossamer.results.seals import BEGIN, Sealer
 from gossamer.run.assemble import Parts
 from gossamer.run.budget import Accounts, accounts_of, now
 from gossamer.run.preprocess import bytes_of_preprocessing, preprocessed
-from gossamer.runtime.forms import count, file_name, hexadecimal, list_of, maybe, row, sentence
+from gossamer.runtime.forms import file_name, hexadecimal, list_of, maybe, row, sentence
 from gossamer.runtime.group import Group, agreed
 from gossamer.topology.makers import Matrix
 
@@ -191,14 +192,14 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
     columns = hashlib.sha256(names.encode()).hexdigest()
     here = (
         digest(_without_folders(o.asked), without={"runtime", "data"} if own else {"runtime"}),
-        o.stack.dim,
+        hashlib.sha256(f"{o.stack.dim} {fixed_digest(o.module)}".encode()).hexdigest(),
         gossamer.__version__,
         # Of records that are public; a digest of private ones would let everyone test guesses of them.
         None if own else parts.dataset.provenance.get("sha256"),
         columns,
     )
     everywhere = group.join(
-        [here], row(hexadecimal(64), count, sentence, maybe(hexadecimal(64)), hexadecimal(64))
+        [here], row(hexadecimal(64), hexadecimal(64), sentence, maybe(hexadecimal(64)), hexadecimal(64))
     )
     for rank, other in enumerate(everywhere):
         for name, first, found in zip(
@@ -291,6 +292,7 @@ def _manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, Any]:
         "run": identity,
         "started": now(),
         "dimension": o.stack.dim,
+        **({"frozen": fixed_digest(o.module)} if fixed_values(o.module) else {}),
         "records_by_node": [node.records for node in o.plan.nodes],
         # A digest of private records would let whoever holds this file test guesses of them.
         "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},

@@ -20,6 +20,7 @@ from gossamer.data.limits import free_memory, in_words, resident
 from gossamer.data.mapped import is_mapped
 from gossamer.errors import UserError
 from gossamer.kernels.footprint import Footprint, footprint
+from gossamer.kernels.stack import ParameterStack
 from gossamer.plan.privacy import rates_of
 from gossamer.run.data import DataFacts
 
@@ -143,10 +144,10 @@ def refuse_long_pricing(config: RunConfig, draws: int) -> None:
 def size_of(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None) -> Size:
     """Of the configuration's model, or of the user's own: without making one that is large."""
     if module is not None:
-        return Size(_count(module), footprint(module, shape, own=True))
+        return Size(ParameterStack(module).dim, footprint(module, shape, own=True))
     with torch.device("meta"):
         model: nn.Module = config.model.make(shape, outputs)
-    count = _count(model)
+    count = ParameterStack(model).dim
     if count <= SMALL:  # without values the first forward of a process takes two seconds
         with torch.random.fork_rng(devices=[]):
             model = config.model.make(shape, outputs)
@@ -157,10 +158,6 @@ def _vectors(algorithm: Algorithm) -> int:
     """Vectors as long as the model in an algorithm's state; those that are empty between rounds are not within one."""
     kept = [part for part in algorithm.init(torch.zeros(1, 8)) if isinstance(part, torch.Tensor)]
     return max(1, sum(part.shape[1:] in ((8,), (0,)) for part in kept))
-
-
-def _count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _bytes(dataset: Dataset | None) -> float:

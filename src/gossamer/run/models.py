@@ -11,7 +11,7 @@ import torch
 
 from gossamer.data.inputs import inputs_of
 from gossamer.kernels.oracle import one_output, shape_of
-from gossamer.kernels.stack import ParameterStack
+from gossamer.kernels.stack import ParameterStack, fixed_values
 from gossamer.models.centred import Centred
 from gossamer.models.kinds import models as kinds
 from gossamer.results.trained.description import Description, Parameter
@@ -33,10 +33,11 @@ def keep_models(
     """
     o, folder = parts.outline, run.directory.path
     points = o.method.released(o.algorithm, state, len(group.nodes)).detach()
-    held = HeldWeights(o.stack, group.nodes, points, group.mean(points))
+    held = HeldWeights(o.stack, group.nodes, points, group.mean(points), fixed_values(o.module))
     description = describe(parts, run.identity)
     files = held.write(folder, run.identity, o.config.nodes, average=average and group.first_here)
     if group.first_here:
+        files |= held.write_fixed(folder, run.identity)
         text = description.text()
         run.directory.write_text(DESCRIPTION, text)
         files[DESCRIPTION] = hashlib.sha256(text.encode()).hexdigest()
@@ -74,7 +75,8 @@ def _outputs(module: torch.nn.Module, shape: tuple[int, ...]) -> int:
     kind = torch.float32 if shape else torch.int64  # a record without a shape is a place in a table
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     try:
-        return int(module(torch.zeros(1, *shape, dtype=kind, device=device)).numel())
+        with torch.random.fork_rng(devices=[]):
+            return int(module(torch.zeros(1, *shape, dtype=kind, device=device)).numel())
     except Exception:  # the module's own operations
         return shape_of(one_output(module, torch.Size(shape), kind)).numel()
 

@@ -72,6 +72,11 @@ def outline(
         module = _model(config, facts)
         if own:
             check_module(module)
+    if not ParameterStack(module).dim:
+        raise UserError(
+            f"model: {type(module).__name__} has no parameter that requires a gradient, so there is nothing to train; "
+            "set requires_grad = True on those that are to be trained."
+        )
     module, algorithm = _centred(config, facts, module, algorithm)
     check_no_mixing(module)
     rates, pooled, records = rates_of(config, facts.records), None, facts.records
@@ -91,7 +96,7 @@ def outline(
         draws_per_round=algorithm.draws,
         noise=method.noise,
         claim=method.claim(algorithm, topology, facts.classes, sum(records)),
-        dimension=sum(parameter.numel() for parameter in module.parameters()),
+        dimension=ParameterStack(module).dim,
         notes=notes_of(config, method),
     )
     if takes_exact_means(config):

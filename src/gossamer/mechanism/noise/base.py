@@ -21,7 +21,7 @@ from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.schedules import Schedule
 
 # Purpose fields of the stream: no two uses ever share a counter.
-NOISE, SAMPLING, COUNT, LATTICE, COINS, MASK, SUMMARY, JUDGED = range(8)
+NOISE, SAMPLING, COUNT, LATTICE, COINS, MASK, SUMMARY, JUDGED, RANDOM_LAYERS = range(9)
 ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
 
 Floats = NDArray[np.float64]

@@ -114,7 +114,7 @@ def converted(models: Models, node: Node, kind: str) -> bytes:
 def _safetensors(models: Models, node: Node) -> bytes:
     from safetensors.torch import save
 
-    values = {name: value.clone().contiguous() for name, value in models.weights(node).items()}
+    values = {name: value.clone().contiguous() for name, value in models.state(node).items()}
     content: bytes = save(values, metadata={"format": "pt"})
     return content
 

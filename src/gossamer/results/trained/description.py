@@ -113,23 +113,25 @@ class Description:
         return self.centre and not isinstance(own, Centred)
 
     def check_fits(self, module: nn.Module, what: str) -> None:
-        """Names and shapes of its parameters, one by one."""
-        stack = ParameterStack(module)
-        there = dict(zip(stack.names, stack.shapes, strict=True))
+        """Names and shapes of the trained parameters, one by one."""
+        there = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
         for parameter in self.parameters:
             if parameter.name not in there:
                 raise UserError(
-                    f"{what} has no parameter {parameter.name!r}, which the run trained; it has {_some(stack.names)}."
+                    f"{what} has no parameter {parameter.name!r}, which the run trained; it has {_some(list(there))}."
                 )
             if there[parameter.name] != parameter.shape:
                 raise UserError(
                     f"{what} has a parameter {parameter.name!r} of shape {there[parameter.name]}; the run trained one "
                     f"of shape {parameter.shape}."
                 )
-        if len(there) > len(self.parameters):
-            known = {parameter.name for parameter in self.parameters}
-            strange = next(name for name in there if name not in known)
-            raise UserError(f"{what} has a parameter {strange!r}, which the run did not train.")
+        known = {parameter.name for parameter in self.parameters}
+        strange = [name for name in ParameterStack(module).names if name not in known]
+        if strange:
+            raise UserError(
+                f"{what} has a parameter {strange[0]!r}, which the run did not train; if the run kept it frozen, set "
+                "requires_grad = False on it."
+            )
 
 
 _FORM = TypeAdapter(Description)

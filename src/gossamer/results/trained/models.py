@@ -64,13 +64,20 @@ class Models:
             )
         return self._weights.of(node)
 
+    def state(self, node: Node = "average") -> dict[str, Tensor]:
+        """The same, with the frozen parameters and the buffers, which all nodes share."""
+        return self._weights.fixed() | self.weights(node)
+
     def module(self, node: Node = "average") -> nn.Module:
         """A network of its own with those weights, in evaluation mode."""
-        values, made = self.weights(node), self._network()
+        values, made = self.state(node), self._network()
         self.description.check_fits(made, "the module")
-        with torch.no_grad():
-            for name, parameter in made.named_parameters():
-                parameter.copy_(values[name])
+        own = {name: value.detach() for name, value in [*made.named_parameters(), *made.named_buffers()]}
+        for name, value in values.items():
+            if name not in own or own[name].shape != value.shape:
+                shape = tuple(value.shape)
+                raise UserError(f"the module has no {name!r} of shape {shape}, which the run kept frozen.")
+            own[name].copy_(value)
         return made.cpu().eval()
 
     def outputs(self, x: Any, node: Node = "average") -> Tensor:

@@ -27,7 +27,7 @@ from gossamer.results.files import read_bytes
 from gossamer.results.rundir import read_manifest, write_atomically
 from gossamer.results.trained.description import Description, parse
 
-DESCRIPTION, AVERAGE = "model.json", "average.safetensors"
+DESCRIPTION, AVERAGE, FIXED = "model.json", "average.safetensors", "frozen.safetensors"
 VERSION = 1
 _PART = re.compile(r"models(\.nodes-\d+-\d+)?\.safetensors")
 READING = (
@@ -48,12 +48,19 @@ class Weights(Protocol):
 
     def average(self) -> Point: ...
 
+    def fixed(self) -> Point:
+        """What was not trained, the same at all nodes: frozen parameters and buffers."""
+        ...
+
 
 class HeldWeights:
     """In memory, of the nodes hosted here."""
 
-    def __init__(self, stack: ParameterStack, nodes: range, points: Tensor, average: Tensor):
+    def __init__(
+        self, stack: ParameterStack, nodes: range, points: Tensor, average: Tensor, fixed: Point | None = None
+    ):
         self._stack, self.nodes = stack, nodes
+        self._fixed = {name: value.detach().cpu().clone() for name, value in (fixed or {}).items()}
         self._points, self._average = points.detach().cpu(), average.detach().cpu()
 
     def of(self, node: int) -> Point:
@@ -62,8 +69,11 @@ class HeldWeights:
     def average(self) -> Point:
         return _row(self._stack, self._average)
 
+    def fixed(self) -> Point:
+        return self._fixed
+
     def write(self, folder: Path, run: str, of: int, *, average: bool) -> dict[str, str]:
-        """The files of these nodes, and of the average if asked for: name → digest."""
+        """The files of these nodes; of the average, if asked for: name → digest."""
         first, last = self.nodes.start, self.nodes.stop
         same = all(torch.equal(point, self._points[0]) for point in self._points)  # the second tells, mostly
         said = {"what": "the nodes' models", "nodes": [first, last], "of": of, "all_the_same": same}
@@ -78,6 +88,11 @@ class HeldWeights:
             mean = {"run": run, "what": "the mean of all nodes' models", "of": of}
             written[AVERAGE] = _save(folder / AVERAGE, self.average(), mean)
         return written
+
+    def write_fixed(self, folder: Path, run: str) -> dict[str, str]:
+        """The file of what was not trained, if there is something: name → digest."""
+        said = {"run": run, "what": "frozen parameters and buffers, the same at all nodes"}
+        return {FIXED: _save(folder / FIXED, self._fixed, said, kind=None)} if self._fixed else {}
 
 
 class StoredWeights:
@@ -102,6 +117,10 @@ class StoredWeights:
 
     def average(self) -> Point:
         return self._part(AVERAGE)[1]
+
+    def fixed(self) -> Point:
+        there = (self._run / FIXED).exists() if self._sealed is None else FIXED in self._sealed
+        return self._part(FIXED)[1] if there else {}
 
     def _names(self) -> list[str]:
         if self._sealed is not None:
@@ -132,15 +151,16 @@ class StoredWeights:
             tensors = load(content)
             rows = (
                 ()
-                if name == AVERAGE
+                if name in (AVERAGE, FIXED)
                 else (1 if said["all_the_same"] else said["nodes"][1] - said["nodes"][0],)
             )
             wanted = {p.name: (*rows, *p.shape) for p in self.description.parameters}
             whole = said["run"] == self.description.run and said["version"] == VERSION
-            whole = whole and (name == AVERAGE or range(*said["nodes"]) == self._nodes_of(name))
+            whole = whole and (name in (AVERAGE, FIXED) or range(*said["nodes"]) == self._nodes_of(name))
         except (SafetensorError, LookupError, TypeError, ValueError, RecursionError):
             raise UserError(f"{path} is damaged; put it back.") from None
-        if not whole or {key: tuple(value.shape) for key, value in tensors.items()} != wanted:
+        shapes = {key: tuple(value.shape) for key, value in tensors.items()}
+        if not whole or (name != FIXED and shapes != wanted):
             raise UserError(
                 f"{path} does not hold what {self._run / DESCRIPTION} says; put them back together."
             )
@@ -182,11 +202,16 @@ def _row(stack: ParameterStack, point: Tensor) -> Point:
     return {name: value[0] for name, value in stack.views(point[None]).items()}
 
 
-def _save(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, Any]) -> str:
+def _save(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    said: Mapping[str, Any],
+    kind: torch.dtype | None = torch.float32,
+) -> str:
     from safetensors.torch import save
 
     content = {
-        name: value.to(torch.float32).clone(memory_format=torch.contiguous_format)
+        name: value.to(kind or value.dtype).clone(memory_format=torch.contiguous_format)
         for name, value in tensors.items()
     }
     header = {"version": VERSION, **said, "reading": READING}

@@ -16,6 +16,7 @@ from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.units import NODE, RECORD
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.kernels.stack import fixed_digest
 from gossamer.options.sentences import whole_number
 from gossamer.plan.outline import Outline
 from gossamer.results.audit_page import page
@@ -260,6 +261,7 @@ def _mark(o: Outline, module: nn.Module | None) -> str:
     if module is None:
         return ""
     content = repr(module).encode() + o.stack.flatten(o.module).cpu().numpy().tobytes()
+    content += fixed_digest(o.module).encode()
     return f" {hashlib.sha256(content).hexdigest()[:16]}"
 
 

@@ -20,7 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clip_steps import ClipStep
+from gossamer.mechanism.noise.base import RANDOM_LAYERS
 from gossamer.mechanism.reader import Vector
 from gossamer.run.assemble import Parts
 from gossamer.studies.audit.odd_records import OddRecord
@@ -112,10 +114,12 @@ class Scene:
         """The vector's sums (h, d) in double precision, and the norms, as the reader asks for them.
 
         The module's own randomness is the same every time: it does not depend on records, so a difference that it
-        makes is no leak, and with the same shapes every record meets the same draw of it.
+        makes is no leak, and every record meets the same draw of it.
         """
         points = self.points
         x, y, mask = batch.x.clone(), batch.y.clone(), batch.mask.clone()
+        if hasattr(vector, "draw_from"):
+            vector.draw_from(Stream.seeded(self.seed), RANDOM_LAYERS, np.arange(len(points)), 0)
         with _randomness(self.seed):
             sums, norms = self.clip.sums(vector, points, x, y, mask)
         return sums.double(), norms
@@ -123,9 +127,6 @@ class Scene:
     def in_bounds(self, moved: Tensor) -> Tensor:
         """(h,) distances in units of what the noise is scaled to."""
         return moved / self.clip.reference[: len(self.start)].double()
-
-    def at_seed(self, seed: int) -> Scene:
-        return replace(self, seed=seed)
 
     def rounded(self, unit: float) -> Scene:
         """The same at points whose every coordinate is off by one rounding, up or down by chance."""
