@@ -118,8 +118,8 @@ def with_random_inputs(
         if node.target not in drawn or node.kwargs.get("generator") is not None:
             raise UserError(
                 f"model: the random operation {node.target} cannot be drawn from the secret stream that privacy needs; "
-                "use torch's dropout, bernoulli, rand, randn, randint, randperm, uniform, normal or exponential, and no "
-                "generator of your own."
+                "use torch's dropout, bernoulli, rand, randn, randint, randperm, uniform, normal or exponential, and "
+                "no generator of your own."
             )
         value = node.meta["val"]
         node.meta["record"] = (value[0] if isinstance(value, tuple | list) else value).shape
