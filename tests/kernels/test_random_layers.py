@@ -122,7 +122,10 @@ def test_nor_does_one_on_which_the_module_fails() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(torch.linalg.inv(x.view(-1, 2, 2)).flatten(1))
 
-    sums, everyone = Sums(Inverse(lambda h: h + torch.randn_like(h))), torch.ones(NODES, LOT, dtype=torch.bool)
+    sums, everyone = (
+        Sums(Inverse(lambda h: h + torch.randn_like(h))),
+        torch.ones(NODES, LOT, dtype=torch.bool),
+    )
     without = everyone.clone()
     without[0, 1] = False
     singular = sums.x.clone()

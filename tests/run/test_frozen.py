@@ -171,7 +171,7 @@ def test_a_module_that_does_not_fit_the_run_is_a_sentence(tmp_path: Path) -> Non
 
 def test_nothing_to_train_is_refused() -> None:
     for module in (chain().requires_grad_(False), nn.Flatten(), nn.Sequential()):
-        with pytest.raises(UserError, match="no parameter that requires a gradient"):
+        with pytest.raises(UserError, match="has no parameter to train"):
             gossamer.plan("quickstart", QUICK, module=module)
 
 

@@ -72,11 +72,6 @@ def outline(
         module = _model(config, facts)
         if own:
             check_module(module)
-    if not ParameterStack(module).dim:
-        raise UserError(
-            f"model: {type(module).__name__} has no parameter that requires a gradient, so there is nothing to train; "
-            "set requires_grad = True on those that are to be trained."
-        )
     module, algorithm = _centred(config, facts, module, algorithm)
     check_no_mixing(module)
     rates, pooled, records = rates_of(config, facts.records), None, facts.records
