@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import gossamer
@@ -102,3 +106,30 @@ def test_a_network_that_draws_when_it_predicts_judges_no_private_records() -> No
     judged = {"privacy.epsilon": 4.0, "privacy.noise": {"source": "seeded"}, "evaluation.private": 0.3}
     with pytest.raises(UserError, match="draws random numbers when it predicts"):
         sums(made(Always), **judged)
+
+
+NET = """
+from torch import nn
+
+def make():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.Tanh(), nn.Dropout(0.3), nn.Linear(12, 10))
+    net[1].requires_grad_(False)
+    return net
+"""
+
+
+@pytest.mark.slow
+def test_processes_draw_the_simulators_numbers_and_have_its_frozen_values(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    asked = ["model=net.py:make", "rounds=3", "nodes=4", "privacy.noise.source=seeded"]
+    changes = [word for one in asked for word in ("--set", one)]
+    for runtime in ("simulator", "processes"):
+        command = ["run", "quickstart", *changes, "--runtime", runtime, "--out", runtime]
+        subprocess.run(
+            [sys.executable, "-m", "gossamer", *command], cwd=tmp_path, check=True, capture_output=True
+        )
+    for file in ("average.safetensors", "frozen.safetensors"):
+        one, two = (load_file(tmp_path / runtime / file) for runtime in ("simulator", "processes"))
+        assert one.keys() == two.keys()
+        for name, value in one.items():
+            torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5)

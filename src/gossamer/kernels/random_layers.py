@@ -55,10 +55,7 @@ class Numbers:
         halves = np.ascontiguousarray(bits).view(np.uint32).reshape(len(nodes), count, 2 * words)
         uniform = torch.from_numpy((halves >> 8).astype(np.float32) * np.float32(2**-24)).to(like)
         parts = torch.split(uniform[:, :, : sum(sizes)], sizes, 2)
-        return [
-            part.unflatten(2, shape) if shape else part[:, :, 0]
-            for part, shape in zip(parts, shapes, strict=True)
-        ]
+        return [part.reshape(len(nodes), count, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def bytes_of(shapes: Sequence[torch.Size]) -> int:
