@@ -75,6 +75,14 @@ def no_private_figures(config: RunConfig) -> None:
         )
 
 
+def a_person_is_at_one_site(config: RunConfig) -> None:
+    if config.privacy.max_sites > 1:
+        raise UserError(
+            f"privacy.unit.max_sites = {config.privacy.max_sites} has the same person at several sites, whose releases "
+            "are priced together, and no site has the others' ledgers; use max_sites = 1, with each person at one site."
+        )
+
+
 def no_baseline(config: RunConfig) -> None:
     if config.baseline != "none":
         raise UserError(
@@ -174,6 +182,7 @@ _ALWAYS: tuple[Callable[[RunConfig], None], ...] = (
     labels_are_declared,
     no_rows_are_drawn_from_all,
     no_private_figures,
+    a_person_is_at_one_site,
     no_baseline,
     no_code,
     method_survives,

@@ -82,6 +82,6 @@ def count(person: Numbers) -> int:
 
 
 def most_sites(pieces: Sequence[Numbers], person: Numbers) -> int:
-    """At how many nodes the same person is, at the most."""
-    each = np.concatenate([np.unique(person[rows]) for rows in pieces])
+    """At how many nodes the same person is, at the most; 0 while a study is packed, without records."""
+    each = np.concatenate([person[:0], *(np.unique(person[rows]) for rows in pieces)])
     return int(np.unique(each, return_counts=True)[1].max(initial=0))
