@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import gossamer
 from gossamer.accounting.budget import refuse_above
 from gossamer.consortium.authority import days_left
 from gossamer.consortium.epochs import built, epochs_of
@@ -60,12 +61,16 @@ def _changes(found: Ready, o: Outline) -> list[str]:
 
 
 def links_up(found: Ready, seconds: float, links: Callable[[Ready], Links] = open_links) -> dict[str, str]:
-    """Every other site and how its link stands, once all are up or the time is over."""
+    """Every other site and how its link is, once all are up or the time is over; which gossamer it runs, if another."""
     carrier = links(found)
     try:
         end = time.monotonic() + seconds
         while time.monotonic() < end and any(state != "up" for state in carrier.states().values()):
             time.sleep(0.05)
-        return carrier.states()
+        other = {name: v for name, v in carrier.versions().items() if v != gossamer.__version__}
+        return {
+            name: state + (f", gossamer {other[name]} (here {gossamer.__version__})" if name in other else "")
+            for name, state in carrier.states().items()
+        }
     finally:
         carrier.close()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import gossamer
 from gossamer.config.schema import RunConfig
 from gossamer.consortium.epochs import Span, first_with, nodes_of
 from gossamer.consortium.roster import Roster
@@ -60,6 +61,11 @@ def ready(study_file: Path, site_file: Path, folder: Path, now: datetime) -> Rea
         raise UserError(
             f"{site.name} is not in the study {study.name}, which was packed with roster {study.roster.version}: "
             f"its sites are {', '.join(study.sites)}."
+        )
+    if study.body.gossamer != gossamer.__version__:
+        warnings.append(
+            f"{study.where} was packed by gossamer {study.body.gossamer!r}, and this site runs {gossamer.__version__}: "
+            "let all sites run the same."
         )
     names = nodes_of(study, site.name)
     config = study.config if names == study.sites else study.with_joiner(roster.site(site.name).records)

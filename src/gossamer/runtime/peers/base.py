@@ -48,6 +48,10 @@ class Links(Protocol):
         """Every other site of the roster: "up", "suspect" or "down". Who is not named has no link any more."""
         ...
 
+    def versions(self) -> dict[str, str]:
+        """The gossamer that other sites run, of those that were heard."""
+        ...
+
     def update(self, members: Iterable[Member]) -> None:
         """A new roster: who is not in it is cut off before this returns."""
         ...
@@ -66,6 +70,9 @@ class NoLinks:
         return None
 
     def states(self) -> dict[str, str]:
+        return {}
+
+    def versions(self) -> dict[str, str]:
         return {}
 
     def update(self, members: Iterable[Member]) -> None:

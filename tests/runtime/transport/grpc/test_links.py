@@ -25,6 +25,7 @@ from tests.support.sites import QUICK, Authority, member
 from tests.support.unruly import Unruly as UnrulyMember
 from tests.support.unruly import writes
 
+import gossamer
 from gossamer.errors import UserError
 from gossamer.runtime.peers.base import Arrival, Member
 from gossamer.runtime.transport.grpc import limits, service
@@ -108,6 +109,10 @@ def test_one_end_that_listens_suffices(opened: Opened) -> None:
     talk(dialler, listener, random.Random(1).randbytes(3 * CHUNK + 17))
     assert dialler.states() == {"beta": "up"}
     assert listener.states() == {"alpha": "up"}
+    assert (dialler.versions(), listener.versions()) == (
+        {"beta": gossamer.__version__},
+        {"alpha": gossamer.__version__},
+    )
     assert dialler.traffic() == {"beta": listener.traffic()["alpha"][::-1]}
     assert dialler.drain(soon())
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 
+import gossamer
 from gossamer.errors import UserError
 from gossamer.runtime.peers.base import MOST, Arrival, Member
 from gossamer.runtime.transport.grpc import limits, service
@@ -45,6 +46,7 @@ class _Link:
         self.knocking = 0
         self.dialling: asyncio.Task[None] | None = None
         self.sent = self.received = 0  # bytes, of sessions that have ended
+        self.version = ""  # as the other site stated it when it was last connected
         self._first = min(me, member.name)
 
     def same(self, member: Member) -> bool:
@@ -127,6 +129,9 @@ class GrpcLinks:
 
     def states(self) -> dict[str, str]:
         return {name: link.state(self._pace) for name, link in self._links.items()}
+
+    def versions(self) -> dict[str, str]:
+        return {name: link.version for name, link in self._links.items() if link.version}
 
     def traffic(self) -> dict[str, tuple[int, int]]:
         """Bytes of parcels sent to and received from every site."""
@@ -228,6 +233,7 @@ class GrpcLinks:
         link.knocking += 1
         try:
             async with asyncio.timeout(self._pace.handshake):
+                await context.send_initial_metadata(service.stated_version())
                 await prove_as_listener(context, self._me, link.member)
         except (ProofError, TimeoutError) as error:
             self._notices.say(f"refused a connection of {name!r}: {error or 'no proof came in time'}.")
@@ -235,6 +241,7 @@ class GrpcLinks:
         finally:
             link.knocking -= 1
         try:
+            self._compare_version(link, context.invocation_metadata())
             await self._serve(link, context, dialler=name)
         except FrameError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, plain(str(error)))
@@ -265,6 +272,7 @@ class GrpcLinks:
             try:
                 async with asyncio.timeout(self._pace.handshake):
                     await prove_as_dialler(call, self._me, link.member)
+                    self._compare_version(link, await call.initial_metadata())
                 return await self._serve(link, call, dialler=self._me.name)
             except (ProofError, FrameError) as error:
                 return str(error)
@@ -274,6 +282,13 @@ class GrpcLinks:
                 return broken(error)
             finally:
                 call.cancel()
+
+    def _compare_version(self, link: _Link, metadata: Any) -> None:
+        link.version, ours = plain(service.version_in(metadata), 40), gossamer.__version__
+        if link.version != ours:
+            self._notices.say(
+                f"{link.member.name!r} runs gossamer {link.version} and this site {ours}: let all sites run the same."
+            )
 
     async def _serve(self, link: _Link, stream: Stream, dialler: str) -> str:
         """A proven connection until it ends. `FrameError` if the other end broke the format."""

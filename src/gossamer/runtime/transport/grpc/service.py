@@ -5,14 +5,16 @@ Not by a generated stub: that lets gRPC write a traceback whenever somebody send
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
+import gossamer
 from gossamer.runtime.transport.grpc.peer_pb2 import DESCRIPTOR, Frame
 
+_VERSION = "gossamer-version"
 _NAME = DESCRIPTOR.services_by_name["Peer"].full_name
 
 
@@ -27,7 +29,17 @@ def frame(said: bytes) -> Frame:
 
 def dial(channel: Any) -> Any:
     """The dialler's end of a new stream."""
-    return channel.stream_stream(f"/{_NAME}/Link", Frame.SerializeToString, frame)()
+    return channel.stream_stream(f"/{_NAME}/Link", Frame.SerializeToString, frame)(metadata=stated_version())
+
+
+def stated_version() -> tuple[tuple[str, str]]:
+    """What either end states in its first metadata."""
+    return ((_VERSION, gossamer.__version__),)
+
+
+def version_in(metadata: Iterable[tuple[str, Any]] | None) -> str:
+    """What the other end states; the first versions stated none."""
+    return next((str(value) for key, value in metadata or () if key == _VERSION), "(version not stated)")
 
 
 def answers(answer: Callable[[Any], Awaitable[None]]) -> Any:
