@@ -182,3 +182,9 @@ def station_names() -> str:
         if "mono" in text.get("font-family", "")
     ]
     return " ".join(text.text or "" for text in sorted(names, key=lambda text: float(text.attrib["y"])))
+
+
+def test_the_readme_activates_the_environment_before_its_first_command() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    activates = next(k for k, line in enumerate(lines) if line.startswith(". .venv/bin/activate"))
+    assert activates < next(k for k, line in enumerate(lines) if line.startswith("gossamer "))
