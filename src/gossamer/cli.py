@@ -371,7 +371,13 @@ def _plan_from_ledger(directory: Path, anchor: str | None, as_json: bool) -> Non
 
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a finished run.")]
-OfNode = Annotated[str, typer.Option("--node", help="Whose model: a node's number, or average.")]
+OfNode = Annotated[
+    str | None,
+    typer.Option(
+        "--node",
+        help="Whose model: a node's number, or average (default; of a site's run, the site's own model).",
+    ),
+]
 OwnModule = Annotated[
     str | None,
     typer.Option("--module", metavar="FILE:NAME", help="Your own torch module, where the run trained one."),
@@ -383,7 +389,7 @@ def predict(
     run: Run,
     data: Annotated[Path, typer.Argument(help="New rows: a .csv, .parquet or .npz file.")],
     out: Annotated[Path, typer.Option(help="The CSV file to write.")] = Path("predictions.csv"),
-    node: OfNode = "average",
+    node: OfNode = None,
     module: OwnModule = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -403,7 +409,7 @@ def export(
     run: Run,
     out: Annotated[Path, typer.Option(help="The folder to make.")],
     kind: Annotated[str, typer.Option("--format", help="safetensors, torchscript or onnx.")] = "safetensors",
-    node: OfNode = "average",
+    node: OfNode = None,
     module: OwnModule = None,
     as_json: Json = False,
 ) -> None:
@@ -420,6 +426,7 @@ def export(
         return
     for name in found["files"]:
         typer.echo(f"{Path(found['out']) / name}")
+    typer.echo(f"model: {found['card']['model']['of']}")
 
 
 def _own_module(asked: str | None) -> Any:

@@ -64,7 +64,11 @@ def test_columns_in_any_order_without_the_target_and_as_parquet(run: Path, tmp_p
     assert found[0]["content"] == found[1]["content"] == found[2]["content"]
     assert found[1]["not_used"] == ["unit"]
     assert "accuracy" not in found[0]
-    assert sentences(found[1]) == [f"2 rows predicted: {tmp_path / 'p.csv'}", "columns not used: unit"]
+    assert sentences(found[1]) == [
+        f"2 rows predicted: {tmp_path / 'p.csv'}",
+        "model: the mean of the models of all 3 nodes",
+        "columns not used: unit",
+    ]
 
 
 def test_other_rows_with_their_truth_are_judged_and_marked(run: Path, tmp_path: Path) -> None:
@@ -174,7 +178,33 @@ def test_several_labels_have_a_column_each(tmp_path: Path) -> None:
     assert (found["f1"], found["auc"]) == (
         outcome.result["f1_average_model"], pytest.approx(outcome.result["auc_average_model"])
     )  # fmt: skip
-    assert "F1 " in sentences(found)[1]
+    assert "F1 " in sentences(found)[2]
     table(tmp_path / "bad.csv", "a,b,flu,cold", "1,2,0,7")
     with pytest.raises(UserError, match="neither yes nor no"):
         predict_file(tmp_path / "run", tmp_path / "bad.csv", tmp_path / "p.csv")
+
+
+@pytest.mark.parametrize(
+    ("names", "written"),
+    [
+        (["=1+1", "@now"], ["'=1+1", "'@now"]),
+        (["+a", "\t=b"], ["'+a", "'\t=b"]),
+        (["-1", "a=b"], ["-1", "a=b"]),
+    ],
+)
+def test_words_that_a_spreadsheet_would_run_become_text(
+    command: Any, tmp_path: Path, names: list[str], written: list[str]
+) -> None:
+    """Names of classes come from the records. Numbers stay numbers, and other words what they are."""
+    table(tmp_path / "all.csv", "a,b,y", *(f'{k},{k % 3},"{names[k % 2]}"' for k in range(60)))
+    table(tmp_path / "new.csv", "a,b", "1,1", "-3,2")
+    data = {"kind": "csv", "path": str(tmp_path / "all.csv"), "label": "y", "records": 30, "classes": names}
+    few = {"nodes": 2, "rounds": 1, "topology.kind": "complete", "privacy.sampling": {"kind": "full"}}
+    gossamer.run("quickstart", {**few, "data": data}, out=tmp_path / "run")
+    code, _, err = command("predict", "run", "new.csv", "--out", "p.csv")
+    assert code == 0, err
+    with (tmp_path / "p.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["prediction"] for row in rows} <= set(written)
+    for row in rows:
+        assert 0 <= float(row[f"probability_{names[0]}"]) <= 1

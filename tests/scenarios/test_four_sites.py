@@ -86,18 +86,19 @@ def test_from_four_tables_to_predictions_and_a_card(command: Any, sites: Path) -
 
     code, out, err = command("predict", "run", "new.csv", "--out", "p.csv", "--node", "2")
     assert (code, err) == (0, "")
-    assert out == "7 rows predicted: p.csv\n"
+    assert out == "7 rows predicted: p.csv\nmodel: node 2 of 4\n"
     predicted = list(csv.DictReader((sites / "p.csv").open()))
     assert {row["prediction"] for row in predicted} <= set(CLASSES)
     assert list(predicted[0]) == ["prediction", "probability_healthy", "probability_ill"]
 
     code, out, err = command("export", "run", "--format", "torchscript", "--node", "2", "--out", "model")
     assert code == 0, err
-    assert out.split() == [
+    assert out.splitlines() == [
         "model/model.pt",
         "model/model.json",
         "model/MODEL_CARD.md",
         "model/model_card.json",
+        "model: node 2 of 4",
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch's of TorchScript

@@ -39,6 +39,31 @@ SITE = "site"  # of a site of a consortium: consortium/certificates.py
 ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit", SIGNATURES, SITE)
 
 
+def site_of(c: Mapping[str, Any]) -> str | None:
+    """The site of a consortium whose certificate this is; its signature is checked where the study is at hand."""
+    said = c.get(SITE)
+    name = said.get("site") if isinstance(said, dict) else None
+    return name if isinstance(name, str) and name.isprintable() else None
+
+
+def of_its_own(c: Mapping[str, Any]) -> dict[str, Any]:
+    """A site's certificate with the ε of its own ledger as the one it states; others' are planned, and theirs to state.
+
+    `epsilon_proven` in the file is the largest of all: what the study promises.
+    """
+    own = [entry for entry in c["epsilon_by_node"] if "stated_by" not in entry]
+    if site_of(c) is None or len(own) != 1:
+        return dict(c)
+    proven = own[0]["proven"]
+    because = c["not_proven_because"] if proven is None else None
+    return {
+        **c,
+        "epsilon_proven": proven,
+        "epsilon_claimed": own[0]["claimed"],
+        "not_proven_because": because,
+    }
+
+
 def not_covered(unit: str, arithmetic: str) -> list[str]:
     """What a certificate about this unit does not promise."""
     return [UNITS_OF[kind_of(unit)], *NOT_COVERED, ARITHMETIC[arithmetic]]

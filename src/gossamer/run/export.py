@@ -22,10 +22,10 @@ def export(
     out: Path,
     *,
     kind: str = "safetensors",
-    node: Node = "average",
+    node: Node | None = None,
     module: nn.Module | None = None,
 ) -> dict[str, Any]:
-    """The files that were written, and the card."""
+    """The files that were written, and the card. `node` None: the average, or at a site of a study its own model."""
     if kind not in FILES:
         raise UserError(f"--format {kind} is not known; use {', '.join(FILES)}.")
     loaded = load(run, module=module)
@@ -34,6 +34,7 @@ def export(
         raise UserError(
             f"{run} does not verify, so its privacy statement goes onto no card: {loaded.verdict.broken}"
         )
+    node = models.whose(node)
     content, file = converted(models, node, kind), FILES[kind]  # a mistake shows before anything is made
     make_empty(out)
     try:

@@ -21,6 +21,7 @@ from gossamer.models.measures import Predictions, key_of, measures_of
 from gossamer.models.tasks import Regression
 from gossamer.results.headline import nodes_judged, title, written
 from gossamer.results.rundir import write_atomically
+from gossamer.results.trained.card import whose
 from gossamer.results.trained.models import Models, Node
 from gossamer.run.load import LoadedRun, load
 
@@ -33,13 +34,14 @@ def predict_file(
     file: Path,
     out: Path,
     *,
-    node: Node = "average",
+    node: Node | None = None,
     module: nn.Module | None = None,
     data_dir: Path | None = None,
 ) -> dict[str, Any]:
     """What `--json` prints: how many rows, what was left out, and how good it was where the file says the truth."""
     loaded = load(run, module=module, data_dir=data_dir)
     models = loaded.models
+    node = models.whose(node)
     if out.exists() and file.exists() and out.samefile(file):
         raise UserError(f"--out {out} is the file with the rows; name another.")
     if run.resolve() in out.resolve().parents:
@@ -63,6 +65,7 @@ def predict_file(
     found: dict[str, Any] = {
         "run": str(run),
         "node": node,
+        "model": whose(node, models.description.nodes, loaded.certificate if loaded.finished else {}),
         "rows": len(predicted),
         "out": str(out),
         "task": models.description.task,
@@ -155,7 +158,13 @@ def _is_public(run: LoadedRun, file: Path, node: Node, name: str, figure: float)
         return False
     said = run.metrics[-1] if run.metrics else {}
     values = said.get(f"{name}_by_node", [])
-    by_node = dict(zip(nodes_judged(said, name) or range(len(values)), values, strict=False))
+    # A site of a study has figures of its own model alone.
+    nodes = (
+        run.models.nodes
+        if len(values) == len(run.models.nodes)
+        else nodes_judged(said, name) or range(len(values))
+    )
+    by_node = dict(zip(nodes, values, strict=False))
     known = said.get(f"{name}_average_model") if node == "average" else by_node.get(node)
     return known is not None and math.isclose(known, figure, rel_tol=1e-6)
 
@@ -164,7 +173,7 @@ def _write(out: Path, columns: dict[str, Any]) -> None:
     import pyarrow as pa
     from pyarrow import csv
 
-    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    table = pa.table({name: pa.array(_cells(values)) for name, values in columns.items()})
     sink = pa.BufferOutputStream()
     csv.write_csv(table, sink)
     try:
@@ -173,9 +182,24 @@ def _write(out: Path, columns: dict[str, Any]) -> None:
         raise UserError(f"--out {out} cannot be written: {error.strerror or error}.") from None
 
 
+def _cells(values: NDArray[Any]) -> Any:
+    """Words that a spreadsheet would run as a formula get an apostrophe, which makes text of them; numbers stay."""
+    if values.dtype.kind != "U":
+        return values
+    return [f"'{word}" if _would_run(word) else word for word in values.tolist()]
+
+
+def _would_run(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return word.startswith(("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"))
+    return False
+
+
 def sentences(found: dict[str, Any]) -> list[str]:
     """The same for people, a line each."""
-    said = [f"{found['rows']} rows predicted: {found['out']}"]
+    said = [f"{found['rows']} rows predicted: {found['out']}", f"model: {found['model']}"]
     if found["not_used"]:
         said.append(f"columns not used: {listed(found['not_used'])}")
     said += [
@@ -186,8 +210,10 @@ def sentences(found: dict[str, Any]) -> list[str]:
     return said
 
 
-def node_of(text: str) -> Node:
+def node_of(text: str | None) -> Node | None:
     """`--node`: a number, or average."""
+    if text is None:
+        return None
     if text == "average":
         return "average"
     if not text.isdecimal() or len(text) > 9:

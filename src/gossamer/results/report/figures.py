@@ -43,7 +43,9 @@ def curves(runs: Sequence[Run]) -> list[Figure]:
             figures.append(_final(chosen, name, said, percent=percent))
     everyone = list(enumerate(runs))
     figures.insert(2 if figures else 0, _epsilon(everyone))
-    figures.insert(3 if len(figures) > 1 else 1, _consensus(everyone))
+    known = [(i, run) for i, run in everyone if "consensus_distance" in run.last]  # not at a site of a study
+    if known:
+        figures.insert(3 if len(figures) > 1 else 1, _consensus(known))
     for key, words in (("gradient_norm", "Gradient norm"), ("clipped_share", "Clipped share")):
         seen = [(i, run) for i, run in everyone if "gradient_norm" in run.last.get("not_private", {})]
         if seen:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gossamer.results.certificate import epsilon_text
+from gossamer.results.certificate import epsilon_text, of_its_own
 from gossamer.results.headline import in_per_cent, unit
 from gossamer.results.line_plot import Line, line_plot
 from gossamer.results.notebook import columns, picture, quality, relation, shown, table
@@ -67,9 +67,8 @@ _HEADER = ("run", "method", "judged by", "proven ε", "claimed ε", "audited ε 
 def _epsilons(run: Run) -> tuple[str, str, str]:
     if run.certificate is None:
         return "still running", "—", "—"
-    proven, claimed, audited = (
-        run.certificate[f"epsilon_{name}"] for name in ("proven", "claimed", "audited")
-    )
+    stated = of_its_own(run.certificate)
+    proven, claimed, audited = (stated[f"epsilon_{name}"] for name in ("proven", "claimed", "audited"))
     return epsilon_text(proven), epsilon_text(claimed), epsilon_text(audited)
 
 

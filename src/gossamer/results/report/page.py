@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from gossamer.errors import UserError
-from gossamer.results.certificate import epsilon_text
+from gossamer.results.certificate import epsilon_text, of_its_own
 from gossamer.results.certificate_page import STYLE as CERTIFICATE_STYLE
 from gossamer.results.certificate_page import fragment
 from gossamer.results.headline import measured, no_epsilon_covers, over_nodes, title, written
@@ -155,7 +155,7 @@ def _card(i: int, run: Run, count: int) -> str:
             if name != run.quality and last.get(f"{name}_mean") is not None
         ]
         spread += f"<p>{e(', '.join(others))}</p>" if others else ""
-    c = run.certificate
+    c = run.certificate and of_its_own(run.certificate)
     privacy = "still running: no certificate yet"
     if c:
         privacy = (

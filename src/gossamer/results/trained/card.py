@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.models.tasks import MultiLabel, Regression
-from gossamer.results.certificate import epsilon_text
+from gossamer.results.certificate import epsilon_text, site_of
 from gossamer.results.trained.convert import steps_inside
 from gossamer.results.trained.description import BROUGHT, Description
 from gossamer.results.trained.models import Node
@@ -31,7 +31,7 @@ def card(
         "name": manifest["name"],
         "task": d.task,
         "classes": d.names,
-        "model": {"file": file, "format": kind, "network": d.model, "of": whose(node, d.nodes)},
+        "model": {"file": file, "format": kind, "network": d.model, "of": whose(node, d.nodes, c)},
         "inputs": _inputs(d, kind),
         "outputs": meaning(d),
         "data": {**{k: v for k, v in data.items() if k != "sha256"}, "sha256": data.get("sha256", WITHHELD)},
@@ -62,8 +62,12 @@ def card(
     }
 
 
-def whose(node: Node, nodes: int) -> str:
-    return f"the mean of the models of all {nodes} nodes" if node == "average" else f"node {node} of {nodes}"
+def whose(node: Node, nodes: int, certificate: Mapping[str, Any]) -> str:
+    """Which model it is, for people."""
+    if node == "average":
+        return f"the mean of the models of all {nodes} nodes"
+    site = site_of(certificate)
+    return f"node {node} of {nodes}" + (f", the site {site}" if site else "")
 
 
 def meaning(d: Description) -> str:
@@ -112,7 +116,7 @@ def markdown(c: Mapping[str, Any]) -> str:
             {
                 "Task": c["task"],
                 "Classes": ", ".join(_plain(name) for name in c["classes"][:20]) or None,
-                "Model": f"{_plain(model['network']['kind'])}, {model['of']}; `{model['file']}`",
+                "Model": f"{_plain(model['network']['kind'])}, {_plain(model['of'])}; `{model['file']}`",
                 "Method": _plain(
                     f"{c['method']}, {c['mode']} mode, {c['nodes']} nodes, {c['rounds']} rounds"
                 ),

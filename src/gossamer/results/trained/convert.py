@@ -91,7 +91,7 @@ def steps_inside(inputs: Inputs) -> bool:
     return inputs.schema is None and not inputs.transform and inputs.pca is None
 
 
-def converted(models: Models, node: Node, kind: str) -> bytes:
+def converted(models: Models, node: Node | None, kind: str) -> bytes:
     """The content of the file. It gives what the network gives, or there is a sentence in its place."""
     if kind == "safetensors":
         return _safetensors(models, node)
@@ -111,7 +111,7 @@ def converted(models: Models, node: Node, kind: str) -> bytes:
     return content
 
 
-def _safetensors(models: Models, node: Node) -> bytes:
+def _safetensors(models: Models, node: Node | None) -> bytes:
     from safetensors.torch import save
 
     values = {name: value.clone().contiguous() for name, value in models.state(node).items()}

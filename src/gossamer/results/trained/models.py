@@ -50,8 +50,20 @@ class Models:
         """Whose models are at hand; of a run over several machines, those of this one."""
         return list(self._weights.nodes)
 
-    def weights(self, node: Node = "average") -> dict[str, Tensor]:
-        """Parameter → values, of one node or of the mean of all nodes' models."""
+    def whose(self, node: Node | None = None) -> Node:
+        """The node that is meant; None: the mean of all nodes' models, or at a site of a study the site's own."""
+        if node is None:
+            return "average" if self._weights.has_average else self.nodes[0]
+        if node == "average" and not self._weights.has_average:
+            raise UserError(
+                "node = 'average' is in no file of a site, which has its own model alone; leave it out, or name "
+                f"{_nodes(self.nodes)}."
+            )
+        return node
+
+    def weights(self, node: Node | None = None) -> dict[str, Tensor]:
+        """Parameter → values, of one node or of the mean of all nodes' models; None: see `whose`."""
+        node = self.whose(node)
         if node == "average":
             return self._weights.average()
         if type(node) is not int or not 0 <= node < self.description.nodes:
@@ -59,16 +71,16 @@ class Models:
             raise UserError(f"node = {node!r} is no node of this run: name 0 to {last}, or 'average'.")
         if node not in self._weights.nodes:
             raise UserError(
-                f"the model of node {node} lies where that node was hosted; here are those of {_nodes(self.nodes)}, "
-                "and the average."
+                f"the model of node {node} lies where that node was hosted; here are those of {_nodes(self.nodes)}"
+                f"{', and the average' * self._weights.has_average}."
             )
         return self._weights.of(node)
 
-    def state(self, node: Node = "average") -> dict[str, Tensor]:
+    def state(self, node: Node | None = None) -> dict[str, Tensor]:
         """The same, with the frozen parameters and the buffers, which all nodes share."""
         return self._weights.fixed() | self.weights(node)
 
-    def module(self, node: Node = "average") -> nn.Module:
+    def module(self, node: Node | None = None) -> nn.Module:
         """A network of its own with those weights, in evaluation mode."""
         values, made = self.state(node), self._network()
         self.description.check_fits(made, "the module")
@@ -80,7 +92,7 @@ class Models:
             own[name].copy_(value)
         return made.cpu().eval()
 
-    def outputs(self, x: Any, node: Node = "average") -> Tensor:
+    def outputs(self, x: Any, node: Node | None = None) -> Tensor:
         """(rows, outputs) what the network gives for these rows, after the steps that training rows went through."""
         rows = self.description.inputs.prepared(self.description.inputs.records(x), self._data_dir)
         if rows.shape[1:] != self.description.input_shape:
@@ -92,11 +104,11 @@ class Models:
             parts = [made(inputs[at : at + BATCH]) for at in range(0, len(inputs), BATCH)]
         return torch.cat(parts) if parts else torch.zeros(0, self.description.outputs)
 
-    def predict(self, x: Any, node: Node = "average") -> NDArray[Any]:
+    def predict(self, x: Any, node: Node | None = None) -> NDArray[Any]:
         """(rows,) the classes by their names, or the numbers of a regression; (rows, labels) 0 or 1 of several."""
         return self.decide(self.outputs(x, node))
 
-    def predict_proba(self, x: Any, node: Node = "average") -> NDArray[np.float32]:
+    def predict_proba(self, x: Any, node: Node | None = None) -> NDArray[np.float32]:
         """(rows, classes or labels) in the order of `description.names`."""
         found = self.chances(self.outputs(x, node))
         if found is None:
@@ -121,4 +133,6 @@ class Models:
 def _nodes(nodes: list[int]) -> str:
     ends = [at for at in range(1, len(nodes)) if nodes[at] != nodes[at - 1] + 1]
     runs = [nodes[a:b] for a, b in zip([0, *ends], [*ends, len(nodes)], strict=True)]
-    return "nodes " + ", ".join(f"{r[0]}–{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs if r)
+    return f"node{'s' * (len(nodes) != 1)} " + ", ".join(
+        f"{r[0]}–{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs if r
+    )

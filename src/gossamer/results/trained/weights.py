@@ -2,7 +2,8 @@
 
     models.safetensors                 every parameter under its name, first axis the nodes (a part per process:
                                        models.nodes-000-003.safetensors); one row where all nodes hold the same
-    average.safetensors                the mean over all nodes, every parameter under its name
+    average.safetensors                the mean over all nodes, every parameter under its name; a site of a study,
+                                       which knows its own model alone, has none
 
 They are what the method releases: where its state is another (push-sum's x and w), it has been divided already. The
 last seal of a run names these files: one that it does not name is not read.
@@ -44,6 +45,11 @@ class Weights(Protocol):
         """Whose models are at hand."""
         ...
 
+    @property
+    def has_average(self) -> bool:
+        """Not so of a site of a study."""
+        ...
+
     def of(self, node: int) -> Point: ...
 
     def average(self) -> Point: ...
@@ -55,6 +61,8 @@ class Weights(Protocol):
 
 class HeldWeights:
     """In memory, of the nodes hosted here."""
+
+    has_average = True
 
     def __init__(
         self, stack: ParameterStack, nodes: range, points: Tensor, average: Tensor, fixed: Point | None = None
@@ -109,6 +117,10 @@ class StoredWeights:
     @property
     def nodes(self) -> list[int]:
         return sorted(self._where)
+
+    @property
+    def has_average(self) -> bool:
+        return self._sealed is None or AVERAGE in self._sealed or not self._where
 
     def of(self, node: int) -> Point:
         said, tensors = self._part(self._where[node])
