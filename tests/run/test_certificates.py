@@ -73,6 +73,18 @@ def test_nobody_signs_what_does_not_verify(command: Any, run: Path) -> None:
     assert (run / "certificate.json").read_bytes() == before
 
 
+def test_a_run_whose_key_is_still_there_counts_as_signed_by_nobody(command: Any, run: Path) -> None:
+    (run / "run.key").write_bytes(b"")
+    command("certificate", "key", "--out", "key.pem")
+    for words in (["verify", "run"], ["sign", "run", "--key", "key.pem", "--name", "Hospital A"]):
+        code, out, err = command("certificate", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "run.key" in err
+        assert "remove it" in err
+    (run / "run.key").unlink()
+    assert command("certificate", "verify", "run")[0] == 0
+
+
 def test_mistakes_are_one_sentence(command: Any, run: Path, tmp_path: Path) -> None:
     made = json.loads((run / "certificate.json").read_text())
     (tmp_path / "unsigned.json").write_text(json.dumps(made))

@@ -393,12 +393,12 @@ class _Peer:
         rounds = self._exchange.rounds_run
         certificate = certify(self._parts, run, group, points, rounds=rounds)
         directory, config = run.directory, self._outline.config
-        directory.write_text("certificate.html", page(certificate, config.name))
-        seal(run, group, END, rounds, files, folder="", **end_digests(directory.path, certificate))
         signed = signed_by_site(
             certificate, found.study, found.site.name, found.site.key(), node=found.node,
             ledger_head=run.book.heads()[found.node], events=run.book.counts()[found.node], at=now(),
         )  # fmt: skip
+        directory.write_text("certificate.html", page(signed, config.name))
+        seal(run, group, END, rounds, files, folder="", **end_digests(directory.path, certificate))
         directory.write_json("certificate.json", signed)
         if run.sealer is not None:
             run.sealer.destroy()

@@ -9,7 +9,7 @@ from typing import Any
 
 from gossamer.accounting.units import kind_of
 from gossamer.results.before import before_line
-from gossamer.results.certificate import account, epsilon_text, group_line
+from gossamer.results.certificate import account, epsilon_text, group_line, of_its_own
 from gossamer.results.certificate_sheet import STYLE as SHEET_STYLE
 from gossamer.results.certificate_sheet import sheet
 from gossamer.results.network import network_lines
@@ -42,7 +42,7 @@ def page(certificate: dict[str, Any], name: str) -> str:
     """One printed page in words, and all figures below it on the screen; `name` is of certificates that have none."""
     if says_what_it_is(certificate):
         name, style = certificate["name"], STYLE + SHEET_STYLE
-        body = f'{sheet(certificate)}<details class="screen"><summary>All figures</summary>{fragment(certificate)}</details>'
+        body = f'{sheet(of_its_own(certificate))}<details class="screen"><summary>All figures</summary>{fragment(certificate)}</details>'
     else:  # as it was drawn when it was made: a page that an audit had drawn again is compared with this
         style, body = STYLE, f"<p>{html.escape(name)}</p>{fragment(certificate)}"
     e = html.escape
@@ -54,7 +54,7 @@ def page(certificate: dict[str, Any], name: str) -> str:
 
 def fragment(certificate: dict[str, Any]) -> str:
     """The statement itself, for this page and for the report."""
-    c, e, kind = certificate, html.escape, kind_of(certificate["unit"])
+    c, e, kind = of_its_own(certificate), html.escape, kind_of(certificate["unit"])
     stamp = (
         f'<p class="stamp">{e(c["stamp"])}: the figures are those of the same run with secret noise.</p>'
         if c["stamp"]
@@ -91,8 +91,9 @@ def fragment(certificate: dict[str, Any]) -> str:
         audited = section(c)
     nodes = "".join(
         f"<tr><td>{e(label)}</td><td>{p['records']:,}</td><td>{p['rate']:.4g}</td><td>{p['lot']:.4g}</td>"
-        f"<td>{e(str(draws))}</td><td>{epsilon_text(eps['claimed'])}</td><td>{epsilon_text(eps['proven'])}{_stated(eps)}</td>"
-        f"<td><code>{e(str(head)[:12])}…</code></td></tr>"
+        f"<td>{'—' if draws is None else e(str(draws))}</td><td>{epsilon_text(eps['claimed'])}</td>"
+        f"<td>{epsilon_text(eps['proven'])}{_stated(eps)}</td>"
+        f"<td>{'—' if head is None else f'<code>{e(str(head)[:12])}…</code>'}</td></tr>"
         for label, (p, draws, eps, head) in _rows(c)
     )
     return (

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from gossamer.accounting.units import kind_of
-from gossamer.results.certificate import account, epsilon_text
+from gossamer.results.certificate import SITE, account, epsilon_text, site_of
 from gossamer.results.observers import known, nodes_of, shares_noise
 from gossamer.results.plain_words import not_promised, promise, what, who
 from gossamer.results.seals import heads_digest
@@ -35,15 +35,27 @@ def sheet(c: dict[str, Any]) -> str:
     stamp = f'<p class="stamp">{e(c["stamp"].upper())}</p>' if c["stamp"] else ""
     first, *rest = promise(c)
     return (
-        f'<div class="sheet"><p>Training “{e(c["name"])}”, run {e(c["run"])}</p>{stamp}'
+        f'<div class="sheet"><p>{e(_title(c))}</p>{stamp}'
         f"<h2>What was done</h2><p>{e(what(c))}</p>"
         f'<h2>What is promised</h2><p class="lead">{e(first)}</p>{_paragraphs(rest)}{_by_observer(c)}{_paragraphs(_beside(c))}'
         f'<h2>What is not promised</h2><ul class="not">{_items(not_promised(c))}</ul>'
         f"<h2>Who vouches for it</h2>{_paragraphs([*who(c), _sealed(c)])}"
-        f"<p>To check all of it: <code>gossamer certificate verify RUN_DIRECTORY</code>; the signatures alone: "
-        f"<code>gossamer certificate verify certificate.json</code></p>"
+        f"<p>To check all of it: <code>gossamer certificate verify RUN_DIRECTORY</code>; {_alone(c)}</p>"
         f'<div class="annex"><h2>Annex, for technicians</h2>{_annex(c)}</div></div>'
     )
+
+
+def _title(c: dict[str, Any]) -> str:
+    site = site_of(c)
+    if site is None:
+        return f"Training “{c['name']}”, run {c['run']}"
+    return f"Study “{c['name']}” ({str(c[SITE]['study'])[:16]}), site {site}, run {c['run']}"
+
+
+def _alone(c: dict[str, Any]) -> str:
+    if site_of(c) is None:
+        return "the signatures alone: <code>gossamer certificate verify certificate.json</code>"
+    return "the certificates of all sites: <code>gossamer certificate verify SITE.json … --study STUDY_FILE</code>"
 
 
 def _beside(c: dict[str, Any]) -> list[str]:
@@ -119,17 +131,21 @@ def _nodes(c: dict[str, Any]) -> Iterable[str]:
             eps.get("stated_by", ""),
         )
 
-    many, shown = f"{kind_of(c['unit'])}s", []
+    site, many, shown = site_of(c), f"{kind_of(c['unit'])}s", []
     for (records, rate, draws, epsilon, by), group in groupby(entries, key=figures):
         names = [public["node"] for public, _, _ in group]
         nodes = f"{names[0]}–{names[-1]}" if len(names) > 1 else f"{names[0]}"
-        stated = f", as stated by {by}" if by else ""
-        shown.append(f"{nodes}: {records:,} {many}, rate {rate:.4g}, {draws} draws, ε ≤ {epsilon}{stated}")
+        drawn = "" if draws is None else f" {draws} draws,"
+        stated = f", as stated by {by}" if by else f" ({site})" if site else ""
+        shown.append(f"{nodes}: {records:,} {many}, rate {rate:.4g},{drawn} ε ≤ {epsilon}{stated}")
     return shown if len(shown) <= 10 else [*shown[:10], f"and {len(shown) - 10} more in certificate.json"]
 
 
-def _digests(all_of_them: Sequence[str]) -> str:
-    """One for all, the sha256 of them line by line; each shortened where there are few."""
+def _digests(all_of_them: Sequence[str | None]) -> str:
+    """One for all, the sha256 of them line by line; each shortened where there are few. A site has its own alone."""
+    known = [digest for digest in all_of_them if digest is not None]
+    if len(known) == 1 < len(all_of_them):
+        return f"{known[0]} of node {all_of_them.index(known[0])}; the others' are with their sites"
     if len(set(map(str, all_of_them))) == 1 < len(all_of_them):
         return f"{all_of_them[0]} of each of the {len(all_of_them)}"
     one = heads_digest([str(digest) for digest in all_of_them])

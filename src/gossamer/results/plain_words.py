@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.accounting.units import NODE, PERSON, RECORD, kind_of
-from gossamer.results.certificate import epsilon_text
+from gossamer.results.certificate import SITE, epsilon_text, site_of
 
 _HARDLY = 0.999  # a guess that is right so often leaves hardly anything protected
 _MONTHS = (
@@ -47,11 +47,18 @@ def promise(c: Mapping[str, Any]) -> list[str]:
         "add-remove": ("whether it was used at all", f"with the {kind} and without it"),
         "replace-one": ("which of two values it had", f"with either value of the {kind}"),
     }[c["adjacency"]]
+    site = site_of(c)
     every = {
         RECORD: "every single record of every node",
         PERSON: "every single person, with all records of that person at a node,",
         NODE: "every single node, with all of its records,",
     }[kind]
+    if site is not None:
+        every = {
+            RECORD: f"every single record of the site {site}",
+            PERSON: f"every single person, with all records of that person at the site {site},",
+            NODE: f"the site {site}, with all of its records,",
+        }[kind]
     who_looks, colon, seen = c["observer"].partition(": ")
     against = f"{who_looks}, who sees {seen}" if colon else f"this observer: {who_looks}"
     ratio = (
@@ -67,6 +74,8 @@ def promise(c: Mapping[str, Any]) -> list[str]:
     ]
     if right_guesses(epsilon, delta) > _HARDLY:
         lines.append("In the worst case that is hardly any protection.")
+    if site is not None:
+        lines.append("For the records of the other sites each of them signs a certificate of its own.")
     return lines
 
 
@@ -81,28 +90,36 @@ def not_promised(c: Mapping[str, Any]) -> list[str]:
 
 def who(c: Mapping[str, Any]) -> list[str]:
     """Who vouches for it."""
-    signatures = c.get("signatures", [])
-    if not signatures:
-        return ["No organisation has signed this certificate."]
-    return [
+    site = site_of(c)
+    signed = [
         f"Signed on {day(one['at'])} in the name of {one['signer']}, with the key {one['key']}. That the key is theirs "
         "must be known from elsewhere."
-        for one in signatures
+        for one in c.get("signatures", [])
     ]
+    if site is None:
+        return signed or ["No organisation has signed this certificate."]
+    own = f"Signed on {day(c[SITE]['at'])} by the site {site}, with the key that the roster of its consortium names."
+    return [own, *signed]
 
 
 def what(c: Mapping[str, Any]) -> str:
     """What was done, in two sentences."""
-    records, kind = sum(node["records"] for node in c["public_constants"]), kind_of(c["unit"])
-    counted = f"{records:,} {kind}s as declared" if kind != NODE else "all records of each"
+    site, kind = site_of(c), kind_of(c["unit"])
+    nodes = zip(c["public_constants"], c["epsilon_by_node"], strict=True)
+    records = sum(node["records"] for node, entry in nodes if site is None or "stated_by" not in entry)
+    each = "all records of each" if site is None else "all of its records"
+    counted = f"{records:,} {kind}s as declared" if kind != NODE else each
     data = (
-        "their own records, of which no digest is given: it would let guesses of them be tested"
+        f"{'their' if site is None else 'its'} own records, of which no digest is given: it would let guesses "
+        "of them be tested"
         if c["data"]["own"]
         else f"the public data set {c['data']['kind']}"
     )
     several = (
         f"{c['nodes']} nodes (holders of data) together" if c["nodes"] > 1 else "One node (holder of data)"
     )
+    if site is not None:
+        several = f"The site {site}, together with {c['nodes'] - 1} other{'s' * (c['nodes'] > 2)},"
     return (
         f"{several} trained models in {c['rounds']:,} rounds, without handing over a record, on {counted}: "
         f"{data}. The training began on {day(c['started'])}; this certificate was issued on "

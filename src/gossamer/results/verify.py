@@ -55,7 +55,8 @@ class Verdict:
         elif self.elsewhere:
             first = (
                 f"the ledgers here verify and agree with the certificate; those of {len(self.elsewhere)} other nodes "
-                f"(from node {self.elsewhere[0]}) lie on other machines: their figures are as stated by their ranks"
+                f"(from node {self.elsewhere[0]}) lie on other machines: their figures are as stated by their ranks, "
+                "or as planned for their sites"
             )
         else:
             first = "all chains verify and agree with the certificate"

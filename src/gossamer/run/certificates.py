@@ -8,10 +8,11 @@ from typing import Any
 
 from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
-from gossamer.results.certificate import SIGNATURES, epsilon_text
+from gossamer.results.certificate import SIGNATURES, epsilon_text, of_its_own, site_of
 from gossamer.results.certificate_page import page
 from gossamer.results.plain_words import day
 from gossamer.results.rundir import RunDirectory, read_manifest
+from gossamer.results.seals import KEY
 from gossamer.results.signatures import check_signatures, read_private, read_public, signed
 from gossamer.results.stated_facts import says_what_it_is
 from gossamer.results.verify import certificate_in, verify_run, whatever_it_holds
@@ -32,6 +33,11 @@ def verify(path: Path, public_key: str | None = None) -> list[str]:
         said, certificate = _run(path), certificate_in(file)
     else:
         file, certificate = path, certificate_in(path)
+        if not certificate.get(SIGNATURES) and (site := site_of(certificate)) is not None:
+            raise UserError(
+                f"{path} is of the site {site} of a consortium, whose key is in the study's roster; name the study "
+                "with --study, and the certificates of all its sites."
+            )
         if not certificate.get(SIGNATURES):
             raise UserError(
                 f"{path} is signed by no organisation, so nothing in it can be checked without its run directory; name "
@@ -59,17 +65,20 @@ def sign(run: Path, key: Path, name: str) -> list[str]:
 
 def _run(run: Path) -> list[str]:
     verdict = verify_run(run / "ledger", recompute(run / "ledger"))
+    if not verdict.signed and (run / KEY).exists():
+        raise UserError(f"{run} counts as signed by nobody: {verdict.unsigned_because}.")
     unchecked = check_network(run)
     models = "the models in the directory are those that the certificate is about" if verdict.models else None
     return [line for line in (*verdict.sentences(), models, unchecked) if line]
 
 
 def _headline(c: Mapping[str, Any]) -> str:
+    own, site = of_its_own(c), site_of(c)
     what = (
-        f"proven ε ≤ {epsilon_text(c['epsilon_proven'])}"
-        if c["epsilon_proven"] is not None
+        f"proven ε ≤ {epsilon_text(own['epsilon_proven'])}"
+        if own["epsilon_proven"] is not None
         else "nothing is proven"
-    )
+    ) + (f" for {site}" if site else "")
     stamp = f"{c['stamp']}; " if c["stamp"] else ""
     terms = f"δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: {c['observer']}"
     issued = f", issued on {day(c['issued'])}" if says_what_it_is(c) else ", without a date"
@@ -89,9 +98,14 @@ def _signers(file: Path, certificate: Mapping[str, Any], wanted: str | None) -> 
     for one in found:
         known = "the key that was asked for" if one["key"] == wanted else f"the key {one['key']}"
         said.append(f"signed on {day(one['at'])} in the name of {one['signer']}, with {known}")
-    if not found:
+    site = site_of(certificate)
+    if site is not None:
+        said.append(
+            f"of the site {site}; its signature is checked with --study, on the certificates of all sites"
+        )
+    if not found and site is None:
         said.append("signed by no organisation: nobody vouches for it by name")
-    elif wanted is None:
+    if found and wanted is None:
         said.append("whose keys these are must be known from elsewhere; compare with --public-key")
     return said
 
