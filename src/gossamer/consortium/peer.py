@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gossamer
 from gossamer.consortium.accepted import AcceptedRoster
 from gossamer.consortium.authority import pem
 from gossamer.consortium.certificates import signed_by_site
@@ -89,7 +90,7 @@ def open_links(found: Ready) -> Links:
         pem(found.roster.authority).encode(), site.certificate_file.read_bytes(), site.key_file.read_bytes()
     )
     members, most = members_of(found.study, found.roster).values(), longest(found.study.body.model.parameters)
-    return GrpcLinks(identity, members, site.listen, most)
+    return GrpcLinks(identity, members, site.listen, most, version=gossamer.__version__)
 
 
 def take_part(

@@ -25,7 +25,6 @@ from tests.support.sites import QUICK, Authority, member
 from tests.support.unruly import Unruly as UnrulyMember
 from tests.support.unruly import writes
 
-import gossamer
 from gossamer.errors import UserError
 from gossamer.runtime.peers.base import Arrival, Member
 from gossamer.runtime.transport.grpc import limits, service
@@ -109,12 +108,24 @@ def test_one_end_that_listens_suffices(opened: Opened) -> None:
     talk(dialler, listener, random.Random(1).randbytes(3 * CHUNK + 17))
     assert dialler.states() == {"beta": "up"}
     assert listener.states() == {"alpha": "up"}
-    assert (dialler.versions(), listener.versions()) == (
-        {"beta": gossamer.__version__},
-        {"alpha": gossamer.__version__},
-    )
     assert dialler.traffic() == {"beta": listener.traffic()["alpha"][::-1]}
     assert dialler.drain(soon())
+
+
+def test_sites_of_other_versions_are_named(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    listener = opened(B, member(A), member(C), listen=True, version="0.2.0")
+    diallers = [
+        opened(site, place(B, listener.port), version=version)
+        for site, version in ((A, "0.3.0"), (C, "0.2.0"))
+    ]
+    assert all(each.wait(soon()) for each in (*diallers, listener))
+    assert [each.versions() for each in diallers] == [{"beta": "0.2.0"}] * 2
+    assert listener.versions() == {"alpha": "0.3.0", "gamma": "0.2.0"}
+    said = [record.getMessage() for record in caplog.records if "runs gossamer" in record.getMessage()]
+    assert {line.partition(":")[0] for line in said} == {
+        "'alpha' runs gossamer 0.3.0 and this site 0.2.0",
+        "'beta' runs gossamer 0.2.0 and this site 0.3.0",
+    }
 
 
 def test_three_sites_that_all_listen_have_one_connection_a_pair(opened: Opened) -> None:

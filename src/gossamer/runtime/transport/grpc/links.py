@@ -14,7 +14,6 @@ from typing import Any
 
 import grpc
 
-import gossamer
 from gossamer.errors import UserError
 from gossamer.runtime.peers.base import MOST, Arrival, Member
 from gossamer.runtime.transport.grpc import limits, service
@@ -106,9 +105,14 @@ class GrpcLinks:
         listen: str | None = None,
         most: int = MOST,
         pace: Pace | None = None,
+        version: str = "",
     ):
-        """`members` as the roster has them, oneself among them; `listen` is host:port (port 0: any), or None."""
+        """`members` as the roster has them, oneself among them; `listen` is host:port (port 0: any), or None.
+
+        `version`: of the program here; others are told, and one that has another is named in the log.
+        """
         self._me, self._listen, self._most, self._pace = identity, listen, most, pace or Pace()
+        self._version = version
         self._links: dict[str, _Link] = {}  # never changed, only replaced: other threads read it
         self._by_fingerprint: dict[str, str] = {}
         self._inbox, self._notices = Inbox(), Notices()
@@ -233,7 +237,7 @@ class GrpcLinks:
         link.knocking += 1
         try:
             async with asyncio.timeout(self._pace.handshake):
-                await context.send_initial_metadata(service.stated_version())
+                await context.send_initial_metadata(service.stated(self._version))
                 await prove_as_listener(context, self._me, link.member)
         except (ProofError, TimeoutError) as error:
             self._notices.say(f"refused a connection of {name!r}: {error or 'no proof came in time'}.")
@@ -268,7 +272,7 @@ class GrpcLinks:
         credentials = grpc.ssl_channel_credentials(self._me.authority, self._me.key, self._me.certificate)
         options = limits.of_dialler(self._pace, link.member.name)
         async with grpc.aio.secure_channel(f"dns:///{address}", credentials, options=options) as channel:
-            call = service.dial(channel)
+            call = service.dial(channel, self._version)
             try:
                 async with asyncio.timeout(self._pace.handshake):
                     await prove_as_dialler(call, self._me, link.member)
@@ -284,8 +288,8 @@ class GrpcLinks:
                 call.cancel()
 
     def _compare_version(self, link: _Link, metadata: Any) -> None:
-        link.version, ours = plain(service.version_in(metadata), 40), gossamer.__version__
-        if link.version != ours:
+        link.version, ours = plain(service.version_in(metadata), 40), self._version
+        if ours and link.version != ours:
             self._notices.say(
                 f"{link.member.name!r} runs gossamer {link.version} and this site {ours}: let all sites run the same."
             )

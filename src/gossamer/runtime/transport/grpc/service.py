@@ -11,7 +11,6 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-import gossamer
 from gossamer.runtime.transport.grpc.peer_pb2 import DESCRIPTOR, Frame
 
 _VERSION = "gossamer-version"
@@ -27,19 +26,20 @@ def frame(said: bytes) -> Frame:
     return made
 
 
-def dial(channel: Any) -> Any:
-    """The dialler's end of a new stream."""
-    return channel.stream_stream(f"/{_NAME}/Link", Frame.SerializeToString, frame)(metadata=stated_version())
+def dial(channel: Any, version: str = "") -> Any:
+    """The dialler's end of a new stream; `version`: of the program here."""
+    return channel.stream_stream(f"/{_NAME}/Link", Frame.SerializeToString, frame)(metadata=stated(version))
 
 
-def stated_version() -> tuple[tuple[str, str]]:
-    """What either end states in its first metadata."""
-    return ((_VERSION, gossamer.__version__),)
+def stated(version: str) -> tuple[tuple[str, str]]:
+    """What either end says in its first metadata."""
+    return ((_VERSION, version),)
 
 
 def version_in(metadata: Iterable[tuple[str, Any]] | None) -> str:
     """What the other end states; the first versions stated none."""
-    return next((str(value) for key, value in metadata or () if key == _VERSION), "(version not stated)")
+    said = next((str(value) for key, value in metadata or () if key == _VERSION), "")
+    return said or "(version not stated)"
 
 
 def answers(answer: Callable[[Any], Awaitable[None]]) -> Any:
