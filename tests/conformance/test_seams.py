@@ -1,4 +1,4 @@
-"""The seams of docs/design.md hold: who may compare which name, and what stands at the package's root."""
+"""The seams of docs/design.md: who may compare which name."""
 
 from __future__ import annotations
 
@@ -72,26 +72,6 @@ def test_no_method_is_told_by_name_or_type_outside_of_methods() -> None:
     assert wrong == []
 
 
-def test_the_root_of_the_package_holds_the_door_and_nothing_else() -> None:
-    doors = {"__init__.py", "__main__.py", "arguments.py", "cli.py", "estimators.py"}
-    assert {path.name for path in SRC.glob("*.py")} == {*doors, "errors.py"}
-
-
-def test_every_door_enters_by_run() -> None:
-    """Nobody outside of run/ makes an outline or parts by himself: the functions are defined there alone."""
-    for name in ("outline", "assemble", "execute", "load_nodes"):
-        homes = [
-            str(path.relative_to(SRC))
-            for path in MODULES
-            for node in tree(path).body
-            if isinstance(node, ast.FunctionDef) and node.name == name
-        ]
-        assert len(homes) == 1, homes
-        assert homes[0].startswith(("run/", "data/by_node"))
-    users = [path for path in outside("run", "data") if "load_nodes" in path.read_text(encoding="utf-8")]
-    assert users == []
-
-
 @pytest.mark.parametrize("text", ["pip install 'gossamer[report]'", "[bold]file[1].csv[/bold]"])
 def test_the_terminal_keeps_brackets(text: str) -> None:
     from gossamer.results.terminal import terminal
@@ -106,70 +86,6 @@ def test_the_terminal_keeps_brackets(text: str) -> None:
         if re.search(r"\b(Console|Terminal)\((?!stderr=True\)|Console\))", path.read_text(encoding="utf-8"))
     ]
     assert rich_consoles == ["results/terminal.py"]
-
-
-def imported(path: Path) -> list[tuple[str, str]]:
-    """(module, name) of every `from gossamer.… import name`."""
-    return [
-        (node.module, alias.name)
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gossamer.")
-        for alias in node.names
-    ]
-
-
-def surface(package: str) -> list[str]:
-    """`__all__` of a folder."""
-    body = ast.parse((SRC / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")).body
-    lists = [
-        node.value
-        for node in body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-    ]
-    assert len(lists) == 1, f"gossamer.{package} does not say what it exports"
-    return list(ast.literal_eval(lists[0]))
-
-
-FOLDERS = sorted(
-    path.parent.relative_to(SRC).as_posix().replace("/", ".") for path in SRC.rglob("*/__init__.py")
-)
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_a_folder_exports_what_exists(folder: str) -> None:
-    place = SRC / folder.replace(".", "/")
-    text = (place / "__init__.py").read_text(encoding="utf-8")
-    for name in surface(folder):
-        assert (place / f"{name}.py").is_file() or (place / name).is_dir() or re.search(rf"\b{name}\b", text)
-
-
-def test_others_import_only_what_a_folder_exports() -> None:
-    wrong = []
-    for path in MODULES:
-        own = path.relative_to(SRC).parts[0]
-        for module, name in imported(path):
-            first, *rest = module.removeprefix("gossamer.").split(".")
-            if first == own or not (SRC / first).is_dir():
-                continue
-            steps = [*rest, name] if (SRC / first / Path(*rest)).is_dir() else rest
-            package = first
-            for step in steps:
-                if not (SRC / package.replace(".", "/")).is_dir():
-                    break
-                if step not in surface(package):
-                    wrong.append(f"{path.relative_to(SRC)}: gossamer.{package} does not export {step}")
-                package = f"{package}.{step}"
-    assert wrong == []
-
-
-def test_nobody_imports_a_name_that_is_private() -> None:
-    wrong = [
-        f"{path.relative_to(SRC)}: {name} of {module}"
-        for path in MODULES
-        for module, name in imported(path)
-        if name.startswith("_") and not name.startswith("__")
-    ]
-    assert wrong == []
 
 
 def test_the_library_exports_what_its_page_says() -> None:

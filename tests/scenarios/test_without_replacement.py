@@ -217,7 +217,7 @@ def test_the_command_line_runs_plans_and_recomputes(command: Any) -> None:
     Path("r/certificate.json").unlink()  # as if it had been stopped
     code, _, errors = command("run", "--resume", "r")
     assert code == 2
-    assert "run it anew" in errors
+    assert "one-pass" in errors
     assert gossamer.plan(DIGITS).plan.nodes[0].proven.epsilon <= 1.0
 
 

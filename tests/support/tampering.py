@@ -16,7 +16,7 @@ from gossamer.errors import UserError
 from gossamer.results.report.runs import read_runs
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.verify import ADDED_LATER, verify_run
-from gossamer.run.resume import _own_manifest, resume
+from gossamer.run.resume import own_manifest, resume
 from gossamer.runtime.group import Alone
 
 NOBODY = 65534
@@ -101,7 +101,7 @@ def finished(run: Path) -> None:
 def stopped(run: Path, parts: Any) -> None:
     """What `run --resume` reads of it, up to the next round."""
     config = stored(RunDirectory.resume(run).path / "config.toml")
-    _own_manifest(RunDirectory(run), config)
+    own_manifest(RunDirectory(run), config, parts.outline.module)
     resume(parts, Alone(parts.outline.config.nodes), run).close()
 
 

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from gossamer.accounting.ledger import LedgerBook
+from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_digest
 from gossamer.plan.outline import Outline
@@ -47,9 +50,8 @@ def resume(parts: Parts, group: Group, path: Path, take_up: TakeUp | None = None
     require_same_everywhere(parts, group)
     _refuse_lost_secrets(o, path)
     directory: RunDirectory = agreed(group, lambda: RunDirectory.resume(path))
-    agreed(
-        group, lambda: _own_manifest(directory, o)
-    )  # a mistake leaves nothing behind, not even a lock's file
+    # before the lock: a mistake leaves nothing behind, not even a lock's file
+    agreed(group, lambda: own_manifest(directory, o.asked, o.module))
     lock = RunLock(path, group.nodes, whole=group.first_here)
     try:
         agreed(group, lock.take)
@@ -63,7 +65,7 @@ def _resume(
     parts: Parts, group: Group, directory: RunDirectory, lock: RunLock, take_up: TakeUp | None
 ) -> Run:
     o, path = parts.outline, directory.path
-    manifest: dict[str, Any] = agreed(group, lambda: _own_manifest(directory, o))
+    manifest: dict[str, Any] = agreed(group, lambda: own_manifest(directory, o.asked, o.module))
     identity = manifest["run"]
     if len(set(group.join([identity], hexadecimal(16)))) > 1:
         raise UserError(f"--resume {path} holds different runs on different machines; name the same one.")
@@ -176,18 +178,18 @@ def _refuse_lost_secrets(o: Outline, path: Path) -> None:
         )
 
 
-def _own_manifest(directory: RunDirectory, o: Outline) -> dict[str, Any]:
+def own_manifest(directory: RunDirectory, asked: RunConfig, module: nn.Module) -> dict[str, Any]:
     manifest = directory.read_manifest()
     if manifest.get("format", 1) != FORMAT:
         raise UserError(
             f"{directory.path} was begun by another version of gossamer, which wrote configurations differently; "
             "continue it with that version, or run it anew."
         )
-    if manifest.get("configuration") != digest(o.asked, without={"runtime"}):
+    if manifest.get("configuration") != digest(asked, without={"runtime"}):
         raise UserError(
             f"{directory.path / 'config.toml'} is not what this run was begun with; put it back as it was."
         )
-    if "frozen" in manifest and manifest["frozen"] != fixed_digest(o.module):
+    if "frozen" in manifest and manifest["frozen"] != fixed_digest(module):
         raise UserError(
             f"{directory.path} was begun with other frozen parameters or buffers than the module has now; resume it "
             "with the same module."
