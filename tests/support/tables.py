@@ -41,9 +41,8 @@ says = "Dyn-D²P has 81.5"
 near = 0.001
 
 [[finding]]
-says = "Dyn-D²P has at least 1"
+says = "Dyn-D²P has between 1 and 162"
 near = 80.5
-side = "above"
 
 [[rule]]
 where = { method = "Dyn-D²P" }

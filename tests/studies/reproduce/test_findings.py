@@ -9,12 +9,8 @@ import pytest
 from pydantic import ValidationError
 from scipy import stats
 
-from gossamer.studies.reproduce.findings import (
-    difference_half_width,
-    half_width,
-    judge,
-    verdict,
-)
+from gossamer.studies.reproduce.findings import Judged, Outcome, difference_half_width, half_width
+from gossamer.studies.reproduce.findings import judge as judge_readings
 from gossamer.studies.reproduce.paper_table import Finding
 
 
@@ -25,6 +21,14 @@ def cell(labels: dict[str, str], values: list[float], *, printed: float | None =
 
 def table(**rows: list[float]) -> list[dict[str, Any]]:
     return [cell({"method": name, "budget": "ε = 1"}, values) for name, values in rows.items()]
+
+
+def judge(findings: list[Finding], cells: list[dict[str, Any]]) -> tuple[Outcome, ...]:
+    return judge_readings(findings, cells)[0].outcomes
+
+
+def verdict(outcomes: Any) -> str:
+    return Judged("", tuple(outcomes)).verdict
 
 
 ORDER = Finding(says="a, then b, then c", along="method", order=["a", "b", "c"])
@@ -68,13 +72,72 @@ def test_a_level_line_may_differ_by_so_much() -> None:
     assert judge([finding.model_copy(update={"level": 2.8})], errors)[0].word == "does not hold"
 
 
-def test_printed_numbers_are_reached_on_one_side_or_both() -> None:
+def test_a_figure_above_print_is_exceeded_and_does_not_hold() -> None:
     cells = [cell({"method": "a"}, [88.0], printed=90.0), cell({"method": "b"}, [95.0], printed=90.0)]
     cells.append(cell({"method": "c"}, [1.0]))  # nothing is printed there: no check
-    both = judge([Finding(says="", near=2.0)], cells)[0]
-    above = judge([Finding(says="", near=2.0, side="above")], cells)[0]
-    assert [c.holds for c in both.checks] == [True, False]
-    assert [c.holds for c in above.checks] == [True, True]
+    near = Finding(says="", near=2.0)
+    (outcome,) = judge([near], cells)
+    assert [(c.holds, c.exceeded) for c in outcome.checks] == [(True, False), (False, True)]
+    assert (outcome.word, verdict([outcome])) == ("exceeded", "exceeded")
+    (outcome,) = judge([near], [*cells, cell({"method": "d"}, [80.0], printed=90.0)])
+    assert (outcome.held, outcome.exceeded, outcome.word) == (1, 1, "does not hold")
+    assert verdict([outcome]) == "not"
+    errors = [cell({"method": "a"}, [0.1], printed=0.5, metric="rmse")]
+    assert judge([Finding(says="", near=0.1)], errors)[0].word == "exceeded"  # of errors less is more
+
+
+def test_a_lead_is_held_against_the_printed_one_on_both_sides() -> None:
+    lead = Finding(says="", along="method", order=["a", "b"], lead=39.0, near=5.0)
+    words = [judge([lead], table(a=[v], b=[45.0]))[0].word for v in (60.0, 80.0, 95.0)]
+    assert words == ["does not hold", "holds", "exceeded"]
+    times = [cell({"method": m}, [v], metric="seconds") for m, v in (("a", 2.0), ("b", 5.0))]
+    slower = lead.model_copy(update={"lead": 150.0})
+    assert judge([slower], times)[0].word == "holds"  # 150 per cent longer
+    assert lead.part == "size"
+
+
+def test_where_the_lead_is_largest_is_checked_pair_by_pair() -> None:
+    gain = Finding(
+        says="the smaller ε, the larger the lead", along="method", order=["a", "b"],
+        lead_along="budget", lead_order=["0.3", "1", "3"],
+    )  # fmt: skip
+    cells = [
+        cell({"method": m, "budget": b}, [v])
+        for b, a_value, b_value in (("0.3", 80.0, 60.0), ("1", 82.0, 70.0), ("3", 90.0, 75.0))
+        for m, v in (("a", a_value), ("b", b_value))
+    ]
+    (outcome,) = judge([gain], cells)
+    assert [c.holds for c in outcome.checks] == [True, False]  # 20, 12 and 15 points
+    assert outcome.finding.part == "size"
+
+
+def test_a_void_statement_is_not_checked_and_counts_for_nothing() -> None:
+    void = Finding(says="both", void="Section 1 says so, Table 1 the opposite")
+    outcomes = judge([ORDER, void], table(a=[3.0], b=[2.0], c=[1.0]))
+    assert [o.word for o in outcomes] == ["holds", "void"]
+    assert verdict(outcomes) == "reproduced"
+    assert verdict(judge([void], [])) == "void"
+
+
+def test_readings_are_judged_one_by_one_the_nearest_to_the_paper_first() -> None:
+    def under(reading: str, a: float, b: float) -> list[dict[str, Any]]:
+        return [cell({"reading": reading, "method": m}, [v], printed=80.0) for m, v in (("a", a), ("b", b))]
+
+    cells = [*under("wrong", 50.0, 60.0), *under("right", 80.5, 79.5)]
+    cells.append(cell({"reading": "no noise", "method": "c"}, [50.0], printed=80.0))
+    findings = [ORDER.model_copy(update={"order": ["a", "b"]}), Finding(says="", near=1.0)]
+    readings = {"wrong": ["no noise"], "right": []}
+    judged = judge_readings(findings, cells, readings)
+    assert [(j.reading, j.verdict, j.whole) for j in judged] == [
+        ("right", "reproduced", ["order", "level"]),
+        ("wrong", "not", []),
+    ]
+    assert [len(o.checks) for o in judged[1].outcomes] == [1, 3]  # with what is shared between readings
+    about_one = findings[0].model_copy(update={"where": {"reading": "wrong"}})
+    assert {j.reading: len(j.outcomes) for j in judge_readings([about_one], cells, readings)} == {
+        "wrong": 1,
+        "right": 0,
+    }
 
 
 def test_the_verdict_counts_paper_mode_only() -> None:
@@ -116,7 +179,18 @@ def test_intervals_are_those_of_student_and_welch() -> None:
     assert difference_half_width([1.0, 1.0], [2.0, 2.0]) == 0.0
 
 
-@pytest.mark.parametrize("keys", [{}, {"near": 1.0, "level": 1.0, "along": "a"}, {"order": ["a", "b"]}])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"near": 1.0, "level": 1.0, "along": "a"},
+        {"order": ["a", "b"]},
+        {"order": ["a", "b"], "along": "a", "near": 1.0},
+        {"order": ["a", "b"], "along": "a", "lead": 1.0},
+        {"order": ["a", "b", "c"], "along": "a", "lead": 1.0, "near": 1.0},
+        {"order": ["a", "b"], "along": "a", "lead_order": ["c", "d"]},
+    ],
+)
 def test_a_finding_is_one_check_with_its_axis(keys: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Finding(says="", **keys)

@@ -6,23 +6,30 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from gossamer import papers
+from gossamer.config import recipes
 from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.rundir import write_atomically
+from gossamer.studies.compare.grid import cells
 from gossamer.studies.compare.table import Table
 from gossamer.studies.reproduce.drawing import drawing
-from gossamer.studies.reproduce.findings import Outcome, half_width, judge, mean, verdict
+from gossamer.studies.reproduce.findings import Check, Judged, Outcome, half_width, judge, mean
+from gossamer.studies.reproduce.known import settings_of
 from gossamer.studies.reproduce.paper_table import (
     MODES,
+    PARTS,
     Definition,
     NoExperiment,
+    Part,
     Verdict,
+    changes_of,
     modes_of,
     paper_cells,
     read,
@@ -30,7 +37,8 @@ from gossamer.studies.reproduce.paper_table import (
 from gossamer.studies.reproduce.record import labels_key, place_of, read_record
 
 RESULTS = "results"
-VERDICTS: tuple[Verdict, ...] = ("reproduced", "in part", "not", "unfinished", "no experiment")
+RUN: tuple[Verdict, ...] = ("reproduced", "exceeded", "in part", "not", "void")
+VERDICTS: tuple[Verdict, ...] = (*RUN, "unfinished", "no experiment")
 UNITS = {"accuracy": "%", "truth_rmse": "RMSE", "rmse": "RMSE"}
 
 
@@ -41,13 +49,14 @@ class Item:
     name: str
     definition: Definition | NoExperiment
     made: dict[str, Any] | None
-    outcomes: tuple[Outcome, ...]
+    judged: tuple[Judged, ...]  # by reading, the one nearest to the paper first
 
     @property
     def verdict(self) -> Verdict:
-        if isinstance(self.definition, NoExperiment):
+        """Of the reading nearest to the paper."""
+        if isinstance(self.definition, NoExperiment) or not self.judged:
             return "no experiment"
-        return "unfinished" if self.made and lacking(self.definition, self.made) else verdict(self.outcomes)
+        return "unfinished" if self.made and lacking(self.definition, self.made) else self.judged[0].verdict
 
     @property
     def source(self) -> str:
@@ -77,7 +86,8 @@ def item(name: str, results: Path) -> Item:
     if isinstance(definition, NoExperiment):
         return Item(name, definition, None, ())
     made = read_record(results, name)
-    return Item(name, definition, made, tuple(judge(definition.finding, made["cells"])))
+    readings = definition.book.readings if definition.book else {}
+    return Item(name, definition, made, tuple(judge(definition.finding, made["cells"], readings)))
 
 
 def read_item(name: str) -> Definition | NoExperiment:
@@ -151,36 +161,69 @@ def _recorded(paper: str, results: Path) -> list[Item]:
 
 def front_page(items: Sequence[Item], missing: Sequence[str]) -> str:
     counts = Counter(one.verdict for one in items)
-    run = sum(counts[v] for v in ("reproduced", "in part", "not"))
-    held = counts["reproduced"] + counts["in part"]
+    run = sum(counts[v] for v in RUN)
+    partly = [one.judged[0].whole for one in items if one.verdict == "in part"]
+    in_full = [f"{part} in {n}" for part in PARTS if (n := sum(part in whole for whole in partly))]
+    in_full += [f"none in {n}"] if (n := partly.count([])) else []
     lines = [
         "# The reproduction book",
         "",
         *_wrapped(
             "Every table and figure of the five papers, run again: the paper's figure, ours in paper mode (as the "
-            "paper does it) and in sound mode (where ε is proven), and a verdict. A verdict is computed: what the "
-            "paper says of an item is written down as checks on the cells (`[[finding]]` in its definition); "
-            "*reproduced* means that all of them hold, *not* that none does, even in part."
+            "paper does it) and in sound mode (where ε is proven), and a verdict. A verdict is computed from checks "
+            "on the cells in paper mode (`[[finding]]` in the item's definition). *Order*: which is better. *Size*: "
+            "by how much, and what changes nothing. *Level*: the printed figures, within so many points on either "
+            "side. What lies above a printed figure by more than that is counted as *above* and does not hold."
         ),
         "",
-        f"**{run} of {run + len(missing) + counts['unfinished']} items with an experiment are run: "
-        f"{counts['reproduced']} reproduced, {counts['in part']} in part, "
-        f"{counts['not']} not** ({100 * held / run:.0f}% of them reproduced or in part)."
-        if run
-        else "Nothing has been run yet.",
+        "- *Reproduced*: every check holds.",
+        "- *Exceeded*: the checks that do not hold are all above the printed figure.",
+        "- *In part*: a statement of the paper holds in all its checks, or more than half of a part's checks do; the",
+        "  parts that hold in full are named.",
+        "- *Not*: none of that.",
+        "- *Void*: the paper contradicts itself, and nothing is checked.",
         "",
-        "| paper | item | verdict | checks that hold | runs' time |",
-        "|---|---|---|---|---|",
+        *_wrapped(
+            "Where the paper's text can be read in several ways each reading has its own verdict; this page has that "
+            "of the reading nearest to the paper. An order is *clear* where it is larger than the spread of the seeds "
+            "(95%, Welch)."
+        ),
+        "",
+        *_wrapped(
+            f"**{run} of {run + len(missing) + counts['unfinished']} items with an experiment are run: "
+            + ", ".join(f"{counts[v]} {v}" for v in RUN)
+            + f".** Parts that hold in full among the items in part: {', '.join(in_full) or 'none'}."
+            if run
+            else "Nothing has been run yet."
+        ),
+        "",
+        "## Verdicts",
     ]
-    for one in items:
-        paper = one.name.split("/")[0]
-        own = [o for o in one.outcomes if o.finding.mode == "paper"]
-        held, of = sum(o.held for o in own), sum(len(o.checks) for o in own)
-        time = _duration(one.made["made"]["seconds"]) if one.made else "—"
-        link = f"[{one.source}]({paper}.md#{_anchor(one)})"
-        lines.append(f"| {paper} | {link} | {one.verdict} | {f'{held} of {of}' if of else '—'} | {time} |")
+    for paper, own in groupby(items, key=_paper):
+        lines += ["", f"| {paper} | verdict | order | size | level |", "|---|---|---|---|---|"]
+        for one in own:
+            best = one.judged[0] if one.judged else None
+            parts = " | ".join(_part(best, part) if best else "—" for part in PARTS)
+            link = f"[{one.source}]({paper}.md#{one.source.lower().replace(' ', '-')})"
+            lines.append(f"| {link} | {_verdict_text(one)} | {parts} |")
     if missing:
         lines += ["", *_wrapped(f"Not run yet: {', '.join(missing)}.")]
+    lines += [
+        "",
+        "## Size and time",
+        *_wrapped(
+            "What was run of the paper's cells, seeds, rounds and lots, in paper mode: the smallest share of any cell. "
+            "What else is cut is on the item's page."
+        ),
+        "",
+        "| item | of the paper's size | time of the runs |",
+        "|---|---|---|",
+    ]
+    for one in items:
+        if one.made:
+            lines.append(
+                f"| {_paper(one)}, {one.source} | {_share(one)} | {_duration(one.made['made']['seconds'])} |"
+            )
     lines += [
         "",
         "## How it is made",
@@ -229,31 +272,108 @@ def page(paper: str, items: Sequence[Item], drawings: Mapping[str, str], missing
 def _section(one: Item, drawn: str | None) -> list[str]:
     definition = one.definition
     title = _wrapped(f"{definition.title}.")
-    lines = [f"## {one.source}: {one.verdict}", "", *title, "", *_wrapped(one.reason), ""]
+    lines = [
+        f"## {one.source}",
+        "",
+        f"**Verdict: {_verdict_text(one)}.**",
+        "",
+        *title,
+        "",
+        *_wrapped(one.reason),
+        "",
+    ]
     if isinstance(definition, NoExperiment) or one.made is None:
         return lines
     if drawn is not None:
         lines += [f"![{one.source}: ours beside the paper's]({drawn})", ""]
-    if one.outcomes:
-        lines += [*_findings(one.outcomes), ""]
+    if len(one.judged) > 1:
+        lines += [
+            "| reading | verdict | order | size | level |",
+            "|---|---|---|---|---|",
+            *(
+                f"| {j.reading} | {j.verdict} | {' | '.join(_part(j, part) for part in PARTS)} |"
+                for j in one.judged
+            ),
+            "",
+            f"Under the reading *{one.judged[0].reading}*:",
+            "",
+        ]
+    sound = [o for j in one.judged[1:] for o in j.outcomes if o.finding.mode == "sound"]
+    if one.judged:
+        lines += [*_findings([*one.judged[0].outcomes, *sound]), ""]
+    lines += [*_wrapped(f"Of the paper's size: {_share(one)}."), ""]
     table = cells_table(definition, one.made)
     return [*lines, *table.markdown().rstrip("\n").split("\n"), ""]
 
 
 def _findings(outcomes: Sequence[Outcome]) -> list[str]:
-    rows = ["| the paper says | here | checks | beyond the seeds' spread |", "|---|---|---|---|"]
+    rows = ["| the paper says | part | here | checks |", "|---|---|---|---|"]
+    notes = []
     for outcome in outcomes:
-        says = outcome.finding.says + ("" if outcome.finding.mode == "paper" else " (sound mode; ours)")
-        clear = sum(check.clearly for check in outcome.checks)
-        shown = "—" if outcome.finding.order is None else f"{clear} of {len(outcome.checks)}"
-        rows.append(f"| {says} | {outcome.word} | {outcome.held} of {len(outcome.checks)} | {shown} |")
-    failed = [
-        f"“{outcome.finding.says}” fails at: {'; '.join(c.about for c in outcome.checks if not c.holds)}"
-        for outcome in outcomes
-        if 0 < len(outcome.checks) - outcome.held <= 6
-    ]
-    listed = [line for words in failed for line in _wrapped(f"- {words}.", "  ")]
+        finding, checks = outcome.finding, outcome.checks
+        says = finding.says + ("" if finding.mode == "paper" else " (sound mode)")
+        rows.append(f"| {says} | {finding.part} | {outcome.word} | {_count(checks, finding.part)} |")
+        if finding.void is not None:
+            notes.append(f"“{finding.says}” is void: {finding.void}")
+        elif 0 < len(checks) - outcome.held <= 6:
+            notes.append(f"“{finding.says}” fails at: {'; '.join(c.about for c in checks if not c.holds)}")
+    listed = [line for words in notes for line in _wrapped(f"- {words.rstrip('.')}.", "  ")]
     return [*rows, "", *listed] if listed else rows
+
+
+def _part(judged: Judged, part: Part) -> str:
+    return _count([check for outcome in judged.of(part) for check in outcome.checks], part)
+
+
+def _count(checks: Sequence[Check], part: Part) -> str:
+    """`7 of 8, 2 clear` for orders; above: better than printed."""
+    if not checks:
+        return "—"
+    above, clear = sum(c.exceeded for c in checks), sum(c.clearly for c in checks)
+    held = sum(c.holds for c in checks)
+    more = f", {clear} clear" if held and part == "order" else f", {above} above" if above else ""
+    return f"{held} of {len(checks)}{more}"
+
+
+def _paper(one: Item) -> str:
+    return one.name.split("/")[0]
+
+
+def _verdict_text(one: Item) -> str:
+    if one.verdict != "in part" or not one.judged[0].whole:
+        return one.verdict
+    return f"in part: {' and '.join(one.judged[0].whole)}"
+
+
+_SIZES = {"rounds": "rounds", "privacy.sampling.lot": "lots", "nodes": "nodes"}
+
+
+def _share(one: Item) -> str:
+    """The smallest share of any cell in paper mode."""
+    definition, made = one.definition, one.made
+    if isinstance(definition, NoExperiment) or made is None:
+        return "—"
+    recipe = recipes.read(definition.recipe)
+    run = [(cell["labels"], cell["modes"]["paper"]) for cell in made["cells"] if "paper" in cell["modes"]]
+    shares = {
+        "cells": len(run) / len(paper_cells(definition, "full", runs=False)),
+        "seeds": min(len(figures["values"]) for _, figures in run) / definition.cut("full").seeds,
+    }
+    if definition.audit:
+        shares["trainings"] = definition.audit.runs["book"] / definition.audit.runs["full"]
+        del shares["seeds"]
+    others = set()
+    for labels, figures in run:
+        ours = {**made["settings"], **figures["settings"]}
+        whole = settings_of(cells(recipe, changes_of(definition, "full", labels, "paper"), "", 1)[0])
+        for key, name in _SIZES.items():
+            if key in ours and key in whole:
+                shares[name] = min(shares.get(name, 1.0), ours[key] / whole[key])
+        for key, name in (("model.", "another network"), ("data.kind", "other data")):
+            if any(ours.get(k) != v for k, v in whole.items() if k.startswith(key)):
+                others.add(name)
+    cut = [f"{100 * share:.2g}% of {name}" for name, share in shares.items() if share < 1]
+    return ", ".join([*cut, *sorted(others)]) or "all"
 
 
 def cells_table(definition: Definition, made: Mapping[str, Any]) -> Table:
@@ -350,12 +470,6 @@ def shown(figures: Mapping[str, Any]) -> str:
 
 def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
-
-
-def _anchor(one: Item) -> str:
-    """As the site makes it from the heading."""
-    words = f"{one.source}: {one.verdict}".lower()
-    return "-".join("".join(c for c in words if c.isalnum() or c in " -").split())
 
 
 def _wrapped(words: str, indent: str = "") -> list[str]:

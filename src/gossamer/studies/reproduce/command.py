@@ -230,8 +230,9 @@ def said_cuts(
     lines = []
     if len(kept) < len(full):
         lines.append(f"{len(kept)} of the {len(full)} cells")
-    if cut.seeds < whole.seeds:
-        lines.append(f"{cut.seeds} of {whole.seeds} seeds")
+    seeds = sorted({len(runs) for cell in kept for runs in cell.runs.values()}) or [cut.seeds]
+    if seeds[0] < whole.seeds:
+        lines.append(f"{' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} of {whole.seeds} seeds")
     used = {run.config.data.kind for cell in kept for runs in cell.runs.values() for run in runs}
     lines += [
         f"{kind} in place of {cut.data[0]}" for kind in sorted(used) if cut.data and kind != cut.data[0]

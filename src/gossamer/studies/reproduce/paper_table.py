@@ -48,6 +48,7 @@ class Rule(Strict):
     set: dict[str, Any] = {}
     unset: list[str] = []
     only: Mode | None = None  # the cell is the same in both modes: run it in this one
+    seeds: Annotated[int, Field(ge=1)] | None = None  # in place of the scale's, but for the small one
     leave_out: bool = False  # the cell is none of this scale's
 
 
@@ -75,34 +76,64 @@ class AuditSpec(Strict):
 
 
 class Finding(Strict):
-    """What the paper says of this item, as a check on our cells: an order, a level line, or its printed numbers."""
+    """A statement of the paper as checks on our cells; accuracies in points, other metrics in per cent.
+
+    One of: an order, a size (`lead` of the first over the second of `order`; `lead_order`, where that lead is
+    largest), a flat line, the printed numbers, or `void`.
+    """
 
     says: str
     mode: Mode = "paper"
     where: Where = {}
     along: str | None = None  # the axis that `order` and `level` are about
     order: Annotated[list[str], Field(min_length=2)] | None = None  # best first
-    level: Annotated[float, Field(gt=0)] | None = None  # largest difference, in points (RMSE: per cent)
-    near: Annotated[float, Field(ge=0)] | None = None  # largest distance from the printed number, in points
-    side: Literal["both", "above"] = "both"  # above: at least the printed number less `near`
+    lead: Annotated[float, Field(gt=0)] | None = None  # as printed
+    lead_along: str | None = None
+    lead_order: Annotated[list[str], Field(min_length=2)] | None = (
+        None  # values of `lead_along`, largest lead first
+    )
+    level: Annotated[float, Field(gt=0)] | None = None  # largest difference along the axis
+    near: Annotated[float, Field(ge=0)] | None = (
+        None  # largest distance from the printed number or lead, either side
+    )
+    void: str | None = None  # which two statements of the paper contradict each other: nothing is checked
 
     @model_validator(mode="after")
     def _one_check(self) -> Finding:
-        if sum(kind is not None for kind in (self.order, self.level, self.near)) != 1:
-            raise ValueError("give one of order, level and near")
-        if self.near is None and self.along is None:
+        if self.void is not None:
+            return self
+        printed = self.near is not None and self.lead is None
+        if sum((self.order is not None, self.level is not None, printed)) != 1:
+            raise ValueError("give one of order, level, near and void")
+        if not printed and self.along is None:
             raise ValueError("order and level need along, the axis they are about")
+        if (self.lead is not None or self.lead_order is not None) and len(self.order or []) != 2:
+            raise ValueError("lead and lead_order need an order of two")
+        if (self.lead is None) != (self.near is None) and not printed:
+            raise ValueError("lead needs near, how far from it ours may be")
+        if (self.lead_order is None) != (self.lead_along is None) or (self.lead and self.lead_order):
+            raise ValueError("lead_order needs lead_along, the axis it is about, and no lead")
         return self
 
+    @property
+    def part(self) -> Part:
+        """The part of a result that this is about."""
+        if self.lead is not None or self.lead_order is not None or self.level is not None:
+            return "size"
+        return "level" if self.near is not None else "order"
 
-Verdict = Literal["reproduced", "in part", "not", "unfinished", "no experiment"]
+
+Part = Literal["order", "size", "level"]
+PARTS: tuple[Part, ...] = ("order", "size", "level")
+Verdict = Literal["reproduced", "exceeded", "in part", "not", "void", "unfinished", "no experiment"]
 
 
 class Book(Strict):
-    """How the item stands in the reproduction book."""
+    """How the item appears in the reproduction book."""
 
-    verdict: Verdict  # as seen; computed anew from the findings, and a test holds one against the other
+    verdict: Verdict  # as seen; computed from the findings, and a test compares the two
     reason: str
+    readings: dict[str, list[str]] = {}  # reading → values of the axis *reading* whose cells belong to it
     x: str | None = None  # the axis drawn from left to right
     curve: str | None = None  # the axis whose values are the curves
     history: bool = False  # draw the metric over rounds
@@ -235,19 +266,32 @@ def _runs(
     *,
     force: bool,
 ) -> dict[Mode, tuple[Cell, ...]]:
-    cut = definition.cut(scale)
-    matching = _matching(definition, scale, labels)
     label = ", ".join(labels.values())
     runs: dict[Mode, tuple[Cell, ...]] = {}
     for mode in modes_of(definition, scale, labels):
-        changes = {"mode": mode, **flatten(definition.set), **flatten(cut.set), **data}
-        for rule in matching:
-            if rule.mode in (None, mode):
-                changes |= {**flatten(rule.set), **dict.fromkeys(rule.unset)}
+        changes = changes_of(definition, scale, labels, mode, data)
         if mode == "sound" and definition.sound_epsilon == "claimed" and "paper" in runs:
             changes |= _at_the_claim(runs["paper"][0], data_dir, force=force)
-        runs[mode] = cells(recipe, changes, f"{label}, {mode} mode", cut.seeds)
+        own = [r.seeds for r in _matching(definition, scale, labels) if r.seeds and r.mode in (None, mode)]
+        seeds = definition.cut(scale).seeds if scale == "small" or not own else own[-1]
+        runs[mode] = cells(recipe, changes, f"{label}, {mode} mode", seeds)
     return runs
+
+
+def changes_of(
+    definition: Definition,
+    scale: Scale,
+    labels: Mapping[str, str],
+    mode: Mode,
+    data: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What a cell sets of its recipe, by dotted keys."""
+    cut = definition.cut(scale)
+    changes = {"mode": mode, **flatten(definition.set), **flatten(cut.set), **(data or {})}
+    for rule in _matching(definition, scale, labels):
+        if rule.mode in (None, mode):
+            changes |= {**flatten(rule.set), **dict.fromkeys(rule.unset)}
+    return changes
 
 
 def modes_of(definition: Definition, scale: Scale, labels: Mapping[str, str]) -> tuple[Mode, ...]:
