@@ -11,9 +11,12 @@ import pytest
 from gossamer import papers
 from gossamer.errors import UserError
 from gossamer.papers import titles
+from gossamer.studies.reproduce.command import said_cuts
 from gossamer.studies.reproduce.paper_table import (
     SCALES,
+    Definition,
     PaperCell,
+    Scale,
     flatten,
     paper_cells,
     parse_number,
@@ -162,3 +165,23 @@ def test_a_rule_leaves_cells_out_of_one_scale() -> None:
     assert cell(full, *left_out).labels["reading"] == "lots of 32, plain"
     assert not [c for c in book if set(left_out) <= set(c.labels.values())]
     assert cell(book, "lots of 32, momentum", "AdaD²P", "σ = 0.05").labels["method"] == "AdaD²P"
+
+
+def test_a_rule_gives_some_cells_other_seeds_but_for_the_small_scale() -> None:
+    definition = Definition.model_validate(
+        {
+            "title": "T", "paper": "P", "recipe": "quickstart",
+            "scale": {"full": {"seeds": 5}, "book": {"seeds": 1}, "small": {"seeds": 1}},
+            "grid": [{"source": "Table 1", "rows": "method", "columns": "budget", "cells": " | ε = 1\na | 84\nb | 1"}],
+            "rule": [{"where": {"method": "b"}, "scale": "book", "seeds": 3}, {"mode": "sound", "scale": "book", "seeds": 2}],
+        }
+    )  # fmt: skip
+
+    def seeds(scale: Scale) -> list[dict[str, int]]:
+        return [{mode: len(runs) for mode, runs in c.runs.items()} for c in paper_cells(definition, scale)]
+
+    assert seeds("full") == [{"paper": 5, "sound": 5}] * 2
+    assert seeds("book") == [{"paper": 1, "sound": 2}, {"paper": 3, "sound": 2}]
+    assert seeds("small") == [{"paper": 1, "sound": 1}] * 2
+    kept = paper_cells(definition, "book")
+    assert said_cuts(definition, "book", kept, kept) == ["1 to 3 of 5 seeds"]
