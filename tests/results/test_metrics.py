@@ -19,7 +19,7 @@ from gossamer.results.metrics import Evaluator
 class Alone:
     first = True
 
-    def join(self, items: Sequence[Any], form: Any = None, *, per_node: bool = False) -> list[Any]:
+    def join(self, items: Sequence[Any], *, per_node: bool = False) -> list[Any]:
         return list(items)
 
     def mean(self, points: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ class Others(Alone):
         super().__init__(8)
         self.change = change
 
-    def join(self, items: Any, form: Any = None, *, per_node: bool = False) -> Any:
+    def join(self, items: Any, *, per_node: bool = False) -> Any:
         return [items[0], self.change(items[0])]
 
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from gossamer.errors import UserError
-from gossamer.runtime.forms import count, words
 from gossamer.runtime.messenger import Messenger
 from gossamer.runtime.transport.memory import Memory, MemoryTransport
 from gossamer.runtime.transport.secret import Secret
@@ -39,7 +38,7 @@ def together(work: Callable[[Messenger], Any], timeout: float = 20.0) -> list[An
 
 
 def test_items_come_in_the_order_of_the_ranks_and_as_json() -> None:
-    found = together(lambda m: m.gather([f"ε of {m.rank}", m.rank, None], lambda value: value, each=[3, 3]))
+    found = together(lambda m: m.gather([f"ε of {m.rank}", m.rank, None], each=[3, 3]))
     assert found == [["ε of 0", 0, None, "ε of 1", 1, None]] * 2
 
 
@@ -95,8 +94,8 @@ def sealed(work: Callable[[Messenger], Any], keys: list[str]) -> list[Any]:
 
 
 def test_what_is_stated_without_the_key_is_refused_with_its_ranks_name() -> None:
-    assert sealed(lambda m: m.gather([m.rank], count, each=[1, 1]), ["k" * 32] * 2) == [[0, 1]] * 2
-    found = sealed(lambda m: m.gather([m.rank], count, each=[1, 1]), ["k" * 32, "x" * 32])
+    assert sealed(lambda m: m.gather([m.rank], each=[1, 1]), ["k" * 32] * 2) == [[0, 1]] * 2
+    found = sealed(lambda m: m.gather([m.rank], each=[1, 1]), ["k" * 32, "x" * 32])
     for said in found:  # whoever says so first: each finds the other without the key
         assert re.fullmatch(
             r"what rank \d \(.*\) stated was refused: its seal does not fit its content", said
@@ -104,8 +103,8 @@ def test_what_is_stated_without_the_key_is_refused_with_its_ranks_name() -> None
 
 
 COLLECTIVES: dict[str, Callable[[Messenger], Any]] = {
-    "a short statement": lambda m: m.gather([m.rank], count, each=[1, 1]),
-    "a long one": lambda m: m.gather(["x" * 5000], words, each=[1, 1]),
+    "a short statement": lambda m: m.gather([m.rank], each=[1, 1]),
+    "a long one": lambda m: m.gather(["x" * 5000], each=[1, 1]),
     "a sum": lambda m: m.sum(torch.ones(4)),
     "a long sum": lambda m: m.sum(torch.ones(5000)),
 }
@@ -159,21 +158,3 @@ def test_a_sum_of_other_numbers_than_ours_is_refused() -> None:
     # Rank 0 adds up 2 of its 4 numbers and is sent 3, rank 1 adds up 3 of its 6 and is sent 2; who says so first counts.
     assert found[0] == found[1]
     assert re.search(r"12 bytes, but at most 8 are taken|8 bytes where 12 are due", str(found[0]))
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        (["<img src=x onerror=alert(1)>"], "a count was due"),
-        ([True], "a count was due"),
-        ([-1], "a count was due"),
-        ([1, 2, 3, 4], "4 items where 3 are due"),
-    ],
-)
-def test_what_a_rank_states_must_have_the_form_that_is_due(said: list[Any], words: str) -> None:
-    def work(m: Messenger) -> Any:
-        own = [7, 8] if m.rank == 0 else (said * 3 if len(said) == 1 else said)
-        return m.gather(own, count, each=[2, 3])
-
-    for found in together(work):
-        assert found == f"what rank 1 (nodes 2–4) stated was refused: {words}"

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.runtime.forms import count, words
 from gossamer.runtime.group import Ranks
 from gossamer.runtime.transport.base import LostError, SilentError, Transport
 from gossamer.runtime.transport.torch import TorchTransport
@@ -73,7 +72,7 @@ def two_tags_crossed(ranks: Ranks, sizes: list[int]) -> Any:
 def late_receiver(ranks: Ranks, sizes: list[int]) -> Any:
     """How long `start` takes while the other rank does something else; then both get 4 MB."""
     transport, other, length = ranks.transport, 1 - ranks.rank, 1 << 22
-    ranks.join([0], count)
+    ranks.join([0])
     if transport.rank == 1:
         time.sleep(1.0)
     began = time.monotonic()
@@ -87,7 +86,7 @@ def late_receiver(ranks: Ranks, sizes: list[int]) -> Any:
 
 
 def gathered(ranks: Ranks, sizes: list[int], texts: list[list[str]]) -> Any:
-    return [ranks.messenger.gather([text[ranks.rank]], words, each=[1] * ranks.size) for text in texts]
+    return [ranks.messenger.gather([text[ranks.rank]], each=[1] * ranks.size) for text in texts]
 
 
 def summed(ranks: Ranks, sizes: list[int], terms: list[list[Tensor]]) -> Any:
@@ -101,7 +100,7 @@ def noted(ranks: Ranks, sizes: list[int]) -> Any:
     transport = ranks.transport
     transport.notes.clone().write(f"own/{transport.rank}", f"rank {transport.rank} ≤ ε")
     claimed = transport.notes.claim("claimed", f"rank {transport.rank}")
-    ranks.join([0], count)
+    ranks.join([0])
     own = [transport.notes.read(f"own/{rank}") for rank in range(transport.size)]
     return own, claimed, transport.notes.read("claimed"), transport.notes.read("nothing")
 
@@ -122,7 +121,7 @@ def silent(ranks: Ranks, sizes: list[int]) -> Any:
 def left_alone(ranks: Ranks, sizes: list[int], how: str) -> Any:
     """Rank 1 is gone; what rank 0 hears, or says, when it waits for it."""
     transport = ranks.transport
-    ranks.join([0], count)
+    ranks.join([0])
     if transport.rank == 1:
         if isinstance(transport, TorchTransport):
             os._exit(1)
@@ -132,7 +131,7 @@ def left_alone(ranks: Ranks, sizes: list[int], how: str) -> Any:
         if how == "receive":
             transport.start({1: torch.zeros(8, dtype=torch.uint8)}, {}, 3)[0][1].wait(20.0)
         elif how == "gather":
-            ranks.join(["anybody?"], words)
+            ranks.join(["anybody?"])
         else:
             ranks.messenger.sum(torch.ones(3))
     except (LostError, RankError) as error:

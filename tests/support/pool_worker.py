@@ -24,7 +24,6 @@ from gossamer.methods.without_replacement.local_models import LocalModels
 from gossamer.run.request import RunRequest, run_in
 from gossamer.runtime import wire as messages
 from gossamer.runtime.blocks import split
-from gossamer.runtime.forms import count
 from gossamer.runtime.group import Ranks
 from gossamer.runtime.loop import run
 from gossamer.runtime.transport.meeting import MeetingNotes
@@ -188,7 +187,7 @@ def rounds_of(ranks: Ranks, sizes: list[int], topology: dict[str, Any], width: i
     exchange = ranks.exchange(topo, RUN)
     x = torch.ones(len(ranks.nodes), width)
     exchange(0, x)
-    ranks.join([0], count)
+    ranks.join([0])
     before, start = exchange.bytes_on_wire, time.perf_counter()
     for t in range(1, rounds + 1):
         exchange(t, x)

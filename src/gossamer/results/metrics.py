@@ -15,7 +15,6 @@ from gossamer.kernels.pooling import speed_up_pools
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.measures import Measure, Predictions, key_of, measures_of
 from gossamer.models.tasks import Task
-from gossamer.runtime.forms import Form, any_number, list_of, maybe, row
 
 BATCH = 2000  # records at a time; whoever predicts takes as many, so that every output is the same to the last bit
 
@@ -25,7 +24,7 @@ class Together(Protocol):
 
     first: bool
 
-    def join(self, items: Sequence[Any], form: Form, *, per_node: bool = False) -> list[Any]: ...
+    def join(self, items: Sequence[Any], *, per_node: bool = False) -> list[Any]: ...
 
     def mean(self, points: Tensor) -> Tensor: ...
 
@@ -62,38 +61,33 @@ class Evaluator:
     def __call__(self, points: Tensor, rows: int | None = None) -> dict[str, Any]:
         """`rows`: use only so many rows of the hold-out."""
         mean = self._together.mean(points)
-        squares = self._together.join(
-            (points - mean).norm(dim=1).square().tolist(), any_number, per_node=True
-        )
+        squares = self._together.join((points - mean).norm(dim=1).square().tolist(), per_node=True)
         distance = (sum(squares) / len(squares)) ** 0.5
         result: dict[str, Any] = {"consensus_distance": distance, **self._error(points, mean)}
         if len(self._x) == 0:
             return result
         x, y = self._x[:rows], self._y[:rows]
-        form = row(*[any_number] * (len(self._measures) + 1))
-        scores = self._scores(points, x, y, form)
+        scores = self._scores(points, x, y)
         own = self._score(mean, x, y) if self._together.first else None
-        average = self._together.join([own], maybe(form))[0]
+        average = self._together.join([own])[0]
         for place, measure in enumerate(self._measures):
             name, values = key_of(measure), [score[place] for score in scores]
             result |= {**_summary(name, values, average[place]), f"{name}_by_node": values}
         losses = [score[-1] for score in scores]
         return {**result, **_summary("loss", losses, average[-1]), "hold_out_rows": len(x)}
 
-    def _scores(self, points: Tensor, x: Tensor, y: Tensor, form: Form) -> list[Any]:
+    def _scores(self, points: Tensor, x: Tensor, y: Tensor) -> list[Any]:
         if self._scored is None:
-            return self._together.join([self._score(point, x, y) for point in points], form, per_node=True)
+            return self._together.join([self._score(point, x, y) for point in points], per_node=True)
         own = [self._score(points[i], x, y) for i in self._scored]
-        return [one for said in self._together.join([own], list_of(form)) for one in said]
+        return [one for said in self._together.join([own]) for one in said]
 
     def _error(self, points: Tensor, mean: Tensor) -> dict[str, Any]:
         """Root mean squared error of the coefficients."""
         if self._truth is None:
             return {}
         truth = self._truth.to(points)
-        errors = self._together.join(
-            (points - truth).square().mean(1).sqrt().tolist(), any_number, per_node=True
-        )
+        errors = self._together.join((points - truth).square().mean(1).sqrt().tolist(), per_node=True)
         return {
             "truth_rmse_mean": sum(errors) / len(errors),
             "truth_rmse_min": min(errors),

@@ -28,7 +28,6 @@ from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.plan.outline import Outline
 from gossamer.plan.privacy import NodePlan
 from gossamer.run.data import DataCache, Held, held, load
-from gossamer.runtime.forms import hexadecimal
 from gossamer.runtime.group import CountingExchange, Group
 
 
@@ -125,7 +124,7 @@ class Parts:
         """With the secrets that the noise of several processes needs; `start`: how often the run was begun before."""
 
         def join(keys: list[str]) -> list[str]:
-            return group.join(keys, hexadecimal(64), per_node=True)
+            return group.join(keys, per_node=True)
 
         noise = self.noise.agree(self.nodes, join, f"{run} {start}", seeded=self.outline.seeded)
         return replace(self, noise=noise)

@@ -27,7 +27,6 @@ from gossamer.results.seals import BEGIN, Sealer
 from gossamer.run.assemble import Parts
 from gossamer.run.budget import Accounts, accounts_of, now
 from gossamer.run.preprocess import bytes_of_preprocessing, preprocessed
-from gossamer.runtime.forms import file_name, hexadecimal, list_of, maybe, row, sentence
 from gossamer.runtime.group import Group, agreed
 from gossamer.topology.makers import Matrix
 
@@ -65,13 +64,13 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
     # A step on zeros: a method that draws more often than it declares is refused before anything is written or spent.
     o.method.bytes_per_round(o.algorithm, o.topology, o.stack.dim)
     # Where a host keeps its files is its own affair: of a run without --out only the last word of its name is shared.
-    name = group.join([free_path(o.config.name).name], file_name)[0]
+    name = group.join([free_path(o.config.name).name])[0]
     path = out or free_path(o.config.name).with_name(name)
-    identity = group.join([secrets.token_hex(8)], hexadecimal(16))[0]
+    identity = group.join([secrets.token_hex(8)])[0]
     accounts: Accounts = agreed(group, lambda: accounts_of(o, group, identity, parts.data_dir))
     agreed(group, lambda: accounts.refuse_unlisted(path.parent, parts.data_dir))
     try:
-        agreed(group, lambda: accounts.reserve(now()), what="spend more on its records")
+        agreed(group, lambda: accounts.reserve(now()))
         return _begin(parts, group, path, identity, accounts)
     except BaseException:
         accounts.settle(now(), ledgers=accounts.ledgers)
@@ -79,7 +78,7 @@ def begin(parts: Parts, group: Group, out: Path | None) -> Run:
 
 
 def _begin(parts: Parts, group: Group, path: Path, identity: str, accounts: Accounts) -> Run:
-    agreed(group, lambda: RunDirectory.create(path), here=group.first_here, what="make its run directory")
+    agreed(group, lambda: RunDirectory.create(path), here=group.first_here)
     lock = RunLock(path, group.nodes, whole=group.first_here)
     try:
         agreed(group, lock.take)
@@ -93,7 +92,7 @@ def _written(
     parts: Parts, group: Group, directory: RunDirectory, identity: str, accounts: Accounts, lock: RunLock
 ) -> Run:
     o = parts.outline
-    nonce = group.join([secrets.token_hex(16)], hexadecimal(32))[0]
+    nonce = group.join([secrets.token_hex(16)])[0]
     here = _ledgers_of_machine(group)
     sealer: Sealer | None = agreed(
         group, lambda: _first_files(parts, directory, identity, nonce, here), here=group.first_here
@@ -162,7 +161,7 @@ def nodes_here(group: Group) -> list[int]:
 
 def _blocks_of_machine(group: Group) -> list[range]:
     """What each process of this machine hosts."""
-    machines = group.join([group.machine], sentence)
+    machines = group.join([group.machine])
     return [nodes for nodes, one in zip(group.blocks, machines, strict=True) if one == group.machine]
 
 
@@ -198,9 +197,7 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
         None if own else parts.dataset.provenance.get("sha256"),
         columns,
     )
-    everywhere = group.join(
-        [here], row(hexadecimal(64), hexadecimal(64), sentence, maybe(hexadecimal(64)), hexadecimal(64))
-    )
+    everywhere = group.join([here])
     for rank, other in enumerate(everywhere):
         for name, first, found in zip(
             ("configuration", "model", "version", "data set", "columns"), everywhere[0], other, strict=True
@@ -224,7 +221,7 @@ def _different_keys(config: RunConfig, own: bool, group: Group, rank: int) -> st
         mode="json", exclude={"runtime", "data"} if own else {"runtime"}
     )
     here = sorted([key, _digest_of([key, value])] for key, value in _flat(content))
-    said = [dict(one) for one in group.join([here], list_of(row(sentence, hexadecimal(64))))]
+    said = [dict(one) for one in group.join([here])]
     first, other = said[0], said[rank] if rank < len(said) else {}
     keys = sorted(key for key in first.keys() | other.keys() if first.get(key) != other.get(key))
     if not keys:

@@ -19,7 +19,7 @@ from typing import Any
 
 from gossamer.accounting import budget
 from gossamer.accounting.ledger import read_groups
-from gossamer.accounting.releases import ADJACENCIES, Event, collate
+from gossamer.accounting.releases import Event, collate
 from gossamer.accounting.spending import History, Spending, Total, total
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
@@ -29,16 +29,9 @@ from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
 from gossamer.results.certificate import SEEDED
 from gossamer.results.rundir import read_manifest
-from gossamer.runtime.forms import bound, count, list_of, maybe, number, one_of, record, sentence
 from gossamer.runtime.group import Group
 
 UNNAMED = "a run on one of the nodes' records is one without a proof"
-_STATED = record(
-    {
-        "epsilon": bound, "runs": count, "delta": maybe(number), "adjacency": maybe(one_of(*ADJACENCIES)),
-        "because": maybe(sentence), "provable": maybe(bound), "observer": sentence, "unit": sentence,
-    }
-)  # fmt: skip
 Keep = Callable[[int, Event], bool]  # node, planned event → does it count?
 
 
@@ -230,7 +223,7 @@ def everyones(totals: Sequence[Total], group: Group) -> list[Total]:
     """All processes' totals. Which runs a host had before is its own affair: of them only figures travel."""
     if group.size > 1:
         totals = [replace(t, because=t.because and UNNAMED, provable=None) for t in totals]
-    stated = group.join([[asdict(t) for t in totals]], list_of(_STATED))
+    stated = group.join([[asdict(t) for t in totals]])
     return [Total(**found) for own in stated for found in own]
 
 

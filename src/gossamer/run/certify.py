@@ -12,7 +12,6 @@ from torch import Tensor
 from gossamer.accounting.by_observer import Sharing, Spent, by_observer
 from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import NodeProof, recompute
-from gossamer.accounting.releases import ADJACENCIES
 from gossamer.errors import UserError
 from gossamer.plan.network import network_figures
 from gossamer.plan.observers import planned_sharing
@@ -26,7 +25,6 @@ from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run, nodes_here, versions
 from gossamer.run.budget import everyones, now
 from gossamer.run.budget import worst as worst_account
-from gossamer.runtime.forms import bound, count, hexadecimal, maybe, number, one_of, record, row, sentence
 from gossamer.runtime.group import Group, agreed
 
 # What `--json` of a run repeats of its certificate.
@@ -36,13 +34,6 @@ SHARED = (
     "epsilon_by_colluders", "stamp", "budget",
 )  # fmt: skip
 
-# What a rank may say of its nodes' proofs.
-_STATED = record(
-    {
-        "epsilon": bound, "lower": maybe(bound), "delta": number, "adjacency": one_of(*ADJACENCIES),
-        "because": maybe(sentence), "method": sentence,
-    }
-)  # fmt: skip
 PLANNED = (
     "The ledgers of the other sites lie with them, and each signs its own certificate. Their proven ε is here what was "
     "planned for them."
@@ -63,8 +54,8 @@ def certify(
     o, config = parts.outline, parts.outline.config
     totals = agreed(group, lambda: run.accounts.settle(now(), run.directory.ledger))
     own = recompute(run.directory.ledger, group.nodes, observer=o.plan.observer)
-    stated = group.join([asdict(node.proven) for node in own], _STATED, per_node=True)
-    draws, heads = group.join([node.draws for node in own], count, per_node=True), run.book.heads()
+    stated = group.join([asdict(node.proven) for node in own], per_node=True)
+    draws, heads = group.join([node.draws for node in own], per_node=True), run.book.heads()
     figures = o.plan.figures()
     here = set(nodes_here(group))
     proofs = [
@@ -79,7 +70,7 @@ def certify(
     ]
     worst = max(proofs, key=lambda p: p.epsilon)
     return {
-        **_facts(parts, run, group.join(model_digests(models), hexadecimal(64), per_node=True)),
+        **_facts(parts, run, group.join(model_digests(models), per_node=True)),
         **({} if rounds is None else {"rounds": rounds}),
         **figures,
         "epsilon_proven": finite(worst.epsilon),
@@ -115,7 +106,7 @@ def certify(
             for i, node in enumerate(o.plan.nodes)
         ],
         "draws": draws,
-        "ledger_heads": group.join([heads[i] for i in group.nodes], hexadecimal(64), per_node=True),
+        "ledger_heads": group.join([heads[i] for i in group.nodes], per_node=True),
         "versions": versions(),
     }
 
@@ -164,8 +155,7 @@ def _against_others(
 ) -> list[float]:
     """The worst node's ε for each number of colluders, from the ledgers; of nodes elsewhere never below the plan's."""
     priced = {spent: shared.epsilons(spent) for spent in dict.fromkeys(proof.spent for proof in own)}
-    form = row(*[bound] * len(shared.at))
-    everyone = group.join([priced[proof.spent] for proof in own], form, per_node=True)
+    everyone = group.join([priced[proof.spent] for proof in own], per_node=True)
     stated = [one for one in everyone if one is not None]
     planned = [shared.epsilons(spent) for spent in dict.fromkeys(elsewhere)]
     return shared.around([max(of_nodes) for of_nodes in zip(*stated, *planned, strict=True)], epsilon)

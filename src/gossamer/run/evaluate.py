@@ -16,7 +16,6 @@ from gossamer.results.metrics import Evaluator
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run
 from gossamer.run.private_evaluation import private_figures
-from gossamer.runtime.forms import any_number
 from gossamer.runtime.group import Group
 
 MOST_SCORED = 20_000_000  # rows × nodes of one evaluation
@@ -84,9 +83,7 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
             "epsilon_proven": proof,
         }
         if hasattr(state, "w"):
-            row["push_sum_mass"] = math.fsum(
-                group.join(state.w.double().flatten().tolist(), any_number, per_node=True)
-            )
+            row["push_sum_mass"] = math.fsum(group.join(state.w.double().flatten().tolist(), per_node=True))
         if private:
             row["not_private"] = {"because": hidden, **private}
         if reader.last_diagnostics is not None:

@@ -24,10 +24,7 @@ from gossamer.preprocess.base import Found, Released, Step
 from gossamer.preprocess.steps import steps_of
 from gossamer.results.rundir import RunDirectory, write_atomically
 from gossamer.run.assemble import Parts, records_of
-from gossamer.runtime.forms import one_of
 from gossamer.runtime.group import Group
-
-YES, NO = "yes", "no"
 
 
 def preprocessed(parts: Parts, group: Group, book: Book, directory: RunDirectory) -> Parts:
@@ -108,13 +105,13 @@ def _count(event: Event, events: Sequence[Event]) -> float:
 def _kept_everywhere(path: Path, group: Group) -> bool:
     """On every machine or on none: a release that some have lost cannot be made again."""
     here = path.exists()
-    there = group.join([YES if here else NO], one_of(YES, NO))
-    if not here and YES in there:
+    there = group.join([here])
+    if not here and any(there):
         raise UserError(
             f"{path} is gone, and other processes of the run have theirs; copy it from one of them, for what it holds "
             "was released once and is not drawn again."
         )
-    if here and NO in there:
+    if here and not all(there):
         raise UserError(
             f"{path} is here, and another process of the run has lost its copy; put it back there."
         )

@@ -27,7 +27,6 @@ from gossamer.results.files import read_bytes
 from gossamer.results.released import model_digests
 from gossamer.run.assemble import Parts
 from gossamer.run.begin import Run
-from gossamer.runtime.forms import any_number, hexadecimal, one_of, row
 from gossamer.runtime.group import Group
 
 FILE = "evaluation.json"
@@ -35,7 +34,6 @@ ON_PRIVATE = "private records, kept out of training, with noise that is paid for
 LOST = "a stop came between their release and their file"
 OTHERS = "they were released before a stop, of other models than these"
 _BATCH, _REDRAWS = 1000, 200
-_YES, _NO = "yes", "no"
 
 
 def cells(o: Outline) -> list[Cells]:
@@ -46,9 +44,9 @@ def cells(o: Outline) -> list[Cells]:
 def private_figures(parts: Parts, run: Run, group: Group, points: Tensor) -> dict[str, Any]:
     """Of the final models (m, d); without figures where a stop has lost them, and then it says why."""
     o, path = parts.outline, run.directory.path / FILE
-    digests = group.join(model_digests(points), hexadecimal(64), per_node=True)
-    kept = group.join([_YES if path.exists() else _NO], one_of(_YES, _NO))
-    if _YES in kept:
+    digests = group.join(model_digests(points), per_node=True)
+    kept = group.join([path.exists()])
+    if any(kept):
         if not path.exists():
             raise UserError(
                 f"{path} is gone, and another process of the run has its own; copy it from there."
@@ -57,8 +55,8 @@ def private_figures(parts: Parts, run: Run, group: Group, points: Tensor) -> dic
         if of != digests:
             return {"not_measured_because": OTHERS}
     else:
-        on_file = group.join([_YES if run.book.next_step > o.plan.draws else _NO], one_of(_YES, _NO))
-        if _YES in on_file and not o.seeded:
+        on_file = group.join([run.book.next_step > o.plan.draws])
+        if any(on_file) and not o.seeded:
             return {"not_measured_because": LOST}
         totals = _released(parts, run, group, points)
         if group.first_here:
@@ -78,8 +76,7 @@ def _released(parts: Parts, run: Run, group: Group, points: Tensor) -> list[list
         stream=parts.stream(),
         book=run.book,
     )
-    form = row(*[any_number] * released.shape[1])
-    totals: list[list[float]] = group.join(released.tolist(), form, per_node=True)
+    totals: list[list[float]] = group.join(released.tolist(), per_node=True)
     return totals
 
 

@@ -118,7 +118,7 @@ def parts_of(
         parts = assemble(o, data_dir=data_dir, nodes=group.nodes, cache=cache)
         return parts if group.size == 1 else without_private_hold_out(parts)
 
-    parts: Parts = agreed(group, assembled, what="read its data or its settings")
+    parts: Parts = agreed(group, assembled)
     return parts
 
 

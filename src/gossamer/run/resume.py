@@ -37,7 +37,6 @@ from gossamer.run.begin import (
 )
 from gossamer.run.budget import Accounts, accounts_of, now
 from gossamer.run.preprocess import preprocessed
-from gossamer.runtime.forms import count, file_name, hexadecimal, list_of, row, sentence
 from gossamer.runtime.group import Group, agreed
 
 # Sets rounds done and the reader's own state from somewhere else than a checkpoint.
@@ -67,11 +66,11 @@ def _resume(
     o, path = parts.outline, directory.path
     manifest: dict[str, Any] = agreed(group, lambda: own_manifest(directory, o.asked, o.module))
     identity = manifest["run"]
-    if len(set(group.join([identity], hexadecimal(16)))) > 1:
+    if len(set(group.join([identity]))) > 1:
         raise UserError(f"--resume {path} holds different runs on different machines; name the same one.")
     name = {key: manifest[key] for key in ("run", "nonce", "key")} if "key" in manifest else {}
     held = agreed(group, lambda: checkpoint.rounds_with(directory.checkpoints, parts.nodes, run=identity))
-    common = set.intersection(*(set(rounds) for rounds in group.join([held], list_of(count))))
+    common = set.intersection(*(set(rounds) for rounds in group.join([held])))
     at = max(common, default=0)
     saved = agreed(group, lambda: checkpoint.load(directory.checkpoints, at, parts.nodes) if at else None)
     book: LedgerBook = agreed(
@@ -115,7 +114,7 @@ def _take_up(
         run.bytes_sent, run.seconds = saved.bytes_sent, saved.seconds
         run.state = agreed(group, lambda: _restored(o, run, saved))
     if not o.seeded:
-        on_file, drawn = max(group.join([run.book.next_step], count)), run.reader.draws
+        on_file, drawn = max(group.join([run.book.next_step])), run.reader.draws
         run.lost_draws, run.reader.draws = max(on_file - drawn, 0), max(on_file, drawn)
     stops = [*manifest.get("resumed", []), {"round": at, "at": now(), "lost_draws": run.lost_draws}]
 
@@ -213,7 +212,7 @@ def keep(
         run.directory.checkpoints,
         done,
         group.nodes,
-        sum(group.join([len(group.nodes)], count)),
+        sum(group.join([len(group.nodes)])),
         run=run.identity,
         tensors=tensors,
         facts={
@@ -226,7 +225,7 @@ def keep(
     )
     seal(run, group, CHECKPOINT, done, {path.name: found})
     if not all_kept:
-        group.join([done], count)
+        group.join([done])
         if group.first_here:
             checkpoint.drop_older(run.directory.checkpoints, done)
 
@@ -244,14 +243,9 @@ def seal(
     """Sign what the processes of this machine have on file; `files`: of this process in `folder`, name → digest."""
     if not run.signed:
         return
-    digest_form = hexadecimal(64)
     marks = [(first, lines, head) for first, (lines, head) in run.book.marks().items()]
-    everywhere = group.join(
-        [(group.machine, marks)], row(sentence, list_of(row(count, count, digest_form)))
-    )  # a site's group knows nothing of the others
-    written = group.join(
-        [(group.machine, list(files.items()))], row(sentence, list_of(row(file_name, digest_form)))
-    )
+    everywhere = group.join([(group.machine, marks)])  # a site's group knows nothing of the others
+    written = group.join([(group.machine, list(files.items()))])
     ours = [item for machine, items in written if machine == group.machine for item in items]
     sealed = {f"{folder}{name}": found for name, found in ours}
     here: Heads = {

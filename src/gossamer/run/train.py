@@ -29,7 +29,6 @@ from gossamer.run.evaluate import evaluation_of, evaluation_rounds
 from gossamer.run.models import keep_models, layout_of
 from gossamer.run.resume import keep, seal
 from gossamer.run.resume import resume as resume_run
-from gossamer.runtime.forms import count
 from gossamer.runtime.group import Alone, Group
 from gossamer.runtime.loop import run as run_loop
 
@@ -133,7 +132,7 @@ def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round
         done = reached = t + 1
         on_round(done)
         if (figures := evaluate(done, state)) is not None:
-            sent = sum(group.join([exchange.bytes_sent], count))
+            sent = sum(group.join([exchange.bytes_sent]))
             row = {**figures, "bytes_sent": sent, "seconds": time.perf_counter() - start}
             if group.first_here:
                 directory.append_metrics(row)

@@ -11,7 +11,6 @@ from torch import Tensor
 from gossamer.errors import UserError
 from gossamer.runtime.exchange import MessageExchange
 from gossamer.runtime.farewell import Farewell, started_by_torchrun_itself
-from gossamer.runtime.forms import Form, maybe, sentence, words
 from gossamer.runtime.loop import Exchange
 from gossamer.runtime.messenger import Messenger
 from gossamer.runtime.simulator import SimulatedExchange
@@ -55,11 +54,8 @@ class Group(Protocol):
         """The name of the process that hosts it."""
         ...
 
-    def join(self, items: Sequence[T], form: Form, *, per_node: bool = False) -> list[T]:
-        """All processes' items, in the order of their nodes, to everyone: one of each process, `per_node` of each node.
-
-        The others' are what they state: each is held against `form`, and nobody can speak for another.
-        """
+    def join(self, items: Sequence[T], *, per_node: bool = False) -> list[T]:
+        """All processes' items, in the order of their nodes, to everyone: one of each process, `per_node` of each node."""
         ...
 
     def mean(self, points: Tensor) -> Tensor:
@@ -86,7 +82,7 @@ class Alone:
         self.nodes = range(nodes)
         self.blocks = [self.nodes]
 
-    def join(self, items: Sequence[T], form: Form, *, per_node: bool = False) -> list[T]:
+    def join(self, items: Sequence[T], *, per_node: bool = False) -> list[T]:
         return list(items)
 
     def whose(self, node: int) -> str:
@@ -144,10 +140,8 @@ class Ranks:
     def name(self) -> str:
         return name_of(self.rank, self.blocks)
 
-    def join(self, items: Sequence[T], form: Form, *, per_node: bool = False) -> list[T]:
-        return self.messenger.gather(
-            items, form, each=[len(block) if per_node else 1 for block in self.blocks]
-        )
+    def join(self, items: Sequence[T], *, per_node: bool = False) -> list[T]:
+        return self.messenger.gather(items, each=[len(block) if per_node else 1 for block in self.blocks])
 
     def whose(self, node: int) -> str:
         return next(name_of(r, self.blocks) for r, block in enumerate(self.blocks) if node in block)
@@ -166,20 +160,14 @@ class Ranks:
         return MessageExchange(self.messenger, topology, run, meanwhile or (lambda: None))
 
 
-def agreed(group: Group, action: Callable[[], Any], *, here: bool = True, what: str = "do its part") -> Any:
-    """Do `action` in every process where `here` holds; one process' mistake is the same mistake for all.
-
-    Between machines only that there is one, and in `what`: its words may hold what must not leave its host.
-    """
+def agreed(group: Group, action: Callable[[], T], *, here: bool = True) -> Any:
+    """Do `action` in every process where `here` holds; one process' mistake is the same mistake for all."""
     result, problem = None, None
     try:
         result = action() if here else None
     except UserError as error:
-        problem = error
-    said = problem and (f"{group.name} cannot {what}: {ELSEWHERE}." if group.spread else str(problem))
-    problems = [found for found in group.join([said], maybe(sentence if group.spread else words)) if found]
-    if problem is not None and group.spread:
-        raise problem  # in full, at home
-    if problems:
-        raise RankError(problems[0]) if group.spread else UserError(problems[0])
+        problem = str(error)
+    for sentence in group.join([problem]):
+        if sentence is not None:
+            raise UserError(sentence)
     return result

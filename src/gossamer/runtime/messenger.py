@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from gossamer.runtime.forms import Form, FormError, parsed
+from gossamer.runtime.forms import FormError, parsed
 from gossamer.runtime.parcels import FIRST, INSIDE, MOST, ParcelError, Stamp
 from gossamer.runtime.transport.base import LostError, Pending, Transport
 from gossamer.runtime.watch import RankError, Watch, name_of
@@ -74,10 +74,10 @@ class Messenger:
                 at = self.watch.round_of(label.round)
                 raise self.watch.tell(f"{who} sent NaN or infinite values in round {at}: refused")
 
-    def gather(self, items: Sequence[T], form: Form, *, each: Sequence[int]) -> list[T]:
+    def gather(self, items: Sequence[T], *, each: Sequence[int]) -> list[T]:
         """All ranks' items in the order of the ranks. As JSON: nothing that arrives is ever run as code.
 
-        What a rank says is its own statement: it is held against `form`, and against how many items are due from `each`
+        What a rank says is its own statement: it is held against how many items are due from `each`
         rank, before anything else sees it.
         """
         own = torch.frombuffer(bytearray(json.dumps(list(items)).encode()), dtype=torch.uint8)
@@ -88,7 +88,7 @@ class Messenger:
                 said = parsed(bytes(text.numpy().data))
                 if len(said) != each[rank]:
                     raise FormError(f"{len(said)} items where {each[rank]} are due")
-                found += [form(item) for item in said]
+                found += said
             except FormError as error:
                 raise self._refused(rank, error) from None
         return found

@@ -28,7 +28,6 @@ from gossamer.run.train import execute
 from gossamer.runtime.blocks import split
 from gossamer.runtime.group import Alone, Group, Ranks
 from gossamer.runtime.transport.memory import Memory, MemoryTransport
-from gossamer.runtime.watch import RankError
 
 CONTROLLERS = ["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"]
 TOKEN: dict[str, Any] = {
@@ -228,43 +227,6 @@ def test_the_token_passes_the_ranks_in_the_order_of_the_turns(sizes: list[int], 
     # Each rank saw what its nodes see in the simulator, in the same order.
     for part, block in zip(found, blocks, strict=True):
         assert part[5] == [entry for entry in expected[5] if entry[0] == -1 or entry[0] in block]
-
-
-@pytest.mark.parametrize(
-    ("call", "said", "words"),
-    [
-        (0, [1, 0, 1], "true or false was due"),
-        (0, [True], "1 items where 3 are due"),
-        (0, [True] * 4, "4 items where 3 are due"),
-        (1, ["0.5", "0.5"], "a finite number was due"),
-        (1, [float("nan"), 0.5], "a finite number was due"),
-        (1, [0.5], "1 items where 2 are due"),
-        (1, [0.5] * 3, "3 items where 2 are due"),
-    ],
-)
-def test_wants_and_losses_have_a_form(call: int, said: list[Any], words: str) -> None:
-    """The last of two ranks states something else than who wants to write (0), or than the losses it released (1)."""
-    wants = torch.zeros(1, 6, 2, dtype=torch.bool)
-    wants[0, 3:] = True  # so the last writer is on the last rank
-    memory, blocks = Memory(2), [range(0, 3), range(3, 6)]
-
-    def rank(r: int) -> Any:
-        with Ranks(blocks, MemoryTransport(memory, r, 2.0)) as ranks:
-            gather, calls = ranks.messenger.gather, []
-
-            def other(items: Any, form: Any = None, **due: Any) -> Any:
-                calls.append(items)
-                return gather(said if r == 1 and len(calls) == call + 1 else items, form, **due)
-
-            ranks.messenger.gather = other  # type: ignore[method-assign]
-            try:
-                return token_rounds(ranks, 1, wants)
-            except RankError as error:
-                return str(error)
-
-    with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(rank, range(2)))
-    assert found[0] == f"what rank 1 (nodes 3–5) stated was refused: {words}"
 
 
 @pytest.mark.slow

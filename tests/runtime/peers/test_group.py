@@ -3,15 +3,14 @@ from __future__ import annotations
 import torch
 
 from gossamer.run.begin import nodes_here
-from gossamer.runtime.forms import count
 from gossamer.runtime.group import Group
 from gossamer.runtime.peers.group import PLANNED, OneSite
 
 
 def test_a_site_states_its_own_node_and_nobody_else_s() -> None:
     site: Group = OneSite("mercy", 2, 4)
-    assert site.join([7], count, per_node=True) == [None, None, 7, None]
-    assert site.join([7], count) == [7]
+    assert site.join([7], per_node=True) == [None, None, 7, None]
+    assert site.join([7]) == [7]
     assert nodes_here(site) == [2]
     assert [site.whose(node) for node in range(4)] == [PLANNED, PLANNED, "mercy", PLANNED]
     assert site.spread  # so that ledgers are forced to disk

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from gossamer.methods.without_replacement.token import Token, TokenExchange, Write, order
-from gossamer.runtime.forms import number, yes_or_no
 from gossamer.runtime.group import Group, Ranks
 from gossamer.runtime.wire import Label, Layout
 
@@ -83,7 +82,7 @@ class RankTokenExchange:
         token = self.token
         self._messenger.watch.computing(t)
         each = [len(block) for block in self._messenger.blocks]
-        asking = self._messenger.gather(wants.any(dim=1).tolist(), yes_or_no, each=each)
+        asking = self._messenger.gather(wants.any(dim=1).tolist(), each=each)
         for turn, node in enumerate(order(self._seed, t, self._nodes)):
             if not asking[node]:
                 continue
@@ -109,7 +108,7 @@ class RankTokenExchange:
         holder = self.token.holder
         sender, losses = self._owner[holder], self._releases.released_loss
         each = [len(losses) if rank == sender else 0 for rank in range(len(self._messenger.blocks))]
-        known = self._messenger.gather(losses.tolist() if holder in self._hosted else [], number, each=each)
+        known = self._messenger.gather(losses.tolist() if holder in self._hosted else [], each=each)
         self._releases.released_loss = torch.tensor(known).to(losses)
         if t + 1 in self._known_at:
             others = [rank for rank in range(len(self._messenger.blocks)) if rank != sender]

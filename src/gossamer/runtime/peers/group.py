@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from gossamer.runtime.forms import Form
 from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
@@ -28,7 +27,7 @@ class OneSite:
     def whose(self, node: int) -> str:
         return self.name if node in self.nodes else PLANNED
 
-    def join(self, items: Sequence[T], form: Form, *, per_node: bool = False) -> list[Any]:
+    def join(self, items: Sequence[T], *, per_node: bool = False) -> list[Any]:
         if not per_node:
             return list(items)
         return [items[0] if i in self.nodes else None for i in range(self.size)]
