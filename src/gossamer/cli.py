@@ -354,7 +354,7 @@ def _finish(found: dict[str, Any], as_json: bool) -> None:
 
 def _plan_from_ledger(directory: Path, anchor: str | None, as_json: bool) -> None:
     from gossamer.accounting.recompute import recompute
-    from gossamer.results.ledger_table import ledger_summary, show_ledger
+    from gossamer.results.console import ledger_summary, show_ledger
     from gossamer.results.verify import verify_run
     from gossamer.run.network import check_network
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.support.certificates import by_observer, certificate
 from tests.support.configurations import outlined
 
+from gossamer.accounting.observers import EVERYONE
 from gossamer.results.console import (
     RunDisplay,
     _groups,
+    coloured,
     data_table,
+    graph_line,
+    ledger_summary,
+    show_ledger,
     show_plan,
     show_tuning,
     size_text,
     summary,
 )
+from gossamer.results.verify import Verdict
 
 ROW: dict[str, Any] = {
     "round": 5, "accuracy_min": 0.5, "accuracy_mean": 0.625, "accuracy_max": 0.75, "consensus_distance": 0.01234,
@@ -186,3 +193,77 @@ def test_figures_that_no_epsilon_covers_are_marked(capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("NOT PRIVATE: local models are judged"))
     assert lines[at + 1].startswith("accuracy 62.50%")
+
+
+def test_a_graph_is_described_and_what_is_not_known_left_out() -> None:
+    several = {
+        "directed": True, "rounds looked at": 3, "spectral gap": 1.0, "spectral gap per round": 0.5, "diameter": 3,
+        "rounds until strongly connected": 3, "mean out-degree": 1.0,
+    }  # fmt: skip
+    assert graph_line(several) == (
+        "directed, diameter 3, connected over any 3 rounds, each node sends to 1 other a round, "
+        "spectral gap 1 over 3 rounds (0.5 per round)"
+    )
+    exact = {"directed": True, "rounds looked at": 5, "spectral gap": 1.0, "spectral gap per round": None}
+    assert graph_line(exact) == "directed, spectral gap 1 over 5 rounds"
+    one = {"directed": False, "rounds until strongly connected": 1, "mean out-degree": 2.5, "diameter": None}
+    assert graph_line(one) == "undirected, connected in every round, each node sends to 2.5 others a round"
+
+
+def test_what_is_proven_stands_out_and_infinity_warns() -> None:
+    def styles(line: str) -> dict[str, str]:
+        text = coloured(line)
+        return {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
+
+    found = styles(
+        "proven ε = 2.5   claimed ε = 1   audited ε ≥ —   (δ = 1e-05, add-remove, unit: one record)"
+    )
+    assert found["proven ε = 2.5"] == "bold green"
+    assert found["claimed ε = 1"] == "yellow"
+    assert found["audited ε ≥ —"] == "dim"
+    assert styles("proven ε = ∞   claimed ε = 1")["proven ε = ∞"] == "bold red"
+    assert styles("observer: everyone") == {}
+
+
+def proof(node: int, epsilon: float, because: str | None = None) -> Any:
+    header = {"delta": 1e-5, "adjacency": "add-remove", "unit": "a record", "noise": "system"}
+    return SimpleNamespace(
+        node=node,
+        draws=3,
+        header=header,
+        proven=SimpleNamespace(epsilon=epsilon, lower=epsilon / 2, because=because),
+        observer=EVERYONE,
+    )
+
+
+def test_ledgers_are_summed_up_by_the_worst_node(capsys: pytest.CaptureFixture[str]) -> None:
+    proofs = [proof(0, 0.5), proof(1, 1.5)]
+    found = ledger_summary(proofs, Verdict(certified=False))
+    assert (found["epsilon_proven"], found["nodes"], found["matches_certificate"]) == (1.5, 2, None)
+    assert [line["epsilon"] for line in found["epsilon_by_observer"]] == [1.5]
+    assert ledger_summary(proofs, Verdict(certified=True))["matches_certificate"] is True
+    show_ledger(
+        [*proofs, proof(2, float("inf"), "no noise")],
+        Verdict(certified=False, unsigned_because="it is made up"),
+    )
+    out = capsys.readouterr().out
+    assert "a cut tail would not show" in out
+    assert "not signed: it is made up" in out
+    elsewhere = Verdict(certified=True, elsewhere=(2, 3))
+    assert ledger_summary(proofs, elsewhere)["matches_certificate"] is None
+    assert ledger_summary(proofs, elsewhere)["as_stated_only"] == [2, 3]
+    assert "not proven: no noise" in out
+    assert "∞" in out
+
+
+def test_of_many_nodes_those_that_are_alike_share_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    price = SimpleNamespace(epsilon=0.5, lower=0.25, because=None)
+    proofs = [proof(i, 0.5) for i in range(1000)]
+    for one in proofs:
+        one.proven = price
+    proofs[7] = proof(7, 1.5)
+    show_ledger(proofs, Verdict(certified=True))
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:4]]
+    assert rows == ["0–6", "7", "8–999"]
+    show_ledger([proof(i, float(i)) for i in range(1000)], Verdict(certified=True))
+    assert "and 800 rows more: --json has all nodes" in capsys.readouterr().out

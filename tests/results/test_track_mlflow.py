@@ -24,8 +24,8 @@ from typing import Any
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.results.track import find_tracker
-from gossamer.results.track_mlflow import _shown, ready
+from gossamer.results.track import _mlflow_ready as ready
+from gossamer.results.track import _without_password, find_tracker
 from gossamer.run import api
 from gossamer.run.assemble import assemble
 from gossamer.run.train import execute
@@ -144,5 +144,5 @@ def test_where_to_must_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_password_is_not_printed() -> None:
-    assert _shown("https://me:secret@host:5000/x") == "https://host:5000/x"
-    assert _shown("http://127.0.0.1:5000") == "http://127.0.0.1:5000"
+    assert _without_password("https://me:secret@host:5000/x") == "https://host:5000/x"
+    assert _without_password("http://127.0.0.1:5000") == "http://127.0.0.1:5000"

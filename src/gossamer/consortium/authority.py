@@ -22,8 +22,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gossamer.consortium.names import stamp
 from gossamer.errors import UserError
-from gossamer.results.plain_words import day
 from gossamer.results.signatures import has_small_order
+from gossamer.results.words import day
 
 SITE_DAYS, AUTHORITY_DAYS, WARN_DAYS = 90, 3650, 14
 Kind = TypeVar("Kind", bound=x509.ExtensionType)

@@ -26,9 +26,9 @@ from gossamer.consortium.roster import Roster, check_successor
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
 from gossamer.results.certificate import ADDED_LATER, SITE, epsilon_text
-from gossamer.results.plain_words import day
 from gossamer.results.rundir import finite
 from gossamer.results.verify import certificate_in, verify_run, whatever_it_holds
+from gossamer.results.words import day
 
 _DOMAIN = b"gossamer site certificate 1\n"  # a signature over a certificate is one over nothing else
 _FORM = {

@@ -65,7 +65,7 @@ def pki_invite(
     from gossamer.consortium import files
     from gossamer.consortium.coordinator import Coordinator
     from gossamer.consortium.names import stamp
-    from gossamer.results.plain_words import day
+    from gossamer.results.words import day
 
     made = Coordinator.find(folder).invite(site, days)
     if out is None:
@@ -235,7 +235,7 @@ def pki_show(
     from gossamer.consortium.authority import days_left, key_words
     from gossamer.consortium.names import now, stamp
     from gossamer.consortium.roster import Roster
-    from gossamer.results.plain_words import day
+    from gossamer.results.words import day
 
     file = _roster_in(what)
     roster = Roster.read(files.read(file), str(file))
@@ -337,7 +337,7 @@ def study_show(
 
 
 def _describe(study: Any) -> None:
-    from gossamer.results.plain_words import day
+    from gossamer.results.words import day
 
     config, terms, body = study.config, study.terms, study.body
     _say(f"study {study.name}, version {study.version}, of {day(body.issued)}: {study.identity[:16]}")

@@ -23,7 +23,7 @@ from gossamer.accounting.chain import no_name_twice
 from gossamer.consortium.authority import requested_key, signing_request
 from gossamer.consortium.names import is_address, is_name, read_stamp, stamp
 from gossamer.errors import UserError
-from gossamer.results.plain_words import day
+from gossamer.results.words import day
 
 _MARK, _SUM = "gossamer-invite-1.", 8
 _FIRST = b"gossamer request 1\n"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gossamer.accounting import observers
+from gossamer.accounting.proven import proven
 from gossamer.accounting.units import NODE, PERSON, RECORD, kind_of
-from gossamer.results.before import before_line, planned_before
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.describe()
 RECORD_LEVEL = (
@@ -72,6 +72,56 @@ def not_covered(unit: str, arithmetic: str) -> list[str]:
 def planned_parts(o: Any) -> dict[str, Any]:
     """What plans and certificates say besides ε: of several records together, and of what comes before the rounds."""
     return {"epsilon_by_group": planned_groups(o.plan), "preprocessing": planned_before(o)}
+
+
+def planned_before(o: Any) -> dict[str, Any] | None:
+    """The entry `preprocessing` of a plan or certificate; None where nothing is released ahead of the first draw.
+
+    `epsilon` is what this alone costs the worst node, at the δ and adjacency beside it; it is part of the proven ε.
+    """
+    from gossamer.preprocess.steps import steps_of  # brings torch along
+
+    plan, steps = (
+        o.plan,
+        steps_of(o.asked.data),
+    )  # as asked: weights that were found are declared in what runs
+    if not plan.preprocesses:
+        return None
+    alone = {node.before: proven(node.before, node.delta, plan.adjacency).epsilon for node in plan.nodes}
+    worst = max(alone.values())
+    return {
+        "share": o.config.privacy.preprocessing,
+        "epsilon": worst if worst < float("inf") else None,
+        "released": [
+            {
+                "name": step.name,
+                "what": step.says,
+                "kind": plan.nodes[0].before[place].release.kind,
+                "noise_multiplier": [node.before[place].release.noise_multiplier for node in plan.nodes],
+            }
+            for place, step in enumerate(steps)
+        ],
+    }
+
+
+def before_line(entry: Mapping[str, Any] | None) -> str | None:
+    """The same for people; δ, adjacency, unit and observer stand beside it."""
+    if entry is None:
+        return None
+    what = "; ".join(f"{one['what']}{_noise(one['noise_multiplier'])}" for one in entry["released"])
+    if entry["epsilon"] is None:
+        return f"before the first round every node releases, without noise: {what}"
+    return (
+        f"before the first round every node releases, with noise: {what}; alone this costs ε = {entry['epsilon']:.3g}, "
+        "which the proven ε includes"
+    )
+
+
+def _noise(multipliers: Sequence[float]) -> str:
+    least, most = min(multipliers), max(multipliers)
+    if not least:
+        return ""
+    return f" (σ/sensitivity {least:.3g})" if least == most else f" (σ/sensitivity {least:.3g} to {most:.3g})"
 
 
 def part_lines(o: Any) -> list[str]:

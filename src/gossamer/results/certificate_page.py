@@ -8,13 +8,11 @@ from itertools import groupby, islice
 from typing import Any
 
 from gossamer.accounting.units import kind_of
-from gossamer.results.before import before_line
-from gossamer.results.certificate import account, epsilon_text, group_line, of_its_own
+from gossamer.results.certificate import account, before_line, epsilon_text, group_line, of_its_own
 from gossamer.results.certificate_sheet import STYLE as SHEET_STYLE
 from gossamer.results.certificate_sheet import sheet
-from gossamer.results.network import network_lines
-from gossamer.results.observers import explained, known, nodes_of, shares_noise
 from gossamer.results.stated_facts import says_what_it_is
+from gossamer.results.words import explained, known, network_lines, nodes_of, shares_noise
 
 _LISTED = 1000  # rows of the table of nodes
 STYLE = """

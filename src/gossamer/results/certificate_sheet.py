@@ -9,9 +9,8 @@ from typing import Any
 
 from gossamer.accounting.units import kind_of
 from gossamer.results.certificate import SITE, account, epsilon_text, site_of
-from gossamer.results.observers import known, nodes_of, shares_noise
-from gossamer.results.plain_words import not_promised, promise, what, who
 from gossamer.results.seals import heads_digest
+from gossamer.results.words import known, nodes_of, not_promised, promise, shares_noise, what, who
 
 STYLE = """
 .sheet h2{font-size:1.05rem;margin:1.1rem 0 .3rem} .sheet p{margin:.35rem 0} .sheet ul{margin:.3rem 0;padding-left:1.2rem}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from rich.text import Text
 
 from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, statement
 from gossamer.results.epsilon_plot import curve_rounds, sparkline
-from gossamer.results.figure_words import ROW_LEGEND, coloured, graph_line
 from gossamer.results.headline import (
     headline,
     judged,
@@ -26,17 +26,31 @@ from gossamer.results.headline import (
     worst,
     written,
 )
-from gossamer.results.network import network_lines
-from gossamer.results.observers import curve_line, explained, observer_table, shares_noise
 from gossamer.results.terminal import terminal
+from gossamer.results.words import explained, known, network_lines, nodes_of, shares_noise
 
 if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
+    from gossamer.accounting.recompute import NodeProof
     from gossamer.plan.outline import Outline
     from gossamer.plan.privacy import NodePlan, PrivacyPlan
+    from gossamer.results.verify import Verdict
 
 
 MOST_ROWS = 200  # of a table about nodes
 WIDE_TABLE = 110  # columns from which a last, long column has room
+
+ROW_LEGEND = (
+    "min / mean / max over {}; consensus: the models' distance from their mean; sent: by all nodes so far"
+)
+_STYLES = (
+    (r"proven ε = (∞|—)", "bold red"),
+    (r"proven ε = [^ ∞—]+", "bold green"),
+    (r"claimed ε = \S+", "yellow"),
+    (r"audited ε ≥ [^ —]+", "bold magenta"),
+    (r"audited ε ≥ —", "dim"),
+    (r"\(δ = .*\)$", "dim"),
+    (r"^proven: .*", "dim"),
+)
 
 
 class RunDisplay:
@@ -313,3 +327,114 @@ def show_tuning(found: dict[str, Any]) -> None:
         console.print(f"the chosen run: {found['run_dir']}", soft_wrap=True)
     for line in account(found.get("budget")):
         console.print(line, soft_wrap=True)
+
+
+def coloured(line: str) -> Text:
+    """A line with the three ε, each in the colour of what it is; a terminal without colours shows the words alone."""
+    text = Text(line)
+    for pattern, style in _STYLES:
+        text.highlight_regex(pattern, style)
+    return text
+
+
+def graph_line(figures: Mapping[str, Any]) -> str:
+    """A topology's figures in words; what is not known is left out."""
+    said = ["directed" if figures["directed"] else "undirected"]
+    if (longest := figures.get("diameter")) is not None:
+        said.append(f"diameter {longest}")
+    if (rounds := figures.get("rounds until strongly connected")) is not None:
+        said.append("connected in every round" if rounds == 1 else f"connected over any {rounds} rounds")
+    if (degree := figures.get("mean out-degree")) is not None:
+        said.append(f"each node sends to {degree:.3g} other{'s' * (degree != 1)} a round")
+    looked, gap = figures.get("rounds looked at") or 1, figures.get("spectral gap")
+    if gap is not None:
+        each = figures.get("spectral gap per round")  # none where all rounds together are exact
+        per_round = "" if each is None else f" ({each:.3g} per round)"
+        said.append(f"spectral gap {gap:.3g}" + ("" if looked == 1 else f" over {looked} rounds{per_round}"))
+    if (connectivity := figures.get("algebraic connectivity")) is not None:
+        said.append(f"algebraic connectivity {connectivity:.3g}")
+    return ", ".join(said)
+
+
+def observer_table(figures: Mapping[str, Any]) -> Table:
+    """For a terminal of 80 columns."""
+    heading = "by observer, who sees all messages, the final models, and"
+    table = Table(Column(""), Column("ε", justify="right"), heading, box=None)
+    nodes = nodes_of(figures)
+    for row in figures["epsilon_by_observer"]:
+        mark, note = ("→", " (planned)") if row["planned"] else ("", "")
+        table.add_row(mark, epsilon_text(row["epsilon"]), known(row["colluders"], nodes) + note)
+    return table
+
+
+def curve_line(figures: Mapping[str, Any]) -> str:
+    points = figures["epsilon_by_colluders"]
+    counts, epsilons = [p["colluders"] for p in points], [p["epsilon"] for p in points]
+    if counts != list(range(len(counts))):  # uneven steps would look like a bend
+        pairs = (f"{epsilon_text(e)} for {q}" for q, e in zip(counts, epsilons, strict=True))
+        return f"ε by the number of colluding nodes: {', '.join(pairs)}"
+    ends = f"{epsilon_text(epsilons[0])} … {epsilon_text(epsilons[-1])}"
+    return f"ε for 0 … {counts[-1]} colluding nodes  {sparkline(epsilons)}  {ends}"
+
+
+def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
+    """The JSON object of `plan --ledger`."""
+    from gossamer.accounting.observers import against_all
+    from gossamer.accounting.recompute import by_observer_of
+
+    worst = max(proofs, key=lambda p: p.proven.epsilon)
+    return {
+        "epsilon_claimed": None,
+        "epsilon_proven": worst.proven.epsilon,
+        "epsilon_proven_lower": worst.proven.lower,
+        "epsilon_audited": None,
+        "violation": None,
+        "epsilon_by_node": [{"proven": p.proven.epsilon, "draws": p.draws} for p in proofs],
+        "not_proven_because": worst.proven.because,
+        "delta": max(p.header["delta"] for p in proofs),
+        "adjacency": worst.header["adjacency"],
+        "unit": worst.header["unit"],
+        "observer": against_all(p.observer for p in proofs).describe(),
+        **by_observer_of(proofs),
+        "nodes": len(proofs),
+        "noise": worst.header["noise"],
+        "matches_certificate": (verdict.certified and not verdict.elsewhere) or None,
+        "as_stated_only": list(verdict.elsewhere),
+        "signed": verdict.signed,
+        "anchored": verdict.anchored,
+        "events_behind_the_last_seal": verdict.behind,
+    }
+
+
+def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
+    from gossamer.accounting.observers import against_all
+    from gossamer.accounting.recompute import by_observer_of
+
+    console = terminal()
+    table = Table("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise", box=None)
+    for label, p in _alike(proofs)[:MOST_ROWS]:
+        table.add_row(
+            label, str(p.draws), epsilon_text(p.proven.epsilon), epsilon_text(p.proven.lower),
+            f"{p.header['delta']:g}", p.header["adjacency"], p.header["noise"],
+        )  # fmt: skip
+    console.print(table)
+    if (more := len(_alike(proofs)) - MOST_ROWS) > 0:
+        console.print(f"and {more:,} rows more: --json has all nodes", soft_wrap=True)
+    observer = against_all(p.observer for p in proofs).describe()
+    console.print(f"unit: {proofs[0].header['unit']}; observer: {observer}", soft_wrap=True)
+    show_observers(by_observer_of(proofs), console)
+    for reason in sorted({p.proven.because for p in proofs if p.proven.because}):
+        console.print(f"not proven: {reason}", soft_wrap=True)
+    for sentence in verdict.sentences():
+        console.print(sentence, soft_wrap=True)
+
+
+def _alike(proofs: Sequence[NodeProof]) -> list[tuple[str, NodeProof]]:
+    """A row per node; of many, neighbours with the same draws and the same figures in one."""
+
+    def figures(p: NodeProof) -> tuple[Any, ...]:
+        apart = p.node if len(proofs) <= MOST_ROWS else None
+        return apart, p.draws, p.proven, p.header["delta"], p.header["adjacency"], p.header["noise"]
+
+    groups = [list(own) for _, own in groupby(proofs, key=figures)]
+    return [(f"{own[0].node}–{own[-1].node}" if len(own) > 1 else str(own[0].node), own[0]) for own in groups]

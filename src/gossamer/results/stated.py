@@ -11,8 +11,8 @@ from gossamer.accounting.ledger import compare_end, path_of
 from gossamer.accounting.observers import against_all
 from gossamer.accounting.proven import proven as price
 from gossamer.accounting.recompute import NodeProof
+from gossamer.accounting.releases import Release, release
 from gossamer.errors import UserError
-from gossamer.results.before import stated_releases
 from gossamer.results.certificate import SEEDED
 from gossamer.results.rundir import ledgers_here
 from gossamer.results.stated_observers import compare_by_observer
@@ -172,3 +172,16 @@ class _Stated:
             self.same(key, found, stated)
         elif type(stated) not in (int, float) or not found * (1 - _ABOVE) <= stated <= found * (1 + _BELOW):
             raise self.differs(key, stated, found)
+
+
+def stated_releases(entry: Mapping[str, Any], node: int, adjacency: str) -> list[Release]:
+    """What a certificate says that a node released: to be found in its ledger."""
+    found = []
+    for one in entry["released"]:
+        sigma = float(one["noise_multiplier"][node])
+        found.append(
+            release(
+                str(one["kind"]), sigma=sigma, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency
+            )
+        )
+    return found

@@ -10,12 +10,12 @@ from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
 from gossamer.results.certificate import SIGNATURES, epsilon_text, of_its_own, site_of
 from gossamer.results.certificate_page import page
-from gossamer.results.plain_words import day
 from gossamer.results.rundir import RunDirectory, read_manifest
 from gossamer.results.seals import KEY
 from gossamer.results.signatures import check_signatures, read_private, read_public, signed
 from gossamer.results.stated_facts import says_what_it_is
 from gossamer.results.verify import certificate_in, verify_run, whatever_it_holds
+from gossamer.results.words import day
 from gossamer.run.budget import now
 from gossamer.run.network import check_network
 

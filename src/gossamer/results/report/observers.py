@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gossamer.results.observers import shares_noise
 from gossamer.results.report.figures import Figure, Trace, axes, colour, line_of
 from gossamer.results.report.runs import Run
+from gossamer.results.words import shares_noise
 
 
 def by_colluders(runs: Sequence[Run]) -> list[Figure]:

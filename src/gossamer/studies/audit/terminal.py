@@ -14,7 +14,7 @@ from gossamer.config.layers import parse_overrides
 from gossamer.config.schema import RunConfig
 from gossamer.results.audit_page import STOPS, allowed, trials, verdict
 from gossamer.results.certificate import epsilon_text, three_lines
-from gossamer.results.figure_words import coloured
+from gossamer.results.console import coloured
 from gossamer.results.terminal import terminal
 from gossamer.studies.audit.api import audit
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gossamer import papers
+from gossamer.accounting.recompute import worst_epsilon
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
-from gossamer.results.relation import epsilon_under
 from gossamer.results.rundir import write_atomically
 from gossamer.studies.compare.batch import finished_rows, run_rows
 from gossamer.studies.compare.grid import Cell, Row, cells
@@ -241,7 +241,9 @@ def _shown(folder: Path, results: Sequence[dict[str, Any]]) -> Shown:
 
 def _replace_one(folder: Path, results: Sequence[dict[str, Any]]) -> float | None:
     """What the same releases prove where one record is replaced by another."""
-    found = [epsilon_under(folder / "cells" / result["cell"], "replace-one") for result in results]
+    found = [
+        worst_epsilon([folder / "cells" / result["cell"] / "ledger"], "replace-one") for result in results
+    ]
     return max(found) if found and max(found) < float("inf") else None
 
 

@@ -8,7 +8,8 @@ import pytest
 from tests.support.configurations import outlined
 
 from gossamer.accounting.proven import proven
-from gossamer.results.before import before_line, planned_before, stated_releases
+from gossamer.results.certificate import before_line, planned_before
+from gossamer.results.stated import stated_releases
 
 ASKED: dict[str, Any] = {
     "rounds": 3,
