@@ -28,11 +28,11 @@ from tests.support.sites import Authority, member
 
 from gossamer.config.layers import resolve
 from gossamer.consortium.demo import NAMES, prepare, recipe, start
+from gossamer.consortium.grpc_links import GrpcLinks
+from gossamer.consortium.identity import Identity
 from gossamer.results.files import read_metrics
 from gossamer.results.rundir import config_text
 from gossamer.runtime.children import environment
-from gossamer.runtime.transport.grpc.identity import Identity
-from gossamer.runtime.transport.grpc.links import GrpcLinks
 
 FOREVER = 1e12
 DELAY, RATE, SIZE = 0.04, 2.5e6, 400_000  # one way; bytes a second; bytes

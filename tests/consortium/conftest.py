@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,12 @@ def study(place: Path, north: Coordinator) -> Study:
 @pytest.fixture
 def packed_study(tmp_path: Path) -> Path:
     return study_of_two(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def no_other_loop() -> Iterator[None]:
+    """A browser that another test opened leaves its event loop running in this thread for the rest of the session."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(running)

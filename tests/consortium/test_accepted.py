@@ -13,10 +13,10 @@ from tests.support.peer_studies import study_of_two
 
 from gossamer.consortium.accepted import AcceptedRoster
 from gossamer.consortium.coordinator import Coordinator
+from gossamer.consortium.links import Member, NoLinks
 from gossamer.consortium.names import now
 from gossamer.consortium.ready import ready
 from gossamer.errors import UserError
-from gossamer.runtime.peers.base import Member, NoLinks
 
 
 class Recorded(NoLinks):

@@ -12,10 +12,10 @@ import pytest
 
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.demo import NAMES, demo, prepare, start, stop
+from gossamer.consortium.journal import FileStorage, Journal
+from gossamer.consortium.mass import Mass, total
 from gossamer.errors import UserError
 from gossamer.run.certificates import verify
-from gossamer.runtime.peers.journal import FileStorage, Journal
-from gossamer.runtime.peers.mass import Mass, total
 
 pytest.importorskip("grpc")
 

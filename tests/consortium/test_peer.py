@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 import torch
 from tests.support.consortia import RECIPE, Clock, accepted, on_disk, rows
+from tests.support.simulated_links import CrashError, Network, SimulatedLinks
 
 from gossamer.consortium import membership
 from gossamer.consortium.certificates import verify_set
+from gossamer.consortium.frames import HELLO, SHARE, Frame, Place, unpack
+from gossamer.consortium.journal import FileStorage, Journal
+from gossamer.consortium.mass import Mass, total
 from gossamer.consortium.names import now
 from gossamer.consortium.packing import pack
 from gossamer.consortium.peer import JOURNAL, RUN, Manner, Outcome, take_part
@@ -23,10 +27,6 @@ from gossamer.consortium.ready import ready
 from gossamer.consortium.study import Study as PackedStudy
 from gossamer.errors import UserError
 from gossamer.run.certificates import verify
-from gossamer.runtime.peers.frames import HELLO, SHARE, Frame, Place, unpack
-from gossamer.runtime.peers.journal import FileStorage, Journal
-from gossamer.runtime.peers.mass import Mass, total
-from gossamer.runtime.peers.simulated import CrashError, Network, SimulatedLinks
 
 SITES = ("clinic", "mercy")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tests.support.peer_studies import said
 
+from gossamer.consortium.relay import token
 from gossamer.errors import UserError
-from gossamer.runtime.transport.grpc.relay import token
 from gossamer.runtime.transport.secret import Secret
 
 SECRET = "7" * 64

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from tests.support.consortia import Clock, on_disk
 from tests.support.peer_studies import said
+from tests.support.simulated_links import Network
 
 import gossamer
 from gossamer.consortium.names import now
 from gossamer.consortium.peer import RUN, Manner, take_part
 from gossamer.consortium.ready import ready
 from gossamer.errors import UserError
-from gossamer.runtime.peers.simulated import Network
 
 Command = Callable[..., tuple[int, str, str]]
 RECIPE = """

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.simulated_links import MemoryStorage
 
 from gossamer.consortium import membership
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.demo import _free_ports, prepare, start, stop
+from gossamer.consortium.journal import Journal
+from gossamer.consortium.mass import Mass, total
 from gossamer.run.certificates import verify
-from gossamer.runtime.peers.journal import Journal
-from gossamer.runtime.peers.mass import Mass, total
-from gossamer.runtime.peers.simulated import MemoryStorage
 
 pytest.importorskip("grpc")
 LATE = 4  # S of the study

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 from tests.support.real_peers import SEEDED, Peers
+from tests.support.replay import replay_push_sum
 from tests.support.simulated_peers import copied, simulate
 
+from gossamer.consortium.group import OneSite
 from gossamer.consortium.names import now
 from gossamer.consortium.ready import ready
 from gossamer.run.assemble import assemble
 from gossamer.run.begin import begin
-from gossamer.runtime.peers.group import OneSite
-from gossamer.runtime.peers.replay import replay_push_sum
 
 pytest.importorskip("grpc")
 pytestmark = pytest.mark.slow

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.real_peers import CONSTANT, Peers
-
-from gossamer.runtime.peers.replay import replay_push_sum
+from tests.support.replay import replay_push_sum
 
 pytest.importorskip("grpc")
 pytestmark = pytest.mark.slow

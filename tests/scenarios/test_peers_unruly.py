@@ -18,16 +18,16 @@ from tests.support.unruly import Unruly, writes
 pytest.importorskip("grpc")
 from gossamer.consortium.authority import issue, make_site_key, pem, private_pem
 from gossamer.consortium.coordinator import Coordinator
+from gossamer.consortium.frames import HELLO, SHARE, Frame, Place, unpack
+from gossamer.consortium.grpc_links import GrpcLinks
+from gossamer.consortium.identity import Identity
+from gossamer.consortium.links import Member
+from gossamer.consortium.mass import total
 from gossamer.consortium.names import now
+from gossamer.consortium.peer_pb2 import Chunk
+from gossamer.consortium.peer_pb2 import Frame as Wire
 from gossamer.consortium.site import Site
 from gossamer.consortium.study import Study
-from gossamer.runtime.peers.base import Member
-from gossamer.runtime.peers.frames import HELLO, SHARE, Frame, Place, unpack
-from gossamer.runtime.peers.mass import total
-from gossamer.runtime.transport.grpc.identity import Identity
-from gossamer.runtime.transport.grpc.links import GrpcLinks
-from gossamer.runtime.transport.grpc.peer_pb2 import Chunk
-from gossamer.runtime.transport.grpc.peer_pb2 import Frame as Wire
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,7 @@ def test_impostors_and_an_unruly_member_are_refused_in_one_sentence_each(tmp_pat
 
 
 def honest_masses(peers: Peers, honest: tuple[str, ...]) -> list:  # type: ignore[type-arg]
-    from gossamer.runtime.peers.mass import Mass
+    from gossamer.consortium.mass import Mass
 
     found = [peers.held(name) for name in honest]
     return [Mass.restore(held.meta, held.tensors, late=4) for held in found if held.meta is not None]

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from tests.support.simulated_links import CrashError, Faults, MemoryStorage, Network
 from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.push_sum import PushSum
+from gossamer.consortium.contacts import Pace
+from gossamer.consortium.exchange import AloneError, Epoch, LeftBehindError, PeerExchange, Step
+from gossamer.consortium.frames import Place
+from gossamer.consortium.journal import Journal
+from gossamer.consortium.mass import Mass, total
+from gossamer.consortium.released import Replayed
+from gossamer.consortium.rules import channel_of, rule_of
 from gossamer.runtime.loop import run
-from gossamer.runtime.peers.contacts import Pace
-from gossamer.runtime.peers.exchange import AloneError, Epoch, LeftBehindError, PeerExchange, Step
-from gossamer.runtime.peers.frames import Place
-from gossamer.runtime.peers.journal import Journal
-from gossamer.runtime.peers.mass import Mass, total
-from gossamer.runtime.peers.released import Replayed
-from gossamer.runtime.peers.rules import channel_of, rule_of
-from gossamer.runtime.peers.simulated import CrashError, Faults, MemoryStorage, Network
 
 STUDY = hashlib.sha256(b"study").digest()[:16]
 Draw = Callable[[int, int, Tensor], Tensor]  # (node, draw, point) → gradient

@@ -18,11 +18,11 @@ from tests.support.recorded_peer import Record, read
 
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.demo import NAMES, prepare, stop
+from gossamer.consortium.journal import Contents, FileStorage, Journal
+from gossamer.consortium.mass import Mass, total
 from gossamer.consortium.names import now
 from gossamer.consortium.ready import ready
 from gossamer.run.certificates import verify
-from gossamer.runtime.peers.journal import Contents, FileStorage, Journal
-from gossamer.runtime.peers.mass import Mass, total
 
 SEEDED = {"privacy.noise.source": "seeded"}  # noise that a simulation draws again: for science only
 

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.runtime.peers.exchange import PeerExchange, Step
-from gossamer.runtime.peers.frames import Place
-from gossamer.runtime.peers.released import Replayed
+from gossamer.consortium.exchange import PeerExchange, Step
+from gossamer.consortium.frames import Place
+from gossamer.consortium.released import Replayed
 
 
 @dataclass

@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 from tests.support.real_peers import Peers
+from tests.support.simulated_links import Network
 
 from gossamer.consortium.names import now
 from gossamer.consortium.peer import Manner, Outcome, take_part
 from gossamer.consortium.ready import ready
-from gossamer.runtime.peers.simulated import Network
 
 WEATHER = "the weather"
 

@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
-from gossamer.runtime.peers.base import Member
-from gossamer.runtime.transport.grpc.identity import Identity
-from gossamer.runtime.transport.grpc.limits import Pace
+from gossamer.consortium.identity import Identity
+from gossamer.consortium.limits import Pace
+from gossamer.consortium.links import Member
 
 QUICK = Pace(beat=0.1, suspect=0.5, silence=1.5, handshake=3.0, redial=0.3, patience=0.3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 
-from gossamer.runtime.peers import frames
+from gossamer.consortium import frames
 
 
 def mutated(raw: bytes, pick: random.Random) -> bytes:

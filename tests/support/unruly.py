@@ -8,12 +8,12 @@ from typing import Any
 
 import grpc
 
-from gossamer.runtime.peers.base import Member
-from gossamer.runtime.transport.grpc import service
-from gossamer.runtime.transport.grpc.identity import Identity
-from gossamer.runtime.transport.grpc.loop import run
-from gossamer.runtime.transport.grpc.peer_pb2 import Frame
-from gossamer.runtime.transport.grpc.session import prove_as_dialler
+from gossamer.consortium import service
+from gossamer.consortium.identity import Identity
+from gossamer.consortium.links import Member
+from gossamer.consortium.loop import run
+from gossamer.consortium.peer_pb2 import Frame
+from gossamer.consortium.session import prove_as_dialler
 
 SLOW = 20.0  # seconds that a busy machine may take
 

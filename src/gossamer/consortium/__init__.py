@@ -1,19 +1,6 @@
-"""A consortium of sites: who belongs to it, what they train together, and what each of them signs at the end.
+"""Training between organisations: authority, rosters, studies, a site's run, its exchange with others, gRPC, relay."""
 
-Nothing here carries a message or reads a record: that is `runtime` and `run`; `peer` puts them together.
-"""
+import os
 
-# The modules that others may import; the rest is private to this folder.
-__all__ = [
-    "authority",
-    "certificates",
-    "commands",
-    "coordinator",
-    "membership",
-    "peer",
-    "peer_commands",
-    "ready",
-    "roster",
-    "site",
-    "study",
-]
+# Before grpc is imported: its C core writes a line to the terminal for every port scan. GRPC_VERBOSITY=debug shows all.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable
 
 from gossamer.consortium.epochs import members_of
+from gossamer.consortium.links import Links
 from gossamer.consortium.ready import Ready
 from gossamer.consortium.roster import Roster
 from gossamer.errors import UserError
-from gossamer.runtime.peers.base import Links
 
 EVERY = 1.0  # seconds
 

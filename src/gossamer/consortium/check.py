@@ -9,6 +9,7 @@ import gossamer
 from gossamer.accounting.budget import refuse_above
 from gossamer.consortium.authority import days_left
 from gossamer.consortium.epochs import built, epochs_of
+from gossamer.consortium.links import Links
 from gossamer.consortium.names import now
 from gossamer.consortium.peer import open_links
 from gossamer.consortium.ready import Ready
@@ -16,7 +17,6 @@ from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
 from gossamer.run.assemble import assemble
 from gossamer.run.budget import prospects
-from gossamer.runtime.peers.base import Links
 
 
 def without_links(found: Ready) -> list[str]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gossamer.consortium.exchange import Epoch
+from gossamer.consortium.links import Member
 from gossamer.consortium.roster import Roster
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
 from gossamer.plan.outline import Outline
-from gossamer.runtime.peers.base import Member
-from gossamer.runtime.peers.exchange import Epoch
 
 Span = tuple[int, tuple[str, ...]]  # (first round, sites by name)
 

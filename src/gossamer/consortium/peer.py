@@ -24,10 +24,18 @@ import gossamer
 from gossamer.consortium.accepted import AcceptedRoster
 from gossamer.consortium.authority import pem
 from gossamer.consortium.certificates import signed_by_site
+from gossamer.consortium.contacts import Pace
 from gossamer.consortium.epochs import Span, built, due, members_of, rescaled
+from gossamer.consortium.exchange import AloneError, LeftBehindError, PeerExchange
 from gossamer.consortium.figures import line, own_figures
+from gossamer.consortium.frames import longest
+from gossamer.consortium.group import OneSite
+from gossamer.consortium.journal import FileStorage, Journal, NoStorage
+from gossamer.consortium.links import Links, NoLinks
 from gossamer.consortium.names import now
 from gossamer.consortium.ready import Ready
+from gossamer.consortium.released import Replayed
+from gossamer.consortium.rules import Averages, channel_of, rule_of
 from gossamer.consortium.shown_links import shown_links
 from gossamer.errors import UserError
 from gossamer.methods.km.algorithm import KM
@@ -43,14 +51,6 @@ from gossamer.run.models import keep_models
 from gossamer.run.resume import resume, seal
 from gossamer.runtime.group import Alone
 from gossamer.runtime.loop import run as run_loop
-from gossamer.runtime.peers.base import Links, NoLinks
-from gossamer.runtime.peers.contacts import Pace
-from gossamer.runtime.peers.exchange import AloneError, LeftBehindError, PeerExchange
-from gossamer.runtime.peers.frames import longest
-from gossamer.runtime.peers.group import OneSite
-from gossamer.runtime.peers.journal import FileStorage, Journal, NoStorage
-from gossamer.runtime.peers.released import Replayed
-from gossamer.runtime.peers.rules import Averages, channel_of, rule_of
 
 JOURNAL, RUN = "journal", "run"
 _HOW_ON = "its state is on disk: start it again when others are up, or let `gossamer peer leave` certify what was spent"
@@ -79,8 +79,8 @@ class Manner:
 def open_links(found: Ready) -> Links:
     """To all sites of the roster, over mutual TLS."""
     try:
-        from gossamer.runtime.transport.grpc.identity import Identity
-        from gossamer.runtime.transport.grpc.links import GrpcLinks
+        from gossamer.consortium.grpc_links import GrpcLinks
+        from gossamer.consortium.identity import Identity
     except ModuleNotFoundError as error:
         raise UserError(
             f'{error.name} is not installed: links between sites need it; pip install "gossamer[peers]".'

@@ -147,7 +147,7 @@ def _at_relay(found: Any, relay: str | None, token: str | None) -> AbstractConte
         raise UserError(
             f"--relay {relay}: {missing}; a site at a relay needs its token and a port of its own."
         )
-    from gossamer.runtime.transport.grpc.relay import Agent
+    from gossamer.consortium.relay import Agent
 
     return closing(Agent(relay, found.site.name, token, int(listen.rpartition(":")[2])))
 
@@ -162,7 +162,7 @@ def relay(
     ] = None,
 ) -> None:
     """Splice connections of sites that cannot listen; TLS stays between them. The secret: GOSSAMER_SECRET_FILE."""
-    from gossamer.runtime.transport.grpc import relay as relays
+    from gossamer.consortium import relay as relays
     from gossamer.runtime.transport.secret import Secret
 
     fronts = dict(one.partition("=")[::2] for one in front)

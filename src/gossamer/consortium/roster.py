@@ -28,11 +28,11 @@ from gossamer.consortium.authority import (
 )
 from gossamer.consortium.envelope import sealed, unpacked
 from gossamer.consortium.invite import MOST_RECORDS
+from gossamer.consortium.links import Member
 from gossamer.consortium.names import is_address, is_name, read_stamp, stamp
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
 from gossamer.options.sentences import one_sentence
-from gossamer.runtime.peers.base import Member
 
 KIND = "roster"
 MOST_ROUND = 10**9

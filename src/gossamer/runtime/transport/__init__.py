@@ -1,4 +1,4 @@
 """What carries bytes between ranks."""
 
 # The modules that others may import; the rest is private to this folder.
-__all__ = ["base", "grpc", "meeting", "memory", "secret", "torch"]
+__all__ = ["base", "meeting", "memory", "secret", "torch"]

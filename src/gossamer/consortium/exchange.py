@@ -1,0 +1,536 @@
+"""The exchange of one site: what an algorithm's `mix` calls. It waits for nobody longer than one deadline.
+
+An exchange goes: what the algorithm has is split, the whole state is forced to disk, parcels leave at the next tick,
+those of the neighbours are waited for until the deadline, and what has come is added. A neighbour that missed a
+deadline is suspect: not waited for, and its share is kept, until it is heard again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.consortium.contacts import Contacts, Pace
+from gossamer.consortium.frames import ASK, FAR, OFFER, WAITING, Place
+from gossamer.consortium.journal import Journal
+from gossamer.consortium.links import MOST, Links
+from gossamer.consortium.mass import Mass
+from gossamer.consortium.rules import Rule
+from gossamer.errors import UserError
+from gossamer.topology.schedule import Topology
+
+WINDOW = 2  # parcels of a link that may be undecided
+PAUSE = -1  # the place in a round, before its first exchange, where an epoch changes
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Who takes part: `sites[i]` is node i of the topology."""
+
+    number: int  # its first round: sites that know different changes still mean the same by it
+    sites: tuple[str, ...]
+    topology: Topology
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one exchange moved: enough to compute it again elsewhere (replay.py). Nothing in it is private."""
+
+    place: Place
+    channel: int
+    sent: Mapping[str, tuple[int, float]]  # receiver → (number of the parcel, share)
+    added: Sequence[
+        tuple[str, int, int]
+    ]  # (sender, incarnation, number); this site itself for what came back to it
+    returned_from: Sequence[str] = ()  # to whom those that came back had gone, in their order
+
+
+class AloneError(Exception):
+    """All neighbours have been away for longer than `Pace.patience`: the study is over, or this site is cut off."""
+
+
+class LeftBehindError(Exception):
+    """The others are more than `late` rounds ahead: go on with their round, from the state this site has.
+
+    The rounds between are skipped: their draws would move a model that nobody mixes with, and are not paid for.
+    """
+
+    def __init__(self, round: int, by: Sequence[str], state: Any):
+        super().__init__(f"{' and '.join(by)} {'is' if len(by) == 1 else 'are'} in round {round}")
+        self.round, self.by, self.state = round, by, state
+
+
+class PeerExchange:
+    """mix(t, A, B, …) of one site; `before_round` and `after_round` go to the loop of rounds.
+
+    `initial` is the algorithm's state (a NamedTuple) at the start. After a crash the exchange is made anew with the
+    same journal: `resume` says with which round and state the loop goes on. The round is repeated then, but its
+    exchanges that were on disk are not: what they kept and sent is taken from the journal. `between(t)` is called ahead
+    of round t and again and again while this site waits there; whoever has to do with rosters may raise in it.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        study: bytes,
+        epoch: Epoch,
+        rule: Rule,
+        links: Links,
+        journal: Journal,
+        pace: Pace,
+        initial: Any,
+        start: int = 0,
+        channels: Callable[[int, int], int] = lambda t, call: 0,
+        uses: Callable[[], int] = lambda: 0,
+        model: Callable[[Any], Tensor] = lambda state: state[0],
+        between: Callable[[int], None] = lambda t: None,
+        trace: Callable[[Step], None] = lambda step: None,
+        incarnation: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        most: int = MOST,
+        rounds: int | None = None,
+    ):
+        if name not in epoch.sites:
+            raise UserError(f"{name} is not a site of epoch {epoch.number}: {', '.join(epoch.sites)}.")
+        self.name, self._study, self._rule, self._links, self._journal = (
+            name,
+            study[:16],
+            rule,
+            links,
+            journal,
+        )
+        self._pace, self._channels, self.uses, self._model = pace, channels, uses, model
+        self._between, self._trace, self._clock, self._most = between, trace, clock, most
+        self._rounds = rounds
+        self._bound = FAR * max(1.0, *(float(tensor.abs().max()) for tensor in initial if tensor.numel()))
+        self._weights: dict[int, float] = {}  # channel → the push-sum weight, in double precision
+        self._own: tuple[Tensor, ...] = ()
+        self._sent: dict[str, tuple[int, float]] = {}
+        self._call = 0
+        self._missing, self._usual = (
+            0,
+            1.0,
+        )  # exchanges since a parcel was missing, downwards; the weight without
+        held = journal.contents
+        self.begun = held.meta is not None  # is there anything on disk?
+        if held.meta is None:
+            fresh = time.time_ns() if incarnation is None else incarnation
+            self.mass = Mass(name, fresh, late=pace.late, start=start)
+            self._state, self._round, self._since, self._ran = initial, start, 0, 0
+        else:
+            self._check_journal(held.meta, epoch)
+            self.mass = Mass.restore(held.meta, held.tensors, late=pace.late)
+            fields = {key: held.tensors[f"state.{key}"] for key in initial._fields}
+            self._state, self._round, self._since, self._ran = (
+                type(initial)(**fields),
+                held.meta["round"],
+                held.meta["uses"],
+                held.meta.get("ran", 0),  # journals of earlier versions do not say
+            )
+            self._weights = {int(key): value for key, value in held.meta["weights"].items()}
+            own = sum(1 for key in held.tensors if key.startswith("own."))
+            self._own = tuple(held.tensors[f"own.{i}"] for i in range(own))
+            self._sent = {to: (number, share) for to, (number, share) in held.meta["sent"].items()}
+        self._next, self._before, self._at = self._state, self._since, self._round
+        self.rounds_run = self._ran  # ended here, those skipped not among them
+        self._enter(epoch)
+
+    def _check_journal(self, meta: Mapping[str, Any], epoch: Epoch) -> None:
+        if meta["name"] != self.name or meta["study"] != self._study.hex():
+            raise UserError(
+                f"the journal is that of {meta['name']}, perhaps in another study; {self.name} needs its own."
+            )
+        if meta["epoch"] != epoch.number:
+            raise UserError(
+                f"the journal is in epoch {meta['epoch']}: go on with the roster of that epoch, not of {epoch.number};"
+                " the next one is entered at its round."
+            )
+
+    def _enter(self, epoch: Epoch) -> None:
+        self.epoch = epoch
+        period = epoch.topology.period  # without one, everybody may become a neighbour
+        graphs = [self._edges(t) for t in range(period or 0)]
+        near = (
+            {site for into, out in graphs for site in (*into, *out)}
+            if period
+            else {*epoch.sites} - {self.name}
+        )
+        self._neighbours = sorted(near)
+        self.contacts = Contacts(
+            study=self._study,
+            epoch=epoch.number,
+            sites=epoch.sites,
+            mass=self.mass,
+            links=self._links,
+            pace=self._pace,
+            weighted=self._rule.weighted,
+            model=lambda: self._model(self._next),
+            clock=self._clock,
+            most=self._most,
+            neighbours=near,
+            rounds=self._rounds,
+            bound=self._bound,
+        )
+
+    # For the loop of rounds
+
+    def resume(self) -> tuple[int, Any, int]:
+        """(the round to go on with, the state it begins with, how many gradients were asked for before it)."""
+        return self._round, self._state, self._since
+
+    def before_round(self, t: int) -> None:
+        """Wait while no neighbour is there: nothing is drawn in isolation. See the two errors above."""
+        self._call, self._at, self._before = 0, t, self.uses()
+        end = self._clock() + self._pace.patience
+        while self._look() and self.isolated:
+            if self._clock() >= end:
+                raise AloneError(f"no neighbour of {self.name} was heard for {self._pace.patience:g} s")
+            self._write_if(self.mass.undecided)
+            self.contacts.wait_for_tick()
+            self.contacts.greet(self._neighbours, every=self._pace.deadline / 8)
+            self.contacts.leave()
+            self.contacts.listen(self._clock() + self._pace.deadline / 8)
+        there = self.contacts.left_behind()
+        if there is not None and there[0] > t and not self._is_split:
+            raise LeftBehindError(*there, self._next)
+
+    @property
+    def _is_split(self) -> bool:
+        """Are parcels of this round on disk? Then it is ended first: its state is the one before the split."""
+        return self.mass.place >= Place(self._at, 0)
+
+    def _look(self) -> bool:
+        """What is new between rounds; False where this site should wait no longer for those it would wait for."""
+        if not self._is_split:
+            self._between(self._at)
+        return not (self._is_split and self.contacts.ahead is not None)
+
+    def after_round(self, t: int, state: Any) -> None:
+        self._next, self.rounds_run = state, self.rounds_run + 1
+
+    def meet(self, deadline: float) -> list[str]:
+        """Greet everybody and wait until all were heard, at most until the deadline; who is missing.
+
+        Whoever hears somebody in a later epoch waits no longer: the others have gone on.
+        """
+        contacts = self.contacts
+        while missing := [
+            site for site in contacts.others if contacts[site].heard is None and not contacts.cut(site)
+        ]:
+            if self._clock() >= deadline or contacts.ahead is not None:
+                break
+            if (
+                not self.begun
+            ):  # one that comes back waits for others at most a deadline, and needs them to drain
+                self._look()
+            contacts.greet(missing, every=self._pace.deadline / 8)
+            self._listen(min(deadline, self._clock() + self._pace.deadline / 8))
+        contacts.leave()
+        return missing
+
+    @property
+    def isolated(self) -> bool:
+        """Is there a neighbour in this epoch's graph, and none of them here?"""
+        return bool(self._neighbours) and all(map(self.contacts.away, self._neighbours))
+
+    @property
+    def place(self) -> Place:
+        """Where the loop is: the round, and the exchange that comes next."""
+        return Place(self._at, self._call)
+
+    def states(self) -> dict[str, str]:
+        return self.contacts.states()
+
+    @property
+    def bytes_sent(self) -> int:
+        return self.contacts.bytes_sent
+
+    # One exchange
+
+    def __call__(self, t: int, *tensors: Tensor) -> Any:
+        place, self._call = Place(self._at, self._call), self._call + 1
+        if place < self.mass.place:  # done before the crash: whatever follows from it is in the journal
+            return tensors[0] if len(tensors) == 1 else tensors
+        channel, (into, out) = self._channels(place.round, place.call), self._edges(t)
+        again = place == self.mass.place
+        if not (again and self._own):
+            self._own = self._exact(channel, tensors, again)
+        if not again:
+            self._begin(place, channel, out)
+        self.contacts.begin(channel, self._own)
+        self.contacts.wait_for_tick()
+        if self._rule.pairs:
+            self._pair(place, into)
+        else:
+            self.contacts.leave()
+            self.contacts.greet(site for site in out if site not in self._sent)
+            self._wait(into, lambda site: self._has_come(site, place))
+            complete = all(self.mass.arrived_from(site, place) for site in into)
+            self._missing = max(0, self._missing - 1) if complete else 2 * self._pace.late
+        return self._result(channel, tensors)
+
+    def _begin(self, place: Place, channel: int, out: Mapping[str, float]) -> None:
+        if not self._rule.pairs:
+            self._make_room(out)
+        self.mass.begin(place, channel, self._rule.kept(self._own))
+        self._sent = {}
+        if not self._rule.pairs and not self._starved():
+            for site, share in out.items():
+                if self.contacts.reaches(site):
+                    self._send(site, share, ())
+        if place.call == 0:
+            self._state, self._round, self._since, self._ran = (
+                self._next,
+                place.round,
+                self._before,
+                self.rounds_run,
+            )
+        self._write()
+
+    def _starved(self) -> bool:
+        """Parcels have not come of late, and half the usual weight is gone: it is kept, for steps go with η / w.
+
+        There is no deadlock in this: where all sites have too little, the rest is under way, and arrives or returns.
+        """
+        return self._rule.weighted and self._missing > 0 and float(self._own[-1]) < self._usual / 2
+
+    def _send(self, site: str, share: float, offer: Sequence[Tensor]) -> None:
+        parcel = self.mass.send(site, self._rule.parcel(share, [x.reshape(-1) for x in self._own], offer))
+        self._sent[site] = (parcel.sequence, share)
+
+    def _exact(self, channel: int, tensors: Sequence[Tensor], again: bool) -> tuple[Tensor, ...]:
+        """The tensors, the weight in double precision: the algorithm has it rounded to its own dtype."""
+        if not self._rule.weighted:
+            return tuple(tensor.detach().clone() for tensor in tensors)
+        *values, seen = tensors
+        exact = seen.detach().double()
+        if channel in self._weights and not again:
+            exact = torch.full_like(exact, self._weights[channel])
+            if not torch.equal(exact.to(seen.dtype), seen):
+                raise ValueError(
+                    "a push-sum weight was changed between two exchanges: mass would be made or lost"
+                )
+        return (*values, exact)
+
+    def _result(self, channel: int, tensors: Sequence[Tensor]) -> Any:
+        total, added = self.mass.added()
+        mixed = self._rule.result(total, self._own, self.mass.moves + len(added))
+        if self._rule.weighted:
+            self._weights[channel] = float(mixed[-1])
+            weight = self._weights[channel]
+            self._usual = max(weight, self._usual + (weight - self._usual) / 64) if self._missing else weight
+        numbers = [(parcel.sender, parcel.incarnation, parcel.sequence) for parcel in added]
+        back = [parcel.receiver for parcel in added if parcel.sender == self.name]
+        self._trace(Step(self.mass.place, channel, dict(self._sent), numbers, back))
+        results = tuple(new.to(old.dtype).view(old.shape) for new, old in zip(mixed, tensors, strict=True))
+        return results[0] if len(results) == 1 else results
+
+    def _edges(self, t: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Of graph t: the sites that send here and those that are sent to, each with its share."""
+        P, sites = self.epoch.topology.weights(t), self.epoch.sites
+        own = sites.index(self.name)
+        row, column = P[[own]].tocoo(), P[:, [own]].tocoo()
+        into = {sites[j]: float(v) for j, v in zip(row.col, row.data, strict=True) if j != own}
+        out = {sites[i]: float(v) for i, v in zip(column.row, column.data, strict=True) if i != own}
+        if self._rule.pairs and into != out:
+            raise UserError(
+                f"topology.kind {self.epoch.topology.kind} has edges of one direction: exchanges in pairs need both;"
+                " use an undirected graph, or push-sum."
+            )
+        return into, out
+
+    def _has_come(self, site: str, place: Place) -> bool:
+        said = self.contacts[site].said
+        return self.mass.arrived_from(site, place) or (said is not None and said >= place)
+
+    def _pair(self, place: Place, into: Mapping[str, float]) -> None:
+        """On every edge the site that stands first in the roster computes what flows, once it has the other's offer.
+
+        It alone decides: what it takes out of its own is a parcel, and parcels are never lost. So both sites move by
+        the same amount, the other at the latest when the parcel arrives; without an offer in time neither moves.
+        """
+        order, contacts = self.epoch.sites.index, self.contacts
+        ask = [site for site in into if order(site) < order(self.name)]
+        offer_again = -math.inf
+
+        def offer() -> None:
+            """Until it is answered: an offer may be lost, and says nothing new when it comes twice."""
+            nonlocal offer_again
+            if self._clock() < offer_again:
+                return
+            offer_again = self._clock() + self._pace.deadline / 4
+            for site in into:
+                if site in ask and not contacts[site].suspect and not self.mass.arrived_from(site, place):
+                    contacts.post(site, OFFER, content=tuple(tensor.reshape(-1) for tensor in self._own))
+                else:
+                    contacts.greet([site])  # so that it does not wait for what this site has passed
+
+        def settled(site: str) -> bool:
+            contact = contacts[site]
+            if site in ask:
+                come = self.mass.arrived_from(site, place)
+            else:
+                offer = contact.offers.pop(place, None)
+                if offer is not None and site not in self._sent and contacts.reaches(site):
+                    self._send(site, into[site], offer.content)
+                    contacts.urgent = True
+                come = offer is not None or site in self._sent
+            return come or (contact.heard is not None and contact.heard > place)
+
+        self._wait(into, settled, offer)
+        for site in contacts.others:
+            contacts[site].offers = {at: offer for at, offer in contacts[site].offers.items() if at > place}
+
+    def _wait(
+        self,
+        sites: Mapping[str, float],
+        settled: Callable[[str], bool],
+        repeat: Callable[[], None] = lambda: None,
+    ) -> None:
+        contacts, now, quarter = self.contacts, self._clock(), self._pace.deadline / 4
+        end, remind = now + self._pace.deadline, now + quarter
+        while True:
+            repeat()
+            left = [site for site in sites if not settled(site) and contacts.expected(site)]
+            self._write_if(contacts.urgent)
+            contacts.leave()
+            if not left or contacts.left_behind() is not None:
+                return
+            if self._clock() >= end:
+                contacts.suspect(left)
+                return
+            if self._clock() >= remind:
+                remind = self._clock() + quarter
+                contacts.wait_for_tick()
+                contacts.greet(left, WAITING)
+            contacts.listen(min(end, remind))
+
+    def _make_room(self, out: Mapping[str, float]) -> None:
+        """Nobody is sent more than `WINDOW` parcels ahead of its decisions; who does not decide in time is suspect."""
+        end = self._clock() + self._pace.deadline
+        while full := [site for site in out if self._is_full(site) and self.contacts.reaches(site)]:
+            if self._clock() >= end:
+                self.contacts.suspect(full)
+                return
+            self._listen(end)
+
+    def _is_full(self, site: str) -> bool:
+        link = self.mass.outbound.get(site)
+        return link is not None and len(link.parcels) >= WINDOW
+
+    def _listen(self, until: float) -> None:
+        """Wait for something to come; what was decided meanwhile is written first, for others may wait for that."""
+        self._write_if(self.mass.undecided)
+        self.contacts.leave()
+        self.contacts.listen(until)
+
+    # Epochs
+
+    def enter(self, epoch: Epoch, t: int, state: Any) -> Any:
+        """Before round t: the state with which it begins the new epoch. Drained, x ← x / w, w ← 1, the new topology.
+
+        Every site of the old epoch does this, before the same round if it can: all mass is counted anew, so one that
+        comes later takes nothing from the others. One that crashes meanwhile does it again.
+        """
+        renewed = self.leave(t, state)
+        self._enter(epoch)
+        return renewed
+
+    def leave(self, t: int, state: Any) -> Any:
+        """The same without an epoch to follow: this site goes, with the state it has."""
+        place = Place(t, PAUSE)
+        if self.mass.place < place:
+            own = self._exact(0, (state.x, state.w), False) if self._rule.weighted else ()
+            self.mass.begin(place, 0, own)
+            self._own, self._sent = own, {}
+            self._state, self._round, self._since, self._ran = state, t, self.uses(), self.rounds_run
+            self._write()
+        self.contacts.begin(0, self.mass.like)
+        self._drain()
+        if self._rule.weighted:
+            total, _ = self.mass.added()
+            state = state._replace(x=total[0].to(state.x), w=total[1].to(state.w))
+        self.mass.forget_links()
+        self._weights, self._own, self._next = {}, (), self._rule.renewed(state)
+        self._missing, self._usual = 0, 1.0
+        return self._next
+
+    def finish(self) -> None:
+        """After the last round: stay until everybody has decided about everything, at most one deadline."""
+        self._drain()
+        self._links.close()
+        self._journal.close()
+
+    def _drain(self) -> None:
+        end, contacts = self._clock() + self._pace.deadline, self.contacts
+
+        def done() -> bool:
+            links = self.mass.outbound.items()
+            out = any(link.parcels for site, link in links if not contacts.away(site))
+            return not out and all(contacts[site].drained or contacts.away(site) for site in contacts.others)
+
+        def tell(every: float) -> None:
+            news = self.mass.unwritten
+            self._write_if(news)
+            contacts.wait_for_tick()
+            contacts.leave()
+            contacts.greet(contacts.others, every=0.0 if news else every)
+
+        while not done() and self._clock() < end:
+            tell(self._pace.deadline / 8)
+            contacts.listen(min(end, self._clock() + self._pace.deadline / 8))
+        tell(0.0)
+
+    def adopt(self, state: Any) -> None:
+        """Begin with this state: that of a model which was asked for."""
+        self._state = self._next = state
+
+    def ask_model(self, deadline: float) -> tuple[int, Tensor]:
+        """(round, model) of a neighbour: what one that joins, or has lost its disk, begins with."""
+        asked: set[str] = set()
+        while self.contacts.answer is None:
+            if self._clock() >= deadline:
+                raise UserError(
+                    f"{self.name} asked {', '.join(self._neighbours)} for the model; nobody answered."
+                )
+            self._look()
+            # Often while nobody is in this epoch, at once when somebody is; but a model is not sent twice in a hurry.
+            there = {site for site in self._neighbours if self.contacts[site].heard is not None}
+            self.contacts.greet(there - asked, ASK)
+            self.contacts.greet(self._neighbours, ASK, every=self._pace.deadline / (2 if there else 8))
+            asked |= there
+            self.contacts.listen(min(deadline, self._clock() + self._pace.deadline / 8))
+        answer, self.contacts.answer = self.contacts.answer, None
+        return answer.place.round, answer.content[0].view(1, -1)
+
+    # To disk
+
+    def _write_if(self, needed: bool) -> None:
+        if needed:
+            self._write()
+
+    def _write(self) -> None:
+        """All of it, before anything is sent that rests on it."""
+        meta, tensors = self.mass.snapshot()
+        meta |= {
+            "study": self._study.hex(),
+            "epoch": self.epoch.number,
+            "sites": list(self.epoch.sites),
+            "round": self._round,
+            "ran": self._ran,
+            "weights": self._weights,
+            "sent": self._sent,
+        }
+        tensors |= {f"state.{key}": getattr(self._state, key) for key in self._state._fields}
+        if self._rule.pairs:
+            tensors |= {f"own.{i}": tensor for i, tensor in enumerate(self._own)}
+        self._journal.snapshot(meta, tensors, uses=self._since)
+        self.mass.written()
+        self.begun, self.contacts.urgent = True, False

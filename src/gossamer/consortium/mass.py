@@ -1,0 +1,319 @@
+"""Mass that is never lost: what one site keeps, has sent, has taken. A state machine without files, clocks or links.
+
+Whatever a site sends is taken out of what it keeps, x ← x − parcel, and stays in its outbox until the receiver's
+decision is known: taken, or returned because it came too late, and then it is added back. A receiver decides once about
+every parcel, by its number, and remembers the decision until the sender has forgotten the parcel. So
+
+    Σ over sites of (kept + parcels taken but not yet added) + parcels in an outbox about which nobody has decided
+
+never changes, whatever is lost, repeated or reordered on the way. A crash takes a site back to its last `snapshot`;
+for that to be safe, a decision or a settled parcel may be told to others only once a snapshot with it is on disk:
+`told` is that view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.consortium.frames import MOST_DECISIONS, Decisions, Place
+from gossamer.runtime.wire import RefusedError
+
+MOST_WAITING = 64  # parcels of one site in memory: an honest one sends far fewer ahead
+TAKEN, RETURNED, KNOWN = "taken", "returned", "known"
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Mass on its way, known by (sender, incarnation, sequence) on the link to its receiver."""
+
+    sender: str
+    receiver: str
+    incarnation: int
+    sequence: int
+    made: Place
+    channel: int
+    content: tuple[Tensor, ...]
+
+
+@dataclass
+class Inbound:
+    """What was decided about the parcels of one sender."""
+
+    incarnation: int
+    oldest: int = 0  # the sender has forgotten all below
+    taken: set[int] = field(default_factory=set)
+    returned: set[int] = field(default_factory=set)
+
+    def decisions(self) -> Decisions:
+        return Decisions(self.incarnation, tuple(sorted(self.taken)), tuple(sorted(self.returned)))
+
+
+@dataclass
+class Outbound:
+    """The parcels of one receiver that are not settled, by number."""
+
+    following: int = 0
+    parcels: dict[int, Parcel] = field(default_factory=dict)
+
+    @property
+    def oldest(self) -> int:
+        return min(self.parcels, default=self.following)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a frame to one other site may say: nothing that a crash could still undo."""
+
+    decisions: Decisions = field(default_factory=Decisions)
+    oldest: int = 0
+    following: int = 0
+
+
+class Mass:
+    """One site's part of the mass; `late` is the number of rounds after which a parcel is returned."""
+
+    def __init__(self, name: str, incarnation: int, *, late: int, start: int = 0):
+        self.name, self.incarnation, self._late = name, incarnation, late
+        self.place = Place(start, -1)
+        self.channel = 0
+        self.outbound: dict[str, Outbound] = {}
+        self.inbound: dict[str, Inbound] = {}
+        self.inbox: list[Parcel] = []  # taken, not yet added
+        self.moves = 0  # parcels made in this exchange
+        self.limit: float | None = None  # of the push-sum weight, the last tensor: that of all sites together
+        self._given: dict[
+            str, float
+        ] = {}  # by a site since the start: its weight less what it took from here
+        self.like: tuple[Tensor, ...] = ()  # shapes and dtypes of the present exchange
+        self._kept: tuple[Tensor, ...] = ()  # in double precision, and so rounded once an exchange
+        self._added: list[Parcel] = []
+        self._told: dict[str, Told] = {}
+
+    def begin(self, place: Place, channel: int, tensors: Sequence[Tensor]) -> None:
+        """The next exchange, with what the algorithm has. What was added in the last one is part of it by now."""
+        assert place > self.place
+        added = {id(parcel) for parcel in self._added}
+        self.inbox = [parcel for parcel in self.inbox if id(parcel) not in added]
+        self._added, self.moves = [], 0
+        self.place, self.channel = place, channel
+        self.like = tuple(tensors)
+        self._kept = tuple(tensor.detach().double().clone() for tensor in tensors)
+
+    def send(self, to: str, content: Sequence[Tensor]) -> Parcel:
+        """Take this much out of what is kept. It leaves after the next snapshot."""
+        rounded = tuple(
+            c.detach().to(like.dtype).reshape(-1) for c, like in zip(content, self.like, strict=True)
+        )
+        self._kept = tuple(
+            kept - c.double().view(kept.shape) for kept, c in zip(self._kept, rounded, strict=True)
+        )
+        link = self.outbound.setdefault(to, Outbound())
+        parcel = Parcel(self.name, to, self.incarnation, link.following, self.place, self.channel, rounded)
+        link.parcels[link.following] = parcel
+        link.following += 1
+        self.moves += 1
+        return parcel
+
+    def arrived(self, parcel: Parcel) -> str:
+        """Decide about a parcel: taken, returned, or known from before. Once for all."""
+        link = self._inbound(parcel.sender, parcel.incarnation)
+        number = parcel.sequence
+        if number < link.oldest or number in link.taken or number in link.returned:
+            return KNOWN
+        waiting = sum(held.sender == parcel.sender for held in self.inbox)
+        if waiting >= MOST_WAITING or len(link.taken) + len(link.returned) >= MOST_DECISIONS:
+            raise RefusedError("too many parcels of its sender wait here")
+        if parcel.made.round < self.place.round - self._late:
+            link.returned.add(number)
+            return RETURNED
+        self._check_weight(parcel)
+        link.taken.add(number)
+        self.inbox.append(parcel)
+        return TAKEN
+
+    def _check_weight(self, parcel: Parcel) -> None:
+        """Refuse more than all sites have: what is here and what comes are different parts of that, however late.
+
+        Of the site that gave most; others only pass on what it made up.
+        """
+        if self.limit is None:
+            return
+        weight = float(parcel.content[-1])
+        here = sum(float(held.content[-1]) for held in self.inbox if held.channel == parcel.channel)
+        if (
+            self._kept and parcel.channel == self.channel and self.place.call >= 0
+        ):  # an epoch's pause counts anew
+            here += float(self._kept[-1])
+        given = self._given.get(parcel.sender, 0.0) + weight
+        if here + weight > self.limit * (1 + 1e-9) and given >= max(self._given.values(), default=0.0):
+            raise RefusedError(
+                f"its weight {weight:g} and the {here:g} here are more than the {self.limit:g} of all sites: it was "
+                "made up by this site, or by one that sends to it"
+            )
+        self._given[parcel.sender] = given
+
+    def forgotten(self, by: str, incarnation: int, oldest: int) -> None:
+        """That site keeps no parcel below `oldest` any more: nor need anybody remember what was decided about it."""
+        link = self._inbound(by, incarnation)
+        if oldest > link.oldest:
+            link.oldest = oldest
+            link.taken = {number for number in link.taken if number >= oldest}
+            link.returned = {number for number in link.returned if number >= oldest}
+
+    def decided(self, by: str, decisions: Decisions) -> set[int]:
+        """What that site decided about parcels from here: they leave the outbox, and come back if they were returned.
+
+        The numbers of parcels that seem lost: later ones have arrived.
+        """
+        if decisions.incarnation != self.incarnation:
+            return set()
+        link = self.outbound.setdefault(by, Outbound())
+        numbers = {*decisions.taken, *decisions.returned}
+        if numbers and max(numbers) >= link.following:
+            raise RefusedError(
+                f"it decides about parcels that {self.name} never made: is the journal of {self.name} an old copy?"
+            )
+        for number in decisions.taken:
+            parcel = link.parcels.pop(number, None)
+            if parcel is not None and self.limit is not None:
+                self._given[by] = self._given.get(by, 0.0) - float(parcel.content[-1])
+        for number in decisions.returned:
+            parcel = link.parcels.pop(number, None)
+            if parcel is not None:
+                self.inbox.append(parcel)
+        return {number for number in link.parcels if numbers and number < max(numbers)}
+
+    def added(self) -> tuple[tuple[Tensor, ...], list[Parcel]]:
+        """(kept + all parcels due by now, these parcels). May be asked again, when more have come."""
+        self._added = [p for p in self.inbox if p.made <= self.place and p.channel == self.channel]
+        total = [kept.clone() for kept in self._kept]
+        for parcel in self._added:
+            for into, content in zip(total, parcel.content, strict=True):
+                into.add_(content.double().view(into.shape))
+        return tuple(total), self._added
+
+    def arrived_from(self, sender: str, place: Place) -> bool:
+        return any(parcel.sender == sender and parcel.made == place for parcel in self.inbox)
+
+    @property
+    def undecided(self) -> bool:
+        """Are there decisions that nobody may be told yet, because they are not on disk?"""
+        return any(self._news(site, link) for site, link in self.inbound.items())
+
+    @property
+    def unwritten(self) -> bool:
+        """Those, or parcels that are settled here and not on disk."""
+        oldest = any(link.oldest != self.told(site).oldest for site, link in self.outbound.items())
+        return oldest or self.undecided
+
+    def told(self, to: str) -> Told:
+        """What a frame to that site may say."""
+        return self._told.get(to, Told())
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Everything, as what JSON can hold and tensors. Call `written` once it is on disk."""
+        pairs = zip(self._kept, self.like, strict=True)
+        tensors = {f"kept.{i}": kept.to(like.dtype) for i, (kept, like) in enumerate(pairs)}
+        parcels = [(True, parcel) for parcel in self.inbox]
+        parcels += [(False, parcel) for link in self.outbound.values() for parcel in link.parcels.values()]
+        listed = []
+        for i, (inside, p) in enumerate(parcels):
+            label = (p.sender, p.receiver, p.incarnation, p.sequence, p.made.round, p.made.call, p.channel)
+            listed.append([inside, *label, len(p.content)])
+            tensors |= {f"parcel.{i}.{k}": content for k, content in enumerate(p.content)}
+        meta = {
+            "name": self.name,
+            "incarnation": self.incarnation,
+            "place": [self.place.round, self.place.call],
+            "channel": self.channel,
+            "moves": self.moves,
+            "following": {to: link.following for to, link in self.outbound.items()},
+            "inbound": {
+                by: [link.incarnation, link.oldest, sorted(link.taken), sorted(link.returned)]
+                for by, link in self.inbound.items()
+            },
+            "parcels": listed,
+        }
+        return meta, tensors
+
+    def written(self) -> None:
+        """The last snapshot is on disk."""
+        for site in {*self.outbound, *self.inbound}:
+            out, into = self.outbound.get(site, Outbound()), self.inbound.get(site)
+            decisions = into.decisions() if into is not None else Decisions()
+            self._told[site] = Told(decisions, out.oldest, out.following)
+
+    @classmethod
+    def restore(cls, meta: dict[str, Any], tensors: dict[str, Tensor], *, late: int) -> Mass:
+        mass = cls(meta["name"], meta["incarnation"], late=late)
+        mass.place, mass.channel, mass.moves = Place(*meta["place"]), meta["channel"], meta["moves"]
+        kept = sum(1 for key in tensors if key.startswith("kept."))
+        mass.like = tuple(tensors[f"kept.{i}"] for i in range(kept))
+        mass._kept = tuple(tensor.double() for tensor in mass.like)
+        mass.outbound = {to: Outbound(following) for to, following in meta["following"].items()}
+        mass.inbound = {
+            by: Inbound(incarnation, oldest, set(taken), set(returned))
+            for by, (incarnation, oldest, taken, returned) in meta["inbound"].items()
+        }
+        for i, (inside, sender, to, incarnation, sequence, at, call, channel, count) in enumerate(
+            meta["parcels"]
+        ):
+            content = tuple(tensors[f"parcel.{i}.{k}"] for k in range(count))
+            parcel = Parcel(sender, to, incarnation, sequence, Place(at, call), channel, content)
+            if inside:
+                mass.inbox.append(parcel)
+            else:
+                mass.outbound[to].parcels[sequence] = parcel
+        mass.written()
+        return mass
+
+    def forget_links(self) -> None:
+        """A new epoch: all mass is counted anew, so nothing on its way is owed to anyone."""
+        self.outbound = {to: Outbound(link.following) for to, link in self.outbound.items()}
+        self.inbox, self._added = [], []
+
+    def _news(self, site: str, link: Inbound) -> bool:
+        known = self.told(site).decisions
+        return not (link.taken <= set(known.taken) and link.returned <= set(known.returned))
+
+    def _inbound(self, sender: str, incarnation: int) -> Inbound:
+        link = self.inbound.get(sender)
+        if link is None or link.incarnation < incarnation:  # it lost its state, and counts from 0 again
+            link = self.inbound[sender] = Inbound(incarnation)
+        elif link.incarnation > incarnation:
+            raise RefusedError("it was sent before its sender lost its state")
+        return link
+
+
+def total(masses: Sequence[Mass], channel: int = 0) -> list[Tensor]:
+    """All mass of some sites: what is kept, taken but not added, and in an outbox while nobody has decided about it."""
+    found: list[Tensor] | None = None
+
+    def add(tensors: Sequence[Tensor]) -> None:
+        nonlocal found
+        flat = [tensor.detach().double().reshape(-1) for tensor in tensors]
+        found = flat if found is None else [a + b for a, b in zip(found, flat, strict=True)]
+
+    by_name = {mass.name: mass for mass in masses}
+    for mass in masses:
+        if mass.channel == channel:
+            add(mass._kept)
+        for parcel in mass.inbox:
+            if parcel.channel == channel:
+                add(parcel.content)
+        for to, link in mass.outbound.items():
+            receiver = by_name[to].inbound.get(mass.name) if to in by_name else None
+            for number, parcel in link.parcels.items():
+                known = receiver is not None and receiver.incarnation == mass.incarnation
+                gone = (
+                    known and receiver is not None and (number in receiver.taken or number < receiver.oldest)
+                )
+                if parcel.channel == channel and not gone:
+                    add(parcel.content)
+    assert found is not None
+    return [torch.as_tensor(tensor) for tensor in found]
