@@ -29,7 +29,7 @@ SMOKE = (
     "tests/config/test_layers.py",
     "tests/kernels/test_clipped_sum.py",
     "tests/results/test_plain_words.py",
-    "tests/run/test_certificates.py",
+    "tests/training/test_certificates.py",
     "tests/topology/test_graph.py",
 )
 IMPORT_ALL = """

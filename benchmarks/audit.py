@@ -18,9 +18,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
-from gossamer.run.outline import outline
 from gossamer.studies.audit import judge
 from gossamer.studies.audit.command import attack_of
+from gossamer.training.outline import outline
 
 METHODS = {"dp-dsgd": {"topology.kind": "ring"}, "dyn-d2p": {}}
 SAMPLING = {"full": {"kind": "full"}, "quarter": {"kind": "poisson", "rate": 0.25}}

@@ -24,10 +24,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from gossamer.accounting.observers import EVERYONE
 from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
-from gossamer.run.assemble import Parts, assemble
-from gossamer.run.outline import outline
 from gossamer.studies.audit import canaries, judge
 from gossamer.studies.audit.procedures import Axes
+from gossamer.training.assemble import Parts, assemble
+from gossamer.training.outline import outline
 
 CONFIDENCE = 0.999
 METHODS = {"dyn-d2p": {}, "dp-dsgd": {"topology.kind": "ring"}}

@@ -1,4 +1,4 @@
-"""Peak memory of real runs against what was estimated before they began (src/gossamer/run/estimate.py).
+"""Peak memory of real runs against what was estimated before they began (src/gossamer/training/estimate.py).
 
     python benchmarks/memory.py                  print; exit 1 if a run took more than its estimate
     python benchmarks/memory.py --write          and rewrite the table in docs/performance.md
@@ -29,8 +29,8 @@ from gossamer.config.schema import RunConfig
 from gossamer.methods import method_of
 from gossamer.models.own import load_module
 from gossamer.results.rundir import RunDirectory
-from gossamer.run.data import facts_of
-from gossamer.run.estimate import Estimate, expected
+from gossamer.training.data import facts_of
+from gossamer.training.estimate import Estimate, expected
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "performance.md"
 BASE: dict[str, Any] = {

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from gossamer.estimators import PrivateClassifier, PrivateRegressor
     from gossamer.options.plugins import plugin
     from gossamer.results.report.made import report
-    from gossamer.run.api import Outcome, plan, resume, run
-    from gossamer.run.load import load
     from gossamer.studies.audit.api import audit
     from gossamer.studies.compare.command import compare
     from gossamer.studies.tune import tune
+    from gossamer.training.api import Outcome, plan, resume, run
+    from gossamer.training.load import load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -46,18 +46,19 @@ __all__ = [
 # Where each is: loaded at first use, since they bring torch along.
 _HOMES = {
     "Data": "gossamer.data.memory",
-    "Outcome": "gossamer.run.api",
+    "Outcome": "gossamer.training.api",
     "PrivateClassifier": "gossamer.estimators",
     "PrivateRegressor": "gossamer.estimators",
     "audit": "gossamer.studies.audit.api",
     "compare": "gossamer.studies.compare.command",
-    "load": "gossamer.run.load",
+    "load": "gossamer.training.load",
+    "plan": "gossamer.training.api",
     "plugin": "gossamer.options.plugins",
     "report": "gossamer.results.report.made",
-    "resume": "gossamer.run.api",
+    "resume": "gossamer.training.api",
+    "run": "gossamer.training.api",
     "tune": "gossamer.studies.tune",
 }
-_CALLABLE_PACKAGES = ("plan", "run")  # folders of the same name, which can be called: see docs/decisions
 _PARTS = ("accounting", "kernels", "testing", "topology")  # folders with parts to be used by themselves
 
 
@@ -66,7 +67,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CALLABLE_PACKAGES or name in _PARTS:
+    if name in _PARTS:
         return importlib.import_module(f"gossamer.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)

@@ -77,7 +77,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train, and print accuracy and the privacy statement."""
-    from gossamer.run.request import RunRequest, start
+    from gossamer.training.request import RunRequest, start
 
     request = RunRequest(recipe, overrides or [], out, resume, runtime, data_dir, track, force, quiet=as_json)
     try:
@@ -116,9 +116,9 @@ def plan(
     from gossamer.config import recipes
     from gossamer.config.layers import parse_overrides
     from gossamer.results.console import show_plan, summary
-    from gossamer.run.api import plan as outline
-    from gossamer.run.budget import preview
-    from gossamer.run.request import show_replaced
+    from gossamer.training.api import plan as outline
+    from gossamer.training.budget import preview
+    from gossamer.training.request import show_replaced
 
     changes = parse_overrides(overrides or [])
     o = outline(recipe, changes, data_dir=data_dir, force=force)
@@ -356,7 +356,7 @@ def _plan_from_ledger(directory: Path, anchor: str | None, as_json: bool) -> Non
     from gossamer.accounting.recompute import recompute
     from gossamer.results.console import ledger_summary, show_ledger
     from gossamer.results.verify import verify_run
-    from gossamer.run.network import check_network
+    from gossamer.training.network import check_network
 
     ledgers = directory / "ledger" if (directory / "ledger").is_dir() else directory
     proofs = recompute(ledgers)
@@ -398,7 +398,7 @@ def predict(
 
     Columns are matched by name and get what training rows got; a column of the truth, if there, is compared.
     """
-    from gossamer.run.predict import node_of, predict_file, sentences
+    from gossamer.training.predict import node_of, predict_file, sentences
 
     found = predict_file(run, data, out, node=node_of(node), module=_own_module(module), data_dir=data_dir)
     _print_json(found) if as_json else typer.echo("\n".join(sentences(found)))
@@ -417,8 +417,8 @@ def export(
 
     The card says what the model is, takes and gives, and what its ε covers and does not.
     """
-    from gossamer.run.export import export as write
-    from gossamer.run.predict import node_of
+    from gossamer.training.export import export as write
+    from gossamer.training.predict import node_of
 
     found = write(run, out, kind=kind, node=node_of(node), module=_own_module(module))
     if as_json:
@@ -466,7 +466,7 @@ def certificate_sign(
     name: Annotated[str, typer.Option(help="In whose name: your organisation's.")] = "an unnamed signer",
 ) -> None:
     """Vouch for a run: check it, and put your signature into its certificate."""
-    from gossamer.run.certificates import sign
+    from gossamer.training.certificates import sign
 
     for sentence in sign(run, key, name):
         typer.echo(sentence)
@@ -506,7 +506,7 @@ def certificate_verify(
     elif len(certificates) > 1 or roster is not None or authority is not None:
         raise UserError("the certificates of a consortium's sites belong to a study; name it with --study.")
     else:
-        from gossamer.run.certificates import verify
+        from gossamer.training.certificates import verify
 
         said = verify(certificates[0], public_key)
     for sentence in said:
@@ -607,7 +607,7 @@ def data_check(
 ) -> None:
     """What a table lacks of what was declared of it; names no value of a record. Exit 1 if a run would refuse it."""
     from gossamer.results.terminal import terminal
-    from gossamer.run.check_data import check_data, does_fit, sentences
+    from gossamer.training.check_data import check_data, does_fit, sentences
 
     found = check_data(file, config, data_dir)
     if as_json:

@@ -30,7 +30,7 @@ from gossamer.data.memory import Data
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
 from gossamer.options.sentences import as_path, short, whole_number
-from gossamer.run.api import run
+from gossamer.training.api import run
 
 Array = NDArray[Any]
 CLIP, ROUNDS = 0.5, 100  # of a regression: residuals and records are at most about one

@@ -27,9 +27,9 @@ from gossamer.mechanism.schedules import Stretches
 from gossamer.methods.claims import CLAIMS, Draws
 from gossamer.options.registry import Registry
 from gossamer.options.types import LEAST_BOUND
-from gossamer.run.assemble import assemble
-from gossamer.run.data import DataCache
-from gossamer.run.outline import outline
+from gossamer.training.assemble import assemble
+from gossamer.training.data import DataCache
+from gossamer.training.outline import outline
 
 SHARED = {
     "algorithm.kind": "without-replacement", "model.kind": "one-vs-all", "topology.kind": "complete",

@@ -21,8 +21,8 @@ import gossamer
 from gossamer.errors import UserError
 from gossamer.results.headline import of_an_evaluation
 from gossamer.results.track import public
-from gossamer.run import api
-from gossamer.run.assemble import assemble
+from gossamer.training import api
+from gossamer.training.assemble import assemble
 
 # What says nothing of records: public constants, counts and prices.
 SAYS_NOTHING = {

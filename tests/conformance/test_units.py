@@ -17,8 +17,8 @@ from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.recompute import recompute
 from gossamer.config import recipes, resolve
 from gossamer.errors import UserError
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
 
 FULL = {"privacy.sampling": {"kind": "full"}, "privacy.clip": {"kind": "constant", "bound": 1.0},
         "privacy.noise.schedule": {"kind": "constant"}, "privacy.noise.multiplier": 4.0, "privacy.epsilon": None}  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_person_moves_what_is_released_by_its_clip_and_a_record_level_run_by_m
 
 
 def _with(data: gossamer.Data, asked: dict[str, Any]) -> Any:
-    from gossamer.run.data import DataCache
+    from gossamer.training.data import DataCache
 
     recipe = {**recipes.read("quickstart"), "data": data.table()}
     cache = DataCache(data)

@@ -15,7 +15,7 @@ from gossamer.consortium.demo import NAMES, demo, prepare, start, stop
 from gossamer.consortium.journal import FileStorage, Journal
 from gossamer.consortium.mass import Mass, total
 from gossamer.errors import UserError
-from gossamer.run.certificates import verify
+from gossamer.training.certificates import verify
 
 pytest.importorskip("grpc")
 

@@ -14,8 +14,8 @@ from gossamer.consortium.names import now
 from gossamer.consortium.packing import pack
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
-from gossamer.plan.outline import Outline
-from gossamer.run.outline import outline
+from gossamer.planning.outline import Outline
+from gossamer.training.outline import outline
 
 
 class Place:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import torch
 
 from gossamer.consortium.group import PLANNED, OneSite
-from gossamer.run.begin import nodes_here
 from gossamer.runtime.group import Group
+from gossamer.training.begin import nodes_here
 
 
 def test_a_site_states_its_own_node_and_nobody_else_s() -> None:

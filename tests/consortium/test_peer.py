@@ -26,7 +26,7 @@ from gossamer.consortium.peer import JOURNAL, RUN, Manner, Outcome, take_part
 from gossamer.consortium.ready import ready
 from gossamer.consortium.study import Study as PackedStudy
 from gossamer.errors import UserError
-from gossamer.run.certificates import verify
+from gossamer.training.certificates import verify
 
 SITES = ("clinic", "mercy")
 

@@ -17,9 +17,9 @@ from gossamer.consortium.roster import next_version
 from gossamer.consortium.site import Site
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
-from gossamer.run.assemble import assemble
-from gossamer.run.budget import places
-from gossamer.run.outline import outline
+from gossamer.training.assemble import assemble
+from gossamer.training.budget import places
+from gossamer.training.outline import outline
 
 
 def test_a_study_says_all_that_sites_agree_upon(study: Study, north: Coordinator) -> None:

@@ -12,8 +12,8 @@ from gossamer.config.layers import resolve
 from gossamer.data.by_node import load_nodes
 from gossamer.data.load import datasets
 from gossamer.errors import UserError
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
 
 OWN: dict[str, Any] = {
     "nodes": 3,

@@ -12,9 +12,9 @@ from tests.support.signed_runs import CHANGES
 
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
-from gossamer.run.train import execute
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
 
 CHROMIUM = shutil.which("chromium")
 

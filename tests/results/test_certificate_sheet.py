@@ -13,7 +13,7 @@ from tests.support.certificates import by_observer, dated
 
 from gossamer.results.certificate_page import page
 from gossamer.results.certificate_sheet import sheet
-from gossamer.run import api
+from gossamer.training import api
 
 NAMES = [
     {"signer": "Klinikum <Nord>", "key": "ab" * 32, "at": "2026-03-10T08:00:00Z", "signature": "cd" * 64}

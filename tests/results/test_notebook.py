@@ -17,7 +17,7 @@ from gossamer.results.notebook import (
     shown,
     table,
 )
-from gossamer.run.api import plan
+from gossamer.training.api import plan
 
 RESULT = {
     "accuracy_mean": 0.875, "rounds": 20, "nodes": 8, "seconds": 1.5, "run_dir": "runs/<q>", "not_private": None,

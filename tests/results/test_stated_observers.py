@@ -14,9 +14,9 @@ from tests.support.signed_runs import CHANGES, edit, unsigned, verdict
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
-from gossamer.run.train import execute
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
 
 
 @pytest.fixture(scope="module")

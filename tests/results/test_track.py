@@ -13,9 +13,9 @@ from tests.support.certificates import dated
 from gossamer.errors import UserError
 from gossamer.results import track
 from gossamer.results.track import TRACKERS, Unhurt, certified_facts, find_tracker, public, scalars
-from gossamer.run import api
-from gossamer.run.assemble import assemble
-from gossamer.run.train import execute
+from gossamer.training import api
+from gossamer.training.assemble import assemble
+from gossamer.training.train import execute
 
 SHORT = ["--set", "rounds=8", "--set", "evaluation.every=4"]
 

@@ -26,9 +26,9 @@ import pytest
 from gossamer.errors import UserError
 from gossamer.results.track import _mlflow_ready as ready
 from gossamer.results.track import _without_password, find_tracker
-from gossamer.run import api
-from gossamer.run.assemble import assemble
-from gossamer.run.train import execute
+from gossamer.training import api
+from gossamer.training.assemble import assemble
+from gossamer.training.train import execute
 
 CHANGES = {
     "rounds": 8,

@@ -13,9 +13,9 @@ import pytest
 
 from gossamer.errors import UserError
 from gossamer.results.track import find_tracker
-from gossamer.run import api
-from gossamer.run.assemble import assemble
-from gossamer.run.train import execute
+from gossamer.training import api
+from gossamer.training.assemble import assemble
+from gossamer.training.train import execute
 
 pytestmark = [
     pytest.mark.slow,  # the library starts a process of its own

@@ -18,9 +18,9 @@ from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.results.seals import KEY, SEALS, Sealer
 from gossamer.results.verify import Verdict, anchor_of, look_at, verify_files
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
-from gossamer.run.train import execute
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
 
 
 def test_an_untouched_run_agrees_is_signed_and_has_no_key_left(run: Path) -> None:

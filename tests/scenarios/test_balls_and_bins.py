@@ -15,7 +15,7 @@ from gossamer.accounting.ledger import node_path, read
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
-from gossamer.run.api import run
+from gossamer.training.api import run
 
 BALLS: dict[str, Any] = {
     "nodes": 3,

@@ -16,8 +16,8 @@ from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.samplers import UnevenPoissonSampler
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
 
 SIZES = [4, 8, 48]
 LEAST_SQUARES: dict[str, Any] = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gossamer.run.api import run
-from gossamer.run.train import Outcome
+from gossamer.training.api import run
+from gossamer.training.train import Outcome
 
 NODES, NAMES = 4, ["age", "dose", "pressure", "pulse"]
 Order = Callable[[int], Sequence[int]]

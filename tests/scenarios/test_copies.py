@@ -24,12 +24,12 @@ from gossamer.errors import UserError
 from gossamer.results.console import summary
 from gossamer.results.noise_table import noise_summary
 from gossamer.results.verify import verify_run
-from gossamer.run.assemble import assemble
-from gossamer.run.begin import require_same_everywhere
-from gossamer.run.data import split
-from gossamer.run.outline import outline
-from gossamer.run.train import execute
 from gossamer.runtime.group import Alone
+from gossamer.training.assemble import assemble
+from gossamer.training.begin import require_same_everywhere
+from gossamer.training.data import split
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
 
 NODES, SIGMA, ROUNDS, DELTA = 4, 30.0, 12, 1e-5
 FULL: dict[str, Any] = {

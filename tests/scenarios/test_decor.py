@@ -21,8 +21,8 @@ from gossamer.accounting.recompute import recompute
 from gossamer.accounting.secrets import Secrets, remember
 from gossamer.mechanism.noise import NoiseKind, families
 from gossamer.mechanism.noise.pairwise import Pairwise, PairwiseAmong
-from gossamer.run.assemble import assemble
-from gossamer.run.train import execute
+from gossamer.training.assemble import assemble
+from gossamer.training.train import execute
 
 
 @dataclass(frozen=True, kw_only=True)

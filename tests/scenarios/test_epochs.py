@@ -20,7 +20,7 @@ from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.demo import _free_ports, prepare, start, stop
 from gossamer.consortium.journal import Journal
 from gossamer.consortium.mass import Mass, total
-from gossamer.run.certificates import verify
+from gossamer.training.certificates import verify
 
 pytest.importorskip("grpc")
 LATE = 4  # S of the study

@@ -9,9 +9,9 @@ import pytest
 import torch
 from tests.support.configurations import configured
 
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
-from gossamer.run.train import Outcome, execute
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
+from gossamer.training.train import Outcome, execute
 
 SHORT = {
     "rounds": 9, "nodes": 7, "evaluation__every": 9, "privacy__noise__source": "seeded", "privacy__claim": "none",

@@ -10,9 +10,9 @@ from tests.support.tables import TINY
 
 import gossamer
 from gossamer.errors import UserError
-from gossamer.run import estimate
 from gossamer.studies import jobs
 from gossamer.studies.compare import batch
+from gossamer.training import estimate
 
 STUDIES = {
     "compare": ["compare", "quickstart", "--out", "o"],

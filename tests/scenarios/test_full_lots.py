@@ -10,7 +10,7 @@ import pytest
 from tests.support.full_lots import DIGITS
 
 from gossamer.errors import UserError
-from gossamer.run.api import plan, run
+from gossamer.training.api import plan, run
 
 
 def test_a_run_with_a_private_mean_proves_what_was_asked_from_its_ledgers(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from gossamer.accounting.claimed import dyn_d2p
 from gossamer.accounting.ledger import node_path, read
 from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
-from gossamer.run.api import run
+from gossamer.training.api import run
 
 LOTS: dict[str, Any] = {
     "nodes": 3,

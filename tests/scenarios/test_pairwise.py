@@ -19,9 +19,9 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
-from gossamer.run.train import execute
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
 
 QUICK = {"rounds": 6, "evaluation.every": 6, "privacy.epsilon": 1.0, "algorithm.mixes": "exact"}
 RING = [[i, (i + 1) % 8] for i in range(8)]

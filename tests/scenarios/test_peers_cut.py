@@ -19,8 +19,8 @@ from tests.support.simulated_peers import copied, simulate
 from gossamer.consortium.group import OneSite
 from gossamer.consortium.names import now
 from gossamer.consortium.ready import ready
-from gossamer.run.assemble import assemble
-from gossamer.run.begin import begin
+from gossamer.training.assemble import assemble
+from gossamer.training.begin import begin
 
 pytest.importorskip("grpc")
 pytestmark = pytest.mark.slow

@@ -20,9 +20,9 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.results import checkpoint
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
-from gossamer.run.train import execute
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
 
 
 @pytest.fixture(scope="module", params=[4, 8])

@@ -21,9 +21,9 @@ import gossamer
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
-from gossamer.run.train import execute
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
 
 CHANGES: dict[str, Any] = {
     "nodes": 2, "rounds": 6, "evaluation.every": 2, "checkpoints.every": 2, "topology.kind": "complete",

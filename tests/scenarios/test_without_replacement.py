@@ -19,9 +19,9 @@ from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.results.headline import judged
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
-from gossamer.run.train import execute
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
 
 
 def run(tmp_path: Path, **changes: Any) -> Any:

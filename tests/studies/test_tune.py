@@ -12,9 +12,9 @@ import tomli_w
 
 from gossamer.config.layers import parse_overrides
 from gossamer.errors import UserError
-from gossamer.run.api import plan
 from gossamer.studies.compare.grid import parse_overs
 from gossamer.studies.tune import Tuning, tune
+from gossamer.training.api import plan
 
 DIGITS: dict[str, Any] = {
     "nodes": 4,

@@ -8,11 +8,11 @@ from tests.support.configurations import dotted
 
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.run.assemble import Parts, assemble
-from gossamer.run.outline import outline
 from gossamer.studies.audit import canaries, judge
 from gossamer.studies.audit.scores import observer_of
 from gossamer.studies.audit.shared_noise import held_against
+from gossamer.training.assemble import Parts, assemble
+from gossamer.training.outline import outline
 
 # δ = 1e-2: with 20,000 coins a bound gets far above what is proven, if it can.
 SHORT = {"rounds": 20, "privacy.epsilon": 1.0, "privacy.delta": 1e-2, "privacy.noise.source": "seeded"}

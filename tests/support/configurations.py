@@ -8,8 +8,8 @@ from typing import Any
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
-from gossamer.plan.outline import Outline
-from gossamer.run.outline import outline
+from gossamer.planning.outline import Outline
+from gossamer.training.outline import outline
 
 
 def dotted(changes: Mapping[str, Any]) -> dict[str, Any]:

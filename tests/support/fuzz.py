@@ -25,7 +25,7 @@ from gossamer.config.reference import as_data
 from gossamer.data.load import load
 from gossamer.data.sources import PUBLIC
 from gossamer.errors import UserError
-from gossamer.run.outline import outline
+from gossamer.training.outline import outline
 
 SECONDS = 10
 LONGEST = 2500  # characters of a sentence; the longest list all kinds of a table
@@ -128,7 +128,7 @@ def _imported() -> None:
 def configuration(texts: list[str]) -> bool:
     """Read and plan it; is it accepted? On a machine of two gigabytes: more would let through what takes long to make."""
     _imported()
-    with patch("gossamer.run.estimate.free_memory", lambda: 2e9):
+    with patch("gossamer.training.estimate.free_memory", lambda: 2e9):
         return tries(lambda: outline(resolve(BASE, parse_overrides(texts))))
 
 

@@ -21,7 +21,6 @@ from tests.support.quadratics import CASES
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.methods.without_replacement.local_models import LocalModels
-from gossamer.run.request import RunRequest, run_in
 from gossamer.runtime import wire as messages
 from gossamer.runtime.blocks import split
 from gossamer.runtime.group import Ranks
@@ -30,6 +29,7 @@ from gossamer.runtime.transport.meeting import MeetingNotes
 from gossamer.runtime.transport.torch import TorchTransport
 from gossamer.testing.quadratics import Quadratic, problem
 from gossamer.topology.kinds import build as build_topology
+from gossamer.training.request import RunRequest, run_in
 
 RUN = "0123456789abcdef"
 

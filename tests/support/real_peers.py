@@ -22,7 +22,7 @@ from gossamer.consortium.journal import Contents, FileStorage, Journal
 from gossamer.consortium.mass import Mass, total
 from gossamer.consortium.names import now
 from gossamer.consortium.ready import ready
-from gossamer.run.certificates import verify
+from gossamer.training.certificates import verify
 
 SEEDED = {"privacy.noise.source": "seeded"}  # noise that a simulation draws again: for science only
 

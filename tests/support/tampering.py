@@ -16,8 +16,8 @@ from gossamer.errors import UserError
 from gossamer.results.report.runs import read_runs
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.verify import ADDED_LATER, verify_run
-from gossamer.run.resume import own_manifest, resume
 from gossamer.runtime.group import Alone
+from gossamer.training.resume import own_manifest, resume
 
 NOBODY = 65534
 

@@ -14,9 +14,9 @@ from gossamer.consortium.names import now
 from gossamer.consortium.peer import open_links
 from gossamer.consortium.ready import Ready
 from gossamer.errors import UserError
-from gossamer.plan.outline import Outline
-from gossamer.run.assemble import assemble
-from gossamer.run.budget import prospects
+from gossamer.planning.outline import Outline
+from gossamer.training.assemble import assemble
+from gossamer.training.budget import prospects
 
 
 def without_links(found: Ready) -> list[str]:

@@ -239,9 +239,9 @@ def _simulated(
 ) -> tuple[Sequence[float], float | None]:
     """The same recipe on the same files, all nodes in this process; its own accounts, so that no cap is touched."""
     from gossamer.config.layers import resolve
-    from gossamer.run.assemble import assemble
-    from gossamer.run.outline import outline
-    from gossamer.run.train import execute
+    from gossamer.training.assemble import assemble
+    from gossamer.training.outline import outline
+    from gossamer.training.train import execute
 
     tables = recipe(len(names), rounds)
     (folder / "simulated").mkdir()

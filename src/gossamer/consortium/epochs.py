@@ -14,7 +14,7 @@ from gossamer.consortium.links import Member
 from gossamer.consortium.roster import Roster
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
-from gossamer.plan.outline import Outline
+from gossamer.planning.outline import Outline
 
 Span = tuple[int, tuple[str, ...]]  # (first round, sites by name)
 

@@ -23,11 +23,11 @@ from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.partition import Even
 from gossamer.errors import UserError
 from gossamer.options.sentences import one_sentence
-from gossamer.plan.outline import Outline
+from gossamer.planning.outline import Outline
 from gossamer.results.rundir import config_text
-from gossamer.run.data import DataCache
-from gossamer.run.outline import outline
 from gossamer.topology.makers import Matrix, read_matrix
+from gossamer.training.data import DataCache
+from gossamer.training.outline import outline
 
 
 def pack(

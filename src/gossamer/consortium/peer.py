@@ -43,14 +43,14 @@ from gossamer.results.certificate_page import page
 from gossamer.results.files import read_object
 from gossamer.results.seals import CHECKPOINT, END, STOPPED
 from gossamer.results.verify import end_digests
-from gossamer.run.assemble import Parts, assemble
-from gossamer.run.begin import Run, begin
-from gossamer.run.certify import certify
-from gossamer.run.evaluate import evaluation_of
-from gossamer.run.models import keep_models
-from gossamer.run.resume import resume, seal
 from gossamer.runtime.group import Alone
 from gossamer.runtime.loop import run as run_loop
+from gossamer.training.assemble import Parts, assemble
+from gossamer.training.begin import Run, begin
+from gossamer.training.certify import certify
+from gossamer.training.evaluate import evaluation_of
+from gossamer.training.models import keep_models
+from gossamer.training.resume import resume, seal
 
 JOURNAL, RUN = "journal", "run"
 _HOW_ON = "its state is on disk: start it again when others are up, or let `gossamer peer leave` certify what was spent"

@@ -13,8 +13,8 @@ from gossamer.consortium.roster import Roster
 from gossamer.consortium.site import Site
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
-from gossamer.plan.outline import Outline
-from gossamer.run.outline import outline
+from gossamer.planning.outline import Outline
+from gossamer.training.outline import outline
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from gossamer.data.own import PLACE, OwnFile
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_values
 from gossamer.options.sentences import one_sentence
-from gossamer.plan.outline import Outline
+from gossamer.planning.outline import Outline
 from gossamer.results.released import model_digests
 
 KIND, ENDING = "study", ".study"

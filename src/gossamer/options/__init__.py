@@ -2,7 +2,6 @@
 
 # The modules that others may import; the rest is private to this folder.
 __all__ = [
-    "callable_package",
     "nearest",
     "plugins",
     "registry",

@@ -133,7 +133,7 @@ def part_lines(o: Any) -> list[str]:
 
 def planned_groups(plan: Any) -> list[dict[str, Any]]:
     """The entries of `epsilon_by_group` of a privacy plan; JSON has no infinity."""
-    from gossamer.plan.units import by_group  # brings torch along
+    from gossamer.planning.units import by_group  # brings torch along
 
     return [
         {"records": k, "epsilon": None if math.isinf(epsilon) else epsilon}

@@ -31,8 +31,8 @@ from gossamer.results.words import explained, known, network_lines, nodes_of, sh
 
 if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
     from gossamer.accounting.recompute import NodeProof
-    from gossamer.plan.outline import Outline
-    from gossamer.plan.privacy import NodePlan, PrivacyPlan
+    from gossamer.planning.outline import Outline
+    from gossamer.planning.privacy import NodePlan, PrivacyPlan
     from gossamer.results.verify import Verdict
 
 
@@ -256,7 +256,7 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
 
 
 def _planned_by_observer(plan: PrivacyPlan) -> dict[str, Any]:
-    from gossamer.plan.observers import epsilon_by_observer
+    from gossamer.planning.observers import epsilon_by_observer
 
     return epsilon_by_observer(plan)
 
@@ -269,7 +269,7 @@ def show_observers(figures: Mapping[str, Any], console: Console) -> None:
 
 
 def _network(o: Outline) -> dict[str, Any] | None:
-    from gossamer.plan.network import network_figures  # brings torch along
+    from gossamer.planning.network import network_figures  # brings torch along
 
     return network_figures(o)
 

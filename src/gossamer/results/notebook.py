@@ -18,7 +18,7 @@ from gossamer.results.files import read_metrics
 from gossamer.results.headline import headline, judged, no_epsilon_covers, title, written
 
 if TYPE_CHECKING:
-    from gossamer.plan.outline import Outline
+    from gossamer.planning.outline import Outline
 
 _CELL = "padding:.2em .8em;text-align:left;border-bottom:1px solid #ddd"
 _LONG = 40  # letters: a cell with more may break its line

@@ -27,7 +27,7 @@ from gossamer.models.own import Own
 from gossamer.options.sentences import whole_number
 
 if TYPE_CHECKING:
-    from gossamer.run.data import DataCache
+    from gossamer.training.data import DataCache
 
 THREADS = 1  # of each process: as many processes as cores, and the same sums everywhere
 KEY_FILE = "run.key"  # stays where it was made
@@ -185,9 +185,9 @@ def train(
     """One run, into `place`; without one the files of its directory are the value."""
 
     def work(cache: DataCache) -> bytes | None:
-        from gossamer.run.assemble import assemble
-        from gossamer.run.outline import outline
-        from gossamer.run.train import execute
+        from gossamer.training.assemble import assemble
+        from gossamer.training.outline import outline
+        from gossamer.training.train import execute
 
         with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
             out = Path(temporary) / "run" if place is None else place
@@ -202,7 +202,7 @@ def train(
 def guarded(work: Callable[[DataCache], Any], version: str) -> Outcome:
     """What `work` returns, with this process' data cache; a mistake is a sentence, a fault of ours has a traceback."""
     import gossamer
-    from gossamer.run.data import DataCache
+    from gossamer.training.data import DataCache
 
     if version != gossamer.__version__:
         return Outcome(

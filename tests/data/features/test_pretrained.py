@@ -20,7 +20,7 @@ from gossamer.data.features.efficientnet import EfficientNetLite
 from gossamer.data.features.pipeline import applied, transformed
 from gossamer.data.features.pretrained import Pretrained
 from gossamer.errors import UserError
-from gossamer.run.outline import outline
+from gossamer.training.outline import outline
 
 SMALL = {"kind": "pretrained", "weights": "efficientnet-lite0", "side": 32}
 

@@ -13,9 +13,9 @@ from tests.support.registries import forgotten
 from torch import Tensor
 
 from gossamer.errors import UserError
-from gossamer.run.api import configure
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
+from gossamer.training.api import configure
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
 
 LASSO = "dp-dkm/lasso"
 

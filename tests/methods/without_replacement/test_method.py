@@ -18,7 +18,7 @@ from gossamer.methods.without_replacement.local_models import (
     RawView,
     ReleasedView,
 )
-from gossamer.run.assemble import assemble
+from gossamer.training.assemble import assemble
 
 FIXED: dict[str, Any] = {"privacy__epsilon": None, "privacy__noise__multiplier": 5.0, "data__train_rows": 80}
 

@@ -22,12 +22,12 @@ from gossamer.errors import UserError
 from gossamer.methods.without_replacement.token_ranks import token_exchange
 from gossamer.results import checkpoint
 from gossamer.results.headline import judged
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
-from gossamer.run.train import execute
 from gossamer.runtime.blocks import split
 from gossamer.runtime.group import Alone, Group, Ranks
 from gossamer.runtime.transport.memory import Memory, MemoryTransport
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
 
 CONTROLLERS = ["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"]
 TOKEN: dict[str, Any] = {

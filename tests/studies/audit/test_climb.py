@@ -12,11 +12,11 @@ from torch import nn
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.methods.objective import per_sample_loss
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
 from gossamer.studies.audit.climb import climb, derivative
 from gossamer.studies.audit.odd_records import OddRecord
 from gossamer.studies.audit.scenes import Scene, scenes
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
 
 LOSS = per_sample_loss(CLASSES)
 

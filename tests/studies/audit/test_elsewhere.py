@@ -13,11 +13,11 @@ from torch import nn
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.run.outline import outline
 from gossamer.studies.audit import elsewhere
 from gossamer.studies.audit.batches import KeptBatches
 from gossamer.studies.audit.command import attack_of, audit
 from gossamer.studies.jobs import Engine, Outcome
+from gossamer.training.outline import outline
 
 ASKED = {"observer": "final", "canary": "blank", "records": 1}
 

@@ -16,11 +16,11 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING
 from gossamer.mechanism.samplers import Lot, PoissonSampler
-from gossamer.run.assemble import Parts
 from gossamer.studies.audit import canaries
 from gossamer.studies.audit.command import attack_of
 from gossamer.studies.audit.procedures import LENGTH_ROWS, Axes, Lengths
 from gossamer.studies.audit.stacked import Tally
+from gossamer.training.assemble import Parts
 
 FULL = {"privacy.sampling": {"kind": "full"}}
 

@@ -8,9 +8,9 @@ from tests.support.audits import outlined, verdict_of
 
 from gossamer.accounting.observers import EVERYONE, FinalModels, Observer
 from gossamer.mechanism.noise.base import COINS
-from gossamer.run.assemble import assemble
 from gossamer.studies.audit.procedures import stream_of
 from gossamer.studies.audit.retraining import Retraining
+from gossamer.training.assemble import assemble
 
 
 @pytest.mark.parametrize(

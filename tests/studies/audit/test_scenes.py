@@ -13,10 +13,10 @@ from torch import Tensor
 
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.run.assemble import Parts, assemble
-from gossamer.run.outline import outline
 from gossamer.studies.audit.odd_records import OddRecord
 from gossamer.studies.audit.scenes import Scene, scenes
+from gossamer.training.assemble import Parts, assemble
+from gossamer.training.outline import outline
 
 
 def parts(**changes: Any) -> Parts:

@@ -26,8 +26,6 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import Normalise
-from gossamer.run.assemble import Parts, assemble
-from gossamer.run.outline import outline
 from gossamer.studies.audit.sensitivity import (
     LATER,
     OTHER,
@@ -37,6 +35,8 @@ from gossamer.studies.audit.sensitivity import (
     distances,
     search,
 )
+from gossamer.training.assemble import Parts, assemble
+from gossamer.training.outline import outline
 
 FEW = {"nodes": 3, "data.train_rows": 60, "rounds": 20, "privacy.noise.source": "seeded"}
 TRIES = 100

@@ -9,10 +9,10 @@ from tests.support.configurations import outlined
 
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
-from gossamer.run.assemble import Parts, assemble
 from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.studies.audit.stacked import StackedExchange, Tally, repeat, train
 from gossamer.topology.kinds import build
+from gossamer.training.assemble import Parts, assemble
 
 SHORT: dict[str, Any] = {"nodes": 4, "rounds": 3, "topology__kind": "ring", "algorithm__kind": "dp-dsgd"}
 RUNS = 3

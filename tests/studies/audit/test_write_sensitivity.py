@@ -12,7 +12,6 @@ from gossamer.algorithms.base import Exponential
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.run.outline import outline
 from gossamer.studies.audit.sensitivity import OTHER
 from gossamer.studies.audit.write_sensitivity import (
     WRITE,
@@ -21,6 +20,7 @@ from gossamer.studies.audit.write_sensitivity import (
     Window,
     search_writes,
 )
+from gossamer.training.outline import outline
 
 SMALL = {
     "nodes": 3,

@@ -17,8 +17,6 @@ from gossamer.errors import UserError
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.local_models import LocalModels
 from gossamer.methods.without_replacement.token import TokenExchange
-from gossamer.run.assemble import assemble
-from gossamer.run.outline import outline
 from gossamer.runtime.loop import run
 from gossamer.studies.audit.command import attack_of
 from gossamer.studies.audit.stacked import Tally
@@ -31,6 +29,8 @@ from gossamer.studies.audit.writes import (
     on_mirrored_records,
     writes_attack,
 )
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
 
 # δ = 1e-3: with thousands of coins a bound gets far above what is proven, if it can.
 DIGITS: dict[str, Any] = {

@@ -9,11 +9,11 @@ import pytest
 from tests.support.comparisons import ROWS, result, row
 
 import gossamer
-from gossamer.run.api import configure
 from gossamer.studies.compare.comparison import Comparison
 from gossamer.studies.compare.plot import curves_page, epsilon_page
 from gossamer.studies.compare.statistics import curve
 from gossamer.studies.compare.table import compare_table
+from gossamer.training.api import configure
 
 
 def found(rows: list[dict[str, Any]], page: Any) -> Comparison:

@@ -11,10 +11,10 @@ from gossamer import papers
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.config import recipes
 from gossamer.errors import UserError
-from gossamer.run.api import configure
 from gossamer.studies.compare.grid import cells
 from gossamer.studies.reproduce import frontier
 from gossamer.studies.reproduce.command import reproduce
+from gossamer.training.api import configure
 
 
 def test_every_frontier_recipe_resolves_and_its_table_names_them() -> None:

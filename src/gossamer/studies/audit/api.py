@@ -20,8 +20,8 @@ from gossamer.results.certificate import SITE, epsilon_text
 from gossamer.results.files import read_object, read_text
 from gossamer.results.notebook import picture, relation, shown, table, three_epsilons
 from gossamer.results.verify import verify_files
-from gossamer.run.api import configure
 from gossamer.studies.audit import command
+from gossamer.training.api import configure
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gossamer.run.assemble import Parts
 from gossamer.studies.audit.recovery import Draw, Sign, Step
+from gossamer.training.assemble import Parts
 
 _LARGEST_EXPONENT = 80.0  # e^80 still fits into float32
 _NORMAL_QUARTILE = 0.6745

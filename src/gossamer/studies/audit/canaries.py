@@ -24,7 +24,7 @@ from gossamer.methods import method_of
 from gossamer.models.kinds import models
 from gossamer.models.losses import losses
 from gossamer.options.registry import Registry
-from gossamer.plan.privacy import PrivacyPlan
+from gossamer.planning.privacy import PrivacyPlan
 from gossamer.studies.audit.recovery import answer_gain
 
 MOST_PER_NODE = 2500

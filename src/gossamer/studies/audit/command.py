@@ -18,14 +18,11 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_digest
 from gossamer.options.sentences import whole_number
-from gossamer.plan.outline import Outline
+from gossamer.planning.outline import Outline
 from gossamer.results.audit_page import page
 from gossamer.results.certificate import SEEDED
 from gossamer.results.files import read_object
 from gossamer.results.rundir import RunDirectory, free_path, make_empty
-from gossamer.run.assemble import assemble
-from gossamer.run.budget import charge, refuse_above_cap
-from gossamer.run.outline import outline
 from gossamer.studies.audit import canaries, judge, pictures
 from gossamer.studies.audit.batches import NAME as SCORES
 from gossamer.studies.audit.batches import KeptBatches
@@ -55,6 +52,9 @@ from gossamer.studies.audit.shared_noise import held_against
 from gossamer.studies.audit.write_sensitivity import search_writes
 from gossamer.studies.audit.writes import writes_attack
 from gossamer.studies.jobs import Engine
+from gossamer.training.assemble import assemble
+from gossamer.training.budget import charge, refuse_above_cap
+from gossamer.training.outline import outline
 
 SENSITIVITY = "sensitivity"  # no coins and no training: a record is searched for that its clip does not bound
 MOST_RECORDS = 10_000  # of a canary that is a person

@@ -18,8 +18,8 @@ from gossamer.studies.audit.batches import KeptBatches
 from gossamer.studies.jobs import Engine, Outcome, guarded, settled
 
 if TYPE_CHECKING:
-    from gossamer.run.data import DataCache
     from gossamer.studies.audit.procedures import Found
+    from gossamer.training.data import DataCache
 
 
 @contextmanager
@@ -96,8 +96,8 @@ def trainings(
     """One batch, at a worker: its stream of noise and coins is made there."""
 
     def work(cache: DataCache) -> Found:
-        from gossamer.run.outline import outline
         from gossamer.studies.audit.command import attack_of
+        from gossamer.training.outline import outline
 
         o = outline(RunConfig.model_validate(settings), cache=cache, force=force)
         return attack_of(o, observer, canary, None, records).batch(number, runs)

@@ -21,7 +21,6 @@ from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
-from gossamer.run.assemble import Parts
 from gossamer.studies.audit import canaries
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.filter import Filter, LinearSystem
@@ -42,6 +41,7 @@ from gossamer.studies.audit.shared_noise import (
     unknown_to,
 )
 from gossamer.studies.audit.stacked import MakeGradient, Trained, gradient_of, repeat, train
+from gossamer.training.assemble import Parts
 
 LENGTH_ROWS = 16  # coordinates of the noise whose length is measured
 ENOUGH_COINS = 20_000

@@ -13,13 +13,13 @@ from gossamer.accounting.observers import Observer
 from gossamer.algorithms.base import Grad
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.run.assemble import Parts
 from gossamer.studies.audit import canaries
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.procedures import Found, expected_samples, refuse_unequal_sizes, stream_of
 from gossamer.studies.audit.recovery import Draw, Sign, Step
 from gossamer.studies.audit.scores import MessageReader
 from gossamer.studies.audit.stacked import MakeGradient, Tally, gradient_of, repeat, train
+from gossamer.training.assemble import Parts
 
 
 class Retraining:

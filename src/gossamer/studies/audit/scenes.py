@@ -24,8 +24,8 @@ from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clip_steps import ClipStep
 from gossamer.mechanism.noise.base import RANDOM_LAYERS
 from gossamer.mechanism.reader import Vector
-from gossamer.run.assemble import Parts
 from gossamer.studies.audit.odd_records import OddRecord
+from gossamer.training.assemble import Parts
 
 How = Literal["in place", "grown", "swapped"]
 _MOST_FLOATS = 1 << 24  # of all points of a scene: of large models not every node is in it

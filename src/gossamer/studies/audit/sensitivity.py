@@ -27,10 +27,10 @@ from torch import Tensor, nn
 
 from gossamer.errors import UserError
 from gossamer.mechanism.reader import Vector
-from gossamer.run.assemble import Parts
 from gossamer.studies.audit.climb import climb
 from gossamer.studies.audit.odd_records import OddRecord, odd_records
 from gossamer.studies.audit.scenes import Scene, scenes
+from gossamer.training.assemble import Parts
 
 OWN, OTHER, LATER = "its own node's sum", "another node's sum", "a later sum"
 QUICK, THOROUGH = 300, 2500  # records tried

@@ -22,10 +22,10 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import ROUND_UP
 from gossamer.mechanism.noise.pairwise import PairwiseAmong, PairwiseNoise
-from gossamer.plan.privacy import PrivacyPlan
-from gossamer.run.assemble import Parts
+from gossamer.planning.privacy import PrivacyPlan
 from gossamer.studies.audit.attacker import Attacker
 from gossamer.studies.audit.recovery import Draw, Sign, Step, reads_exactly
+from gossamer.training.assemble import Parts
 
 Matrix = NDArray[np.float64]
 Take = Callable[[Matrix, float], None]  # (the honest nodes' sums, how far a canary would move its node's)

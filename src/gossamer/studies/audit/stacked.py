@@ -18,9 +18,9 @@ from gossamer.accounting.releases import Event
 from gossamer.algorithms.base import Grad
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import PrivateGradient, Records
-from gossamer.run.assemble import Parts
 from gossamer.runtime.loop import run as run_loop
 from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.training.assemble import Parts
 
 
 class Observer(Protocol):

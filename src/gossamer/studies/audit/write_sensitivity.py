@@ -27,9 +27,7 @@ from gossamer.mechanism.reader import Records
 from gossamer.mechanism.samplers import Lot, Sampler
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.lemma4 import record_bound
-from gossamer.plan.outline import Outline
-from gossamer.run.assemble import Parts, assemble
-from gossamer.run.outline import outline
+from gossamer.planning.outline import Outline
 from gossamer.studies.audit.odd_records import OddRecord, odd_records
 from gossamer.studies.audit.sensitivity import (
     OTHER,
@@ -39,6 +37,8 @@ from gossamer.studies.audit.sensitivity import (
     Searched,
     distances,
 )
+from gossamer.training.assemble import Parts, assemble
+from gossamer.training.outline import outline
 
 WRITE = "its own node's write"
 _FEATURES, _LOT = (

@@ -25,13 +25,13 @@ from gossamer.mechanism.sampling import OnePass
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.lemma4 import record_bound
 from gossamer.methods.without_replacement.token import TokenExchange, Write, order
-from gossamer.plan.privacy import PrivacyPlan
-from gossamer.run.assemble import Parts, assemble
-from gossamer.run.outline import outline
+from gossamer.planning.privacy import PrivacyPlan
 from gossamer.runtime.loop import run as run_loop
 from gossamer.studies.audit import canaries
 from gossamer.studies.audit.procedures import ENOUGH_COINS, ON_ARTIFICIAL_RECORDS, Found, stream_of
 from gossamer.studies.audit.stacked import Tally
+from gossamer.training.assemble import Parts, assemble
+from gossamer.training.outline import outline
 
 _LOT, _LARGE_LOT = 250, 1000
 _LEANING = 0.15  # share of a leaning record along the axis that the others pull

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import gossamer
 from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
-from gossamer.run.budget import preview, refuse_above_cap
 from gossamer.studies.compare import cells as on_disk
 from gossamer.studies.compare.grid import Cell, Row
 from gossamer.studies.compare.pool import alone_in, run_cells
 from gossamer.studies.compare.progress import Display
 from gossamer.studies.jobs import Engine
+from gossamer.training.budget import preview, refuse_above_cap
 
 if TYPE_CHECKING:
-    from gossamer.plan.outline import Outline
+    from gossamer.planning.outline import Outline
 
 MARK = "comparison.json"
 
@@ -142,8 +142,8 @@ def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
 
 def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) -> dict[str, Outline]:
     """Load and outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why."""
-    from gossamer.run.data import DataCache
-    from gossamer.run.outline import outline
+    from gossamer.training.data import DataCache
+    from gossamer.training.outline import outline
 
     quiet_libraries()
     cache = DataCache()
@@ -163,7 +163,7 @@ def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) ->
 
 def by_records(cells: Sequence[Cell], data_dir: Path | None) -> list[Cell]:
     """Those that read the same records one after another, for a cache holds one data set; else in their order."""
-    from gossamer.run.data import key_of
+    from gossamer.training.data import key_of
 
     keys = [key_of(cell.config, data_dir) for cell in cells]
     place = {key: at for at, key in reversed([*enumerate(keys)])}

@@ -255,7 +255,7 @@ def _paper(
     figure = {"printed": printed.values[k], "claimed": epsilon, "proven": None, "because": printed.because}
     if printed.recipe is None:
         return figure
-    from gossamer.run.outline import outline
+    from gossamer.training.outline import outline
 
     changes = {**printed.set, "mode": "paper", "privacy.epsilon": epsilon}
     config = resolve(recipes.read(printed.recipe), changes)

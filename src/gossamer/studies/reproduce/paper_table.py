@@ -306,7 +306,7 @@ def _matching(definition: Definition, scale: Scale, labels: Mapping[str, str]) -
 
 def _at_the_claim(cell: Cell, data_dir: Path | None, *, force: bool) -> dict[str, Any]:
     """A paper that fixes σ says by its own formula which ε that is; the sound run proves that ε."""
-    from gossamer.run.outline import outline
+    from gossamer.training.outline import outline
 
     claimed = outline(cell.config, data_dir=data_dir, force=force).plan.figures()["epsilon_claimed"]
     return {"privacy.epsilon": claimed, "privacy.noise.multiplier": None}

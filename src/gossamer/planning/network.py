@@ -1,0 +1,227 @@
+"""What each observer of a planned run with exact means learns: one node of another, a coalition, an outsider."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gossamer.accounting.ledger import read_all
+from gossamer.accounting.network import (
+    AlikeNoise,
+    AnyNoise,
+    Covariance,
+    Exchanges,
+    Floats,
+    Ints,
+    OwnNoise,
+    Views,
+    independent,
+    squared_outsider,
+)
+from gossamer.accounting.network_epsilon import epsilon_by_pair, epsilon_of_coalition, epsilon_of_outsider
+from gossamer.accounting.observers import NodeView, refuse_without_exact_means
+from gossamer.accounting.releases import Event
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.mechanism.noise import NoiseKind
+from gossamer.planning.outline import Outline
+from gossamer.planning.privacy import PrivacyPlan
+from gossamer.topology.exact import Relabelled, orders
+
+MOST_WORK, MOST_SYSTEMS = 5e7, 10_000  # of what is priced along with a plan: seconds at the most
+MOST_SHOWN = 64  # nodes up to which every pair is put on file
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkPlan:
+    """The public schedule of means, and what every node will release into them.
+
+    `deviations`: (means, nodes) of the stated noise in what the nodes add up; 0 once a node has used up its budget.
+    `noise`: the covariance over nodes in units of each one's own, where there is more than that; `all_alike`: does it
+    know how many nodes are honest, and nothing else of them?
+    """
+
+    exchanges: Exchanges
+    histories: tuple[tuple[Event, ...], ...]
+    deviations: Floats
+    delta: float
+    adjacency: str
+    noise: Covariance | None = None
+    all_alike: bool = False
+
+    def as_written(self, ledgers: Path) -> NetworkPlan:
+        """The same with what the nodes did release, from their verified ledgers; a draw's number is its mean's."""
+        written = read_all(ledgers)
+        if sorted(written) != list(range(self.exchanges.nodes)):
+            raise UserError(
+                f"{ledgers} holds the ledgers of {len(written)} of {self.exchanges.nodes} nodes; all are due."
+            )
+        histories = tuple(_alone(written[u][1]) for u in sorted(written))
+        for u, (own, planned) in enumerate(zip(histories, self.histories, strict=True)):
+            # What is seen of a release follows from the planned noise of all: of another one it would be too little.
+            due = {event.step: event.release.noise_multiplier for event in planned}
+            for event in own:
+                found = event.release.noise_multiplier
+                if not math.isclose(found, due.get(event.step, -1.0), rel_tol=1e-9):
+                    raise UserError(
+                        f"{ledgers} has in draw {event.step} of node {u} another noise than this configuration plans; "
+                        "name the run's own configuration."
+                    )
+        return replace(self, histories=histories)
+
+    def by_pair(self) -> Floats:
+        """(nodes, nodes): [v, u] is the ε of u's records against node v; NaN where v is u."""
+        views: Views = OwnNoise(self.exchanges, None if self._alike else self.deviations)
+        if self.noise is not None and self.all_alike and self._alike:
+            views = AlikeNoise(self.exchanges, self.noise)
+        elif self.noise is not None:
+            views = AnyNoise(self.exchanges, self._in_sums, self.deviations)
+        return epsilon_by_pair(views, self.histories, self.delta, self.adjacency)
+
+    def of_coalition(self, members: Sequence[int]) -> Floats:
+        """(nodes,): ε of every other node's records against these nodes together; NaN of the members."""
+        known = (self.histories, self.delta, self.adjacency)
+        noise = self._in_sums if self.noise else independent(self.deviations)
+        return epsilon_of_coalition(self.exchanges, members, *known, noise, self.deviations)
+
+    def of_outsider(self) -> Floats:
+        """(nodes,): ε of every node's records against who sees the models of all rounds."""
+        n, means = self.exchanges.nodes, self.exchanges.means
+        shares = squared_outsider(
+            n, means, self._in_sums if self.noise else independent(self.deviations), self.deviations
+        )
+        return epsilon_of_outsider(shares, self.histories, self.delta, self.adjacency)
+
+    def _in_sums(self, mean: int, honest: Ints) -> Floats:
+        assert self.noise is not None
+        own = self.deviations[mean][honest]
+        return np.asarray(own[:, None] * self.noise(mean, honest) * own[None, :])
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Is the noise of all nodes the same, round by round?"""
+        # To the last bits: the same number times a lot and divided by it again.
+        same = np.allclose(self.deviations, self.deviations[:, :1], rtol=1e-13, atol=0.0)
+        return bool(same and (self.deviations > 0).all())
+
+
+def network_plan(o: Outline) -> NetworkPlan:
+    """Of a run whose views can be accounted for, or a sentence about why not."""
+    rounds, plan, clip = o.topology.rounds, o.plan, o.config.privacy.clip
+    if plan.after:
+        raise UserError(
+            "evaluation.private sends everyone a release of every node, which is not counted there; leave it out."
+        )
+    if plan.preprocesses:
+        raise UserError(
+            "privacy.preprocessing sends every node a release of all others, which is not counted there; leave it "
+            "out."
+        )
+    if plan.copies > 1 and o.config.privacy.max_sites > 1:
+        raise UserError(
+            f"privacy.unit.max_sites = {o.config.privacy.max_sites} has a person on several nodes, and what one node "
+            "learns is priced for a person at one; use 1."
+        )
+    if plan.copies > 1:
+        raise UserError(
+            f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record on several nodes, and "
+            "what one node learns is priced for a record of one; use 'even' or 'sizes'."
+        )
+    refuse_without_exact_means(NodeView(0), bit_equal=isinstance(rounds, Relabelled))
+    assert isinstance(rounds, Relabelled)
+    if clip.follows_records:
+        raise UserError(
+            f"privacy.clip.kind = {clip.kind!r} follows counts that a node keeps to itself, and a node's view needs "
+            "gradients that others could have computed; use 'constant'."
+        )
+    if clip.of_lot:
+        raise UserError(
+            "privacy.clip.of = 'lot' has no price for what one node learns; use of = 'record', or an observer of "
+            "everything."
+        )
+    n, means = o.config.nodes, plan.draws
+    exchanges = Exchanges(n, rounds.windows.steps, orders(n, rounds.seed, 0, means))
+    lists: dict[tuple[Any, ...], tuple[Event, ...]] = {}
+    histories = []
+    for node in plan.nodes:
+        key = node.spends
+        if key not in lists:
+            lists[key] = _alone(plan.planned(node))
+        histories.append(lists[key])
+    delta = max(node.delta for node in plan.nodes)
+    deviations = deviations_of(o.config, plan)
+    known = (exchanges, tuple(histories), deviations, delta, plan.adjacency)
+    if not plan.noise.cancels:
+        return NetworkPlan(*known)
+    return NetworkPlan(*known, noise=_shared(plan.noise), all_alike=plan.noise.all_alike)
+
+
+def _shared(noise: NoiseKind) -> Covariance:
+    def among(mean: int, honest: Ints) -> Floats:
+        found = noise.covariance(honest)
+        assert found is not None
+        return found
+
+    return among
+
+
+def _alone(events: Sequence[Event]) -> tuple[Event, ...]:
+    """Each with its node's own noise: what the others add is in the covariance."""
+    return tuple(replace(event, release=event.release.alone) for event in events)
+
+
+def network_figures(o: Outline, ledgers: Path | None = None) -> dict[str, Any] | None:
+    """What a plan, or the run of these ledgers, shows of every node to one other and to an outsider; None: not priced.
+
+    Only where it takes no time: full lots have a closed form, sampled ones a composition for many pairs.
+    """
+    n, means = o.config.nodes, o.plan.draws
+    plain = o.plan.sampling.kind == "full" and math.isfinite(o.plan.worst.proven.epsilon)
+    if not isinstance(o.topology.rounds, Relabelled) or not plain or n * n * means > MOST_WORK:
+        return None
+    clip = o.config.privacy.clip
+    if (
+        not o.plan.noise.gaussian
+        or clip.follows_records
+        or clip.of_lot
+        or o.plan.copies > 1
+        or o.plan.preprocesses
+        or o.plan.after
+    ):
+        return None
+    network = network_plan(o)
+    if network.noise is not None and not network.all_alike and n * means > MOST_SYSTEMS:
+        return None
+    network = network if ledgers is None else network.as_written(ledgers)
+    pairs = network.by_pair()
+    observer, node = np.unravel_index(np.nanargmax(pairs), pairs.shape)
+    shown = [
+        [None if v == u else float(f"{e:.6g}") for u, e in enumerate(row)] for v, row in enumerate(pairs)
+    ]
+    return {
+        "worst_pair": {"epsilon": float(pairs[observer, node]), "node": int(node), "observer": int(observer)},
+        "outsider": float(network.of_outsider().max()),
+        "by_pair": shown if n <= MOST_SHOWN else None,
+    }
+
+
+def deviations_of(config: RunConfig, plan: PrivacyPlan) -> Floats:
+    """(draws, nodes): of the noise on a node's gradient, from public numbers; 0 where it adds none."""
+    levels = np.array([plan.shape(k) for k in range(plan.draws)])
+    lots = torch.tensor([node.lot for node in plan.nodes], dtype=torch.float64)
+    factors = torch.tensor([node.factor for node in plan.nodes], dtype=torch.float64)
+    clip = config.privacy.clip.make(plan.draws, lots, factors * float(levels.max(initial=0.0)))
+    bounds = np.array([float(clip.at(k, len(lots)).reference.min()) for k in range(plan.draws)])
+    found = np.zeros((plan.draws, len(plan.nodes)))
+    for u, node in enumerate(plan.nodes):
+        if node.factor > 0:
+            active = slice(0, min(node.allowance, plan.draws))
+            found[active, u] = (levels * bounds)[active] * node.factor * node.weight / node.lot
+    return found

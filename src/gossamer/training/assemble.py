@@ -1,0 +1,287 @@
+"""Outline → parts: everything a run is made of at the nodes hosted here."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gossamer.config.schema import PersonUnit, RunConfig
+from gossamer.data.dataset import Dataset
+from gossamer.data.mapped import gathered
+from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
+from gossamer.kernels.oracle import one_output
+from gossamer.mechanism.clipping import Clip
+from gossamer.mechanism.noise import Levels, Mechanism, Participation
+from gossamer.mechanism.reader import Book, Records
+from gossamer.mechanism.samplers import Sampler
+from gossamer.mechanism.schedules import extremes
+from gossamer.methods.base import Carriage, Hosted, Reading
+from gossamer.planning.outline import Outline
+from gossamer.planning.privacy import NodePlan
+from gossamer.runtime.group import CountingExchange, Group
+from gossamer.training.data import DataCache, Held, held, load
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All but the ledger, which needs a place on disk."""
+
+    outline: Outline
+    nodes: range  # hosted here: all of them in the simulator, a block of them in one of several processes
+    dataset: Dataset
+    records: Records
+    sampler: Sampler
+    noise: Mechanism
+    x0: Tensor
+    test: tuple[Tensor, Tensor]
+    data_dir: Path | None = None  # where the user's files are looked for
+    rows: NDArray[np.int64] | None = None  # of the data set, node after node
+    judged: Records | None = None  # kept out of training, for a private evaluation
+    judged_rows: NDArray[np.int64] | None = None  # of the data set, node after node
+
+    @property
+    def plans(self) -> Sequence[NodePlan]:
+        return self.outline.plan.nodes[self.nodes.start : self.nodes.stop]
+
+    @property
+    def private_hold_out(self) -> bool:
+        """Is there a hold-out that was not declared public?"""
+        return len(self.test[0]) > 0 and not self.dataset.public_test
+
+    @property
+    def noise_on_messages(self) -> bool:
+        return self.outline.method.noise_on_messages
+
+    @property
+    def message_scale(self) -> Tensor:
+        """(m,) of the noise on the messages, where they carry it."""
+        return self.noise.levels.factor * self.outline.config.privacy.clip.unit
+
+    def clip(self) -> Clip:
+        """A clip with state of its own."""
+        lots = torch.tensor([node.lot for node in self.plans], dtype=torch.float64)
+        plan = self.outline.plan
+        largest = self.noise.levels.factor * extremes(plan.shape, plan.draws).largest
+        return self.outline.config.privacy.clip.make(plan.draws, lots, largest)
+
+    def hosted(self) -> Hosted:
+        o = self.outline
+        return Hosted(
+            nodes=self.nodes,
+            of=o.config.nodes,
+            records=self.records,
+            sampler=self.sampler,
+            clip=self.clip(),
+            noise=self.noise,
+            lots=[node.lot for node in self.plans],
+            divisors=[node.divisor for node in self.plans],
+            allowance=[node.allowance for node in self.plans],
+            adjacency=o.plan.adjacency,
+            classes=o.classes,
+            message_scale=self.message_scale,
+            diagnostics=o.config.evaluation.diagnostics,
+        )
+
+    def reader(self, book: Book, stream: Stream | None = None, written: Sequence[int] | None = None) -> Any:
+        """The private part, with a noise stream and clip state of its own: two runs never share a draw.
+
+        `written` are the rows that write events: all, but for audits, which train many copies.
+        """
+        o = self.outline
+        vector = partial(o.method.vector, o.algorithm, o.module, o.classes)
+        return o.method.reader(
+            self.hosted(), Reading(o.algorithm, vector, book, stream or self.stream(), written)
+        )
+
+    def exchange(
+        self,
+        group: Group,
+        run: str,
+        reader: Any,
+        book: Book,
+        *,
+        state: Any,
+        known_at: Container[int],
+        bytes_sent: int,
+    ) -> CountingExchange:
+        """What carries the messages of run `run`, from `state` on."""
+        o = self.outline
+        how = Carriage(
+            group, o.topology, run, reader, book, self.stream, o.stack.dim, state, known_at, bytes_sent
+        )
+        return o.method.exchange(self.hosted(), how)
+
+    def agreed(self, group: Group, run: str, start: int) -> Parts:
+        """With the secrets that the noise of several processes needs; `start`: how often the run was begun before."""
+
+        def join(keys: list[str]) -> list[str]:
+            return group.join(keys, per_node=True)
+
+        noise = self.noise.agree(self.nodes, join, f"{run} {start}", seeded=self.outline.seeded)
+        return replace(self, noise=noise)
+
+    def stream(self) -> Stream:
+        """A new one from the system, or the seed's."""
+        return Stream.seeded(self.outline.config.seed) if self.outline.seeded else Stream.system()
+
+
+def assemble(
+    o: Outline, *, data_dir: Path | None = None, nodes: range | None = None, cache: DataCache | None = None
+) -> Parts:
+    """The parts of these nodes (of all, if not said); no other node's records are kept."""
+    config = o.config
+    nodes = range(config.nodes) if nodes is None else nodes
+    plans = o.plan.nodes[nodes.start : nodes.stop]
+    dataset = o.dataset
+    if dataset is None:
+        dataset = cache.load(o.asked, data_dir, nodes) if cache else load(o.asked, data_dir, nodes)
+    found = held(o.asked, dataset)
+    pieces, persons, units = found.rows, found.persons, found.units
+    if o.pool is None and len(pieces) > len(nodes):
+        here = slice(nodes.start, nodes.stop)
+        pieces, units, persons = pieces[here], units[here], None if persons is None else persons[here]
+    judged, judged_rows = _judged(o, dataset, found, nodes)
+    rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
+    sampler: Sampler | None = None
+    if o.pool is not None:
+        sampler = o.plan.sampling.make_uneven(np.repeat(o.pool.rates, units).tolist())
+        sizes, units = [len(rows)], [sum(units)]
+        persons = None if persons is None else [np.concatenate(persons)]
+    if sampler is None:
+        sampler = o.plan.sampling.make([p.named(i) for i, p in zip(nodes, plans, strict=True)], units)
+    if config.device != "cpu" and not torch.cuda.is_available():
+        raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")
+    if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
+        raise UserError(
+            "evaluation.metric = 'truth' needs a made-up set with as many coefficients as the model has parameters, "
+            "for example data.kind = 'synthetic-regression' with model.kind = 'linear'; use 'hold-out'."
+        )
+    device = torch.device(config.device)
+    levels = Levels(torch.tensor([node.factor for node in plans], dtype=torch.float64), o.plan.shape)
+    ends = np.array([node.end for node in plans])
+    parts = Parts(
+        outline=o,
+        nodes=nodes,
+        dataset=dataset,
+        records=_records(dataset, rows, sizes, device, persons, mean=_takes_means(config)),
+        sampler=sampler,
+        noise=o.plan.noise.make(levels, ends, config.privacy.noise.arithmetic),
+        x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
+        test=_test(dataset, device),
+        data_dir=data_dir,
+        rows=rows,
+        judged=judged,
+        judged_rows=judged_rows,
+    )
+    parts.clip()  # a mistake in it shows now
+    _refuse_thinner_noise(parts)
+    return parts
+
+
+def _records(
+    dataset: Dataset,
+    rows: NDArray[np.int64],
+    sizes: Sequence[int],
+    device: torch.device,
+    persons: Sequence[NDArray[np.int64]] | None,
+    *,
+    mean: bool,
+) -> Records:
+    x, y = torch.from_numpy(gathered(dataset.x_train, rows)), torch.from_numpy(dataset.y_train[rows])
+    return Records(x.to(device), y.to(device), sizes, persons=persons, mean=mean)
+
+
+def _judged(
+    o: Outline, dataset: Dataset, found: Held, nodes: range
+) -> tuple[Records | None, NDArray[np.int64] | None]:
+    """What the hosted nodes keep out of training; of one that stands for all, everyone's."""
+    if found.judged is None:
+        return None, None
+    pieces, persons = found.judged.rows, found.judged.persons
+    if o.pool is not None:
+        pieces = [np.concatenate(pieces)]
+        persons = None if persons is None else [np.concatenate(persons)]
+    elif len(pieces) > len(nodes):
+        here = slice(nodes.start, nodes.stop)
+        pieces, persons = pieces[here], None if persons is None else persons[here]
+    rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
+    records = _records(dataset, rows, sizes, torch.device(o.config.device), persons, mean=True)
+    # A network that cannot be asked about one record alone is refused now, not after the last round.
+    one_output(o.module, torch.Size(o.config.data.shape_of(dataset)), records.x.dtype)
+    return records, rows
+
+
+def _takes_means(config: RunConfig) -> bool:
+    """Is a unit's vector the mean of its records' vectors? A node's is: its gradient is that of its mean loss."""
+    unit = config.privacy.unit
+    return unit.combine == "mean" if isinstance(unit, PersonUnit) else unit == "node"
+
+
+def _test(dataset: Dataset, device: torch.device) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)
+
+
+def records_of(parts: Parts) -> Parts:
+    """The parts with the records of their data set, which is another form of the one they were assembled with."""
+    assert parts.rows is not None
+    device, hold_out = parts.records.x.device, len(parts.test[0])
+    x, y = _test(parts.dataset, device)
+    judged = parts.judged
+    if judged is not None and parts.judged_rows is not None:
+        judged = _records(
+            parts.dataset, parts.judged_rows, judged.sizes, device, judged.persons, mean=judged.mean
+        )
+    return replace(
+        parts,
+        judged=judged,
+        records=_records(
+            parts.dataset,
+            parts.rows,
+            parts.records.sizes,
+            device,
+            parts.records.persons,
+            mean=parts.records.mean,
+        ),
+        test=(x[:hold_out], y[:hold_out]),
+    )
+
+
+def _refuse_thinner_noise(parts: Parts) -> None:
+    """What the mechanism will put on file must be no less noise than what was priced: a new noise could differ.
+
+    In every draw: a noise may keep its word in the first and break it later.
+    """
+    o = parts.outline
+    shapes = sorted({o.plan.shape(k) for k in range(o.plan.draws)})
+    seen = set()
+    for i, node in enumerate(parts.plans):
+        # Of nodes that are alike but for their number of records one is asked about every draw, the others about the
+        # least and the largest noise: a release knows of a node what is in the key, and its multiplier.
+        key = (parts.noise.apart(i), node.end)
+        asked = shapes if key not in seen else [shapes[0], shapes[-1]]
+        seen.add(key)
+        part = Participation(o.plan.sampling.drawn_as, node.rate, o.plan.adjacency)
+        for multiplier in (node.factor * shape for shape in asked):
+            planned = o.plan.noise.release(multiplier, 1.0, o.stack.dim, part, node.end)
+            written = parts.noise.release(i, multiplier, 1.0, o.stack.dim, part, enforced=True)
+            if written.noise_multiplier < planned.noise_multiplier * (1 - 1e-9):
+                raise UserError(
+                    f"privacy.noise.family.kind = {o.plan.noise.kind!r} plans more noise than it adds "
+                    f"({planned.noise_multiplier:.4g} against {written.noise_multiplier:.4g} sensitivities); its "
+                    "`release` and its mechanism's must agree."
+                )
+
+
+def without_private_hold_out(parts: Parts) -> Parts:
+    """A hold-out that was not declared public stays where it is, and so do figures computed from it."""
+    x, y = parts.test
+    return parts if parts.dataset.public_test else replace(parts, test=(x[:0], y[:0]))

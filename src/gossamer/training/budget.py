@@ -1,0 +1,284 @@
+"""What a run spends on the user's own records, on file beside them before its first release.
+
+Every file of records has its account in a `budget.jsonl`: in the file's own folder, or where `data.budget` says. With a
+file per node each node's host keeps its own nodes' accounts, and no other host sees them; of one file for all nodes
+each machine that holds it keeps one account. A digest of a private file would let whoever has it test guesses, so it is
+written beside the file and in the user's own register only, and never sent. Public and made-up sets have no account.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from gossamer.accounting import budget
+from gossamer.accounting.ledger import read_groups
+from gossamer.accounting.releases import Event, collate
+from gossamer.accounting.spending import History, Spending, Total, total
+from gossamer.config.layers import stored
+from gossamer.config.schema import RunConfig
+from gossamer.data.own import OwnFile
+from gossamer.data.partition import Even, Owner
+from gossamer.errors import UserError
+from gossamer.planning.outline import Outline
+from gossamer.results.certificate import SEEDED
+from gossamer.results.rundir import read_manifest
+from gossamer.runtime.group import Group
+
+UNNAMED = "a run on one of the nodes' records is one without a proof"
+Keep = Callable[[int, Event], bool]  # node, planned event → does it count?
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file of records, and where its account is."""
+
+    file: Path
+    account: Path
+    nodes: tuple[int, ...]  # that hold its records
+    holder: str | None  # the column that says which of them holds a record
+
+    @property
+    def beside(self) -> bool:
+        return self.file.parent == self.account.parent
+
+    @property
+    def records(self) -> str:
+        """The file as its account calls it."""
+        return self.file.name if self.beside else str(self.file)
+
+    def digest(self) -> str | None:
+        """As the account has it."""
+        return self.listed()[2] if self.beside else None
+
+    def listed(self) -> budget.Listed:
+        """As the user's register has it."""
+        found = self.file.stat()
+        digest = _digest(self.file, found.st_mtime_ns, found.st_size)
+        return budget.register(digest), str(self.file), digest
+
+    def known(self) -> tuple[list[Spending], float | None]:
+        """(what was spent on these records by the account and the register, the owner's cap)"""
+        own, listed = budget.read(self.account), budget.read(self.listed()[0])
+        caps = [cap for cap in (own.cap, listed.cap) if cap is not None]
+        spent = budget.joined(own.of(self.records, self.digest()), listed.spendings)
+        return spent, min(caps, default=None)
+
+
+@lru_cache(maxsize=64)
+def _digest(file: Path, changed: int, size: int) -> str:
+    """Of its bytes; read again only where the file has changed since."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+
+
+def places(
+    config: RunConfig, data_dir: Path | None, nodes: Iterable[int], *, shared: bool = True
+) -> list[Place]:
+    """Those of the nodes hosted here; `shared`: also that of one file for all nodes."""
+    data = config.data
+    if not isinstance(data, OwnFile):
+        return []
+    hosted = range(config.nodes) if config.baseline == "central" else nodes
+    if data.file_per_node:
+        return [_place(data, i, (i,), None, data_dir) for i in hosted]
+    fixed = data.owner if data.partition in (Even(), Owner()) else None
+    return [_place(data, None, tuple(range(config.nodes)), fixed, data_dir)] if shared else []
+
+
+def _place(
+    data: OwnFile, node: int | None, nodes: tuple[int, ...], holder: str | None, data_dir: Path | None
+) -> Place:
+    file = data.file_of(node, data_dir)
+    return Place(file, data.budget_of(node, file), nodes, holder)
+
+
+def spending(
+    o: Outline, place: Place, run: str, at: str, *, times: int = 1, keep: Keep | None = None
+) -> Spending:
+    """What the run releases about the place's records, as planned; `keep` leaves out what did not happen."""
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    # The central baseline has one node for all records.
+    plans = {i: o.plan.nodes[0 if o.pool is not None else i] for i in place.nodes}
+    planned: dict[tuple[Any, ...], list[Event]] = {}
+    for i, node in plans.items():
+        key = node.spends
+        if key not in planned:
+            planned[key] = o.plan.planned(node)
+        events = planned[key] if keep is None else [event for event in planned[key] if keep(i, event)]
+        alike.setdefault(tuple(collate(events)), []).append(i)
+    return Spending(
+        run=run,
+        records=place.records,
+        digest=place.digest(),
+        name=o.asked.name,
+        at=at,
+        delta=min(node.delta for node in plans.values()),
+        adjacency=o.plan.adjacency,
+        no_privacy=SEEDED if o.seeded and o.plan.noise.adds else None,
+        holder=place.holder,
+        times=times,
+        histories=tuple(History(tuple(nodes), releases) for releases, nodes in alike.items()),
+        settled=keep is not None,
+        unit=o.plan.unit,
+    )
+
+
+@dataclass
+class Accounts:
+    """The accounts that this process keeps of one run."""
+
+    outline: Outline
+    places: Sequence[Place]
+    run: str
+    times: int = 1
+    reserved: dict[Path, list[Place]] = field(default_factory=dict)
+    ledgers: Path | None = None  # this run's, where it was stopped at its beginning and something is on file
+
+    def reserve(self, at: str) -> list[Total]:
+        """Before the first release; what was reserved by this very run counts once. Raises where it passes a cap."""
+        totals = []
+        for place in self.places:
+            planned = spending(self.outline, place, self.run, at, times=self.times)
+            cap = self.outline.asked.privacy.cap
+            totals.append(budget.reserve(place.account, planned, cap, place.listed()))
+            self.reserved.setdefault(place.account, []).append(place)
+        return totals
+
+    def refuse_unlisted(self, folder: Path, data_dir: Path | None) -> None:
+        """A run directory here whose run is in no account: then the account is not what it was."""
+        found = [one.parent for one in sorted(folder.glob("*/manifest.json"))] if self.places else []
+        runs = [
+            (run, one) for one in found if (run := _run_of(one)) is not None
+        ]  # before the accounts, which grow
+        for place in self.places:
+            listed = {s.run for s in place.known()[0]}
+            for directory in (one for run, one in runs if run not in listed):
+                if place.file in _files_of(directory, data_dir):
+                    raise UserError(
+                        f"{directory} is a run on {place.file}, and {place.account} does not list it: put that file "
+                        "back as it was, or, if the run was on other records, move its directory away."
+                    )
+
+    def settle(self, at: str, ledgers: Path | None) -> list[Total]:
+        """What the ledgers here say happened; of nodes whose ledger lies elsewhere what was planned. None: nothing."""
+        steps: dict[int, set[int]] = {}
+        if ledgers is not None and self.reserved:
+            for one in read_groups(ledgers):
+                drawn_here = {event.step for event in one.events}
+                steps |= dict.fromkeys(one.nodes, drawn_here)
+
+        def drawn(i: int, event: Event) -> bool:
+            node = 0 if self.outline.pool is not None else i
+            return ledgers is not None and (node not in steps or event.step in steps[node])
+
+        return [
+            budget.settle(
+                place.account,
+                spending(self.outline, place, self.run, at, times=self.times, keep=drawn),
+                place.listed(),
+            )
+            for places in self.reserved.values()
+            for place in places
+        ]
+
+
+def _run_of(directory: Path) -> str | None:
+    try:
+        return str(read_manifest(directory)["run"])
+    except (UserError, OSError):  # not a run directory
+        return None
+
+
+def _files_of(directory: Path, data_dir: Path | None) -> list[Path]:
+    """The records of a run, where they are the user's own and still there."""
+    try:
+        config = stored(directory / "config.toml")
+        return [place.file for place in places(config, data_dir, range(config.nodes))]
+    except (UserError, OSError):  # of another version, or half written
+        return []
+
+
+def accounts_of(o: Outline, group: Group, run: str, data_dir: Path | None) -> Accounts:
+    return Accounts(o, places(o.asked, data_dir, group.nodes, shared=group.first_here), run)
+
+
+def charge(o: Outline, times: int, data_dir: Path | None) -> dict[str, Any] | None:
+    """So many runs that leave no ledgers, in this process: an audit's trainings."""
+    kept = Accounts(o, places(o.asked, data_dir, range(o.asked.nodes)), secrets.token_hex(8), times)
+    return worst(kept.reserve(now()), o.asked.privacy.cap)
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def everyones(totals: Sequence[Total], group: Group) -> list[Total]:
+    """All processes' totals. Which runs a host had before is its own affair: of them only figures travel."""
+    if group.size > 1:
+        totals = [replace(t, because=t.because and UNNAMED, provable=None) for t in totals]
+    stated = group.join([[asdict(t) for t in totals]])
+    return [Total(**found) for own in stated for found in own]
+
+
+def worst(totals: Sequence[Total], cap: float | None = None) -> dict[str, Any] | None:
+    """The figures of the records on which most was spent; None where no account is kept."""
+    found = max(totals, key=lambda t: t.epsilon, default=None)
+    return None if found is None else {**found.figures(), "cap": cap}
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """The account of one file, with what runs would add to it."""
+
+    account: Path
+    before: Total
+    together: Total
+    cap: float | None  # of the runs
+    owners: float | None  # the account's own
+
+
+def prospects(
+    wanted: Sequence[tuple[Outline, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
+) -> list[Prospect]:
+    """Of every file of records: what was spent, and with these runs, each so many times. Writes nothing."""
+    files: dict[Path, tuple[Place, list[Spending]]] = {}
+    for k, (o, times) in enumerate(wanted):
+        hosted = range(o.asked.nodes) if nodes is None else nodes
+        for place in places(o.asked, data_dir, hosted):
+            _, planned = files.setdefault(place.file, (place, []))
+            if times:
+                planned.append(spending(o, place, f"planned {k}", "now", times=times))
+    cap = min((o.asked.privacy.cap for o, _ in wanted if o.asked.privacy.cap is not None), default=None)
+    found = []
+    for place, planned in files.values():
+        spent, owners = place.known()
+        found.append(Prospect(place.account, total(spent), total([*spent, *planned]), cap, owners))
+    return found
+
+
+def preview(
+    wanted: Sequence[tuple[Outline, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
+) -> dict[str, Any] | None:
+    """The figures of the records on which most would be spent; None where no account is kept."""
+    found = max(prospects(wanted, data_dir, nodes), key=lambda one: one.together.epsilon, default=None)
+    if found is None:
+        return None
+    return {
+        **found.together.figures(),
+        "cap": min((cap for cap in (found.cap, found.owners) if cap is not None), default=None),
+        "epsilon_before": found.before.epsilon,
+        "runs_before": found.before.runs,
+    }
+
+
+def refuse_above_cap(wanted: Sequence[tuple[Outline, int]], data_dir: Path | None) -> None:
+    """All of these runs, before the first of them begins."""
+    for one in prospects(wanted, data_dir):
+        budget.refuse_above(one.account, one.together, one.before, one.cap, one.owners)

@@ -1,0 +1,116 @@
+"""`gossamer certificate verify` and `sign`: a finished run's certificate, held against all that lies beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gossamer.accounting.recompute import recompute
+from gossamer.errors import UserError
+from gossamer.results.certificate import SIGNATURES, epsilon_text, of_its_own, site_of
+from gossamer.results.certificate_page import page
+from gossamer.results.rundir import RunDirectory, read_manifest
+from gossamer.results.seals import KEY
+from gossamer.results.signatures import check_signatures, read_private, read_public, signed
+from gossamer.results.stated_facts import says_what_it_is
+from gossamer.results.verify import certificate_in, verify_run, whatever_it_holds
+from gossamer.results.words import day
+from gossamer.training.budget import now
+from gossamer.training.network import check_network
+
+
+def verify(path: Path, public_key: str | None = None) -> list[str]:
+    """What was checked, in sentences; one that something is wrong is raised.
+
+    A run directory is checked as a whole. A certificate alone can only be as good as who signed it.
+    """
+    wanted = None if public_key is None else read_public(public_key)
+    if path.is_dir():
+        file = path / "certificate.json"
+        if not file.exists():
+            raise UserError(f"{path} has no certificate.json: no run has ended there.")
+        said, certificate = _run(path), certificate_in(file)
+    else:
+        file, certificate = path, certificate_in(path)
+        if not certificate.get(SIGNATURES) and (site := site_of(certificate)) is not None:
+            raise UserError(
+                f"{path} is of the site {site} of a consortium, whose key is in the study's roster; name the study "
+                "with --study, and the certificates of all its sites."
+            )
+        if not certificate.get(SIGNATURES):
+            raise UserError(
+                f"{path} is signed by no organisation, so nothing in it can be checked without its run directory; name "
+                "that directory."
+            )
+        said = ["the certificate alone was looked at: only its run directory shows whether the ledgers agree"]
+    with whatever_it_holds(file):
+        return [_headline(certificate), *said, *_signers(file, certificate, wanted), *_unsigned(certificate)]
+
+
+def sign(run: Path, key: Path, name: str) -> list[str]:
+    """Put an organisation's signature under the certificate of a run that verifies; what is there now, in sentences."""
+    private = read_private(key)
+    if not run.is_dir():
+        raise UserError(f"{run} is not a run directory; name one that `gossamer run` made.")
+    verify(run)
+    certificate = signed(certificate_in(run / "certificate.json"), private, name, now())
+    directory = RunDirectory(run)
+    # Stopped in between, no page is better than one that shows less than the certificate states.
+    (run / "certificate.html").unlink(missing_ok=True)
+    directory.write_json("certificate.json", certificate)
+    directory.write_text("certificate.html", page(certificate, read_manifest(run)["name"]))
+    return _signers(run / "certificate.json", certificate, None)
+
+
+def _run(run: Path) -> list[str]:
+    verdict = verify_run(run / "ledger", recompute(run / "ledger"))
+    if not verdict.signed and (run / KEY).exists():
+        raise UserError(f"{run} counts as signed by nobody: {verdict.unsigned_because}.")
+    unchecked = check_network(run)
+    models = "the models in the directory are those that the certificate is about" if verdict.models else None
+    return [line for line in (*verdict.sentences(), models, unchecked) if line]
+
+
+def _headline(c: Mapping[str, Any]) -> str:
+    own, site = of_its_own(c), site_of(c)
+    what = (
+        f"proven ε ≤ {epsilon_text(own['epsilon_proven'])}"
+        if own["epsilon_proven"] is not None
+        else "nothing is proven"
+    ) + (f" for {site}" if site else "")
+    stamp = f"{c['stamp']}; " if c["stamp"] else ""
+    terms = f"δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: {c['observer']}"
+    issued = f", issued on {day(c['issued'])}" if says_what_it_is(c) else ", without a date"
+    line = f"run {c.get('run', '(without a name)')}{issued}: {stamp}{what} ({terms})"
+    return "".join(
+        letter if letter.isprintable() else "�" for letter in line
+    )  # of a file that anybody may have made
+
+
+def _signers(file: Path, certificate: Mapping[str, Any], wanted: str | None) -> list[str]:
+    found = check_signatures(certificate, file)
+    keys = [one["key"] for one in found]
+    if wanted is not None and wanted not in keys:
+        by = f"by {', '.join(keys)}" if keys else "by nobody"
+        raise UserError(f"{file} is not signed by the key {wanted}, but {by}.")
+    said = []
+    for one in found:
+        known = "the key that was asked for" if one["key"] == wanted else f"the key {one['key']}"
+        said.append(f"signed on {day(one['at'])} in the name of {one['signer']}, with {known}")
+    site = site_of(certificate)
+    if site is not None:
+        said.append(
+            f"of the site {site}; its signature is checked with --study, on the certificates of all sites"
+        )
+    if not found and site is None:
+        said.append("signed by no organisation: nobody vouches for it by name")
+    if found and wanted is None:
+        said.append("whose keys these are must be known from elsewhere; compare with --public-key")
+    return said
+
+
+def _unsigned(certificate: Mapping[str, Any]) -> list[str]:
+    """What was put in after the run's end, and nobody signs."""
+    audited = certificate.get("epsilon_audited") is not None or certificate.get("audit")
+    return ["the audited figure is signed by nobody: run the audit again"] if audited else []

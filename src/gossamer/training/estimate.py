@@ -1,0 +1,190 @@
+"""What a run would take of this machine, from public numbers alone and before anything of it is allocated.
+
+Memory is an upper bound on what was measured: `benchmarks/memory.py` fits the constants and writes the table in
+docs/performance.md. Time is a lower bound: a run that is let through may still be slow.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from gossamer.accounting.ledger import MANY
+from gossamer.algorithms.base import Algorithm
+from gossamer.config.schema import RunConfig
+from gossamer.data.dataset import Dataset
+from gossamer.data.limits import free_memory, in_words, resident
+from gossamer.data.mapped import is_mapped
+from gossamer.errors import UserError
+from gossamer.kernels.footprint import Footprint, footprint
+from gossamer.kernels.stack import ParameterStack
+from gossamer.planning.privacy import rates_of
+from gossamer.training.data import DataFacts
+
+ARC_IN_ARRAYS = 150.0  # bytes of a link that is in no list
+MOST_SECONDS = 30 * 86400.0
+# Bytes: of a process that trains hardly anything, of torch's convolutions, of a link, of a planned draw.
+ITSELF, CONVOLUTIONS, ARC, DRAW = 580e6, 80e6, 600.0, 2000.0
+# Bytes of a parameter: of the point and its gradient, of every vector that the algorithm keeps, of a node's message.
+POINT, VECTOR, MESSAGE = 13.0, 15.0, 10.0
+# Times as much as they lie in memory: records, those of a table with names, the slice of the lots that is computed, an
+# evaluation.
+RECORDS, TABLE, WORKING, EVALUATION = 3.0, 8.5, 1.5, 1.5
+EVALUATED = 2000  # records of a hold-out at a time
+# Seconds on a fast core: of a draw at a node, of a draw in a plan, and of a number that is multiplied.
+AT_NODE, IN_PLAN, NUMBER = 1e-5, 1e-6, 2e-10
+MOST_DIFFERENT, MOST_ALIKE = 30_000, 200_000  # draws that are priced in about ten seconds
+SMALL = (
+    10**6
+)  # parameters of a model that is made for a look at it; the shapes of larger ones are followed alone
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a model."""
+
+    parameters: int
+    footprint: Footprint
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What it would take; the parts of the memory by what they belong to."""
+
+    memory: dict[str, float]  # bytes, at most, beside the process itself
+    seconds: float  # at least
+
+    @property
+    def total(self) -> float:
+        return ITSELF + math.fsum(self.memory.values())
+
+
+def estimate(
+    config: RunConfig,
+    algorithm: Algorithm,
+    *,
+    hosted: int,
+    model: Size | None = None,
+    lot: float = 0.0,
+    numbers: int = 0,
+    dataset: Dataset | None = None,
+) -> Estimate:
+    """`hosted` nodes are here; `numbers` of a record, `lot` of them in a draw of a node."""
+    n, steps = config.nodes, config.rounds * algorithm.draws
+    parameters, weight = model.parameters if model else 0, POINT + VECTOR * _vectors(algorithm)
+    memory = {
+        f"topology.kind = {config.topology.kind!r} with nodes = {n}": _bytes_of_arc(config) * _arcs(config),
+        f"data.kind = {config.data.kind!r}": max(config.data.bytes_read, _bytes(dataset)),
+        f"rounds = {config.rounds}": DRAW * steps,
+    }
+    if model is not None:
+        heard = min(hosted * _arcs(config) / n, n - hosted)  # nodes elsewhere whose messages come here
+        name = f"model.kind = {config.model.kind!r} with {parameters} parameters on nodes = {hosted}"
+        memory[name] = hosted * (weight * parameters + 8.0 * lot * numbers) + MESSAGE * heard * parameters
+        working = WORKING * model.footprint.of_lots(hosted, lot) + CONVOLUTIONS * model.footprint.convolves
+        memory[f"the gradient of lots of {lot:.4g} records"] = working
+        rows = EVALUATED if dataset is None else min(EVALUATED, len(dataset.x_test))
+        memory[f"the evaluation of model.kind = {config.model.kind!r}"] = (
+            EVALUATION * rows * model.footprint.widest_layer
+        )
+    work = hosted * (AT_NODE + NUMBER * parameters * max(1.0, lot))
+    return Estimate(memory, steps * (IN_PLAN + work))
+
+
+def expected(
+    config: RunConfig, facts: DataFacts, algorithm: Algorithm, *, hosted: int, module: nn.Module | None = None
+) -> Estimate:
+    """`estimate`, once the number and the shape of the records are known; `module`: the user's own."""
+    return estimate(
+        config,
+        algorithm,
+        hosted=hosted,
+        model=size_of(config, facts.shape, facts.outputs, module),
+        lot=facts.records_of_unit * max(lot for _, lot in rates_of(config, facts.records)),
+        numbers=math.prod(facts.shape),
+        dataset=facts.dataset,
+    )
+
+
+def refuse_beyond_machine(found: Estimate) -> None:
+    """One sentence about the part that takes most."""
+    free = free_memory()
+    if found.total > free + resident():
+        most = max(found.memory, key=lambda part: found.memory[part])
+        raise UserError(
+            f"{most} would take about {in_words(found.memory[most])} of memory, the run {in_words(found.total)}, "
+            f"and this machine has {in_words(free)} free; make it smaller, or use --force to try."
+        )
+    if found.seconds > MOST_SECONDS:
+        raise UserError(
+            f"this run would take at least {found.seconds / 86400:.3g} days: fewer rounds, fewer nodes, smaller lots "
+            "or a smaller model take less; use --force to try."
+        )
+
+
+def refuse_long_pricing(config: RunConfig, draws: int) -> None:
+    """Composing hundreds of thousands of different releases takes minutes, and nobody asked to wait for that."""
+    privacy = config.privacy
+    if privacy.sampling.kind in ("full", "one-pass") or draws <= MOST_DIFFERENT:
+        return
+    shape = privacy.noise.schedule.shape(draws, privacy.clip.schedule(draws))
+    alike = len({shape(k) for k in range(0, draws, draws // 16)}) == 1
+    most = MOST_ALIKE if alike else MOST_DIFFERENT
+    if draws > most:
+        each = "equal" if alike else "different"
+        raise UserError(
+            f"rounds = {config.rounds} means {draws:,} draws with {each} noise at every node, and to compute their ε "
+            f"would take minutes; use at most {most:,} draws, or --force to wait."
+        )
+
+
+def size_of(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None) -> Size:
+    """Of the configuration's model, or of the user's own: without making one that is large."""
+    if module is not None:
+        return Size(ParameterStack(module).dim, footprint(module, shape, own=True))
+    with torch.device("meta"):
+        model: nn.Module = config.model.make(shape, outputs)
+    count = ParameterStack(model).dim
+    if count <= SMALL:  # without values the first forward of a process takes two seconds
+        with torch.random.fork_rng(devices=[]):
+            model = config.model.make(shape, outputs)
+    return Size(count, footprint(model, shape))
+
+
+def _vectors(algorithm: Algorithm) -> int:
+    """Vectors as long as the model in an algorithm's state; those that are empty between rounds are not within one."""
+    kept = [part for part in algorithm.init(torch.zeros(1, 8)) if isinstance(part, torch.Tensor)]
+    return max(1, sum(part.shape[1:] in ((8,), (0,)) for part in kept))
+
+
+def _bytes(dataset: Dataset | None) -> float:
+    """Of records that had to be loaded, at the peak; what is mapped takes none that others could not have."""
+    if dataset is None:
+        return 0.0
+    parts = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
+    held = sum(part.nbytes for part in parts if not is_mapped(part))
+    return (TABLE if dataset.columns else RECORDS) * held
+
+
+def _bytes_of_arc(config: RunConfig) -> float:
+    """Of many nodes that follow a rule no edge is ever listed: it is in arrays alone."""
+    kind = config.topology
+    listed = not kind.by_rule or kind.dropout or kind.slow or config.nodes <= MANY
+    return ARC if listed else ARC_IN_ARRAYS
+
+
+def _arcs(config: RunConfig) -> float:
+    """About how many links there are, over all graphs that are kept."""
+    n, kind = float(config.nodes), config.topology
+    if config.baseline == "no-communication":
+        return n
+    if kind.kind in ("complete", "matrix"):
+        return n * n
+    share = getattr(kind, "p", None) or getattr(kind, "probability", None)
+    if isinstance(share, float):
+        return n * n * share
+    degree = getattr(kind, "degree", None)
+    return n * float(degree if isinstance(degree, int) else math.log2(n + 1) + 4)

@@ -1,0 +1,106 @@
+"""The certificate of a run with many nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.accounting.ledger import LedgerBook
+from gossamer.config import recipes
+from gossamer.config.layers import resolve
+from gossamer.planning.observers import epsilon_by_observer
+from gossamer.runtime.group import Alone
+from gossamer.training.assemble import assemble
+from gossamer.training.certify import STATED
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
+
+
+def test_the_ledgers_heads_are_collected_once_and_not_once_for_each_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    collect = LedgerBook.heads
+
+    def counted(book: LedgerBook) -> dict[int, str]:
+        calls.append(book)
+        return collect(book)
+
+    monkeypatch.setattr(LedgerBook, "heads", counted)
+    found = []
+    for nodes in (3, 12):
+        changes = {"nodes": nodes, "rounds": 1, "privacy.claim": "none", "privacy.noise.source": "seeded"}
+        outcome = execute(
+            assemble(outline(resolve(recipes.read("quickstart"), changes))), out=tmp_path / str(nodes)
+        )
+        assert outcome.result["nodes"] == nodes
+        found.append(len(calls))
+        calls.clear()
+    assert found[0] == found[1]
+
+
+class Patched(Alone):
+    """Nodes 2 and 3 are another machine's, whose rank says of them what it likes."""
+
+    def __init__(self, nodes: int):
+        super().__init__(nodes)
+        self.blocks = [range(2), range(2, nodes)]
+
+    def join(self, items: Any, *, per_node: bool = False) -> Any:
+        said = list(items)
+        if said == ["0"]:
+            return ["0", "1"]
+        if said and isinstance(said[0], tuple) and said[0][0] == "0":  # its ledgers and files
+            return [said[0], ("1", [])]
+        if said and isinstance(said[0], dict) and "epsilon" in said[0]:
+            said[2] = {**said[2], "epsilon": 0.001}
+            said[3] = {**said[3], "epsilon": 1e3}
+        return said
+
+    def whose(self, node: int) -> str:
+        return "rank 1 (nodes 2–3)"
+
+
+def test_what_a_rank_elsewhere_states_is_marked_and_never_less_than_planned(tmp_path: Path) -> None:
+    changes = {"nodes": 4, "rounds": 2, "privacy.claim": "none", "privacy.noise.multiplier": 3.0}
+    o = outline(resolve(recipes.read("quickstart"), changes))
+    found = execute(assemble(o), out=tmp_path / "r", group=Patched(4)).certificate
+    by_node, planned = found["epsilon_by_node"], [node.proven.epsilon for node in o.plan.nodes]
+    assert [entry.get("stated_by") for entry in by_node] == [None, None, *["rank 1 (nodes 2–3)"] * 2]
+    assert by_node[2]["proven"] == planned[2] > 0.1
+    assert by_node[3]["proven"] == found["epsilon_proven"] == 1e3
+    assert STATED in found["notes"]
+    alone = execute(assemble(o), out=tmp_path / "alone").certificate
+    assert all("stated_by" not in entry for entry in alone["epsilon_by_node"])
+    assert STATED not in alone["notes"]
+    assert alone["epsilon_by_node"][0]["proven"] == by_node[0]["proven"]
+
+
+class Bold(Patched):
+    """Whose other machine says next to nothing of its ε against more colluders, too."""
+
+    def join(self, items: Any, *, per_node: bool = False) -> Any:
+        said = super().join(items, per_node=per_node)
+        if said and isinstance(said[0], list) and len(said) == 4:
+            said[2] = said[3] = [0.001] * len(said[0])
+        return said
+
+
+def test_against_more_colluders_too_nobody_states_less_than_was_planned(tmp_path: Path) -> None:
+    changes = {
+        "nodes": 4, "rounds": 2, "privacy.claim": "none", "privacy.noise.multiplier": 3.0,
+        "privacy.noise.kind": "pairwise", "privacy.sampling": {"kind": "full"},
+    }  # fmt: skip
+    o = outline(resolve(recipes.read("quickstart"), changes))
+    alone = execute(assemble(o), out=tmp_path / "alone").certificate
+    curve = [point["epsilon"] for point in alone["epsilon_by_colluders"]]
+    assert curve == sorted(curve)
+    assert curve[1] == alone["epsilon_proven"]
+    assert curve == pytest.approx([p["epsilon"] for p in epsilon_by_observer(o.plan)["epsilon_by_colluders"]])
+    bold = execute(assemble(o), out=tmp_path / "bold", group=Bold(4)).certificate
+    stated = [point["epsilon"] for point in bold["epsilon_by_colluders"]]
+    assert stated[1] == bold["epsilon_proven"] == 1e3  # of node 3, by its rank's own word
+    assert stated[0] == pytest.approx(curve[0])
+    assert stated[2:] == [1e3, 1e3]

@@ -1,0 +1,79 @@
+"""A run directory as an object: each part when it is asked for, and a sentence for what is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.old_runs import copy_of_old_run
+from tests.support.own_records import on_table, write_table
+from tests.support.trained import trained
+
+import gossamer
+from gossamer.config.layers import resolve
+from gossamer.errors import UserError
+from gossamer.training.assemble import assemble
+from gossamer.training.outline import outline
+from gossamer.training.train import execute
+
+
+def test_everything_a_run_left_can_be_read(tmp_path: Path) -> None:
+    outcome = trained(tmp_path)
+    loaded = gossamer.load(str(outcome.directory))
+    assert loaded.finished
+    assert loaded.config.nodes == 3
+    assert loaded.certificate["run"] == outcome.certificate["run"]
+    same = {key: value for key, value in outcome.result.items() if key != "seconds"}
+    assert {key: value for key, value in loaded.result.items() if key != "seconds"} == same
+    assert [row["round"] for row in loaded.metrics] == [1, 2]
+    assert [proof.proven.epsilon for proof in loaded.proofs] == [
+        entry["proven"] for entry in outcome.result["epsilon_by_node"]
+    ]
+    assert loaded.verdict.certified
+    assert loaded.verdict.signed
+    assert loaded.observers[0]["epsilon"] == outcome.result["epsilon_proven"]
+    assert loaded.topology["nodes"] == 3
+    assert repr(loaded) == f"<gossamer run 'study' in {outcome.directory}, finished>"
+
+
+@pytest.mark.slow
+def test_a_baseline_is_read_as_what_ran(tmp_path: Path) -> None:
+    outcome = trained(tmp_path, {"baseline": "central"})
+    loaded = gossamer.load(outcome.directory)
+    assert loaded.result["nodes"] == outcome.result["nodes"] == 1
+    assert loaded.models.nodes == [0]
+
+
+def test_of_a_run_that_was_stopped_what_it_has(tmp_path: Path) -> None:
+    def stop(done: int) -> None:
+        raise KeyboardInterrupt
+
+    parts = assemble(outline(resolve(on_table(write_table(tmp_path / "t.csv")))))
+    with pytest.raises(KeyboardInterrupt):
+        execute(parts, out=tmp_path / "r", on_round=stop)
+    loaded = gossamer.load(tmp_path / "r")
+    assert not loaded.finished
+    assert loaded.config.rounds == 2
+    assert loaded.metrics == []
+    assert len(loaded.proofs) == 3
+    for ask in (lambda: loaded.certificate, lambda: loaded.result, lambda: loaded.observers):
+        with pytest.raises(
+            UserError, match=r"has no certificate: it has not ended; `gossamer run --resume .*` goes on"
+        ):
+            ask()
+    with pytest.raises(
+        UserError, match=r"has not ended: models are written at a run's end; `gossamer run --resume"
+    ):
+        loaded.module()
+
+
+def test_a_run_from_before_models_were_kept_says_so(tmp_path: Path) -> None:
+    loaded = gossamer.load(copy_of_old_run(tmp_path / "old"))
+    assert loaded.certificate["epsilon_proven"]
+    with pytest.raises(UserError, match=r"made before runs kept their models; run it anew"):
+        loaded.predict([[0.0]])
+
+
+def test_another_folder_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is no run directory: it has no manifest\.json"):
+        gossamer.load(tmp_path)

@@ -1,0 +1,87 @@
+"""From the words of the command line to a configuration, and to who carries it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.configurations import configured
+
+from gossamer.errors import UserError
+from gossamer.results.rundir import RunDirectory
+from gossamer.runtime.group import Alone
+from gossamer.training.request import RunRequest, carrier, configuration, shows
+
+
+def begun(folder: Path) -> Path:
+    run = RunDirectory.create(folder)
+    run.write_config(configured(rounds=7).model_dump())
+    run.write_json("manifest.json", {"run": "0" * 16, "name": "r"})
+    return folder
+
+
+def test_settings_of_the_command_win_over_the_recipe() -> None:
+    asked = RunRequest("quickstart", ["rounds=9", "privacy.epsilon=2.5"], runtime="processes")
+    config = configuration(asked)
+    assert (config.rounds, config.privacy.epsilon, config.runtime.kind) == (9, 2.5, "processes")
+    assert configuration(RunRequest(None, [])).name == "quickstart"
+
+
+def test_a_run_that_has_begun_keeps_its_settings_but_for_the_runtime(tmp_path: Path) -> None:
+    place = begun(tmp_path / "r")
+    config = configuration(RunRequest(None, ["runtime.timeout=9.0"], resume=place))
+    assert (config.rounds, config.runtime.timeout) == (7, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"recipe": "quickstart"}, "leave out the recipe and --out"),
+        ({"out": Path("new")}, "leave out the recipe and --out"),
+        (
+            {"overrides": ["rounds=9"]},
+            "--set rounds cannot change a run that has begun; only runtime.* may differ",
+        ),
+        ({"resume": Path("nowhere")}, "--resume nowhere is not a directory"),
+    ],
+)
+def test_what_cannot_change_is_refused(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
+    request = RunRequest(**{"recipe": None, "overrides": [], "resume": begun(tmp_path / "r"), **changes})
+    with pytest.raises(UserError) as caught:
+        configuration(request)
+    assert says in str(caught.value)
+
+
+def test_the_runtime_and_torchrun_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with carrier(configured()) as group:
+        assert isinstance(group, Alone)
+        assert group.nodes == range(8)
+    with carrier(configured(baseline="central")) as group:
+        assert group.nodes == range(1)
+    with pytest.raises(UserError, match="needs processes: start this with torchrun, or use `gossamer run`"):
+        carrier(configured(runtime__kind="processes"))
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "9")
+    with pytest.raises(UserError, match="torchrun started several processes"):
+        carrier(configured())
+    with pytest.raises(UserError, match=r"runtime\.ranks = 9 is more than nodes = 8"):
+        carrier(configured(runtime__kind="processes"))
+
+
+@pytest.mark.parametrize(
+    ("first", "first_here", "spread", "speaks"),
+    [
+        (True, True, False, True),
+        (False, False, False, False),
+        (False, True, True, True),
+        (False, False, True, False),
+    ],
+)
+def test_one_process_of_every_machine_speaks(
+    first: bool, first_here: bool, spread: bool, speaks: bool
+) -> None:
+    group = Alone(3)
+    vars(group).update(first=first, first_here=first_here, spread=spread)
+    assert shows(group) is speaks
