@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from gossamer.data.load import load
-from gossamer.models.cnn import ShallowCNN
+from gossamer.models.networks import ShallowCNN
 
 NODES, HOPS = 20, (1, 2, 4, 8, 16)
 MNIST = [(1, 0.0), (16, 0.0), (32, 0.0), (64, 0.0), (16, 0.9), (32, 0.9)]  # lot, momentum

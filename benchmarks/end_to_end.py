@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gossamer.models.kinds import build
+from gossamer.models.networks import build
 
 MNIST = """
 name = "mnist-cnn-10"

@@ -40,7 +40,7 @@ from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.mixing import MixPlan
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
-from gossamer.models.kinds import build
+from gossamer.models.networks import build
 
 CLIP, SIGMA, LR = 1.0, 1.0, 0.01
 DOCUMENT = Path(__file__).parent.parent / "docs" / "performance.md"

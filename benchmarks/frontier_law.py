@@ -18,7 +18,7 @@ from torch import Tensor
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.config import recipes
 from gossamer.data.load import load
-from gossamer.models.centred import centre_records
+from gossamer.models.layers import centre_records
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "frontier.md"
 SETS = {"frontier/fashion-mnist": (0.1, 0.3, 1.0, 3.0), "frontier/mnist": (0.1, 0.3, 1.0, 3.0)}

@@ -27,7 +27,7 @@ from gossamer.config.baselines import effective
 from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
 from gossamer.methods import method_of
-from gossamer.models.own import load_module
+from gossamer.models.networks import load_module
 from gossamer.results.rundir import RunDirectory
 from gossamer.training.data import facts_of
 from gossamer.training.estimate import Estimate, expected
@@ -68,7 +68,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 IN_PYTHON = """
 import pathlib, sys, gossamer
-from gossamer.models.own import load_module
+from gossamer.models.networks import load_module
 config, own, out = sys.argv[1:]
 gossamer.run(config, module=load_module(own + ":Net"), out=pathlib.Path(out))
 """

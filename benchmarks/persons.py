@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.persons import Persons
 from gossamer.kernels.stack import ParameterStack
-from gossamer.models.kinds import build
+from gossamer.models.networks import build
 
 IMAGE = (1, 28, 28)
 NETS = ("softmax", "mlp", "mnist-cnn", "shallow-cnn")

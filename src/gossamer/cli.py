@@ -433,7 +433,7 @@ def _own_module(asked: str | None) -> Any:
     """Executed because the user named it here; what a run directory names never is."""
     if asked is None:
         return None
-    from gossamer.models.own import load_module
+    from gossamer.models.networks import load_module
 
     return load_module(asked)
 

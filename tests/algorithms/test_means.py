@@ -11,8 +11,7 @@ import torch
 
 from gossamer.algorithms.means import FINER, WITHOUT_NOISE, FilterMean, WindowMean, grid_of
 from gossamer.runtime.simulator import SimulatedExchange
-from gossamer.topology.exact import Relabelled, window_topology
-from gossamer.topology.filter import filter_of
+from gossamer.topology.exact import Relabelled, filter_of, window_topology
 from gossamer.topology.kinds import build
 
 

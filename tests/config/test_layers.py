@@ -13,7 +13,7 @@ from gossamer.config.algorithm import algorithms
 from gossamer.config.layers import merge, named, parse_overrides, replaced, resolve, stored
 from gossamer.config.methods import PRESETS
 from gossamer.errors import UserError
-from gossamer.models.own import Own, Withheld
+from gossamer.models.networks import Own, Withheld
 
 BASE: dict[str, Any] = {
     "nodes": 4,

@@ -93,7 +93,7 @@ def test_a_rule_that_nobody_has_looked_at_is_refused() -> None:
 
 def test_no_code_travels() -> None:
     config = resolve(RECIPE, {})
-    from gossamer.models.own import Own
+    from gossamer.models.networks import Own
 
     own = config.model_copy(update={"model": Own(path="net.py:make")})
     with pytest.raises(UserError, match=r"model\.kind = 'own' is code"):

@@ -13,7 +13,7 @@ from torch import nn
 from gossamer.errors import UserError
 from gossamer.kernels.centred_sum import CentredSum
 from gossamer.methods.objective import gradient_vector, linear_loss, per_sample_loss, prediction_task
-from gossamer.models.centred import Centred
+from gossamer.models.layers import Centred
 from gossamer.models.tasks import Classification, MultiLabel, Regression
 
 OUT = torch.tensor([[0.5, -1.0, 2.0], [0.0, 3.0, -2.0]])

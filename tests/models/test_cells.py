@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.errors import UserError
-from gossamer.models.cells import CALIBRATION_BINS, cells_of
-from gossamer.models.measures import CalibrationError, Predictions, measures, measures_of
+from gossamer.models.measures import (
+    CALIBRATION_BINS,
+    CalibrationError,
+    Measure,
+    Predictions,
+    cells_of,
+    measures,
+    measures_of,
+)
 from gossamer.models.tasks import Classification, MultiLabel, Regression, Task
 
 LABELLED = ["accuracy", "f1", "auc", "log-loss", "calibration-error"]
@@ -79,8 +86,8 @@ def test_what_has_no_bound_is_refused() -> None:
     with pytest.raises(UserError, match=r"evaluation\.bound is not set: of 'rmse'"):
         cells_of(measures_of(["rmse"], Regression())[0], Regression(), None)
 
-    class Odd:
+    class Odd(Measure):
         kind = "odd"
 
     with pytest.raises(UserError, match="cannot measure 'odd', which is no sum over records"):
-        cells_of(Odd(), Regression(), 1.0)  # type: ignore[arg-type]
+        cells_of(Odd(), Regression(), 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gossamer.models.centred import Centred, centre_records
+from gossamer.models.layers import Centred, centre_records
 
 
 def test_records_lie_on_the_sphere_around_the_centre() -> None:

@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from gossamer.errors import UserError
-from gossamer.models.check import check_no_mixing
+from gossamer.models.layers import check_no_mixing
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.models.image import image_shape
+from gossamer.models.networks import image_shape
 
 
 def test_the_shape_of_an_image_is_handed_back() -> None:

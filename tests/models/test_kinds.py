@@ -10,8 +10,8 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional
 
 from gossamer.errors import UserError
-from gossamer.models.check import check_no_mixing
-from gossamer.models.kinds import build
+from gossamer.models.layers import check_no_mixing
+from gossamer.models.networks import build
 
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32)]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.support.networks import count, make
 
-from gossamer.models.kinds import build
+from gossamer.models.networks import build
 
 
 def test_sizes_by_hand() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gossamer.errors import UserError
-from gossamer.models.kinds import build
+from gossamer.models.networks import build
 
 
 def test_a_lookup_has_orthogonal_gradients() -> None:

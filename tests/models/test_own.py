@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from gossamer.errors import UserError
-from gossamer.models.kinds import build, models
-from gossamer.models.own import load_module
+from gossamer.models.networks import build, load_module, models
 
 FILE = """
 from torch import nn

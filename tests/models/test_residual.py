@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer.models.kinds import build
-from gossamer.models.residual import GlobalMax, GlobalMean, Residual, conv_norm
+from gossamer.models.layers import GlobalMax, GlobalMean, Residual, conv_norm
+from gossamer.models.networks import build
 
 
 def test_group_norms_divide_the_channels() -> None:

@@ -3,12 +3,12 @@
 import subprocess
 import sys
 
-from gossamer.models.kinds import models
+from gossamer.models.networks import models
 from gossamer.options.registry import options_of
 
 
 def test_looking_at_the_kinds_does_not_load_torch() -> None:
-    code = "import sys, gossamer.models.kinds as b; list(b.models); sys.exit('torch' in sys.modules)"
+    code = "import sys, gossamer.models.networks as b; list(b.models); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

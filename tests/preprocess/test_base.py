@@ -12,8 +12,7 @@ import torch
 from gossamer.data.dataset import Dataset
 from gossamer.data.load import datasets
 from gossamer.data.source import Source
-from gossamer.preprocess.base import Released, Step
-from gossamer.preprocess.steps import steps_of
+from gossamer.preprocess import Released, Step, steps_of
 
 ASKED = {
     "class-weights": {"class_weights": "private"},

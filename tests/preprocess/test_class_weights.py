@@ -7,8 +7,7 @@ import torch
 
 from gossamer.data.load import datasets
 from gossamer.errors import UserError
-from gossamer.preprocess.base import Released
-from gossamer.preprocess.class_weights import ClassWeights
+from gossamer.preprocess import ClassWeights, Released
 
 SOURCE = datasets.parse({"kind": "digits", "class_weights": "private", "most_weight": 4.0})
 STEP = ClassWeights()

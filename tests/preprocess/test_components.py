@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from gossamer.data.load import datasets
-from gossamer.preprocess.base import Released
-from gossamer.preprocess.components import Components
+from gossamer.preprocess import Components, Released
 
 
 def test_they_are_the_leading_directions_and_records_stand_in_them() -> None:

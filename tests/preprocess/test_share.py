@@ -9,10 +9,7 @@ import pytest
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Gaussian, OneSided, Unnoised
-from gossamer.preprocess.class_weights import ClassWeights
-from gossamer.preprocess.components import Components
-from gossamer.preprocess.share import planned_events
-from gossamer.preprocess.standardise import ByQuantiles
+from gossamer.preprocess import ByQuantiles, ClassWeights, Components, planned_events
 
 STEPS = (ClassWeights(), ByQuantiles(), Components())
 DELTA = 1e-6

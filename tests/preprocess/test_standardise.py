@@ -12,8 +12,7 @@ import torch
 from gossamer.data.dataset import Dataset
 from gossamer.data.load import datasets
 from gossamer.data.standard import Standard
-from gossamer.preprocess.base import Released
-from gossamer.preprocess.standardise import ByMoments, ByQuantiles
+from gossamer.preprocess import ByMoments, ByQuantiles, Released
 
 SOURCE = datasets.parse({"kind": "digits", "standardise": {"kind": "quantiles", "within": [0.0, 1e6]}})
 DRAW = np.random.default_rng(0)

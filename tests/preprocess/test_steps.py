@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossamer.data.load import datasets
-from gossamer.preprocess.steps import steps_of
+from gossamer.preprocess import steps_of
 
 
 def names(**asked: object) -> list[str]:

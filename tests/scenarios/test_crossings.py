@@ -23,7 +23,7 @@ from tests.support.nursery import Nursery
 from gossamer.accounting import ledger
 from gossamer.consortium.demo import _free_ports as free_ports
 from gossamer.consortium.demo import stop
-from gossamer.models.own import load_module
+from gossamer.models.networks import load_module
 from gossamer.runtime.children import environment
 
 NODES, RECORDS, PERSONS = 3, 40, 20

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gossamer.models.kinds import build, models
+from gossamer.models.networks import build, models
 
 # Narrow residual networks, so that the checks stay quick; the full width is counted below.
 SMALL: dict[str, dict[str, Any]] = {"resnet9": {"width": 8}, "resnet18": {"width": 8}}

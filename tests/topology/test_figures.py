@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.topology import figures
-from gossamer.topology.graph import circulant, from_arcs
+from gossamer.topology import schedule as figures
+from gossamer.topology.graph import Periodic, circulant, from_arcs
 from gossamer.topology.kinds import build
-from gossamer.topology.rounds import Periodic
 
 
 @pytest.mark.parametrize("nodes", [4, 5, 10, 101, 10_000])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.errors import UserError
-from gossamer.topology.filter import (
+from gossamer.topology.exact import (
     TOLERANCE,
     Filter,
     distinct,
@@ -18,9 +18,8 @@ from gossamer.topology.filter import (
     filter_of_spectrum,
     leja,
 )
-from gossamer.topology.graph import from_networkx
+from gossamer.topology.graph import from_networkx, metropolis
 from gossamer.topology.kinds import build
-from gossamer.topology.weights import metropolis
 
 
 def apart(found: Filter, W: np.ndarray, seed: int = 0) -> float:

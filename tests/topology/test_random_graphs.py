@@ -6,7 +6,7 @@ import pytest
 from tests.support.topologies import make, nx_graph
 
 from gossamer.errors import UserError
-from gossamer.topology import random_graphs
+from gossamer.topology import kinds as random_graphs
 from gossamer.topology.kinds import build
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from tests.support.topologies import make
 
-from gossamer.topology.graph import Graph, circulant
+from gossamer.topology.graph import Graph, Periodic, Resampled, WithDropout, WithSlowLinks, circulant
 from gossamer.topology.kinds import build
-from gossamer.topology.rounds import Periodic, Resampled, WithDropout, WithSlowLinks
 
 
 def test_resampled_changes_every_k_rounds() -> None:

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.topologies import DIRECTED, any_topology
 
-from gossamer.topology.graph import from_arcs
+from gossamer.topology.graph import column, from_arcs, metropolis, uniform
 from gossamer.topology.kinds import build
 from gossamer.topology.schedule import Topology
-from gossamer.topology.weights import column, metropolis, uniform
 
 
 def check_pattern(topology: Topology, t: int) -> None:

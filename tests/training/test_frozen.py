@@ -225,7 +225,7 @@ def test_from_a_file_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Mon
     x = "\n".join([",".join(f"c{i}" for i in range(64)), ",".join(["0.5"] * 64)])
     Path("rows.csv").write_text(x)
     # Here the file runs under another seed: the run's own values are what counts.
-    from gossamer.models.own import load_module
+    from gossamer.models.networks import load_module
 
     loaded = gossamer.load("r", module=load_module("net.py:make")).module()
     assert torch.equal(loaded.get_parameter("1.weight"), kept["1.weight"])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import gossamer
 from gossamer.algorithms.wrappers import Centre
 from gossamer.errors import UserError
-from gossamer.models.centred import Centred
+from gossamer.models.layers import Centred
 from gossamer.training.outline import outline
 
 SILENT = {"rounds": 3, "privacy__noise__schedule": {"kind": "none"}}

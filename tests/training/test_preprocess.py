@@ -24,8 +24,7 @@ from gossamer.accounting.releases import Event, Gaussian
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.summaries.base import private_totals
-from gossamer.mechanism.summaries.second_moment import SecondMoment
+from gossamer.mechanism.summaries import SecondMoment, private_totals
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.verify import verify_run
 from gossamer.runtime.group import Alone

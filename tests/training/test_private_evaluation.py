@@ -16,8 +16,7 @@ import gossamer
 from gossamer.accounting.recompute import recompute
 from gossamer.cli import app
 from gossamer.errors import UserError
-from gossamer.models.cells import cells_of
-from gossamer.models.measures import measures_of
+from gossamer.models.measures import cells_of, measures_of
 from gossamer.results.rundir import RunDirectory
 from gossamer.training import train
 from gossamer.training.private_evaluation import FILE, LOST, ON_PRIVATE, OTHERS, judged_rows

@@ -10,7 +10,7 @@ import pytest
 from tests.support.configurations import configured
 
 from gossamer.errors import UserError
-from gossamer.models.own import Own
+from gossamer.models.networks import Own
 from gossamer.training import ranks
 from gossamer.training.request import RunRequest
 

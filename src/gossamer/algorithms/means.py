@@ -31,7 +31,7 @@ class Summing(Protocol):
 
 
 class Filtering(Protocol):
-    """Exchanges after which nothing but the mean is left: see topology/filter.py."""
+    """Exchanges after which nothing but the mean is left: see topology/exact.py."""
 
     @property
     def exchanges(self) -> int: ...

@@ -15,7 +15,7 @@ from gossamer.config.schema import Noise, RunConfig
 from gossamer.mechanism.clipping import NoClip
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.noise.schedules import NoNoise
-from gossamer.topology.makers import Complete
+from gossamer.topology.kinds import Complete
 
 
 def effective(asked: RunConfig) -> RunConfig:

@@ -14,7 +14,7 @@ from gossamer.data.memory import Memory
 from gossamer.data.own import OwnRecords
 from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
-from gossamer.models.lookup import Lookup
+from gossamer.models.networks import Lookup
 
 Check = Callable[[RunConfig], None]
 

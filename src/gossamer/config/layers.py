@@ -22,7 +22,7 @@ from gossamer.config.methods import expand_preset
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
-from gossamer.models.own import Own, Withheld
+from gossamer.models.networks import Own, Withheld
 from gossamer.options.nearest import ending
 from gossamer.options.plugins import broken_plugins
 from gossamer.options.sentences import one_sentence, short

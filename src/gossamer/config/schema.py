@@ -17,8 +17,8 @@ from gossamer.mechanism.noise import NoiseKind, NoiseSchedule, families, schedul
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.noise.schedules import ConstantNoise, NoNoise
 from gossamer.mechanism.sampling import Full, SamplingKind, samplings
-from gossamer.models.kinds import Model, models
 from gossamer.models.losses import losses
+from gossamer.models.networks import Model, models
 from gossamer.options.types import Count, Delta, Epsilon, Positive
 from gossamer.topology.kinds import TopologyKind, topologies
 

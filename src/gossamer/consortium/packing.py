@@ -25,7 +25,7 @@ from gossamer.errors import UserError
 from gossamer.options.sentences import one_sentence
 from gossamer.planning.outline import Outline
 from gossamer.results.rundir import config_text
-from gossamer.topology.makers import Matrix, read_matrix
+from gossamer.topology.kinds import Matrix, read_matrix
 from gossamer.training.data import DataCache
 from gossamer.training.outline import outline
 

@@ -11,7 +11,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.data.own import OwnFile
 from gossamer.errors import UserError
 from gossamer.methods import method_of
-from gossamer.models.own import Own, Withheld
+from gossamer.models.networks import Own, Withheld
 
 PUSH_SUM = "push-sum"
 # Update rules whose sums survive messages that are lost, late or repeated, and sites that are away.

@@ -16,7 +16,7 @@ from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import JUDGED
 from gossamer.mechanism.reader import Book, Records
-from gossamer.mechanism.summaries.base import noised, unit_weights
+from gossamer.mechanism.summaries import noised, unit_weights
 
 
 def private_judgement(

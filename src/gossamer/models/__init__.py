@@ -1,4 +1,4 @@
-"""The papers' networks as plain torch modules."""
+"""Networks, losses, tasks and measures."""
 
 # The modules that others may import; the rest is private to this folder.
-__all__ = ["cells", "centred", "check", "kinds", "lookup", "losses", "measures", "own", "table", "tasks"]
+__all__ = ["layers", "losses", "measures", "networks", "tasks"]

@@ -1,15 +1,18 @@
-"""How good predictions are: one object per measure, each asked about one model's predictions of a hold-out.
+"""Measures of predictions, and the bounded sums from which a private hold-out's figures are computed.
 
-A new one is a class with these attributes and `of`, registered under its name; `evaluation.measures` then takes it, and
-its figures are in metrics, tables and pages.
+A new measure is a subclass of `Measure` with `of` (or `each`), registered under its name; `evaluation.measures` then
+takes it, and its figures are in metrics, tables and pages. With `cells` it can be measured privately too: each record
+contributes a row of Euclidean norm at most 1, and the figure follows from the noised totals of the rows alone. Whoever
+adds the rows up scales them down where they are longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +27,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Numbers = npt.NDArray[Any]
-SMALLEST = float(
-    np.finfo(np.float64).eps
-)  # a probability of 0 counts as this: its logarithm would be infinite
+SMALLEST = float(np.finfo(np.float64).eps)  # stands for a probability of 0, whose logarithm would be infinite
+BINS = 20  # of scores, for the area under a curve of noised histograms
+CALIBRATION_BINS = 10  # fewer than without noise: each of them has its own
 
 
 class Predictions:
-    """Of one model for N records of a hold-out; what a measure does not ask for is not computed."""
+    """Of one model for N records of a hold-out; computed when a measure needs them."""
 
     def __init__(self, task: Task, outputs: Tensor, y: Tensor):
         """`outputs` (N, K); `y` (N,) classes or numbers, or (N, L) of 0 and 1."""
@@ -40,20 +43,18 @@ class Predictions:
     @cached_property
     def decided(self) -> Numbers:
         """Like y."""
-        found: Numbers = self.task.decide(self._outputs).cpu().numpy()
-        return found
+        return np.asarray(self.task.decide(self._outputs).cpu().numpy())
 
     @cached_property
     def outputs(self) -> Numbers:
         """(N, K) as the network gives them."""
-        found: Numbers = self._outputs.double().cpu().numpy()
-        return found
+        return np.asarray(self._outputs.double().cpu().numpy())
 
     @cached_property
     def chances(self) -> Numbers | None:
         """(N, classes or L), in double precision from the outputs on: near 1 they have a distance from it."""
-        found = self.task.chances(self._outputs.double())
-        return None if found is None else found.cpu().numpy()
+        chances = self.task.chances(self._outputs.double())
+        return None if chances is None else chances.cpu().numpy()
 
     @property
     def scores(self) -> Numbers:
@@ -69,38 +70,89 @@ class Predictions:
             return np.asarray(self.y > 0.5)
         return one_hot(self.y, max(2, self.scores.shape[1]))
 
+    @property
+    def errors(self) -> Numbers:
+        return _flat(self.decided) - _flat(self.y)
 
-class Measure(Protocol):
+    def confidences(self) -> tuple[Numbers, Numbers]:
+        """(probabilities, how often each came true): (N, 1) of the predicted class, or (N, L) of every yes."""
+        assert self.chances is not None
+        if self.y.ndim == 2:
+            return self.chances, self.wanted.astype(np.float64)
+        return self.chances.max(1)[:, None], (self.chances.argmax(1) == self.y).astype(np.float64)[:, None]
+
+
+Needs = Literal["labels", "probabilities", "numbers", "counts"]  # of a task
+
+
+class Measure:
+    """How good predictions are; unless `of` says otherwise, the mean over records of `each`."""
+
     kind: ClassVar[str]
     title: ClassVar[str]  # in tables and plots
-    share: ClassVar[bool]  # shown as per cent
-    larger_is_better: ClassVar[bool]
+    needs: ClassVar[Needs]
+    share: ClassVar[bool] = False  # shown as per cent
+    larger_is_better: ClassVar[bool] = False
+    unbounded: ClassVar[bool] = True  # does one record's part need `evaluation.bound`?
 
-    def unfit(self, task: Task) -> str | None:
-        """What the task would need; None if it is one that can be measured so."""
-        ...
+    @classmethod
+    def unfit(cls, task: Task) -> str | None:
+        """What the task would need; None if it can be measured so."""
+        if cls.needs in ("labels", "probabilities"):
+            if not isinstance(task, Classification | MultiLabel):
+                return "is of classes or of several labels"
+            needs_link = cls.needs == "probabilities" and task.link is None
+            return "needs a loss that gives probabilities" if needs_link else None
+        if not isinstance(task, Regression):
+            return "is of numbers"
+        needs_mean = cls.needs == "counts" and task.link != EXP
+        return "needs means above 0: loss.kind = 'poisson'" if needs_mean else None
 
-    def of(self, found: Predictions) -> float: ...
+    def each(self, predictions: Predictions) -> Numbers:
+        """(N,) of every record."""
+        raise NotImplementedError
+
+    def of(self, predictions: Predictions) -> float:
+        return float(self.each(predictions).mean())
+
+    def cells(self, task: Task, bound: float) -> Cells | None:
+        """Bounded parts of records for a private figure; None: it is no sum over records."""
+        return None if type(self).each is Measure.each else Mean(self.each, bound)
 
 
 measures: Registry[Measure] = Registry("evaluation.measures")
 
 
 def measures_of(names: Sequence[str] | None, task: Task) -> list[Measure]:
-    """Those asked for, or the task's own; a mistake is one sentence."""
+    """Those named, or the task's default; a mistake is one sentence."""
     if names is not None and len(set(names)) < len(names):
         raise UserError(f"evaluation.measures = {list(names)} names a measure twice.")
-    found = []
+    chosen = []
     for name in names if names is not None else task.default_measures:
         if name not in measures:
             raise UserError(
                 f"evaluation.measures has {name!r}, which is not known; it can be {', '.join(measures)}."
             )
-        measure: Measure = measures.parse({"kind": name})
-        if (needs := measure.unfit(task)) is not None:
+        if (needs := measures[name].unfit(task)) is not None:
             raise UserError(f"evaluation.measures has {name!r}, which {needs}; this is {task.name}.")
-        found.append(measure)
-    return found
+        chosen.append(measures.parse({"kind": name}))
+    return chosen
+
+
+def cells_of(measure: Measure, task: Task, bound: float | None) -> Cells:
+    """`bound`: the largest error, or loss, of a record that counts; a mistake is one sentence."""
+    cells = measure.cells(task, bound or 1.0)
+    if cells is None:
+        raise UserError(
+            f"evaluation.private cannot measure {measure.kind!r}, which is no sum over records; leave it out of "
+            "evaluation.measures."
+        )
+    if measure.unbounded and bound is None:
+        raise UserError(
+            f"evaluation.bound is not set: of {measure.kind!r} a record's part must be bounded by a public number; set "
+            "the largest error, or loss, that is to count."
+        )
+    return cells
 
 
 def key_of(measure: Measure | type[Measure]) -> str:
@@ -108,227 +160,303 @@ def key_of(measure: Measure | type[Measure]) -> str:
     return measure.kind.replace("-", "_")
 
 
-def _needs_labels(task: Task) -> str | None:
-    return None if isinstance(task, Classification | MultiLabel) else "is of classes or of several labels"
-
-
-def _needs_chances(task: Task) -> str | None:
-    if (unfit := _needs_labels(task)) is not None:
-        return unfit
-    return None if task.link is not None else "needs a loss that gives probabilities"
-
-
-def _needs_numbers(task: Task) -> str | None:
-    return None if isinstance(task, Regression) else "is of numbers"
-
-
 @measures.register("accuracy")
 @dataclass(frozen=True)
-class Accuracy:
+class Accuracy(Measure):
     """The share of records whose class, or all of whose labels, is predicted."""
 
-    title: ClassVar[str] = "accuracy"
-    share: ClassVar[bool] = True
-    larger_is_better: ClassVar[bool] = True
+    title = "accuracy"
+    needs = "labels"
+    share = larger_is_better = True
+    unbounded = False
 
-    def unfit(self, task: Task) -> str | None:
-        return _needs_labels(task)
+    def each(self, predictions: Predictions) -> Numbers:
+        right = predictions.decided == predictions.y
+        return np.asarray(right.reshape(len(right), -1).all(1), np.float64)
 
-    def of(self, found: Predictions) -> float:
-        return float((found.decided == found.y).reshape(len(found.y), -1).all(1).mean())
+    def cells(self, task: Task, bound: float) -> Cells:
+        return Mean(self.each, 1.0)
 
 
 @measures.register("f1")
 @dataclass(frozen=True)
-class F1:
+class F1(Measure):
     """2 right / (2 right + wrong + missed): of the second of two classes, else the mean over classes or labels."""
 
-    title: ClassVar[str] = "F1"
-    share: ClassVar[bool] = False
-    larger_is_better: ClassVar[bool] = True
+    title = "F1"
+    needs = "labels"
+    larger_is_better = True
+    unbounded = False
 
-    def unfit(self, task: Task) -> str | None:
-        return _needs_labels(task)
-
-    def of(self, found: Predictions) -> float:
-        wanted = found.wanted
-        said = found.decided > 0.5 if found.y.ndim == 2 else one_hot(found.decided, wanted.shape[1])
-        right, of_said, of_wanted = (
-            (a & b).sum(0) for a, b in ((said, wanted), (said, said), (wanted, wanted))
-        )
-        each = 2 * right / np.maximum(of_said + of_wanted, 1)
-        if isinstance(found.task, Classification) and found.task.classes == 2:
+    def of(self, predictions: Predictions) -> float:
+        wanted, several = predictions.wanted, predictions.y.ndim == 2
+        chosen = predictions.decided > 0.5 if several else one_hot(predictions.decided, wanted.shape[1])
+        right, both = (chosen & wanted).sum(0), chosen.sum(0) + wanted.sum(0)
+        each = 2 * right / np.maximum(both, 1)
+        if _two_classes(predictions.task):
             return float(each[1])
         # A class that is neither there nor predicted has no figure.
-        seen = (of_said + of_wanted > 0) | (found.y.ndim == 2)
-        return float(each[seen].mean())
+        return float(each[(both > 0) | several].mean())
+
+    def cells(self, task: Task, bound: float) -> Cells:
+        return Confusion(task)
 
 
 @measures.register("auc")
 @dataclass(frozen=True)
-class Auc:
+class Auc(Measure):
     """Area under the ROC curve: how often a record of the class scores above one of another. Of more than two classes,
     and of labels, the mean of each against the rest."""
 
-    title: ClassVar[str] = "AUC"
-    share: ClassVar[bool] = False
-    larger_is_better: ClassVar[bool] = True
+    title = "AUC"
+    needs = "labels"
+    larger_is_better = True
+    unbounded = False
 
-    def unfit(self, task: Task) -> str | None:
-        return _needs_labels(task)
-
-    def of(self, found: Predictions) -> float:
-        scores, wanted = found.scores, found.wanted
-        if isinstance(found.task, Classification) and found.task.classes == 2:
+    def of(self, predictions: Predictions) -> float:
+        scores, wanted = predictions.scores, predictions.wanted
+        if _two_classes(predictions.task):
             scores, wanted = (scores[:, 1] - scores[:, 0])[:, None], wanted[:, 1:2]
-        each = [
-            area_under_curve(s, w) for s, w in zip(scores.T, wanted.T, strict=True) if 0 < w.sum() < len(w)
-        ]
+        each = [_ranked(s, w) for s, w in zip(scores.T, wanted.T, strict=True) if 0 < w.sum() < len(w)]
         return float(np.mean(each)) if each else float("nan")
 
+    def cells(self, task: Task, bound: float) -> Cells:
+        return Histograms(task)
 
-def area_under_curve(scores: Numbers, positive: Numbers) -> float:
-    """By ranks; equal scores share theirs (Mann and Whitney)."""
+
+def _ranked(scores: Numbers, positive: Numbers) -> float:
+    """Area under the curve by ranks; equal scores share theirs (Mann and Whitney)."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks = (ends - (counts - 1) / 2)[place]
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     ones = int(positive.sum())
     return float((ranks[positive].sum() - ones * (ones + 1) / 2) / (ones * (len(scores) - ones)))
 
 
 @measures.register("log-loss")
 @dataclass(frozen=True)
-class LogLoss:
+class LogLoss(Measure):
     """−log of the probability of the right class; of labels the mean over them."""
 
-    title: ClassVar[str] = "log loss"
-    share: ClassVar[bool] = False
-    larger_is_better: ClassVar[bool] = False
+    title = "log loss"
+    needs = "probabilities"
 
-    def unfit(self, task: Task) -> str | None:
-        return _needs_chances(task)
-
-    def of(self, found: Predictions) -> float:
-        return float(log_losses(found).mean())
-
-
-def log_losses(found: Predictions) -> Numbers:
-    """(N,) of each record."""
-    assert found.chances is not None
-    if found.y.ndim == 2:
-        right = np.where(found.wanted, found.chances, 1 - found.chances)
-    else:
-        right = np.take_along_axis(found.chances, found.y[:, None], 1)
-    losses: Numbers = -np.log(np.clip(right, SMALLEST, 1.0)).mean(1)
-    return losses
+    def each(self, predictions: Predictions) -> Numbers:
+        chances = predictions.chances
+        assert chances is not None
+        if predictions.y.ndim == 2:
+            right = np.where(predictions.wanted, chances, 1 - chances)
+        else:
+            right = np.take_along_axis(chances, predictions.y[:, None], 1)
+        return np.asarray(-np.log(np.clip(right, SMALLEST, 1.0)).mean(1))
 
 
 @measures.register("rmse")
 @dataclass(frozen=True)
-class Rmse:
+class Rmse(Measure):
     """√ of the mean squared error."""
 
-    title: ClassVar[str] = "RMSE"
-    share: ClassVar[bool] = False
-    larger_is_better: ClassVar[bool] = False
+    title = "RMSE"
+    needs = "numbers"
 
-    def unfit(self, task: Task) -> str | None:
-        return _needs_numbers(task)
+    def each(self, predictions: Predictions) -> Numbers:
+        return np.square(predictions.errors)
 
-    def of(self, found: Predictions) -> float:
-        return float(np.sqrt(np.square(errors(found)).mean()))
+    def of(self, predictions: Predictions) -> float:
+        return float(np.sqrt(self.each(predictions).mean()))
+
+    def cells(self, task: Task, bound: float) -> Cells:
+        return Mean(self.each, bound**2, root=True)
 
 
 @measures.register("mae")
 @dataclass(frozen=True)
-class Mae:
+class Mae(Measure):
     """Mean absolute error."""
 
-    title: ClassVar[str] = "MAE"
-    share: ClassVar[bool] = False
-    larger_is_better: ClassVar[bool] = False
+    title = "MAE"
+    needs = "numbers"
 
-    def unfit(self, task: Task) -> str | None:
-        return _needs_numbers(task)
-
-    def of(self, found: Predictions) -> float:
-        return float(np.abs(errors(found)).mean())
+    def each(self, predictions: Predictions) -> Numbers:
+        return np.abs(predictions.errors)
 
 
 @measures.register("pinball-loss")
 @dataclass(frozen=True)
-class PinballLoss:
+class PinballLoss(Measure):
     """τ r where r = target − prediction > 0, (τ − 1) r elsewhere; τ is that of loss.kind = 'quantile', else ½."""
 
-    title: ClassVar[str] = "pinball loss"
-    share: ClassVar[bool] = False
-    larger_is_better: ClassVar[bool] = False
+    title = "pinball loss"
+    needs = "numbers"
 
-    def unfit(self, task: Task) -> str | None:
-        return _needs_numbers(task)
-
-    def of(self, found: Predictions) -> float:
-        return float(pinball_losses(found).mean())
-
-
-def pinball_losses(found: Predictions) -> Numbers:
-    """(N,) of each record."""
-    level = getattr(found.task, "level", None) or 0.5
-    r = -errors(found)
-    return np.maximum(level * r, (level - 1) * r)
+    def each(self, predictions: Predictions) -> Numbers:
+        level = getattr(predictions.task, "level", None) or 0.5
+        r = -predictions.errors
+        return np.maximum(level * r, (level - 1) * r)
 
 
 @measures.register("poisson-deviance")
 @dataclass(frozen=True)
-class PoissonDeviance:
+class PoissonDeviance(Measure):
     """2 (y log(y / mean) − y + mean), of counts."""
 
-    title: ClassVar[str] = "Poisson deviance"
-    share: ClassVar[bool] = False
-    larger_is_better: ClassVar[bool] = False
+    title = "Poisson deviance"
+    needs = "counts"
 
-    def unfit(self, task: Task) -> str | None:
-        needs = "needs means above 0: loss.kind = 'poisson'"
-        return _needs_numbers(task) or (None if task.link == EXP else needs)
-
-    def of(self, found: Predictions) -> float:
-        return float(deviances(found).mean())
-
-
-def deviances(found: Predictions) -> Numbers:
-    """(N,) of each record."""
-    y, mean = _flat(found.y), np.maximum(_flat(found.decided), SMALLEST)
-    part = np.where(y > 0, y * np.log(np.maximum(y, SMALLEST) / mean), 0.0)
-    return np.asarray(2 * (part - y + mean))
+    def each(self, predictions: Predictions) -> Numbers:
+        y, mean = _flat(predictions.y), np.maximum(_flat(predictions.decided), SMALLEST)
+        part = np.where(y > 0, y * np.log(np.maximum(y, SMALLEST) / mean), 0.0)
+        return np.asarray(2 * (part - y + mean))
 
 
 @measures.register("calibration-error")
 @dataclass(frozen=True)
-class CalibrationError:
+class CalibrationError(Measure):
     """How far probabilities are from shares: |mean probability − share that is right| over bins of equal width, of the
     predicted class (Guo et al. 2017), or of labels of the yes."""
 
     bins: Annotated[Count, Field(description="of equal width between 0 and 1")] = 15
-    title: ClassVar[str] = "calibration error"
-    share: ClassVar[bool] = False
-    larger_is_better: ClassVar[bool] = False
+    title = "calibration error"
+    needs = "probabilities"
+    unbounded = False
 
-    def unfit(self, task: Task) -> str | None:
-        return _needs_chances(task)
-
-    def of(self, found: Predictions) -> float:
-        sure, right = confidences(found)
-        place = bin_of(sure, self.bins).ravel()
-        gaps = np.bincount(place, (sure - right).ravel(), self.bins)
+    def of(self, predictions: Predictions) -> float:
+        sure, right = predictions.confidences()
+        gaps = np.bincount(bin_of(sure, self.bins).ravel(), (sure - right).ravel(), self.bins)
         return float(np.abs(gaps).sum() / sure.size)
 
+    def cells(self, task: Task, bound: float) -> Cells:
+        return Gaps()
 
-def confidences(found: Predictions) -> tuple[Numbers, Numbers]:
-    """(probabilities, how often each came true): (N, 1) of the predicted class, or (N, L) of every yes."""
-    assert found.chances is not None
-    if found.y.ndim == 2:
-        return found.chances, found.wanted.astype(np.float64)
-    return found.chances.max(1)[:, None], (found.chances.argmax(1) == found.y).astype(np.float64)[:, None]
+
+class Cells(Protocol):
+    @property
+    def size(self) -> int: ...
+
+    def rows(self, predictions: Predictions) -> Numbers:
+        """(N, size), each of norm at most 1 whatever the predictions are."""
+        ...
+
+    def figure(self, totals: Numbers) -> float:
+        """NaN where the noise has left nothing to divide by."""
+        ...
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Of a number from 0 to `bound` a record: (v, 1 − v) of the scaled one; the second makes the count."""
+
+    of: Callable[[Predictions], Numbers]
+    bound: float
+    root: bool = False
+    size: int = 2
+
+    def rows(self, predictions: Predictions) -> Numbers:
+        v = np.clip(np.nan_to_num(self.of(predictions) / self.bound, nan=1.0, posinf=1.0), 0.0, 1.0)
+        return np.stack([v, 1 - v], 1)
+
+    def figure(self, totals: Numbers) -> float:
+        mean = self.bound * _share(totals[0], totals.sum())
+        return float(np.sqrt(mean)) if self.root else float(mean)
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Of every class or label how often it was rightly predicted, wrongly predicted, missed: the F1."""
+
+    task: Task
+
+    @property
+    def size(self) -> int:
+        return 3 * _outputs_compared(self.task)
+
+    def rows(self, predictions: Predictions) -> Numbers:
+        if predictions.y.ndim == 2:  # each label adds to one cell of its own three
+            chosen, wanted, norm = predictions.decided > 0.5, predictions.wanted, math.sqrt(self.size // 3)
+        else:
+            count = self.task.outputs
+            chosen, wanted = one_hot(predictions.decided, count), one_hot(predictions.y, count)
+            norm = math.sqrt(2)  # a wrong one was predicted and another missed
+            if _two_classes(self.task):
+                chosen, wanted, norm = chosen[:, 1:], wanted[:, 1:], 1.0
+        return np.concatenate([chosen & wanted, chosen & ~wanted, ~chosen & wanted], 1) / norm
+
+    def figure(self, totals: Numbers) -> float:
+        right, wrong, missed = np.maximum(totals, 0.0).reshape(3, -1)
+        return _mean_known(
+            [_share(2 * r, 2 * r + w + m) for r, w, m in zip(right, wrong, missed, strict=True)]
+        )
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """Of every class or label the scores of those who have it, and of those who have not: the area under the curve."""
+
+    task: Task
+
+    @property
+    def size(self) -> int:
+        return _outputs_compared(self.task) * 2 * BINS
+
+    def rows(self, predictions: Predictions) -> Numbers:
+        """A record adds to one bin of each class's, or label's, histograms."""
+        scores, wanted, compared = predictions.scores, predictions.wanted, _outputs_compared(self.task)
+        if compared == 1 and wanted.shape[1] == 2:
+            scores, wanted = scores[:, 1:], wanted[:, 1:]
+        if predictions.chances is None:
+            with np.errstate(over="ignore"):
+                scores = 1 / (1 + np.exp(-scores))
+        place = (np.arange(compared) * 2 + wanted) * BINS + bin_of(scores, BINS)
+        rows = np.zeros((len(scores), self.size))
+        rows[np.arange(len(scores))[:, None], place] = 1 / math.sqrt(compared)
+        return rows
+
+    def figure(self, totals: Numbers) -> float:
+        return _mean_known([_area(*one) for one in np.maximum(totals, 0.0).reshape(-1, 2, BINS)])
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Of every bin of probabilities how far they are from what came true, and the count: the calibration error."""
+
+    size: int = CALIBRATION_BINS + 1
+
+    def rows(self, predictions: Predictions) -> Numbers:
+        sure, right = predictions.confidences()
+        gaps = np.clip(np.nan_to_num(sure, nan=1.0), 0.0, 1.0) - right
+        place, n = bin_of(sure, CALIBRATION_BINS), len(sure)
+        rows = np.zeros((n, self.size))
+        for label in range(sure.shape[1]):  # of several labels the mean: they may share a bin
+            rows[np.arange(n), place[:, label]] += gaps[:, label] / sure.shape[1]
+        rows[:, -1] = 1.0
+        return np.asarray(rows / math.sqrt(2))
+
+    def figure(self, totals: Numbers) -> float:
+        return _share(float(np.abs(totals[:-1]).sum()), float(totals[-1]))
+
+
+def _two_classes(task: Task) -> bool:
+    return isinstance(task, Classification) and task.classes == 2
+
+
+def _outputs_compared(task: Task) -> int:
+    """Of two classes one says all."""
+    return 1 if _two_classes(task) else task.outputs
+
+
+def _share(part: float, whole: float) -> float:
+    return min(max(float(part / whole), 0.0), 1.0) if whole > 0 else math.nan
+
+
+def _mean_known(values: list[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _area(absent: Numbers, present: Numbers) -> float:
+    """How often one who has it is in a higher bin than one who has not; half of those in the same."""
+    below = np.cumsum(absent) - absent / 2
+    whole = absent.sum() * present.sum()
+    return float(present @ below / whole) if whole > 0 else math.nan
 
 
 def bin_of(chances: Numbers, bins: int) -> npt.NDArray[np.int64]:
@@ -339,10 +467,6 @@ def bin_of(chances: Numbers, bins: int) -> npt.NDArray[np.int64]:
 
 def one_hot(classes: Numbers, count: int) -> npt.NDArray[np.bool_]:
     return np.asarray(classes[:, None] == np.arange(count))
-
-
-def errors(found: Predictions) -> Numbers:
-    return _flat(found.decided) - _flat(found.y)
 
 
 def _flat(values: Numbers) -> Numbers:

@@ -7,7 +7,7 @@ import math
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.releases import Event, Gaussian
 from gossamer.config.schema import RunConfig
-from gossamer.mechanism.summaries.base import release_of
+from gossamer.mechanism.summaries import release_of
 
 
 def planned_evaluation(config: RunConfig, noised: bool, draws: int, copies: int) -> tuple[Event, ...]:

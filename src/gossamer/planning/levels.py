@@ -19,8 +19,7 @@ from gossamer.mechanism.schedules import After, Schedule, extremes
 from gossamer.methods.claims import Draws
 from gossamer.options.types import LEAST_BOUND, MOST_BOUND
 from gossamer.planning.privacy import NodePlan, PrivacyPlan
-from gossamer.preprocess.share import planned_events
-from gossamer.preprocess.steps import steps_of
+from gossamer.preprocess import planned_events, steps_of
 
 
 def run_of(config: RunConfig, draws: int, noise: NoiseKind, dimension: int) -> Draws:

@@ -28,7 +28,7 @@ from gossamer.methods.claims import ClaimRule, Draws
 from gossamer.options.stage import stage
 from gossamer.planning.evaluation import planned_evaluation
 from gossamer.planning.units import most_nodes, refuse_unlike
-from gossamer.preprocess.steps import steps_of
+from gossamer.preprocess import steps_of
 
 
 @dataclass(frozen=True)

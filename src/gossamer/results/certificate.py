@@ -79,7 +79,7 @@ def planned_before(o: Any) -> dict[str, Any] | None:
 
     `epsilon` is what this alone costs the worst node, at the δ and adjacency beside it; it is part of the proven ε.
     """
-    from gossamer.preprocess.steps import steps_of  # brings torch along
+    from gossamer.preprocess import steps_of  # brings torch along
 
     plan, steps = (
         o.plan,

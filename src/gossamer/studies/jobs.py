@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.models.own import Own
+from gossamer.models.networks import Own
 from gossamer.options.sentences import whole_number
 
 if TYPE_CHECKING:

@@ -1,13 +1,19 @@
-"""One round's graph: who sends to whom."""
+"""Graphs, mixing weights, and the graph of every round.
+
+P[i, j] > 0: node i receives from node j; every node receives from itself."""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+
+from gossamer.errors import UserError
 
 Ints = NDArray[np.int64]
 _SMALL = 64  # up to here all pairs are looked at: scipy's algorithms on graphs take longer to import
@@ -124,3 +130,194 @@ def edge_array(graph: Any) -> Ints:
 
 def from_networkx(graph: Any) -> Graph:
     return from_arcs(graph.number_of_nodes(), edge_array(graph), directed=graph.is_directed())
+
+
+WeightsKind = Literal["column", "doubly", "adjacency"]
+WEIGHTS: tuple[WeightsKind, ...] = ("column", "doubly", "adjacency")
+FITTING = "ring, torus or complete"  # kinds that give every sort of weights
+
+
+def column(graph: Graph) -> Any:
+    """P[i, j] = 1 / (1 + out-degree of j) for each receiver i of j and for j itself: columns sum to one."""
+    share = 1.0 / (1.0 + graph.out_degree())
+    return _with_diagonal(graph, share[graph.arcs[:, 0]], share)
+
+
+def metropolis(graph: Graph) -> Any:
+    """W[i, j] = 1 / (1 + max(d_i, d_j)), the rest stays at home: symmetric and doubly stochastic."""
+    degree = graph.out_degree()
+    sender, receiver = graph.arcs.T
+    weight = 1.0 / (1.0 + np.maximum(degree[sender], degree[receiver]))
+    return _with_diagonal(graph, weight, 1.0 - np.bincount(sender, weight, minlength=graph.nodes))
+
+
+def uniform(graph: Graph) -> Any:
+    """W = I − L / (1 + max degree): doubly stochastic when every node sends as often as it receives."""
+    degree = graph.out_degree()
+    weight = 1.0 / (1.0 + degree.max(initial=0))
+    return _with_diagonal(graph, np.full(len(graph.arcs), weight), 1.0 - degree * weight)
+
+
+def adjacency(graph: Graph) -> Any:
+    """0/1 matrix without self loops, for methods that need sums over neighbours."""
+    return pattern(graph.nodes, graph.arcs)
+
+
+def weights_of(graph: Graph, weights: WeightsKind, *, kind: str, mixing: str | None = None) -> Any:
+    """The n×n csr_array an algorithm that declares `weights` needs, or a UserError that names what fits."""
+    if weights == "adjacency":
+        if graph.directed:
+            raise UserError(_no_fit(kind, "no undirected neighbourhoods", weights))
+        return adjacency(graph)
+    if graph.given is not None:
+        _check_given(graph.given, weights)
+        return graph.given
+    if weights == "column":
+        return column(graph)
+    if graph.directed:
+        balanced = np.array_equal(graph.out_degree(), graph.in_degree())
+        if mixing == "metropolis" or not balanced:
+            raise UserError(_no_fit(kind, f"no {mixing or 'doubly stochastic'} weights", weights))
+        return uniform(graph)
+    return uniform(graph) if mixing == "uniform" else metropolis(graph)
+
+
+def _no_fit(kind: str, lacks: str, weights: str) -> str:
+    return (
+        f"topology.kind = '{kind}' is directed and has {lacks}, which algorithm weights '{weights}' needs; "
+        f"use for example {FITTING}"
+    )
+
+
+def _with_diagonal(graph: Graph, off: Any, diagonal: Any) -> Any:
+    index: Ints = np.arange(graph.nodes)
+    row = np.concatenate([graph.arcs[:, 1], index])
+    col = np.concatenate([graph.arcs[:, 0], index])
+    matrix = csr_array((np.concatenate([off, diagonal]), (row, col)), shape=(graph.nodes, graph.nodes))
+    matrix.sort_indices()
+    return matrix
+
+
+def _check_given(matrix: Any, weights: WeightsKind) -> None:
+    columns = np.allclose(matrix.sum(axis=0), 1.0, rtol=0, atol=1e-8)
+    rows = np.allclose(matrix.sum(axis=1), 1.0, rtol=0, atol=1e-8)
+    if weights == "doubly" and not (rows and columns):
+        off = "rows" if columns else "columns" if rows else "rows and columns"
+        raise UserError(
+            f"topology.matrix has {off} that do not sum to 1, but algorithm weights 'doubly' needs both to"
+        )
+    if weights == "column" and not columns:
+        hint = "; its rows do, so give the transpose" if rows else ""
+        raise UserError(
+            "topology.matrix has columns that do not sum to 1, but algorithm weights 'column' needs them to "
+            f"(entry [i, j] is what node i takes from node j){hint}"
+        )
+
+
+_EPOCH, _DROPOUT = 1, 2  # keep the random streams of one seed apart
+_KEPT = 8
+
+
+class Rounds(Protocol):
+    """The graph of every round t = 0, 1, 2, …"""
+
+    @property
+    def period(self) -> int | None:
+        """Rounds until the graphs repeat; None if they never do."""
+
+    def graph(self, t: int) -> Graph:
+        """The graph of round t."""
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """The given graphs in turn, for ever."""
+
+    graphs: tuple[Graph, ...]
+
+    @property
+    def period(self) -> int:
+        return len(self.graphs)
+
+    def graph(self, t: int) -> Graph:
+        return self.graphs[t % len(self.graphs)]
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """A new graph from `draw` every `every` rounds; epoch e's generator is seeded by (seed, e)."""
+
+    draw: Callable[[np.random.Generator], Graph]
+    every: int
+    seed: int
+    _epochs: dict[int, Graph] = field(default_factory=dict, repr=False)  # the last few: a draw may be slow
+
+    @property
+    def period(self) -> None:
+        return None
+
+    def graph(self, t: int) -> Graph:
+        epoch = t // self.every
+        if epoch not in self._epochs:
+            graph = self.draw(np.random.default_rng([_EPOCH, epoch, self.seed]))
+            if len(self._epochs) >= _KEPT:
+                self._epochs.pop(next(iter(self._epochs)), None)
+            self._epochs[epoch] = graph
+            return graph
+        return self._epochs[epoch]
+
+
+@dataclass(frozen=True)
+class WithDropout:
+    """Another schedule whose links fail independently in every round; round t is seeded by (seed, t)."""
+
+    base: Rounds
+    rate: float
+    seed: int
+
+    @property
+    def period(self) -> None:
+        return None
+
+    def graph(self, t: int) -> Graph:
+        rng = np.random.default_rng([_DROPOUT, t, self.seed])
+        return thin(self.base.graph(t), lambda links: rng.random(len(links)) >= self.rate)
+
+
+@dataclass(frozen=True)
+class WithSlowLinks:
+    """Another schedule of whose links a share is slow: those carry every `every`-th of their messages only.
+
+    In the rounds between, a slow link is not in the graph, so its sender keeps what it would have sent and the weights
+    still add up: nothing is ever on its way between two rounds. Which links are slow, and when each of them is ready,
+    follows from the seed and from the link itself; turns count in periods, so that every link has its turn.
+    """
+
+    base: Rounds
+    share: float
+    every: int
+    seed: int
+
+    @property
+    def period(self) -> int | None:
+        return None if self.base.period is None else self.base.period * self.every
+
+    def graph(self, t: int) -> Graph:
+        graph = self.base.graph(t)
+
+        def ready(links: Ints) -> Any:
+            bits = mixed_bits(links[:, 0] * graph.nodes + links[:, 1], self.seed)
+            slow = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53 < self.share
+            cycle = np.uint64(t // (self.base.period or 1))
+            turn = (cycle + (bits & np.uint64(0x7FF))) % np.uint64(self.every) == 0
+            return ~slow | turn
+
+        return thin(graph, ready)
+
+
+def mixed_bits(numbers: Ints, seed: int) -> Any:
+    """64 well-mixed bits of each number (the finaliser of SplitMix64)."""
+    bits = numbers.astype(np.uint64) + np.uint64((2 * seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return bits ^ (bits >> np.uint64(31))

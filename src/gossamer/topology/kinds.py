@@ -1,20 +1,571 @@
-"""Every kind of graph, and the ways to a Topology. A new graph: one class in makers.py or random_graphs.py."""
+"""The table [topology]: every kind of graph. A new one is a subclass of `TopologyKind` with `make`, registered here."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, BeforeValidator, Field
+from scipy.sparse import csr_array
 
-from gossamer.topology import makers, random_graphs
-from gossamer.topology.graph import from_arcs
-from gossamer.topology.rounds import Periodic
+from gossamer.errors import UserError
+from gossamer.options.registry import Registry, Table
+from gossamer.options.types import Count, NonNegative, Share
+from gossamer.topology.graph import (
+    FITTING,
+    WEIGHTS,
+    Graph,
+    Periodic,
+    Resampled,
+    Rounds,
+    WeightsKind,
+    WithDropout,
+    WithSlowLinks,
+    circulant,
+    column,
+    connected,
+    edge_array,
+    from_arcs,
+    from_networkx,
+    pattern,
+    strongly_connected,
+    weights_of,
+)
 from gossamer.topology.schedule import Topology
-from gossamer.topology.table import SlowLinks, TopologyKind, topologies
-from gossamer.topology.weights import WeightsKind
 
-__all__ = ["SlowLinks", "TopologyKind", "build", "isolated", "makers", "random_graphs", "topologies"]
+
+@dataclass(frozen=True, kw_only=True)
+class SlowLinks:
+    """A share of the links carries only every so-many-th of its messages."""
+
+    share: Annotated[Share, Field(description="share of the links that are slow")]
+    every: Annotated[int, Field(ge=2, le=64, description="a slow link carries one in so many messages")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyKind(ABC):
+    """A graph or a schedule of graphs. A new kind is a subclass with `make`, registered in `topologies`."""
+
+    mixing: Annotated[
+        Literal["metropolis", "uniform"] | None,
+        Field(description="how doubly stochastic weights are made; metropolis where the graph is undirected"),
+    ] = None
+    dropout: Annotated[
+        float, Field(ge=0, lt=1, description="probability that a link fails, in every round anew")
+    ] = 0.0
+    slow: Annotated[
+        Annotated[SlowLinks, Table()] | None,
+        Field(description="a share of the links carries only some of its messages"),
+    ] = None
+
+    kind: ClassVar[str]
+    fewest_nodes: ClassVar[int] = 1
+    any_peer: ClassVar[bool] = (
+        False  # one at a time, a node may send to any other: so an exact mean may choose whom
+    )
+    by_rule: ClassVar[bool] = False  # the same graph for every seed: kind, nodes and options say all of it
+    random: ClassVar[bool] = False  # drawn from the seed, so that `resampled` may draw it again
+
+    @abstractmethod
+    def make(self, nodes: int, rng: np.random.Generator) -> Graph | Rounds: ...
+
+    def graph(self, nodes: int, rng: np.random.Generator) -> Graph | Rounds:
+        """Check the size, then make it."""
+        if nodes < self.fewest_nodes:
+            raise UserError(
+                f"topology.kind = '{self.kind}' needs at least {self.fewest_nodes} nodes (nodes = {nodes}); "
+                "use 'complete'"
+            )
+        return self.make(nodes, rng)
+
+    def build(self, *, nodes: int, weights: str, seed: int) -> Topology:
+        """The network, checked: weights exist and information gets from everyone to everyone.
+
+        weights: what the algorithm needs, "column", "doubly" or "adjacency".
+        """
+        if nodes < 1:
+            raise UserError(f"nodes = {nodes} must be at least 1")
+        wanted = next((w for w in WEIGHTS if w == weights), None)
+        if wanted is None:
+            raise UserError(f"algorithm weights '{weights}' are unknown; use one of {', '.join(WEIGHTS)}")
+        if self.mixing and weights != "doubly":
+            raise UserError(
+                f"topology.mixing = '{self.mixing}' is for doubly stochastic weights, and this algorithm needs "
+                f"'{weights}'; leave it out"
+            )
+        made = self.graph(nodes, np.random.default_rng(seed))
+        rounds: Rounds = Periodic((made,)) if isinstance(made, Graph) else made
+        for t in range(rounds.period or 1):
+            graph = rounds.graph(t)
+            if self.mixing and graph.given is not None:
+                raise UserError(
+                    f"topology.mixing = '{self.mixing}' does not apply to a topology.matrix; leave it out"
+                )
+            matrix = weights_of(graph, wanted, kind=self.kind, mixing=self.mixing)
+            if wanted == "doubly":
+                self._check_lost_links(graph, matrix)
+        _check_connected(rounds, self.kind)
+        if self.slow:
+            rounds = WithSlowLinks(rounds, self.slow.share, self.slow.every, seed)
+        if self.dropout:
+            rounds = WithDropout(rounds, self.dropout, seed)
+        settings = {"seed": seed, **topologies.options(self)}
+        rule = (
+            None if self.dropout or self.slow or not self.by_rule else " ".join((self.__doc__ or "").split())
+        )
+        return Topology(self.kind, nodes, wanted, rounds, settings, self.mixing, rule)
+
+    def _check_lost_links(self, graph: Graph, matrix: Any) -> None:
+        """Doubly stochastic weights survive a lost link only if it is lost, and was weighted, both ways alike."""
+        if not (self.dropout or self.slow):
+            return
+        key = f"dropout = {self.dropout}" if self.dropout else "slow"
+        if graph.directed:
+            raise UserError(
+                f"topology.{key} leaves topology.kind = '{self.kind}', which is directed, without "
+                f"doubly stochastic weights; use for example {FITTING}"
+            )
+        if graph.given is not None and abs(matrix - matrix.T).max() > 1e-8:
+            raise UserError(
+                f"topology.{key} needs a symmetric topology.matrix for algorithm weights 'doubly'"
+            )
+
+
+topologies: Registry[TopologyKind] = Registry("topology")
+
+
+def _check_connected(rounds: Rounds, kind: str) -> None:
+    """Without dropout: random kinds are connected by construction, so one look suffices for them."""
+    if not connected([rounds.graph(t) for t in range(rounds.period or 1)]):
+        where = "" if rounds.period == 1 else f" over its period of {rounds.period} rounds"
+        raise UserError(
+            f"topology.kind = '{kind}' is not strongly connected{where}: some node never hears of another; "
+            "add the missing links"
+        )
+
+
+Rng = np.random.Generator
+
+
+@topologies.register("ring")
+@dataclass(frozen=True, kw_only=True)
+class Ring(TopologyKind):
+    """Each node and its two neighbours on a circle."""
+
+    fewest_nodes: ClassVar[int] = 3
+    by_rule: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        return circulant(nodes, [1], directed=False)
+
+
+@topologies.register("directed-ring")
+@dataclass(frozen=True, kw_only=True)
+class DirectedRing(TopologyKind):
+    """Node i sends to i + 1."""
+
+    fewest_nodes: ClassVar[int] = 2
+    by_rule: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        return circulant(nodes, [1], directed=True)
+
+
+@topologies.register("star")
+@dataclass(frozen=True, kw_only=True)
+class Star(TopologyKind):
+    """Node 0 in the middle."""
+
+    fewest_nodes: ClassVar[int] = 2
+    by_rule: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        return from_arcs(nodes, [(0, leaf) for leaf in range(1, nodes)], directed=False)
+
+
+@topologies.register("complete")
+@dataclass(frozen=True, kw_only=True)
+class Complete(TopologyKind):
+    """Everyone with everyone."""
+
+    by_rule: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        return from_arcs(nodes, np.stack(np.triu_indices(nodes, k=1), axis=1), directed=False)
+
+
+@topologies.register("grid")
+@dataclass(frozen=True, kw_only=True)
+class Grid(TopologyKind):
+    """A rectangle of rows × columns, neighbours up, down, left and right."""
+
+    rows: Annotated[
+        Count | None, Field(description="rows of the rectangle; as square as possible if not set")
+    ] = None
+
+    fewest_nodes: ClassVar[int] = 4
+    by_rule: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        return _lattice("grid", nodes, self.rows, side=2, periodic=False)
+
+
+@topologies.register("torus")
+@dataclass(frozen=True, kw_only=True)
+class Torus(TopologyKind):
+    """A grid whose opposite borders touch: every node has four neighbours."""
+
+    rows: Annotated[
+        Count | None, Field(description="rows of the rectangle; as square as possible if not set")
+    ] = None
+
+    fewest_nodes: ClassVar[int] = 9
+    by_rule: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        return _lattice("torus", nodes, self.rows, side=3, periodic=True)
+
+
+@topologies.register("exponential")
+@dataclass(frozen=True, kw_only=True)
+class Exponential(TopologyKind):
+    """Node i sends to i + 1, i + 2, i + 4, … (mod n), all in every round."""
+
+    fewest_nodes: ClassVar[int] = 2
+    by_rule: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        return circulant(nodes, _powers_of_two(nodes), directed=True)
+
+
+@topologies.register("one-peer-exponential")
+@dataclass(frozen=True, kw_only=True)
+class OnePeerExponential(TopologyKind):
+    """In round k node i sends to i + 2^(k mod ⌈log₂ n⌉) (mod n) only."""
+
+    fewest_nodes: ClassVar[int] = 2
+    any_peer: ClassVar[bool] = True
+    by_rule: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Periodic:
+        return Periodic(tuple(circulant(nodes, [step], directed=True) for step in _powers_of_two(nodes)))
+
+
+@topologies.register("edges")
+@dataclass(frozen=True, kw_only=True)
+class Edges(TopologyKind):
+    """The graph the user lists."""
+
+    edges: Annotated[list[list[int]], Field(description="[sender, receiver] pairs")]
+    directed: Annotated[bool, Field(description="a pair is one way only")] = False
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        for pair in self.edges:
+            if len(pair) != 2 or not all(0 <= end < nodes for end in pair):
+                raise UserError(
+                    f"topology.edges contains {list(pair)}; each entry must be two of the nodes 0 to {nodes - 1}"
+                )
+            if pair[0] == pair[1]:
+                raise UserError(
+                    f"topology.edges contains {list(pair)}; leave self loops out, every node receives from itself"
+                )
+        return from_arcs(nodes, self.edges, directed=self.directed)
+
+
+@topologies.register("matrix")
+@dataclass(frozen=True, kw_only=True)
+class Matrix(TopologyKind):
+    """The user's own mixing matrix, used as given."""
+
+    matrix: Annotated[
+        list[list[float]] | str,
+        Field(
+            description="a nested list, or a .npy or .csv file; entry [i, j] is what node i takes from node j"
+        ),
+    ]
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        dense = read_matrix(self.matrix)
+        if dense.shape != (nodes, nodes):
+            shape = " × ".join(map(str, dense.shape))
+            raise UserError(f"topology.matrix is {shape} and must be {nodes} × {nodes}, as nodes = {nodes}")
+        if not np.isfinite(dense).all() or (dense < 0).any():
+            raise UserError("topology.matrix has negative or infinite entries; weights must be at least 0")
+        receiver, sender = np.nonzero(dense)
+        arcs = np.stack([sender, receiver], axis=1)
+        symmetric = np.array_equal(dense > 0, dense.T > 0)
+        return from_arcs(nodes, arcs, directed=not symmetric, given=csr_array(dense))
+
+
+def read_matrix(matrix: Sequence[Sequence[float]] | str) -> NDArray[np.float64]:
+    try:
+        if not isinstance(matrix, str):
+            return np.array(matrix, dtype=np.float64)
+        if Path(matrix).suffix == ".npy":
+            return np.asarray(np.load(matrix, allow_pickle=False), dtype=np.float64)
+        if Path(matrix).suffix == ".csv":
+            return np.loadtxt(matrix, delimiter=",", ndmin=2, dtype=np.float64)
+    except OSError as error:
+        raise UserError(f"topology.matrix = '{matrix}' cannot be read: {error.strerror or error}") from None
+    except ValueError:
+        where = f" = '{matrix}'" if isinstance(matrix, str) else ""
+        raise UserError(f"topology.matrix{where} is not a table of numbers with rows of one length") from None
+    raise UserError(f"topology.matrix = '{matrix}' must be a nested list or a file that ends in .npy or .csv")
+
+
+def _lattice(kind: str, nodes: int, rows: int | None, *, side: int, periodic: bool) -> Graph:
+    """Rows × columns, both at least `side`; as square as possible unless `rows` is given."""
+    if rows is not None and (rows < side or nodes % rows or nodes // rows < side):
+        fits = [r for r in range(side, nodes // side + 1) if nodes % r == 0]
+        works = f"use one of {', '.join(map(str, fits))}" if fits else _sizes_that_work(nodes, side)
+        raise UserError(
+            f"topology.rows = {rows} does not divide nodes = {nodes} into a {kind} of at least "
+            f"{side} × {side}; {works}"
+        )
+    rows = rows or _squarest(nodes, side)
+    if rows is None:
+        raise UserError(
+            f"topology.kind = '{kind}' needs nodes = rows × columns of at least {side} × {side}, "
+            f"and nodes = {nodes} is not; {_sizes_that_work(nodes, side)}"
+        )
+    import networkx as nx
+
+    lattice = nx.grid_2d_graph(rows, nodes // rows, periodic=periodic)
+    return from_networkx(nx.convert_node_labels_to_integers(lattice))
+
+
+def _squarest(nodes: int, side: int) -> int | None:
+    """The number of rows that makes the rectangle most nearly square."""
+    return next((r for r in range(int(nodes**0.5), side - 1, -1) if nodes % r == 0), None)
+
+
+def _sizes_that_work(nodes: int, side: int) -> str:
+    below = next((n for n in range(nodes - 1, side * side - 1, -1) if _squarest(n, side)), None)
+    above = next(n for n in range(max(nodes, side * side - 1) + 1, 2 * nodes + 10) if _squarest(n, side))
+    return f"use nodes = {above}" if below is None else f"use nodes = {below} or {above}"
+
+
+def _powers_of_two(nodes: int) -> list[int]:
+    return [1 << j for j in range((nodes - 1).bit_length())]
+
+
+_TRIES = 100  # redraws of a random graph before the options are called hopeless
+_FIEDLER_NODES = 2000  # the search takes dense eigenvalues
+_SAME = 1e-9  # eigenvalues nearer to each other than this are equal: their last bits depend on the processor
+
+
+@topologies.register("erdos-renyi")
+@dataclass(frozen=True, kw_only=True)
+class ErdosRenyi(TopologyKind):
+    """Each edge with probability p, drawn again until connected."""
+
+    p: Annotated[Share, Field(description="probability of an edge")]
+
+    fewest_nodes: ClassVar[int] = 2
+    random: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        import networkx as nx
+
+        return _connected(
+            lambda: from_networkx(nx.fast_gnp_random_graph(nodes, self.p, seed=_seed(rng))),
+            f"topology.p = {self.p} gave no connected graph of {nodes} nodes in {_TRIES} tries; "
+            f"use p of at least {min(1.0, (np.log(nodes) + 1) / nodes):.2g}",
+        )
+
+
+@topologies.register("fiedler")
+@dataclass(frozen=True, kw_only=True)
+class Fiedler(TopologyKind):
+    """A random connected graph whose normalised Fiedler value λ₂(L)/n is as near to `value` as we find.
+
+    λ₂ never falls when an edge is added, so along a random order of all edges (a random spanning tree first)
+    bisection finds where it crosses the target; the best of many orders wins, of two equally near the smaller value.
+    """
+
+    value: Annotated[
+        Share, Field(description="the Fiedler value over the number of nodes; 1 is the complete graph")
+    ]
+    tolerance: Annotated[NonNegative, Field(description="how far from it the graph found may be")] = 0.05
+
+    fewest_nodes: ClassVar[int] = 2
+    random: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        if nodes > _FIEDLER_NODES:
+            raise UserError(
+                f"topology.kind = 'fiedler' takes at most {_FIEDLER_NODES} nodes (nodes = {nodes})"
+            )
+        best, best_error = np.empty((0, 2), dtype=np.int64), np.inf
+        found = 0.0
+        for _ in range(200 if nodes <= 100 else 5):
+            order = _random_edge_order(nodes, rng)
+            low, high = nodes - 1, len(order)  # how many edges are taken
+            while low < high:
+                middle = (low + high) // 2
+                if _normalised_fiedler(nodes, order[:middle]) < self.value - _SAME:
+                    low = middle + 1
+                else:
+                    high = middle
+            for count in {max(low - 1, nodes - 1), low}:
+                reached = _normalised_fiedler(nodes, order[:count])
+                error = abs(reached - self.value)
+                as_near = abs(error - best_error) <= _SAME
+                if error < best_error - _SAME or (as_near and reached < found - _SAME):
+                    best, best_error, found = order[:count], error, reached
+            if best_error <= 0.01 * self.value + _SAME:
+                break
+        if best_error > self.tolerance + _SAME:
+            raise UserError(
+                f"topology.value = {self.value} is out of reach for nodes = {nodes} within topology.tolerance = "
+                f"{self.tolerance}; the nearest graph found has {found:.3g}"
+            )
+        return from_arcs(nodes, best, directed=False)
+
+
+@topologies.register("random-regular")
+@dataclass(frozen=True, kw_only=True)
+class RandomRegular(TopologyKind):
+    """A random connected graph in which every node has the same number of neighbours."""
+
+    degree: Annotated[Count, Field(description="neighbours of every node")] = 4
+
+    fewest_nodes: ClassVar[int] = 2
+    random: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        degree = self.degree
+        import networkx as nx
+
+        if not 1 <= degree < nodes:
+            raise UserError(
+                f"topology.degree = {degree} must be between 1 and {nodes - 1} for nodes = {nodes}"
+            )
+        if nodes * degree % 2:
+            raise UserError(f"topology.degree = {degree} must be even because nodes = {nodes} is odd")
+
+        def draw() -> Graph:
+            # The generator starts over on every clash, which is rare in sparse graphs: draw the sparser side.
+            if degree <= nodes // 2:
+                return from_networkx(nx.random_regular_graph(degree, nodes, seed=_seed(rng)))
+            return from_networkx(
+                nx.complement(nx.random_regular_graph(nodes - 1 - degree, nodes, seed=_seed(rng)))
+            )
+
+        return _connected(
+            draw,
+            f"topology.degree = {degree} gave no connected graph of {nodes} nodes in {_TRIES} tries; "
+            "use at least 3",
+        )
+
+
+@topologies.register("digraph")
+@dataclass(frozen=True, kw_only=True)
+class Digraph(TopologyKind):
+    """A directed ring plus every other arc with probability p: strongly connected and irregular.
+
+    Redrawn until its column-stochastic weights are not doubly stochastic, so that push-sum's w is not 1.
+    """
+
+    p: Annotated[float, Field(gt=0, lt=1, description="probability of every arc beside the ring")] = 0.2
+
+    fewest_nodes: ClassVar[int] = 3
+    random: ClassVar[bool] = True
+
+    def make(self, nodes: int, rng: Rng) -> Graph:
+        import networkx as nx
+
+        base = circulant(nodes, [1], directed=True).arcs
+        for _ in range(_TRIES):
+            extra = nx.fast_gnp_random_graph(nodes, self.p, seed=_seed(rng), directed=True)
+            graph = from_arcs(nodes, np.concatenate([base, edge_array(extra)]), directed=True)
+            if not np.allclose(column(graph).sum(axis=1), 1.0):
+                return graph
+        raise UserError(
+            f"topology.p = {self.p} gave no irregular digraph of {nodes} nodes in {_TRIES} tries; "
+            "use a p nearer to 0.5"
+        )
+
+
+def _as_table(base: Any) -> Any:
+    """The name alone stands for a table with it."""
+    return {"kind": base} if isinstance(base, str) else base
+
+
+def _drawn_again(base: TopologyKind) -> TopologyKind:
+    if not base.random:
+        names = ", ".join(name for name, kind in topologies.kinds.items() if kind.random)
+        raise ValueError(f"'{base.kind}' is not a random kind; use one of {names}")
+    if base.mixing or base.dropout or base.slow:
+        raise ValueError("mixing, dropout and slow stand beside base, not in it")
+    return base
+
+
+@topologies.register("resampled")
+@dataclass(frozen=True, kw_only=True)
+class ResampledKind(TopologyKind):
+    """A new random graph every so many rounds; base = "digraph" or { kind = "digraph", p = 0.3 }."""
+
+    base: Annotated[
+        TopologyKind,
+        topologies,
+        BeforeValidator(_as_table),
+        AfterValidator(_drawn_again),
+        Field(description="the random kind to draw: its name, or a table with its options"),
+    ]
+    every: Annotated[Count, Field(description="rounds until the next graph")] = 1
+    fewest_nodes: ClassVar[int] = 2
+
+    def make(self, nodes: int, rng: Rng) -> Resampled:
+        draw = _Draw(self.base, nodes)
+        draw(
+            np.random.default_rng(0)
+        )  # options that do not fit the nodes are reported now, not in a later round
+        return Resampled(draw, self.every, int(rng.integers(2**62)))
+
+
+@dataclass(frozen=True)
+class _Draw:
+    base: TopologyKind
+    nodes: int
+
+    def __call__(self, rng: Rng) -> Graph:
+        graph = self.base.graph(self.nodes, rng)
+        assert isinstance(graph, Graph)  # every kind marked random makes one graph
+        return graph
+
+
+def _seed(rng: Rng) -> int:
+    return int(rng.integers(2**31))
+
+
+def _connected(draw: Callable[[], Graph], otherwise: str) -> Graph:
+    for _ in range(_TRIES):
+        graph = draw()
+        if strongly_connected(graph.nodes, graph.arcs):
+            return graph
+    raise UserError(otherwise)
+
+
+def _random_edge_order(nodes: int, rng: Rng) -> NDArray[np.int64]:
+    """All edges in random order, after a random spanning tree that keeps every prefix connected."""
+    label = rng.permutation(nodes)
+    parent = rng.integers(np.arange(1, nodes))  # each joins one of those before it
+    tree = np.sort(np.stack([label[parent], label[1:]], axis=1), axis=1)
+    every = np.stack(np.triu_indices(nodes, k=1), axis=1)
+    rest = every[~np.isin(every @ [nodes, 1], tree @ [nodes, 1])]
+    return np.concatenate([tree, rng.permutation(rest)])
+
+
+def _normalised_fiedler(nodes: int, edges: NDArray[np.int64]) -> float:
+    adjacency = pattern(nodes, from_arcs(nodes, edges, directed=False).arcs).toarray()
+    laplacian = np.diag(adjacency.sum(axis=1)) - adjacency
+    return float(np.linalg.eigvalsh(laplacian)[1]) / nodes
 
 
 def build(kind: str, *, nodes: int, weights: str, seed: int, **options: Any) -> Topology:

@@ -17,7 +17,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.data.load import datasets
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_digest, fixed_values
-from gossamer.models.own import Own
+from gossamer.models.networks import Own
 from gossamer.results.certificate import SEEDED
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.files import digest_of, digest_of_object
@@ -25,7 +25,7 @@ from gossamer.results.rundir import RunDirectory, entries_of, free_path, read_ma
 from gossamer.results.runlock import RunLock
 from gossamer.results.seals import BEGIN, Sealer
 from gossamer.runtime.group import Group, agreed
-from gossamer.topology.makers import Matrix
+from gossamer.topology.kinds import Matrix
 from gossamer.training.assemble import Parts
 from gossamer.training.budget import Accounts, accounts_of, now
 from gossamer.training.preprocess import bytes_of_preprocessing, preprocessed

@@ -12,8 +12,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.planning.network import deviations_of
 from gossamer.planning.privacy import PrivacyPlan
-from gossamer.topology.exact import Relabelled, window_topology
-from gossamer.topology.filter import filter_of
+from gossamer.topology.exact import Relabelled, filter_of, window_topology
 from gossamer.topology.schedule import Topology
 
 

@@ -12,8 +12,8 @@ import torch
 from gossamer.data.inputs import inputs_of
 from gossamer.kernels.oracle import one_output, shape_of
 from gossamer.kernels.stack import ParameterStack, fixed_values
-from gossamer.models.centred import Centred
-from gossamer.models.kinds import models as kinds
+from gossamer.models.layers import Centred
+from gossamer.models.networks import models as kinds
 from gossamer.results.trained.description import Description, Parameter
 from gossamer.results.trained.models import Models
 from gossamer.results.trained.weights import DESCRIPTION, HeldWeights

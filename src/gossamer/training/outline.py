@@ -18,10 +18,8 @@ from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
 from gossamer.methods.objective import prediction_task
-from gossamer.models.cells import cells_of
-from gossamer.models.centred import Centred
-from gossamer.models.check import check_module, check_no_mixing, check_outputs
-from gossamer.models.measures import measures_of
+from gossamer.models.layers import Centred, check_module, check_no_mixing, check_outputs
+from gossamer.models.measures import cells_of, measures_of
 from gossamer.options.stage import stage
 from gossamer.planning.notes import notes_of
 from gossamer.planning.outline import Outline

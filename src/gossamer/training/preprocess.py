@@ -17,11 +17,10 @@ from safetensors.torch import load, save
 from gossamer.accounting.releases import Event
 from gossamer.errors import UserError
 from gossamer.mechanism.reader import Book
-from gossamer.mechanism.summaries.base import private_totals
+from gossamer.mechanism.summaries import private_totals
 from gossamer.methods import method_of
 from gossamer.planning.outline import Outline
-from gossamer.preprocess.base import Found, Released, Step
-from gossamer.preprocess.steps import steps_of
+from gossamer.preprocess import Found, Released, Step, steps_of
 from gossamer.results.rundir import RunDirectory, write_atomically
 from gossamer.runtime.group import Group
 from gossamer.training.assemble import Parts, records_of

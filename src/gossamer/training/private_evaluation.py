@@ -20,8 +20,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.finite import outputs_or_nan
 from gossamer.kernels.oracle import one_output, shape_of
 from gossamer.mechanism.judged import private_judgement
-from gossamer.models.cells import Cells, cells_of
-from gossamer.models.measures import Predictions, key_of
+from gossamer.models.measures import Cells, Predictions, cells_of, key_of
 from gossamer.planning.outline import Outline
 from gossamer.results.files import read_bytes
 from gossamer.results.released import model_digests

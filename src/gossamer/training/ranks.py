@@ -10,7 +10,7 @@ from typing import Any
 
 from gossamer.config.baselines import effective
 from gossamer.config.schema import RunConfig
-from gossamer.models.own import Withheld
+from gossamer.models.networks import Withheld
 from gossamer.results.rundir import free_path
 from gossamer.results.waiting import ended
 from gossamer.runtime.blocks import split

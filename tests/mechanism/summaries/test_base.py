@@ -17,18 +17,21 @@ from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.releases import Event, OneSided, Release, Unnoised
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.summaries.base import (
+from gossamer.mechanism.summaries import (
     GRID,
     SHRINK,
+    Columns,
+    Histogram,
+    Labels,
+    Moments,
+    SecondMoment,
     Summary,
+    dyadic_edges,
     noised,
     private_totals,
     release_of,
     unit_weights,
 )
-from gossamer.mechanism.summaries.columns import Columns, Histogram, Moments, dyadic_edges
-from gossamer.mechanism.summaries.labels import Labels
-from gossamer.mechanism.summaries.second_moment import SecondMoment
 
 WIDTH, CLASSES = 4, 3
 COLUMNS = Columns(tuple(range(WIDTH)), -2.0, 3.0)

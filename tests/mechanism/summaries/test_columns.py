@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gossamer.mechanism.summaries.columns import (
+from gossamer.mechanism.summaries import (
     WEIGHT,
     Columns,
     Histogram,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gossamer.mechanism.summaries.labels import Labels
+from gossamer.mechanism.summaries import Labels
 
 
 def test_they_are_counts_and_strange_labels_are_nowhere() -> None:

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.mechanism.summaries.base import SHRINK
-from gossamer.mechanism.summaries.second_moment import SecondMoment, components, unpacked
+from gossamer.mechanism.summaries import SHRINK, SecondMoment, components, unpacked
 
 RECORD = st.lists(
     st.one_of(st.floats(-10, 10, width=32), st.sampled_from([0.0, 1e-30, 3e38, math.inf, math.nan])),

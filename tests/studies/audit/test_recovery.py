@@ -21,8 +21,7 @@ from gossamer.studies.audit.filter import LinearSystem
 from gossamer.studies.audit.recovery import RECOVERIES, Draw, Sign, Step, km, undo
 from gossamer.studies.audit.scores import MessageReader
 from gossamer.studies.audit.stacked import StackedExchange
-from gossamer.topology.exact import Windows, window_topology
-from gossamer.topology.filter import filter_of
+from gossamer.topology.exact import Windows, filter_of, window_topology
 from gossamer.topology.kinds import build
 
 

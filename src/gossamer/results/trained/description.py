@@ -19,8 +19,8 @@ from torch import nn
 from gossamer.data.inputs import Inputs
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
-from gossamer.models.centred import Centred
-from gossamer.models.kinds import models
+from gossamer.models.layers import Centred
+from gossamer.models.networks import models
 from gossamer.models.tasks import MultiLabel, Name, Task, task_of
 from gossamer.results.files import read_bytes
 

@@ -13,7 +13,7 @@ from torch import nn
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.models.own import load_module
+from gossamer.models.networks import load_module
 from gossamer.options.sentences import as_path
 from gossamer.results.audit_page import roc_picture, verdict
 from gossamer.results.certificate import SITE, epsilon_text

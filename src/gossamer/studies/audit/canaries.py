@@ -21,8 +21,8 @@ from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS
 from gossamer.mechanism.reader import Records
 from gossamer.methods import method_of
-from gossamer.models.kinds import models
 from gossamer.models.losses import losses
+from gossamer.models.networks import models
 from gossamer.options.registry import Registry
 from gossamer.planning.privacy import PrivacyPlan
 from gossamer.studies.audit.recovery import answer_gain

@@ -1,15 +1,76 @@
-"""Refuse layers that cannot be trained here, or under which one record's gradient depends on other records."""
+"""Layers of the networks, and checks of a user's module."""
 
+from __future__ import annotations
+
+from math import gcd
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
 from gossamer.errors import UserError
 from gossamer.options.sentences import short
+
+
+def conv_norm(before: int, after: int, *, groups: int, stride: int = 1, kernel: int = 3) -> nn.Sequential:
+    """Convolution without bias (the norm has one) and GroupNorm."""
+    return nn.Sequential(
+        nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False),
+        nn.GroupNorm(gcd(groups, after), after),
+    )
+
+
+class Residual(nn.Module):
+    """relu(body(x) + shortcut(x)), or body(x) + shortcut(x) without the outer ReLU."""
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module | None = None, *, outer_relu: bool) -> None:
+        super().__init__()
+        self.body = body
+        self.shortcut = shortcut if shortcut is not None else nn.Identity()
+        self.outer_relu = outer_relu
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = self.body(x) + self.shortcut(x)
+        return torch.relu(total) if self.outer_relu else total
+
+
+class GlobalMean(nn.Module):
+    """Mean over all pixels of each channel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3))
+
+
+class GlobalMax(nn.Module):
+    """Maximum over all pixels of each channel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.amax(dim=(2, 3))
+
+
+_TINY = 1e-12
+
+
+def centre_records(x: Tensor, centre: Tensor) -> Tensor:
+    """(x − c) / ‖x − c‖ over the last axis: on the sphere again, so that all of the clip goes to what differs."""
+    moved = x - centre
+    return moved.div_(torch.linalg.vector_norm(moved, dim=-1, keepdim=True).clamp_min_(_TINY))
+
+
+class Centred(nn.Module):
+    """head((x − c) / ‖x − c‖). The parameter c comes first, of the size of a record."""
+
+    def __init__(self, head: nn.Module, size: int) -> None:
+        super().__init__()
+        self.centre = nn.Parameter(torch.zeros(size))
+        self.head = head
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(centre_records(x.flatten(1), self.centre))
+        return out
 
 
 def check_module(module: Any) -> None:
