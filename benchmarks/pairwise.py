@@ -19,10 +19,10 @@ import torch
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.secrets import Secrets
 from gossamer.kernels.noise import Stream
+from gossamer.mechanism.clipping import Constant
 from gossamer.mechanism.noise import Levels
 from gossamer.mechanism.noise.gaussian import GaussianNoise
 from gossamer.mechanism.noise.pairwise import PairwiseAmong
-from gossamer.mechanism.schedules import Constant
 
 NODES, DIMENSION, TIMES = 20, 100_000, 15
 

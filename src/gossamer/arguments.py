@@ -9,13 +9,13 @@ import typer
 
 
 def _recipes(incomplete: str) -> list[str]:
-    from gossamer.config.completion import recipe_names
+    from gossamer.config.keys import recipe_names
 
     return recipe_names(incomplete)
 
 
 def _settings(incomplete: str) -> list[str]:
-    from gossamer.config.completion import settings
+    from gossamer.config.keys import settings
 
     return settings(incomplete)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.config.completion import recipe_names, settings
+from gossamer.config.keys import recipe_names, settings
 
 
 def test_recipes_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_keys_and_kinds() -> None:
 
 def test_nothing_heavy_is_loaded() -> None:
     program = (
-        "import sys; from gossamer.config.completion import settings; settings('a');"
+        "import sys; from gossamer.config.keys import settings; settings('a');"
         "print([name for name in ('torch', 'numpy', 'pydantic', 'scipy') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gossamer.config import recipes, resolve
-from gossamer.config.units import a_unit_has_a_price
+from gossamer.config.checks import a_unit_has_a_price
 from gossamer.errors import UserError
 
 FULL = {"privacy.sampling": {"kind": "full"}}

@@ -18,12 +18,11 @@ from gossamer import algorithms
 from gossamer.config import recipes, resolve
 from gossamer.config.algorithm import Algorithm
 from gossamer.errors import UserError
-from gossamer.mechanism.clipping import QuantileClip, clips
+from gossamer.mechanism.clipping import QuantileClip, Stretches, clips
 from gossamer.mechanism.noise import families
+from gossamer.mechanism.noise.base import ScaledNoise
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.noise.independent import ScaledNoise
 from gossamer.mechanism.sampling import Full
-from gossamer.mechanism.schedules import Stretches
 from gossamer.methods.claims import CLAIMS, Draws
 from gossamer.options.registry import Registry
 from gossamer.options.types import LEAST_BOUND

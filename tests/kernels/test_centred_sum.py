@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.kernels.centred_sum import CentredSum
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import CentredSum, clipped_sum
 
 
 def subtract(records: Tensor, centre: Tensor) -> Tensor:

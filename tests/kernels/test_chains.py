@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.chains import layers_of
 from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.dense import layers_of
 from gossamer.kernels.stack import ParameterStack
 
 

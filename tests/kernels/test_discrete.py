@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.kernels.discrete import _Coins, discrete_normal
-from gossamer.kernels.noise import Stream
+from gossamer.kernels.noise import Stream, _Coins, discrete_normal
 
 STREAM = Stream.seeded(3)
 

@@ -13,10 +13,8 @@ from scipy.stats import norm
 from tests.support.mechanism import private_mean, record_is_gradient
 
 from gossamer.accounting.releases import CLIPPED_LOT
-from gossamer.mechanism.clip_steps import ClipLotTo
-from gossamer.mechanism.clipping import ConstantClip, DecayingClip
-from gossamer.mechanism.samplers import PoissonSampler
-from gossamer.mechanism.schedules import Constant, Geometric
+from gossamer.mechanism.clipping import ClipLotTo, Constant, ConstantClip, DecayingClip, Geometric
+from gossamer.mechanism.sampling import PoissonSampler
 
 L, C = 4.0, 0.5
 

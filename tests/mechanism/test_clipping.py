@@ -15,7 +15,7 @@ from tests.support.mechanism import private_mean
 
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import Clip, ClipKind, FollowedQuantile, clips
-from gossamer.mechanism.samplers import PoissonSampler
+from gossamer.mechanism.sampling import PoissonSampler
 
 D = 6
 

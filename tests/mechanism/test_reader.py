@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.support.mechanism import private_mean
 
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clipping import ClipTo, FollowedQuantile, Normalise
+from gossamer.mechanism.clipping import ClipTo, Constant, FollowedQuantile, Geometric, Normalise
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.samplers import FullSampler, Lot, PoissonSampler
-from gossamer.mechanism.schedules import Constant, Geometric
+from gossamer.mechanism.sampling import FullSampler, Lot, PoissonSampler
 
 D = 6
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.samplers import (
+from gossamer.mechanism.sampling import (
     BallsAndBinsSampler,
     FixedSizeSampler,
     FullSampler,

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.mechanism.schedules import After, Constant, Geometric, Ratio, Stretches, extremes
+from gossamer.mechanism.clipping import After, Constant, Geometric, Quotient, Stretches, extremes
 
 draws = st.integers(1, 200)
 
@@ -38,7 +38,7 @@ def test_one_value_is_a_constant_and_a_value_per_draw_is_itself() -> None:
 
 
 def test_a_ratio_divides_and_after_starts_the_rest_from_its_beginning() -> None:
-    assert Ratio(Constant(3.0), Geometric(2.0, 0.25, 2))(1) == 3.0
+    assert Quotient(Constant(3.0), Geometric(2.0, 0.25, 2))(1) == 3.0
     late = After(9.0, Stretches([1.0, 2.0], 2))
     assert [late(k) for k in range(3)] == [9.0, 1.0, 2.0]
 

@@ -8,11 +8,11 @@ import pytest
 from scipy.stats import norm
 
 from gossamer.errors import UserError
+from gossamer.mechanism.clipping import Constant, Geometric, Schedule
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.noise.own_norm import OwnNorm
+from gossamer.mechanism.noise.schedules import OwnNorm
 from gossamer.mechanism.noise.shaped import Laplace, TruncatedGaussian
 from gossamer.mechanism.sampling import Poisson
-from gossamer.mechanism.schedules import Constant, Geometric, Schedule
 from gossamer.methods.claims import CLAIMS, Draws, NoClaim
 
 RATE, DELTA, K = 0.02, 1e-5, 1000

@@ -11,7 +11,7 @@ from tests.support.configurations import configured
 from torch import nn
 
 from gossamer.errors import UserError
-from gossamer.kernels.centred_sum import CentredSum
+from gossamer.kernels.clipped_sum import CentredSum
 from gossamer.methods.objective import gradient_vector, linear_loss, per_sample_loss, prediction_task
 from gossamer.models.layers import Centred
 from gossamer.models.tasks import Classification, MultiLabel, Regression

@@ -15,7 +15,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.samplers import UnevenPoissonSampler
+from gossamer.mechanism.sampling import UnevenPoissonSampler
 from gossamer.training.assemble import assemble
 from gossamer.training.outline import outline
 

@@ -13,14 +13,12 @@ from torch import Tensor
 
 from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clip_steps import Weigh
-from gossamer.mechanism.clipping import Clip, ClipTo
+from gossamer.mechanism.clipping import Clip, ClipTo, Constant, Schedule, Weigh
 from gossamer.mechanism.noise import Levels, Mechanism, NoiseKind
+from gossamer.mechanism.noise.base import Silent
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.noise.silent import Silent
 from gossamer.mechanism.reader import PrivateGradient, Records
-from gossamer.mechanism.samplers import FullSampler, Sampler
-from gossamer.mechanism.schedules import Constant, Schedule
+from gossamer.mechanism.sampling import FullSampler, Sampler
 
 
 class Book:

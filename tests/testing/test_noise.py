@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from gossamer.mechanism.noise import Levels, Mechanism, families
+from gossamer.mechanism.noise.base import Place
 from gossamer.mechanism.noise.gaussian import Gaussian, GaussianNoise
-from gossamer.mechanism.noise.independent import Place
 from gossamer.mechanism.noise.shaped import Laplace
 from gossamer.testing import check_noise
 

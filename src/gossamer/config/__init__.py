@@ -15,7 +15,6 @@ __all__ = [
     "auto",
     "baselines",
     "checks",
-    "completion",
     "keys",
     "layers",
     "methods",

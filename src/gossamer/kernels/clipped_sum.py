@@ -7,7 +7,10 @@ records are clipped together, as those of a person are, the norm is that of the 
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,13 +29,30 @@ from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.dense import Dense
 from gossamer.kernels.device import runs_compiled
 from gossamer.kernels.finite import NotFiniteError
-from gossamer.kernels.memory import keep_freed_memory
 from gossamer.kernels.noise import Stream
+from gossamer.kernels.norms import norms_of
 from gossamer.kernels.oracle import Vmap, refusal, why
 from gossamer.kernels.persons import Persons, stretches
 from gossamer.kernels.probe import disagreement
 from gossamer.kernels.random_layers import Numbers
 from gossamer.kernels.stack import ParameterStack
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+LARGEST_KEPT = 1 << 25  # glibc's own limit for blocks on its heap
+
+
+@functools.cache
+def keep_freed_memory() -> bool:
+    """Do so once, where the C library is glibc; say whether it was done."""
+    if not sys.platform.startswith("linux"):
+        return False
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "gnu_get_libc_version"):
+        return False
+    return bool(
+        library.mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT) and library.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+    )
+
 
 logger = logging.getLogger("gossamer")
 _noticed: WeakSet[nn.Module] = WeakSet()  # that they take the slow way is said once
@@ -408,3 +428,60 @@ def slices(
 def blank_masked(values: Tensor, mask: Tensor) -> Tensor:
     """Zeros where masked: padding may hold anything, and 0 · NaN would not be 0."""
     return values.masked_fill(~mask.view(*mask.shape, *[1] * (values.ndim - 2)), 0)
+
+
+class CentredSum:
+    """A clipped sum over parameters (c, θ), c of the records' size p.
+
+    While c is 0: Σ weigh(‖x‖) x in the place of c. Then: the inner sum at centred records in the place of θ. What is to
+    be done follows from the point alone, so that a run that is resumed goes on as it would have.
+    """
+
+    def __init__(self, inner: ClippedSum, size: int, centre: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self._inner, self._size, self._centre = inner, size, centre
+        self._kept: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def __call__(
+        self,
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        weigh: Callable[[Tensor], Tensor],
+        *,
+        unit: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        total, p = torch.zeros_like(points), self._size
+        records = x.flatten(2)
+        if not bool(points[:, :p].any()):
+            norms = norms_of(records.flatten(0, 1)).view(mask.shape)
+            mask = mask & norms.isfinite()
+            norms = norms.where(mask, torch.zeros_like(norms))
+            weights = weigh(norms if unit is None else norms / unit[:, None]).where(
+                mask, torch.zeros_like(norms)
+            )
+            records = records if bool(mask.all()) else blank_masked(records, mask)
+            torch.bmm(weights[:, None], records, out=total[:, None, :p])
+            return total, norms
+        sums, norms = self._inner(
+            points[:, p:].contiguous(),
+            self._centred(x, records, points[:, None, :p]),
+            y,
+            mask,
+            weigh,
+            unit=unit,
+        )
+        total[:, p:] = sums
+        return total, norms
+
+    def draw_from(self, *where: Any) -> None:
+        self._inner.draw_from(*where)
+
+    def try_on(self, x: Tensor, y: Tensor) -> None:
+        self._inner.try_on(x.flatten(2), y)
+
+    def _centred(self, x: Tensor, records: Tensor, centre: Tensor) -> Tensor:
+        """Full lots come again as the same tensor, and the mean moves no more: then once is enough."""
+        if self._kept is None or self._kept[0] is not x or not torch.equal(self._kept[1], centre):
+            self._kept = x, centre.clone(), self._centre(records, centre)
+        return self._kept[2]

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor
+from fractions import Fraction
 
 PURPOSES, NODES, STEPS, BLOCKS = 1 << 8, 1 << 24, 1 << 32, 1 << 40
 HIGH_PLANE, LOW_PLANE, ANGLE_PLANE, UNIFORM_PLANE = range(4)
@@ -410,3 +411,75 @@ def _pair(u: np.float32, v: np.float32, angle: np.uint32) -> tuple[np.float32, n
     cos = s if angle & u32(1) else c
     sin = c if angle & u32(1) else s
     return r * (-cos if angle & u32(2) else cos), r * (-sin if angle & u32(4) else sin)
+
+
+WORDS_AT_ONCE = 128
+
+
+def discrete_normal(
+    stream: Stream, purpose: int, node: int, step: int, *, count: int, variance: Fraction | int
+) -> NDArray[np.int64]:
+    """`count` integers of the discrete Gaussian of parameter σ² = variance, from one range of the stream."""
+    square = Fraction(variance)
+    if square <= 0:
+        raise ValueError(f"the variance of discrete noise must be positive, not {variance}")
+    coins = _Coins(stream, purpose, node, step)
+    return np.array([_gaussian(coins, square) for _ in range(count)], np.int64)
+
+
+class _Coins:
+    """Exact random choices from one range's uniform bits, read in order."""
+
+    def __init__(self, stream: Stream, purpose: int, node: int, step: int) -> None:
+        self.stream, self.range = stream, (purpose, node, step)
+        self.read, self.bits, self.left = 0, 0, 0
+
+    def below(self, bound: int) -> int:
+        """Uniform on 0 … bound − 1: as many bits as the bound has, again if they are too many."""
+        width = (bound - 1).bit_length()
+        while True:
+            while self.left < width:
+                words = self.stream.uniform_bits(*self.range, WORDS_AT_ONCE, offset=self.read)
+                self.read += WORDS_AT_ONCE
+                self.bits |= int.from_bytes(words.tobytes(), "little") << self.left
+                self.left += 64 * WORDS_AT_ONCE
+            drawn = self.bits & ((1 << width) - 1)
+            self.bits >>= width
+            self.left -= width
+            if drawn < bound:
+                return drawn
+
+    def exponential(self, numerator: int, denominator: int) -> bool:
+        """True with probability exp(−numerator/denominator)."""
+        whole, rest = divmod(numerator, denominator)
+        return all(self._small(1, 1) for _ in range(whole)) and self._small(rest, denominator)
+
+    def _small(self, numerator: int, denominator: int) -> bool:
+        """exp(−γ) for γ ≤ 1: the first k with a failure of probability 1 − γ/k is odd."""
+        k = 1
+        while self.below(denominator * k) < numerator:
+            k += 1
+        return k % 2 == 1
+
+
+def _laplace(coins: _Coins, scale: int) -> int:
+    """P[X = x] ∝ exp(−|x|/scale)."""
+    while True:
+        low = coins.below(scale)
+        if not coins.exponential(low, scale):
+            continue
+        high = 0
+        while coins.exponential(1, 1):
+            high += 1
+        size, negative = low + scale * high, coins.below(2) == 1
+        if size or not negative:  # zero has one sign only
+            return -size if negative else size
+
+
+def _gaussian(coins: _Coins, square: Fraction) -> int:
+    scale = int(square**0.5) + 1  # any integer is right; near σ few are rejected
+    while True:
+        x = _laplace(coins, scale)
+        excess = (abs(x) - square / scale) ** 2 / (2 * square)
+        if coins.exponential(excess.numerator, excess.denominator):
+            return x

@@ -19,10 +19,9 @@ from torch import Tensor
 from gossamer.accounting.releases import CLIPPED_LOT, Event
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.persons import Persons
-from gossamer.mechanism.clip_steps import ClipStep, Weigh
-from gossamer.mechanism.clipping import Clip
+from gossamer.mechanism.clipping import Clip, ClipStep, Weigh
 from gossamer.mechanism.noise.base import COUNT, RANDOM_LAYERS, Mechanism, Participation
-from gossamer.mechanism.samplers import Lot, Sampler
+from gossamer.mechanism.sampling import Lot, Sampler
 
 
 class Vector(Protocol):

@@ -19,7 +19,7 @@ from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Clip
 from gossamer.mechanism.noise import Mechanism, NoiseKind
 from gossamer.mechanism.reader import Book, Records, Vector
-from gossamer.mechanism.samplers import Sampler
+from gossamer.mechanism.sampling import Sampler
 from gossamer.methods.claims import ClaimRule
 from gossamer.runtime.group import CountingExchange, Group
 from gossamer.topology.schedule import Topology

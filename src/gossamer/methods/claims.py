@@ -11,9 +11,9 @@ from typing import Protocol
 from gossamer.accounting import claimed
 from gossamer.accounting.claimed import Claim
 from gossamer.errors import UserError
+from gossamer.mechanism.clipping import Schedule, extremes
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.sampling import SamplingKind
-from gossamer.mechanism.schedules import Schedule, extremes
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.kernels.centred_sum import CentredSum
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import CentredSum, clipped_sum
 from gossamer.models.layers import Centred, centre_records
 from gossamer.models.losses import CrossEntropy, LinearLoss, Logistic, Squared
 from gossamer.models.tasks import SIGMOID, Task, task_of

@@ -13,9 +13,9 @@ from gossamer.accounting.noise_comparison import truncated_share
 from gossamer.accounting.releases import Event, of_several_runs
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.mechanism.clipping import After, Schedule, extremes
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.noise.shaped import magnitude
-from gossamer.mechanism.schedules import After, Schedule, extremes
 from gossamer.methods.claims import Draws
 from gossamer.options.types import LEAST_BOUND, MOST_BOUND
 from gossamer.planning.privacy import NodePlan, PrivacyPlan

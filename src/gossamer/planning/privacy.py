@@ -21,9 +21,9 @@ from gossamer.accounting.tradeoff import TradeOff
 from gossamer.accounting.units import ONE_RECORD, Unit
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.mechanism.clipping import Schedule
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.sampling import NodeLot, SamplingKind
-from gossamer.mechanism.schedules import Schedule
 from gossamer.methods.claims import ClaimRule, Draws
 from gossamer.options.stage import stage
 from gossamer.planning.evaluation import planned_evaluation

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.mechanism.clip_steps import ClipStep, Weigh
-from gossamer.mechanism.clipping import Clip, ClipKind
+from gossamer.mechanism.clipping import Clip, ClipKind, ClipStep, Weigh
 
 NODES, DRAWS, LOT = 3, 8, 16.0
 SLACK = 1 + 1e-6  # float32

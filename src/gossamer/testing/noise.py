@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from gossamer.accounting.releases import Release
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
+from gossamer.mechanism.clipping import Constant
 from gossamer.mechanism.noise import Levels, Mechanism, NoiseKind, Participation
-from gossamer.mechanism.schedules import Constant
 
 Floats = NDArray[np.float64]
 NODES, DIMENSION = 4, 20_000

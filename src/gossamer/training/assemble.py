@@ -19,11 +19,10 @@ from gossamer.data.mapped import gathered
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.oracle import one_output
-from gossamer.mechanism.clipping import Clip
+from gossamer.mechanism.clipping import Clip, extremes
 from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
-from gossamer.mechanism.samplers import Sampler
-from gossamer.mechanism.schedules import extremes
+from gossamer.mechanism.sampling import Sampler
 from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.planning.outline import Outline
 from gossamer.planning.privacy import NodePlan

@@ -13,13 +13,12 @@ from tests.support.mechanism import levels, noise_of
 
 from gossamer.accounting import releases
 from gossamer.kernels.noise import Stream
+from gossamer.mechanism.clipping import Geometric
 from gossamer.mechanism.noise import Levels, Participation
-from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING
+from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING, Silent
 from gossamer.mechanism.noise.gaussian import Gaussian, GaussianNoise
-from gossamer.mechanism.noise.own_norm import OwnNorm
+from gossamer.mechanism.noise.schedules import OwnNorm
 from gossamer.mechanism.noise.shaped import Laplace, TruncatedGaussian, TruncatedGeneralised, TruncatedLaplace
-from gossamer.mechanism.noise.silent import Silent
-from gossamer.mechanism.schedules import Geometric
 
 M, D = 3, 40
 PART = Participation("poisson", 0.25, "replace-one", 2)

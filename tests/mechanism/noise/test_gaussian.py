@@ -12,10 +12,9 @@ from scipy import stats
 from tests.support.mechanism import levels, private_mean
 
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clipping import ClipTo
+from gossamer.mechanism.clipping import ClipTo, Constant
 from gossamer.mechanism.noise import Participation
 from gossamer.mechanism.noise.gaussian import GaussianNoise
-from gossamer.mechanism.schedules import Constant
 
 
 def drawn(z: float, draws: int = 400) -> np.ndarray:

@@ -12,7 +12,7 @@ from tests.support.mechanism import levels
 
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import Participation
-from gossamer.mechanism.noise.independent import ScaledNoise
+from gossamer.mechanism.noise.base import ScaledNoise
 
 PART = Participation("full", 1.0, "add-remove")
 

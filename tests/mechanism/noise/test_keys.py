@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from gossamer.accounting.secrets import Secrets
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise import keys
-from gossamer.mechanism.noise.keys import pair_streams
+from gossamer.mechanism.noise import pairwise
+from gossamer.mechanism.noise.pairwise import pair_streams
 
 
 def two_sides(monkeypatch, contexts=("run 0", "run 0")):
@@ -19,7 +19,9 @@ def two_sides(monkeypatch, contexts=("run 0", "run 0")):
     public = [key.public_key().public_bytes_raw().hex() for key in private]
     streams = []
     for node, context in enumerate(contexts):
-        monkeypatch.setattr(keys.X25519PrivateKey, "generate", lambda node=node: private[node], raising=False)
+        monkeypatch.setattr(
+            pairwise.X25519PrivateKey, "generate", lambda node=node: private[node], raising=False
+        )
         streams.append(pair_streams([node], Secrets.complete(2), lambda own: public, context)[0, 1])
     return streams
 
@@ -33,7 +35,7 @@ def first(stream: Stream) -> list[float]:
 @pytest.fixture
 def known_keys(monkeypatch):
     stand_in = type("Known", (), {"generate": staticmethod(X25519PrivateKey.generate)})
-    monkeypatch.setattr(keys, "X25519PrivateKey", stand_in)
+    monkeypatch.setattr(pairwise, "X25519PrivateKey", stand_in)
     return monkeypatch
 
 

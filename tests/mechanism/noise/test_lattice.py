@@ -9,10 +9,9 @@ from scipy import stats
 from tests.support.mechanism import levels, noise_of, private_mean
 
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clipping import ClipTo
+from gossamer.mechanism.clipping import ClipTo, Constant
 from gossamer.mechanism.noise import Participation
-from gossamer.mechanism.noise.lattice import LatticeNoise
-from gossamer.mechanism.schedules import Constant
+from gossamer.mechanism.noise.gaussian import LatticeNoise
 
 
 def test_lattice_noise_is_whole_multiples_of_the_stated_spread() -> None:

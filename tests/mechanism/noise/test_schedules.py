@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gossamer.errors import UserError
+from gossamer.mechanism.clipping import Constant, Geometric
 from gossamer.mechanism.noise import schedules
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.schedules import Constant, Geometric
 
 CLIP = Geometric(2.0, 0.25, 8)
 SHAPES = {

@@ -10,7 +10,7 @@ from tests.support.mechanism import noise_of, private_mean
 from gossamer.accounting.releases import Unnoised
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import Participation
-from gossamer.mechanism.noise.silent import Silent
+from gossamer.mechanism.noise.base import Silent
 
 
 def test_what_leaves_is_the_sum_and_the_ledger_says_that_nothing_hides_it() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
 from gossamer.errors import UserError
-from gossamer.mechanism.schedules import Stretches
+from gossamer.mechanism.clipping import Stretches
 from gossamer.methods.km.algorithm import KM, check_relaxation
 from gossamer.methods.km.operators import OPERATORS, composed
 from gossamer.methods.km.proximal import L1, Box, Nothing, SquaredL2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gossamer.mechanism.clipping import Constant
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.noise.shaped import Laplace, TruncatedGaussian, TruncatedLaplace
 from gossamer.mechanism.sampling import Single
-from gossamer.mechanism.schedules import Constant
 from gossamer.methods.claims import Draws
 from gossamer.methods.km.claim import Theorem1
 

@@ -16,7 +16,7 @@ from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.samplers import OnePassSampler, PoissonSampler
+from gossamer.mechanism.sampling import OnePassSampler, PoissonSampler
 from gossamer.methods.without_replacement.local_models import (
     Blind,
     LocalModels,

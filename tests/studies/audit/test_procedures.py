@@ -15,7 +15,7 @@ from gossamer.accounting.observers import EVERYONE
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING
-from gossamer.mechanism.samplers import Lot, PoissonSampler
+from gossamer.mechanism.sampling import Lot, PoissonSampler
 from gossamer.studies.audit import canaries
 from gossamer.studies.audit.command import attack_of
 from gossamer.studies.audit.procedures import LENGTH_ROWS, Axes, Lengths

@@ -1,11 +1,10 @@
 """Noise on the sums that leave a node. A new one is a file here; its import below registers it."""
 
 from gossamer.mechanism.noise import gaussian, pairwise, shaped
-from gossamer.mechanism.noise.base import Levels, Mechanism, NoiseKind, Participation
-from gossamer.mechanism.noise.families import families
+from gossamer.mechanism.noise.base import Levels, Mechanism, NoiseKind, Participation, families
 from gossamer.mechanism.noise.schedules import NoiseSchedule, schedules
 
 __all__ = [
-    "Levels", "Mechanism", "NoiseKind", "NoiseSchedule", "Participation", "base", "families", "gaussian", "pairwise",
-    "schedules", "shaped", "silent",
+    "Levels", "Mechanism", "NoiseKind", "NoiseSchedule", "Participation", "families",
+    "gaussian", "pairwise", "schedules", "shaped",
 ]  # fmt: skip

@@ -6,13 +6,63 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol
 
 from pydantic import Field
+from torch import Tensor
 
-from gossamer.mechanism.noise.base import NoiseKind
-from gossamer.mechanism.noise.own_norm import OwnNorm
-from gossamer.mechanism.noise.silent import Silent
-from gossamer.mechanism.schedules import Constant, Geometric, Ratio, Schedule, Stretches
+from gossamer.accounting import releases
+from gossamer.accounting.releases import Release
+from gossamer.kernels.noise import Indices, Stream
+from gossamer.mechanism.clipping import Constant, Geometric, Quotient, Schedule, Stretches
+from gossamer.mechanism.noise.base import (
+    Floats,
+    KindDefaults,
+    Levels,
+    Mechanism,
+    NoiseKind,
+    Participation,
+    Place,
+    ScaledNoise,
+    Silent,
+)
+from gossamer.mechanism.noise.gaussian import add_normals, normals
 from gossamer.options import types
 from gossamer.options.registry import Registry
+
+
+@dataclass(frozen=True)
+class OwnNorm(KindDefaults):
+    """σ · ‖g_i‖, the norm of what the node itself would release."""
+
+    kind: ClassVar[str] = "own-norm"
+    release_kind: ClassVar[str] = "own-norm-gaussian"
+    bound: ClassVar[float | None] = None
+    without_proof: ClassVar[str | None] = "the noise scale itself reveals the record"
+
+    def release(
+        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
+    ) -> Release:
+        return releases.OwnNormGaussian(sigma=sigma, sensitivity=sensitivity, **part.common)
+
+    def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+        return OwnNormNoise(levels)
+
+
+@dataclass(frozen=True)
+class OwnNormNoise(ScaledNoise):
+    scale_is_public: ClassVar[bool] = False
+
+    def unit(self, bound: Tensor, sums: Tensor) -> Tensor:
+        norms: Tensor = sums.norm(dim=1)
+        return norms
+
+    def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
+        """σ in units of the norm: that is all that is known of it."""
+        return releases.OwnNormGaussian(sigma=sigma, sensitivity=limit, **part.common)
+
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
+        return normals(stream, nodes, k, dimension)
+
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
+        add_normals(*at, sums, scale, ready)
 
 
 class NoiseSchedule(Protocol):
@@ -78,7 +128,7 @@ class SequenceNoise(_OfFamily):
     values: Annotated[list[types.Size], Field(min_length=1, description="the levels, one per stretch")]
 
     def shape(self, draws: int, clip: Schedule) -> Schedule:
-        return Ratio(Stretches(tuple(self.values), draws), clip)
+        return Quotient(Stretches(tuple(self.values), draws), clip)
 
 
 @schedules.register("own-norm")

@@ -18,9 +18,19 @@ from torch import Tensor
 
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
-from gossamer.mechanism.noise.base import NOISE, ROUND_UP, Floats, Levels, Mechanism, NoiseKind, Participation
-from gossamer.mechanism.noise.families import families
-from gossamer.mechanism.noise.independent import KindDefaults, Place, ScaledNoise
+from gossamer.mechanism.noise.base import (
+    NOISE,
+    ROUND_UP,
+    Floats,
+    KindDefaults,
+    Levels,
+    Mechanism,
+    NoiseKind,
+    Participation,
+    Place,
+    ScaledNoise,
+    families,
+)
 
 End = Annotated[
     Annotated[float, Field(ge=0.01, lt=1e12)] | None,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gossamer.algorithms.base import Grad, Mix, Schedule
 from gossamer.errors import UserError
-from gossamer.mechanism.schedules import extremes
+from gossamer.mechanism.clipping import extremes
 from gossamer.methods.km.operators import OPERATORS, Operator, check_step
 from gossamer.methods.km.proximal import NOTHING, Penalty, penalties
 from gossamer.options.types import Positive

@@ -15,7 +15,7 @@ from torch import Tensor
 from gossamer.accounting.releases import Event, Release
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import Mechanism, Participation
-from gossamer.mechanism.noise.silent import Silent
+from gossamer.mechanism.noise.base import Silent
 from gossamer.mechanism.reader import Book
 
 

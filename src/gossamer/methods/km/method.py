@@ -13,7 +13,7 @@ from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.wrappers import bare
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.silent import SilentNoise
+from gossamer.mechanism.noise.base import SilentNoise
 from gossamer.mechanism.reader import Book, Vector
 from gossamer.methods.base import Carriage, Hosted, Reading
 from gossamer.methods.claims import ClaimRule

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from gossamer.mechanism.clip_steps import Weigh
+from gossamer.mechanism.clipping import Weigh
 
 ImplicitSlope = Callable[[Tensor, Tensor, Tensor], Tensor]  # (⟨a, v⟩, y, c) → slope at the proximal point
 

@@ -1,4 +1,1 @@
 """Without-replacement learning with one shared model."""
-
-# The modules that others may import; the rest is private to this folder.
-__all__ = ["algorithm", "lemma4", "token"]

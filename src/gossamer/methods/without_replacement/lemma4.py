@@ -13,9 +13,9 @@ from gossamer.accounting import claimed
 from gossamer.accounting.claimed import Claim
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.mechanism.clipping import extremes
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.schedules import extremes
 from gossamer.methods.claims import Draws
 
 LOOKING = ("deep-q", "loss-threshold")  # controllers whose choice follows what they see

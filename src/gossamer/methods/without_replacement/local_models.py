@@ -23,7 +23,7 @@ from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COUNT, NOISE, ROUND_UP, Mechanism, Participation
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.reader import Book, Records
-from gossamer.mechanism.samplers import Sampler
+from gossamer.mechanism.sampling import Sampler
 
 LOSS_RANGE = 2.0  # losses are cut off here before they are released
 TENS = 10.0  # controllers see weights in tens, so that a loss below 1 is not drowned by weights of length 20

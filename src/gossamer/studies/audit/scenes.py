@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clip_steps import ClipStep
+from gossamer.mechanism.clipping import ClipStep
 from gossamer.mechanism.noise.base import RANDOM_LAYERS
 from gossamer.mechanism.reader import Vector
 from gossamer.studies.audit.odd_records import OddRecord

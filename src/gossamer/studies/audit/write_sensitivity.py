@@ -24,7 +24,7 @@ from gossamer.data.load import datasets
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.samplers import Lot, Sampler
+from gossamer.mechanism.sampling import Lot, Sampler
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.lemma4 import record_bound
 from gossamer.planning.outline import Outline
