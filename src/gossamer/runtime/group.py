@@ -55,7 +55,7 @@ class Group(Protocol):
         ...
 
     def join(self, items: Sequence[T], *, per_node: bool = False) -> list[T]:
-        """All processes' items, in the order of their nodes, to everyone: one of each process, `per_node` of each node."""
+        """All processes' items in the order of their nodes, to everyone: one of each process, or `per_node`."""
         ...
 
     def mean(self, points: Tensor) -> Tensor:
