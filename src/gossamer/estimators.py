@@ -25,8 +25,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gossamer.config.auto import noise_of_a_run, travel
-from gossamer.data.files import array_of, no_value_missing, same_index
 from gossamer.data.memory import Data
+from gossamer.data.tables import array_of, no_value_missing, same_index
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
 from gossamer.options.sentences import as_path, short, whole_number

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.releases import Event, Gaussian
-from gossamer.data.dataset import Dataset
+from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.source import Source, standardised
-from gossamer.data.standard import Standard
 from gossamer.errors import UserError
 from gossamer.mechanism.summaries import (
     Columns,

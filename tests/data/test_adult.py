@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gossamer.data import adult, sources
-from gossamer.data.digest import recorded
+from gossamer.data.dataset import recorded
 from gossamer.data.load import get, load
 
 FIRST = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, Peru"

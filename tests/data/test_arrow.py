@@ -11,8 +11,9 @@ import pytest
 from pyarrow import parquet
 from pydantic import TypeAdapter
 
-from gossamer.data import arrow
-from gossamer.data.arrow import (
+from gossamer.data import tables as arrow
+from gossamer.data.columns import Schema, encoded
+from gossamer.data.tables import (
     column_names,
     columns_in,
     columns_of,
@@ -21,7 +22,6 @@ from gossamer.data.arrow import (
     is_frame,
     of_frame,
 )
-from gossamer.data.declared import Schema, encoded
 from gossamer.errors import UserError
 
 FORM: TypeAdapter[Any] = TypeAdapter(Schema)

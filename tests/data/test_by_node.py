@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gossamer.config.layers import resolve
-from gossamer.data.by_node import load_nodes
 from gossamer.data.load import datasets
+from gossamer.data.own import load_nodes
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.outline import outline

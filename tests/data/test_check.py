@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from gossamer.data import check
 from gossamer.data.check import fits, skeleton, types_of
-from gossamer.data.declared import Schema
+from gossamer.data.columns import Schema
 
 FORM: TypeAdapter[Any] = TypeAdapter(Schema)
 SECRETS = ("31337", "xyzzy", "1931")

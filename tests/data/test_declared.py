@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from gossamer.data.declared import (
+from gossamer.data.columns import (
     Schema,
     encode_into,
     encoded,

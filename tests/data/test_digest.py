@@ -4,7 +4,7 @@ import struct
 import numpy as np
 import pytest
 
-from gossamer.data.digest import MismatchError, canonical, check_archive, check_arrays, digest, recorded
+from gossamer.data.dataset import MismatchError, canonical, check_archive, check_arrays, digest, recorded
 
 
 def tiny():

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from gossamer.data.files import existing, from_arrays, load_npz, read_table
-from gossamer.data.limits import MOST_COLUMNS
+from gossamer.data.arrays import MOST_COLUMNS
 from gossamer.data.load import load
+from gossamer.data.tables import existing, from_arrays, load_npz, read_table
 from gossamer.errors import UserError
 
 CSV = """age,weight,smoker,hospital,outcome

@@ -11,9 +11,9 @@ import torch
 from pydantic import TypeAdapter
 from tests.support.own_records import write_table
 
-from gossamer.data.files import read_table
 from gossamer.data.inputs import Inputs, inputs_of
 from gossamer.data.load import datasets
+from gossamer.data.tables import read_table
 from gossamer.errors import UserError
 
 

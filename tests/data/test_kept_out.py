@@ -3,7 +3,7 @@
 import numpy as np
 
 from gossamer.data.dataset import Dataset
-from gossamer.data.kept_out import kept_out
+from gossamer.data.partition import kept_out
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(4000, 3)).astype(np.float32), RNG.integers(0, 2, 4000)

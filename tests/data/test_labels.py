@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gossamer.data.labels import class_numbers, known_labels, targets_of, yes_or_no
+from gossamer.data.tables import class_numbers, known_labels, targets_of, yes_or_no
 from gossamer.errors import UserError
 
 

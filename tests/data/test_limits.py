@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.data.limits import at_most, free_memory, in_words, listed, one_of, resident, room_for
+from gossamer.data.arrays import at_most, free_memory, in_words, listed, one_of, resident, room_for
 from gossamer.errors import UserError
 
 

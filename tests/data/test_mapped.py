@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.data import mapped
-from gossamer.data.mapped import by_block, gathered, is_large, is_mapped, joined, zeros
-from gossamer.data.overlap import share_rows
+from gossamer.data import arrays as mapped
+from gossamer.data.arrays import by_block, gathered, is_large, is_mapped, joined, share_rows, zeros
 from gossamer.errors import UserError
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gossamer.data.overlap import share_rows
+from gossamer.data.arrays import share_rows
 
 
 def numbers(rng: np.random.Generator, rows: int) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.data.persons import dealt, grouped, most_sites, numbers_of
+from gossamer.data.partition import dealt, grouped, most_sites, numbers_of
 from gossamer.errors import UserError
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from gossamer.data.projection import fit_components, project
+from gossamer.data.arrays import fit_components, project
 
 
 def records(rows, seed=0):

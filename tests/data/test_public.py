@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gossamer.data import sources
-from gossamer.data.digest import recorded
+from gossamer.data.dataset import recorded
 from gossamer.data.load import datasets, get, load
 from gossamer.data.partition import partition
 from gossamer.data.public import COVERTYPE_RANGES

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gossamer.data.scaling import to_ranges, to_unit_ball, to_unit_sphere, with_bias
+from gossamer.data.arrays import to_ranges, to_unit_ball, to_unit_sphere, with_bias
 from gossamer.errors import UserError
 
 tables = hnp.arrays(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gossamer.data import selection
+from gossamer.data import source as selection
 from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gossamer.data import decode, fetch, sources
-from gossamer.data.digest import canonical, digest, recorded
+from gossamer.data.dataset import canonical, digest, recorded
 from gossamer.data.load import get
 from gossamer.data.sources import PublicSet, Remote, find
 from gossamer.errors import UserError

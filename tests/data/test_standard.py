@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from gossamer.data.standard import FAR, Standard
+from gossamer.data.dataset import FAR, Standard
 from gossamer.errors import UserError
 
 STANDARD = Standard(places=(0, 2), low=0.0, high=10.0, middle=(5.0, 1.0), spread=(2.0, 0.1))

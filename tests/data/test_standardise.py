@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gossamer.data.load import datasets
-from gossamer.data.standardise import Moments, Quantiles
+from gossamer.data.source import Moments, Quantiles
 from gossamer.errors import UserError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gossamer.data.values import day, floats, is_day, is_nothing, level, one_by_one, plain, texts
+from gossamer.data.columns import day, floats, is_day, is_nothing, level, one_by_one, plain, texts
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from gossamer.data.dataset import Dataset
+from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.load import datasets
-from gossamer.data.standard import Standard
 from gossamer.preprocess import ByMoments, ByQuantiles, Released
 
 SOURCE = datasets.parse({"kind": "digits", "standardise": {"kind": "quantiles", "within": [0.0, 1e6]}})

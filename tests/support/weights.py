@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gossamer.data import weights
-from gossamer.data.features.efficientnet import expected_shapes
+from gossamer.data.features.pretrained import expected_shapes
 
 
 def random_weights(width: float = 1.0, depth: float = 1.0, seed: int = 0) -> dict[str, Tensor]:

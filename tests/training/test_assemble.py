@@ -14,8 +14,8 @@ from tests.support.configurations import outlined
 from tests.support.mechanism import Book
 from tests.support.without_replacement import DIGITS
 
-from gossamer.data import mapped
-from gossamer.data.mapped import is_mapped
+from gossamer.data import arrays as mapped
+from gossamer.data.arrays import is_mapped
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.train import execute

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.support.configurations import configured, outlined
 
-from gossamer.data.mapped import is_mapped, zeros
+from gossamer.data.arrays import is_mapped, zeros
 from gossamer.errors import UserError
 from gossamer.methods import method_of
 from gossamer.training import estimate as module

@@ -18,9 +18,9 @@ from gossamer.consortium.names import now, stamp
 from gossamer.consortium.refusals import refuse_for_peers
 from gossamer.consortium.study import ENDING, KIND, Body, Study, Terms, TestRows, first_model, rows_digest
 from gossamer.data.dataset import Dataset
-from gossamer.data.files import Records
 from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.partition import Even
+from gossamer.data.tables import Records
 from gossamer.errors import UserError
 from gossamer.options.sentences import one_sentence
 from gossamer.planning.outline import Outline

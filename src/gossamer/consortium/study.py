@@ -23,9 +23,9 @@ from gossamer.consortium.names import read_stamp
 from gossamer.consortium.refusals import refuse_for_peers
 from gossamer.consortium.roster import Roster
 from gossamer.consortium.site import Site
-from gossamer.data.digest import digest
-from gossamer.data.files import Records
+from gossamer.data.dataset import digest
 from gossamer.data.own import PLACE, OwnFile
+from gossamer.data.tables import Records
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_values
 from gossamer.options.sentences import one_sentence

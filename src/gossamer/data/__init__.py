@@ -1,1 +1,1 @@
-"""Where records come from (checked), data sets, and their partition over nodes."""
+"""Data sets: sources, tables, features, and their partition over nodes."""

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gossamer.data.dataset import Array
+from gossamer.data.arrays import Array, Floats
 from gossamer.data.decode import Raw, damage_is_value_error
-from gossamer.data.scaling import Floats
 
 _COUNTRIES = (
     "United-States", "Cambodia", "England", "Puerto-Rico", "Canada", "Germany", "Outlying-US(Guam-USVI-etc)", "India",

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.data.arrow import (
+from gossamer.data.columns import Column, plain
+from gossamer.data.tables import (
     ARROW,
     BATCH,
     column_names,
@@ -19,8 +20,6 @@ from gossamer.data.arrow import (
     refuse_twice,
     unreadable,
 )
-from gossamer.data.columns import Column
-from gossamer.data.values import plain
 
 _GAPS = "has gaps, or values that are not {kind}: set missing = true"
 

@@ -16,8 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from gossamer.data.dataset import Array
-from gossamer.data.limits import room_for
+from gossamer.data.arrays import Array, room_for
 
 Raw = dict[str, Array]
 

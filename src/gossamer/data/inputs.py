@@ -14,16 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gossamer.data.arrow import columns_of, is_frame, of_frame
-from gossamer.data.dataset import Array, Dataset
-from gossamer.data.declared import Schema, encoded, refuse_absent
+from gossamer.data.arrays import Array, Floats, fit_components, listed, project, to_ranges, with_bias
+from gossamer.data.columns import Schema, encoded, refuse_absent
+from gossamer.data.dataset import FAR, Dataset, Standard
 from gossamer.data.features import pipeline
-from gossamer.data.files import array_of, as_records
-from gossamer.data.limits import listed
-from gossamer.data.projection import fit_components, project
-from gossamer.data.scaling import Floats, to_ranges, with_bias
 from gossamer.data.source import SCALES, Source, datasets
-from gossamer.data.standard import FAR, Standard
+from gossamer.data.tables import array_of, as_records, columns_of, is_frame, of_frame
 from gossamer.errors import UserError
 
 

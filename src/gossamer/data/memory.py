@@ -14,24 +14,25 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from gossamer.data.arrow import columns_of, is_frame, of_frame
-from gossamer.data.by_node import joined_persons, joined_provenance
-from gossamer.data.columns import Column
-from gossamer.data.dataset import Array, Dataset
-from gossamer.data.declared import Columns
-from gossamer.data.files import (
+from gossamer.data.arrays import Array
+from gossamer.data.columns import Column, Columns
+from gossamer.data.dataset import Dataset
+from gossamer.data.own import OwnRecords, joined_persons, joined_provenance
+from gossamer.data.partition import numbers_of
+from gossamer.data.source import datasets
+from gossamer.data.tables import (
     Records,
     array_of,
+    columns_of,
     from_arrays,
     from_columns,
+    is_frame,
     names_of,
     no_value_missing,
+    of_frame,
     refuse_too_many,
     same_index,
 )
-from gossamer.data.own import OwnRecords
-from gossamer.data.persons import numbers_of
-from gossamer.data.source import datasets
 from gossamer.errors import UserError
 from gossamer.options.sentences import short
 

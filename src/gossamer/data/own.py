@@ -1,8 +1,8 @@
-"""The user's own records: CSV, Parquet or npz. Private until told otherwise."""
+"""The user's own records in files: CSV, Parquet or npz, one file or one for each node."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -10,17 +10,25 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from gossamer.data.arrow import column_names, rows_in
-from gossamer.data.columns import Column
-from gossamer.data.dataset import Array, Dataset
-from gossamer.data.declared import Columns, number_names, refuse_said_twice
-from gossamer.data.digest import digest
-from gossamer.data.files import Records, existing, from_arrays, load_npz, names_of, read_table
-from gossamer.data.labels import class_numbers, known_labels, targets_of, yes_or_no
-from gossamer.data.limits import listed
-from gossamer.data.overlap import share_rows
-from gossamer.data.scaling import to_ranges
+from gossamer.data.arrays import Array, is_large, joined, listed, share_rows, to_ranges
+from gossamer.data.columns import Column, Columns, number_names, refuse_said_twice
+from gossamer.data.dataset import Dataset, digest
+from gossamer.data.partition import Numbers
 from gossamer.data.source import Source, datasets
+from gossamer.data.tables import (
+    Records,
+    class_numbers,
+    column_names,
+    existing,
+    from_arrays,
+    known_labels,
+    load_npz,
+    names_of,
+    read_table,
+    rows_in,
+    targets_of,
+    yes_or_no,
+)
 from gossamer.errors import UserError
 
 PLACE = "{node}"
@@ -381,3 +389,72 @@ def _assemble(
         test_shares_rows=public_test and share_rows(train.x, held_out.x),
         provenance={"source": "own file", "sha256": digest(parts), "note": note},
     )
+
+
+def load_nodes(
+    source: OwnFile, nodes: Sequence[int], *, data_dir: Path | None = None, seed: int = 0
+) -> Dataset:
+    """The records of these nodes, one file after the other; `owner` holds the nodes' numbers."""
+    if source.owner is not None:
+        raise UserError(f"data.owner = {source.owner!r} does not go with a file per node: leave it out.")
+    files = {i: source.path.replace(PLACE, str(i)) for i in nodes}
+    sources = _same_columns({i: replace(source, path=path) for i, path in files.items()}, data_dir)
+    found = {i: its.load(data_dir, seed) for i, its in _with_room(sources, data_dir).items()}
+    first = found[nodes[0]]
+    for i, dataset in found.items():
+        if dataset.x_train.shape[1:] != first.x_train.shape[1:] or dataset.labels != first.labels:
+            raise UserError(
+                f"data.path = {files[i]!r} has other columns or classes than {files[nodes[0]]!r}; "
+                "name them in data.features and data.classes."
+            )
+    return replace(
+        first,
+        x_train=joined([dataset.x_train for dataset in found.values()]),
+        y_train=np.concatenate([dataset.y_train for dataset in found.values()]),
+        provenance=joined_provenance(found.values()),
+        test_shares_rows=any(dataset.test_shares_rows for dataset in found.values()),
+        owner=np.concatenate([np.full(len(d.y_train), i, dtype=np.int64) for i, d in found.items()]),
+        person=joined_persons(found.values()),
+    )
+
+
+def _with_room(sources: Mapping[int, OwnFile], data_dir: Path | None) -> Mapping[int, OwnFile]:
+    """Whether memory has room for the records is asked of all files together: many small ones fill it too."""
+    asked = {i: its for i, its in sources.items() if isinstance(its, Parquet) and its.mapped is None}
+    if not is_large(sum(its.bytes_of_numbers(data_dir) for its in asked.values())):
+        return sources
+    return {**sources, **{i: replace(its, mapped=True) for i, its in asked.items()}}
+
+
+def joined_persons(found: Iterable[Dataset]) -> Numbers | None:
+    """Whose the rows are, one data set after the other: the same id is the same person in all of them."""
+    parts = [dataset.person for dataset in found]
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known and len(known) == len(parts) else None
+
+
+def joined_provenance(found: Iterable[Dataset]) -> dict[str, Any]:
+    """That of the first, with a digest of all."""
+    said = [dataset.provenance for dataset in found]
+    return {**said[0], "sha256": digest({"parts": np.array([its["sha256"] for its in said])})}
+
+
+def _same_columns(sources: Mapping[int, OwnFile], data_dir: Path | None) -> dict[int, OwnFile]:
+    """The files as they are to be read: every one in the order of the first, columns matched by name."""
+    first = next(iter(sources.values()))
+    names = first.names(data_dir)
+    for its in sources.values():
+        there = its.names(data_dir)
+        lacking, more = _apart(names, there), _apart(there, names)
+        if lacking or more:
+            said = [f"lacks {listed(lacking)}"] * bool(lacking) + [f"has {listed(more)} besides"] * bool(more)
+            raise UserError(
+                f"data.path = {its.path!r} has other columns than {first.path!r}: it {' and '.join(said)}; "
+                "give all files the same names, or name those to use in data.features."
+            )
+    return {i: its.reading(names) for i, its in sources.items()}
+
+
+def _apart(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    known = set(others)
+    return [name for name in names if name not in known]

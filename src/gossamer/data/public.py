@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from gossamer.data import adult, rand_hie, sources
+from gossamer.data.arrays import Array, Floats, at_most, to_ranges
 from gossamer.data.columns import Column
-from gossamer.data.dataset import Array, Dataset
-from gossamer.data.digest import MismatchError, check_arrays
-from gossamer.data.limits import at_most
-from gossamer.data.scaling import Floats, to_ranges
+from gossamer.data.dataset import Dataset, MismatchError, check_arrays
 from gossamer.data.source import Facts, Source, datasets
 from gossamer.errors import UserError
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from gossamer.data.columns import Boolean, Categorical, Column, Numeric
-from gossamer.data.dataset import Array, Dataset
-from gossamer.data.declared import encoded, number_names
+from gossamer.data.arrays import Array
+from gossamer.data.columns import Boolean, Categorical, Column, Numeric, encoded, number_names
+from gossamer.data.dataset import Dataset
 from gossamer.data.decode import Raw
 
 FILE = "randhie.csv"

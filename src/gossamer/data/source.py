@@ -9,27 +9,212 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from gossamer.data import selection, sources
-from gossamer.data.columns import Column
-from gossamer.data.dataset import Dataset
-from gossamer.data.limits import at_most, one_of
-from gossamer.data.mapped import by_block
-from gossamer.data.overlap import share_rows
+from gossamer.data import sources
+from gossamer.data.arrays import (
+    Floats,
+    at_most,
+    by_block,
+    fit_components,
+    gathered,
+    listed,
+    one_of,
+    project,
+    share_rows,
+    to_unit_ball,
+    to_unit_sphere,
+    with_bias,
+)
+from gossamer.data.columns import Column, Numeric
+from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.partition import Even, Partition, partitions
-from gossamer.data.projection import fit_components, project
-from gossamer.data.scaling import Floats, to_unit_ball, to_unit_sphere, with_bias
-from gossamer.data.standardise import Standard, Standardise, standardisations
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count, Positive
 
+if TYPE_CHECKING:
+    from gossamer.data.dataset import Dataset
+
+
+MOST_WIDTH = 4096  # of records whose columns, or second moment, are released
+
+
+def _a_range(value: list[float]) -> list[float]:
+    if len(value) != 2 or not abs(value[0]) <= 1e12 or not abs(value[1]) <= 1e12 or not value[0] < value[1]:
+        raise ValueError("must be [lo, hi] with lo < hi")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standardise:
+    """What all kinds have."""
+
+    columns: Annotated[
+        Annotated[list[str], Field(min_length=1)] | None,
+        Field(
+            description="the names of those that are meant; all with a range if not set. Fewer need less noise"
+        ),
+    ] = None
+    within: Annotated[
+        Annotated[list[float], AfterValidator(_a_range)] | None,
+        Field(
+            description="public [lo, hi] of all of them, as they are then; if not set [0, 1], as declared ranges give"
+        ),
+    ] = None
+
+    kind: ClassVar[str]
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        low, high = self.within or (0.0, 1.0)
+        return low, high
+
+    def places(self, source: Source, dataset: Dataset) -> tuple[int, ...]:
+        """Which numbers of a record they are."""
+        names = self._names(source, dataset)
+        if names is None:
+            return tuple(range(math.prod(dataset.x_train.shape[1:])))
+        unknown = [name for name in names if name not in dataset.columns]
+        if unknown or dataset.x_train.ndim != 2 or dataset.x_train.shape[1] != len(dataset.columns):
+            has = listed(list(dataset.columns)) if dataset.columns else "none with names"
+            raise UserError(
+                f"data.standardise.columns names {listed(unknown or names)}, which is no column of the records as they "
+                f"are then; there are {has}."
+            )
+        return tuple(dataset.columns.index(name) for name in names)
+
+    def _names(self, source: Source, dataset: Dataset) -> list[str] | None:
+        """Of a table with declared columns, those with a range of numbers; None: all there are."""
+        if source.schema is None:
+            return self.columns
+        ranged = [n for n, c in source.schema.items() if isinstance(c, Numeric) and c.range is not None]
+        others = [name for name in self.columns or [] if name not in ranged]
+        if others or not ranged:
+            raise UserError(
+                "data.standardise is for numeric columns with a range, however wide"
+                + (f", and {listed(others)} is none of them" if others else ", and there is none")
+                + "; declare one in data.columns, or leave it out."
+            )
+        return self.columns or ranged
+
+    def check(self, source: Source, dataset: Dataset) -> None:
+        """What can be said before anything is released."""
+        if dataset.x_train.ndim < 2:
+            raise UserError(
+                f"data.standardise is for records with columns, and data.kind = {source.kind!r} has places in a table."
+            )
+        if source.pca is not None and not source.private_components:
+            raise UserError(
+                f"data.standardise does not go with data.pca_from = {source.pca_from!r}, whose components are of "
+                "columns as they were; use pca_from = 'private'."
+            )
+        places = self.places(source, dataset)
+        if len(places) > MOST_WIDTH:
+            raise UserError(
+                f"data.standardise is for at most {MOST_WIDTH:,} columns, and these records have {len(places):,}; "
+                "name those that are meant in data.standardise.columns."
+            )
+        if source.own and self.within is None and source.schema is None and not source.transform:
+            declared = getattr(source, "ranges", None) or {}
+            names = [dataset.columns[i] if dataset.columns else str(i) for i in places]
+            open_ended = [name for name in names if name not in declared]
+            if open_ended:
+                raise UserError(
+                    f"data.standardise needs a public range of column {listed(open_ended)}; set data.ranges for it, "
+                    "however wide, or data.standardise.within."
+                )
+
+
+standardisations: Registry[Standardise] = Registry("data.standardise")
+
+
+@standardisations.register("quantiles")
+@dataclass(frozen=True, kw_only=True)
+class Quantiles(Standardise):
+    """By the median and the width of the middle 90%, from a histogram with noise: for ranges that are too wide."""
+
+
+@standardisations.register("moments")
+@dataclass(frozen=True, kw_only=True)
+class Moments(Standardise):
+    """By mean and deviation, from sums with noise: for many columns whose ranges are about right."""
+
+
+def only_labels(dataset: Dataset, labels: list[int]) -> Dataset:
+    if dataset.classes is None:
+        raise UserError(f"data.labels = {labels!r} needs a set with classes")
+    for label in labels:
+        at_most("data.labels", label, dataset.classes - 1, least=0)
+    train, test = np.isin(dataset.y_train, labels), np.isin(dataset.y_test, labels)
+    return replace(
+        dataset,
+        x_train=gathered(dataset.x_train, train),
+        y_train=dataset.y_train[train],
+        x_test=dataset.x_test[test],
+        y_test=dataset.y_test[test],
+        owner=None if dataset.owner is None else dataset.owner[train],
+        person=None if dataset.person is None else dataset.person[train],
+        provenance={**dataset.provenance, "labels": f"only {labels}"},
+    )
+
+
+def hold_out(dataset: Dataset, held_out: int) -> Dataset:
+    available = len(dataset.y_train)
+    rows = at_most("data.held_out", held_out, available - 1)
+    out, kept = np.split(np.random.default_rng([0x401D]).permutation(available), [rows])
+    return replace(
+        dataset,
+        x_train=gathered(dataset.x_train, kept),
+        y_train=dataset.y_train[kept],
+        x_test=gathered(dataset.x_train, out),
+        y_test=dataset.y_train[out],
+        owner=None if dataset.owner is None else dataset.owner[kept],
+        person=None if dataset.person is None else dataset.person[kept],
+        public_test=False,  # training records: what they show is not private
+        provenance={**dataset.provenance, "held_out": f"{rows} training rows in place of the test rows"},
+    )
+
+
+def first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
+    available = len(dataset.y_train)
+    rows = at_most("data.train_rows", train_rows, available)
+    chosen = np.random.default_rng([seed, 1]).permutation(available)[:rows]
+    return replace(
+        dataset,
+        x_train=gathered(dataset.x_train, chosen),
+        y_train=dataset.y_train[chosen],
+        owner=None if dataset.owner is None else dataset.owner[chosen],
+        person=None if dataset.person is None else dataset.person[chosen],
+        provenance={**dataset.provenance, "train_rows": f"{rows} of {available}, drawn with seed {seed}"},
+    )
+
+
+def made_up_persons(dataset: Dataset, persons: int, *, own: bool) -> Dataset:
+    """By a public rule; whose records of the user's own are is never made up."""
+    if own:
+        raise UserError(
+            f"data.persons = {persons} makes persons up, and your own records have real ones; name their column in "
+            "privacy.unit.column"
+        )
+    at_most("data.persons", persons, len(dataset.y_train))
+    return replace(dataset, person=np.arange(len(dataset.y_train)) % persons)
+
+
+def one_against_rest(dataset: Dataset, positive: int) -> Dataset:
+    """Two classes: this label is 1, all others are 0."""
+    if dataset.classes is None:
+        raise UserError(f"data.positive = {positive!r} needs labels of classes; these data have numbers")
+    label = at_most("data.positive", positive, dataset.classes - 1, least=0)
+    y_train, y_test = ((y == label).astype(np.int64) for y in (dataset.y_train, dataset.y_test))
+    name = dataset.labels[label] if dataset.labels else label
+    return replace(dataset, y_train=y_train, y_test=y_test, classes=2, labels=(f"not {name}", str(name)))
+
+
 SCALES = {"unit-ball": to_unit_ball, "unit-sphere": to_unit_sphere}
-MOST_WIDTH = 4096  # of records whose second moment is computed: 8 million numbers a node
 Label = Annotated[int, Field(ge=0)]
 
 
@@ -44,7 +229,7 @@ class Facts:
 
 def _known_steps(transform: list[Any]) -> list[Any]:
     if transform:  # torch comes along: not where there are none
-        from gossamer.data.features.chain import named_steps
+        from gossamer.data.features.pipeline import named_steps
 
         named_steps(transform)
     return transform
@@ -159,7 +344,7 @@ class Source(ABC):
             return None
         if not self.transform:
             return self.facts
-        from gossamer.data.features.chain import shape_after
+        from gossamer.data.features.pipeline import shape_after
 
         return replace(self.facts, shape=shape_after(self.transform, self.facts.shape))
 
@@ -177,17 +362,17 @@ class Source(ABC):
         """The set as it was read, with the options that all sets have."""
         dataset = replace(dataset, raw_shape=dataset.x_train.shape[1:])
         if self.labels is not None:
-            dataset = selection.only_labels(dataset, self.labels)
+            dataset = only_labels(dataset, self.labels)
         if self.transform:
             dataset = self._transformed(dataset, data_dir)
         if self.held_out is not None:
-            dataset = selection.hold_out(dataset, self.held_out)
+            dataset = hold_out(dataset, self.held_out)
         if self.train_rows is not None:
-            dataset = selection.first_rows(dataset, self.train_rows, seed)
+            dataset = first_rows(dataset, self.train_rows, seed)
         if self.positive is not None:
-            dataset = selection.one_against_rest(dataset, self.positive)
+            dataset = one_against_rest(dataset, self.positive)
         if self.persons is not None:
-            dataset = selection.made_up_persons(dataset, self.persons, own=self.own)
+            dataset = made_up_persons(dataset, self.persons, own=self.own)
         if self.standardise is not None:
             self.standardise.check(self, dataset)
         # What the run is to find, and pay for, comes first: until then records are as they were.

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from gossamer.data import adult, decode, fetch, rand_hie
-from gossamer.data.dataset import Array
-from gossamer.data.digest import MismatchError, check_archive, check_arrays, recorded
+from gossamer.data.arrays import Array
+from gossamer.data.dataset import MismatchError, check_archive, check_arrays, recorded
 from gossamer.data.remotes import Decoder, Remote, npm, pypi, pypi_file, web_file, web_files, web_idx
 from gossamer.errors import UserError
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from gossamer.data.dataset import Array, Dataset
-from gossamer.data.digest import digest
+from gossamer.data.arrays import Array
+from gossamer.data.dataset import Dataset, digest
 from gossamer.data.source import Source, datasets
 from gossamer.errors import UserError
 from gossamer.options.types import Count, Fraction, NonNegative, Positive

@@ -51,7 +51,7 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
             "of one node's."
         )
     if config.data.transform:  # torch comes along: not where there are none
-        from gossamer.data.features.chain import statements
+        from gossamer.data.features.pipeline import statements
 
         notes += statements(config.data.transform)
     return [*notes, *_of_others(config)]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.config.schema import PersonUnit, RunConfig
+from gossamer.data.arrays import gathered
 from gossamer.data.dataset import Dataset
-from gossamer.data.mapped import gathered
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.oracle import one_output

@@ -17,16 +17,13 @@ from numpy.typing import NDArray
 
 from gossamer.config.checks import is_private, labels_are_declared
 from gossamer.config.schema import PersonUnit, RunConfig
-from gossamer.data.by_node import load_nodes
 from gossamer.data.dataset import Dataset
-from gossamer.data.kept_out import kept_out
 from gossamer.data.load import datasets
 from gossamer.data.memory import Data, Memory
-from gossamer.data.own import PLACE, OwnFile
-from gossamer.data.partition import Even, Owner, Sizes
+from gossamer.data.own import PLACE, OwnFile, load_nodes
+from gossamer.data.partition import Even, Owner, Sizes, dealt, grouped, kept_out, most_sites
+from gossamer.data.partition import count as persons_in
 from gossamer.data.partition import split as deal_out
-from gossamer.data.persons import count as persons_in
-from gossamer.data.persons import dealt, grouped, most_sites
 from gossamer.errors import UserError
 from gossamer.options.stage import stage
 

@@ -15,9 +15,8 @@ from torch import nn
 from gossamer.accounting.ledger import MANY
 from gossamer.algorithms.base import Algorithm
 from gossamer.config.schema import RunConfig
+from gossamer.data.arrays import free_memory, in_words, is_mapped, resident
 from gossamer.data.dataset import Dataset
-from gossamer.data.limits import free_memory, in_words, resident
-from gossamer.data.mapped import is_mapped
 from gossamer.errors import UserError
 from gossamer.kernels.footprint import Footprint, footprint
 from gossamer.kernels.stack import ParameterStack

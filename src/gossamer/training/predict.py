@@ -11,11 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from gossamer.data.arrow import column_names
-from gossamer.data.files import as_records, load_npz, names_of, read_table
+from gossamer.data.arrays import listed
 from gossamer.data.inputs import Inputs
-from gossamer.data.labels import class_numbers, yes_or_no
-from gossamer.data.limits import listed
+from gossamer.data.tables import (
+    as_records,
+    class_numbers,
+    column_names,
+    load_npz,
+    names_of,
+    read_table,
+    yes_or_no,
+)
 from gossamer.errors import UserError
 from gossamer.models.measures import Predictions, key_of, measures_of
 from gossamer.models.tasks import Regression

@@ -10,17 +10,17 @@ import torch
 from tests.support.features import SMALL_PATCHES, features, images, made
 
 from gossamer.data import load as loading
-from gossamer.data.features.chain import (
+from gossamer.data.features.pipeline import (
     costly,
     named_steps,
     set_up,
     shape_after,
     through,
     to_fit,
+    transformed,
     widest,
     written_out,
 )
-from gossamer.data.features.pipeline import transformed
 from gossamer.data.load import load
 from gossamer.errors import UserError
 

@@ -10,7 +10,7 @@ from tests.support.weights import random_weights
 from torch import nn
 from torch.nn import functional
 
-from gossamer.data.features.efficientnet import EfficientNetLite, expected_shapes, stages
+from gossamer.data.features.pretrained import EfficientNetLite, expected_shapes, scaled_stages
 
 
 def parameters(width: float, depth: float) -> int:
@@ -27,10 +27,10 @@ def test_as_many_parameters_as_are_published(width: float, depth: float, million
 
 
 def test_the_smallest_has_sixteen_blocks_and_halves_the_side_five_times() -> None:
-    plan = stages(1.0, 1.0)
+    plan = scaled_stages(1.0, 1.0)
     assert sum(stage.blocks for stage in plan) == 16
     assert math.prod(stage.stride for stage in plan) == 16  # and the first convolution
-    assert [stage.channels for stage in stages(1.1, 1.2)] == [16, 24, 48, 88, 120, 208, 352]
+    assert [stage.channels for stage in scaled_stages(1.1, 1.2)] == [16, 24, 48, 88, 120, 208, 352]
 
 
 class Reference(nn.Module):
@@ -38,7 +38,7 @@ class Reference(nn.Module):
 
     def __init__(self, weights: dict[str, torch.Tensor], width: float, depth: float) -> None:
         super().__init__()
-        self.weights, self.plan = weights, stages(width, depth)
+        self.weights, self.plan = weights, scaled_stages(width, depth)
 
     def convolve(self, x: torch.Tensor, name: str, norm: str, stride: int) -> torch.Tensor:
         kernel = self.weights[f"{name}.weight"]
@@ -91,7 +91,7 @@ def test_means_of_the_last_stages_follow_the_last_ones(beside: int) -> None:
     weights = random_weights(1.0, 1.0)
     image = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     ours = EfficientNetLite(weights, width=1.0, depth=1.0)(image, beside)
-    assert ours.shape == (1, 1280 + sum(stage.channels for stage in stages(1.0, 1.0)[-beside:]))
+    assert ours.shape == (1, 1280 + sum(stage.channels for stage in scaled_stages(1.0, 1.0)[-beside:]))
     torch.testing.assert_close(ours, Reference(weights, 1.0, 1.0)(image, beside), rtol=1e-3, atol=1e-4)
 
 

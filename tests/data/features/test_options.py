@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from gossamer.data.features.chain import KINDS
-from gossamer.data.features.options import check_options, options_of
+from gossamer.data.features.pipeline import KINDS, check_options, options_of
 from gossamer.errors import UserError
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.support.features import SMALL_PATCHES, features, images
 
-from gossamer.data.features.chain import set_up
 from gossamer.data.features.patches import Patches
+from gossamer.data.features.pipeline import set_up
 from gossamer.errors import UserError
 
 

@@ -12,7 +12,7 @@ from tests.support.features import SMALL_PATCHES, apply, features, images, made,
 
 from gossamer.data.dataset import Dataset
 from gossamer.data.features import pipeline, steps
-from gossamer.data.features.chain import written_out
+from gossamer.data.features.pipeline import written_out
 from gossamer.data.load import load
 from gossamer.errors import UserError
 

@@ -15,10 +15,16 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.data import weights
 from gossamer.data.dataset import Dataset
-from gossamer.data.features.chain import named_steps, set_up, shape_after, statements, written_out
-from gossamer.data.features.efficientnet import EfficientNetLite
-from gossamer.data.features.pipeline import applied, transformed
-from gossamer.data.features.pretrained import Pretrained
+from gossamer.data.features.pipeline import (
+    applied,
+    named_steps,
+    set_up,
+    shape_after,
+    statements,
+    transformed,
+    written_out,
+)
+from gossamer.data.features.pretrained import EfficientNetLite, Pretrained
 from gossamer.errors import UserError
 from gossamer.training.outline import outline
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tests.support.features import apply, images, made, table
 
-from gossamer.data.features.chain import named_steps, set_up
-from gossamer.data.features.straighten import Straighten
+from gossamer.data.features.pipeline import named_steps, set_up
+from gossamer.data.features.steps import Straighten
 from gossamer.errors import UserError
 
 SIDE = 28

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gossamer.data.dataset import FAR, Standard
 from gossamer.data.inputs import Inputs
-from gossamer.data.standard import FAR, Standard
 from gossamer.errors import UserError
 from gossamer.results.trained.models import Models, Node
 
