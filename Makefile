@@ -55,16 +55,15 @@ test-data: $(READY)
 test-dist:
 	$(PYTHON) .ci/test_dist.py
 
-# A few cells of every item in the reproduction book, run again and held against it: under 20 minutes on two cores.
+# A few cells of every item in the reproduction book, run again and compared with it: under 20 minutes on two cores.
 # Data sets: as `gossamer data get NAME` left them, or in the folder that GOSSAMER_DATA names. Continued where it was
-# stopped; remove runs/reproduce-small to begin anew.
-RESULTS := docs/reproductions/results
+# stopped; remove runs/reproduce-small to start again.
 reproduce-small: $(READY)
-	$(BIN)/python .ci/reproduce_small.py
+	$(BIN)/python -m reproductions.small
 
-# The book's pages anew, from its result files.
+# The book's pages, from its result files.
 book: $(READY)
-	@for folder in $(RESULTS)/*/; do $(BIN)/gossamer reproduce $$(basename $$folder) --book; done
+	$(BIN)/python -m reproductions pages
 
 # Is what is installed what was recorded? Error 1: files were changed; 3: a wheel is not known. Nothing but this asks.
 verify-deps: $(READY)

@@ -21,7 +21,7 @@ def _settings(incomplete: str) -> list[str]:
 
 
 def _tables(incomplete: str) -> list[str]:
-    from gossamer import papers
+    from gossamer.studies import papers
 
     return [name for name in papers.names() if name.startswith(incomplete)]
 

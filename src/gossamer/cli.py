@@ -221,25 +221,9 @@ def reproduce(
     listed: Annotated[bool, typer.Option("--list", help="The tables there are.")] = False,
     scale: Annotated[
         str,
-        typer.Option(help="small: a few minutes; book: as in docs/reproductions; full: the paper's setting."),
+        typer.Option(help="small: minutes; book: as in the reproduction book; full: the paper's setting."),
     ] = "small",
     out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
-    book: Annotated[
-        bool, typer.Option("--book", help="Write a paper's page from its result files (docs/reproductions).")
-    ] = False,
-    record: Annotated[
-        Path | None,
-        typer.Option(help="Also write the result file in here; what one there has is not run again."),
-    ] = None,
-    check: Annotated[
-        Path | None, typer.Option(help="Hold every figure against the book's result files in this folder.")
-    ] = None,
-    into: Annotated[
-        Path | None, typer.Option(help="Also put the table between its marks in this file (frontier/table).")
-    ] = None,
-    as_is: Annotated[
-        bool, typer.Option("--as-is", help="Run nothing: the table of what is finished.")
-    ] = False,
     jobs: Jobs = None,
     engine: Engine = "local",
     data_dir: DataDir = None,
@@ -248,22 +232,13 @@ def reproduce(
 ) -> None:
     """A paper's table: its number, ours in paper mode, ours in sound mode, claimed and proven ε of each."""
     if listed:
-        from gossamer import papers
+        from gossamer.studies.papers import titles
 
-        known = papers.titles()
-        if as_json:
-            _print_json(known)
-            return
-        _print_listing(known)
+        _print_json(titles()) if as_json else _print_listing(titles())
         return
     if table is None:
         raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
-    if book:
-        from gossamer.studies.reproduce.book import write_book
-
-        _finish(write_book(table, out or Path("docs/reproductions")), as_json)
-        return
-    from gossamer.studies.reproduce.command import reproduce as run_table
+    from gossamer.studies.reproduce import reproduce as run_table
 
     found = run_table(
         table,
@@ -274,10 +249,6 @@ def reproduce(
         data_dir=data_dir,
         force=force,
         quiet=as_json,
-        into=into,
-        as_is=as_is,
-        records=record,
-        check=check,
     )
     _finish(found, as_json)
 

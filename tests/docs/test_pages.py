@@ -12,7 +12,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "gossamer"
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
+        *(ROOT / "reproductions").rglob("*.md"),
+    ]
+)
 DESIGN = ROOT / "docs" / "design.md"
 PICTURE = ROOT / "docs" / "figures" / "way-of-a-record.svg"
 FOLDERS = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
@@ -51,9 +58,7 @@ def test_every_path_in_backticks_exists(page: Path) -> None:
 
 def test_every_module_in_backticks_exists(page: Path) -> None:
     named = CODE.findall(page.read_text(encoding="utf-8"))
-    modules = [
-        name for name in named if re.fullmatch(r"(gossamer|accounting|theory|mechanism)(\.\w+)+", name)
-    ]
+    modules = [name for name in named if re.fullmatch(r"(gossamer|accounting|mechanism)(\.\w+)+", name)]
     assert [name for name in modules if not resolves(name)] == []
 
 

@@ -4,7 +4,6 @@ TINY = '''
 title = "A table made for this test"
 paper = "Nobody: Nothing"
 recipe = "quickstart"
-sound_epsilon = "claimed"
 
 [set]
 nodes = 4
