@@ -6,11 +6,11 @@ import pytest
 import typer
 
 import gossamer
-from gossamer import arguments
+from gossamer import arguments, cli
 
 
 def test_words_are_completed() -> None:
-    assert arguments._tables("dyn-d2p/table") == ["dyn-d2p/table1", "dyn-d2p/table2"]
+    assert cli._paper_tables("dyn-d2p/table") == ["dyn-d2p/table1", "dyn-d2p/table2"]
     assert arguments._recipes("quick") == ["quickstart"]
     assert arguments._settings("privacy.eps") == ["privacy.epsilon="]
 

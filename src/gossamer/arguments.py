@@ -20,12 +20,6 @@ def _settings(incomplete: str) -> list[str]:
     return settings(incomplete)
 
 
-def _tables(incomplete: str) -> list[str]:
-    from gossamer.studies import papers
-
-    return [name for name in papers.names() if name.startswith(incomplete)]
-
-
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -60,10 +54,6 @@ Recipes = Annotated[list[str], typer.Argument(help="Recipes' names or TOML files
 RecipeOrRun = Annotated[
     str,
     typer.Argument(help="A recipe's name, a TOML file, or a finished run's folder.", autocompletion=_recipes),
-]
-PaperTable = Annotated[
-    str | None,
-    typer.Argument(help="PAPER/TABLE, for example dyn-d2p/table2.", autocompletion=_tables),
 ]
 Version = Annotated[
     bool, typer.Option("--version", callback=show_version, is_eager=True, help="Its number, and exit.")

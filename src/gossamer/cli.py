@@ -18,7 +18,6 @@ from gossamer.arguments import (
     Force,
     Jobs,
     Json,
-    PaperTable,
     Plugins,
     Recipe,
     RecipeOrRun,
@@ -215,9 +214,18 @@ def tune(
     _finish(found.result, as_json)
 
 
+def _paper_tables(incomplete: str) -> list[str]:
+    from gossamer.studies import papers
+
+    return [name for name in papers.names() if name.startswith(incomplete)]
+
+
 @app.command()
 def reproduce(
-    table: PaperTable = None,
+    table: Annotated[
+        str | None,
+        typer.Argument(help="PAPER/TABLE, for example dyn-d2p/table2.", autocompletion=_paper_tables),
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="The tables there are.")] = False,
     scale: Annotated[
         str,
