@@ -28,7 +28,7 @@ SMOKE = (
     "tests/accounting/test_gaussian.py",
     "tests/config/test_layers.py",
     "tests/kernels/test_clipped_sum.py",
-    "tests/results/test_plain_words.py",
+    "tests/results/test_words.py",
     "tests/training/test_certificates.py",
     "tests/topology/test_graph.py",
 )
