@@ -16,10 +16,10 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+from gossamer.auditing import judge
+from gossamer.auditing.command import attack_of
 from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
-from gossamer.studies.audit import judge
-from gossamer.studies.audit.command import attack_of
 from gossamer.training.outline import outline
 
 METHODS = {"dp-dsgd": {"topology.kind": "ring"}, "dyn-d2p": {}}

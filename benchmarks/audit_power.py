@@ -22,10 +22,10 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from gossamer.accounting.observers import EVERYONE
+from gossamer.auditing import canaries, judge
+from gossamer.auditing.procedures import Axes
 from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
-from gossamer.studies.audit import canaries, judge
-from gossamer.studies.audit.procedures import Axes
 from gossamer.training.assemble import Parts, assemble
 from gossamer.training.outline import outline
 

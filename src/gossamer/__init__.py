@@ -16,11 +16,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gossamer.auditing.api import audit
     from gossamer.data.memory import Data
     from gossamer.estimators import PrivateClassifier, PrivateRegressor
     from gossamer.options.plugins import plugin
     from gossamer.results.report.made import report
-    from gossamer.studies.audit.api import audit
     from gossamer.studies.compare.command import compare
     from gossamer.studies.tune import tune
     from gossamer.training.api import Outcome, plan, resume, run
@@ -49,7 +49,7 @@ _HOMES = {
     "Outcome": "gossamer.training.api",
     "PrivateClassifier": "gossamer.estimators",
     "PrivateRegressor": "gossamer.estimators",
-    "audit": "gossamer.studies.audit.api",
+    "audit": "gossamer.auditing.api",
     "compare": "gossamer.studies.compare.command",
     "load": "gossamer.training.load",
     "plan": "gossamer.training.api",

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 import torch
 
-from gossamer.studies.audit.api import Audit
+from gossamer.auditing.api import Audit
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
 

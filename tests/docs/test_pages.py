@@ -94,7 +94,7 @@ def test_figures_of_the_readme_stand_in_the_pages_that_commands_write() -> None:
         ("accounting/proven.py", True, True),
         ("src/gossamer/accounting/claimed", True, True),  # a module without its suffix, or a folder
         ("tests/support/", True, True),
-        ("audit/recovery.py", True, False),  # it is under studies/
+        ("audit/recovery.py", True, False),  # the folder is auditing/
         ("recovery.py", True, True),
         ("tests/test_nowhere.py", True, False),
         ("adad2p/mnist", False, False),  # a recipe
@@ -175,7 +175,7 @@ def layers() -> list[list[str]]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
     found = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
-    return [[name.strip().removeprefix("gossamer.") for name in layer.split("|")] for layer in found]
+    return [[name.strip().removeprefix("gossamer.") for name in re.split("[|:]", layer)] for layer in found]
 
 
 def station_names() -> str:

@@ -6,11 +6,11 @@ from typing import Any
 
 from tests.support.configurations import dotted
 
+from gossamer.auditing import canaries, judge
+from gossamer.auditing.scores import observer_of
+from gossamer.auditing.shared_noise import held_against
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.studies.audit import canaries, judge
-from gossamer.studies.audit.scores import observer_of
-from gossamer.studies.audit.shared_noise import held_against
 from gossamer.training.assemble import Parts, assemble
 from gossamer.training.outline import outline
 

@@ -12,11 +12,11 @@ from gossamer.algorithms.dinno import DiNNO
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.algorithms.push_sum import PushSum
+from gossamer.auditing.stacked import StackedExchange
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.proximal import L1, Box, ElasticNet, SquaredL2
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
-from gossamer.studies.audit.stacked import StackedExchange
 from gossamer.topology.kinds import build as build_topology
 
 N, D, ROUNDS = 5, 3, 9

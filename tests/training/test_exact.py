@@ -10,10 +10,10 @@ from tests.support.configurations import configured, outlined
 
 from gossamer.algorithms.means import WITHOUT_NOISE, FilterMean, WindowMean
 from gossamer.algorithms.wrappers import Centre, ExactMean, FinalGossip, TailAverage, exchanges_before
+from gossamer.auditing.stacked import Tally
 from gossamer.errors import UserError
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
-from gossamer.studies.audit.stacked import Tally
 from gossamer.training.assemble import assemble
 from gossamer.training.exact import takes_exact_means
 from gossamer.training.outline import outline

@@ -21,6 +21,7 @@ from gossamer.accounting.ledger import LedgerBook, LedgerError, read_all
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute
 from gossamer.accounting.releases import Event, Gaussian
+from gossamer.auditing.command import attack_of
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
@@ -28,7 +29,6 @@ from gossamer.mechanism.summaries import SecondMoment, private_totals
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.verify import verify_run
 from gossamer.runtime.group import Alone
-from gossamer.studies.audit.command import attack_of
 from gossamer.training.assemble import assemble
 from gossamer.training.outline import outline
 from gossamer.training.preprocess import preprocessed

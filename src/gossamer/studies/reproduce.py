@@ -262,8 +262,8 @@ def run_paper_cells(
         rows = [Row(f"{label}, {mode} mode", {}, None, own) for (label, mode), own in runs.items()]
         batch = run_rows(rows, folder, **options)
         return batch.summary, dict(zip(runs, batch.results, strict=True))
-    from gossamer.studies.audit.command import audit_into
-    from gossamer.studies.audit.elsewhere import opened
+    from gossamer.auditing.command import audit_into
+    from gossamer.auditing.elsewhere import opened
 
     spec, results = definition.audit, Results()
     attack: dict[str, Any] = {"runs": spec.at(scale), "canary": spec.canary}

@@ -1,0 +1,339 @@
+"""From scores and coins to a lower bound on ε, each with the assumptions it rests on.
+
+A coin says whether a canary was in (add/remove) or which of two records it was (replace-one); a score is whatever an
+attacker computes from what it saw. No bound here needs the score to be good: a poor attack only gives a low figure.
+
+threshold       Clopper–Pearson on one event's two rates. Needs independent (score, coin) pairs and nothing else
+one_run         Steinke, Nasr, Jagielski 2023, Theorem 5.2: fair independent coins; scores may depend on each other
+gaussian        the μ of Gaussian DP from the scores' means and spread: an estimate, for it believes in normal scores
+one_run_fdp     Mahloujifar, Melis, Chaudhuri 2024, Algorithm 3, for the Gaussian family of trade-off functions
+
+Thresholds are chosen on one part of the coins and judged on the other, so every figure is one test. All of these are
+for one point (ε, δ); what is proven is a whole curve of them, against which `curve` holds the same scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import ndtr, ndtri
+
+from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.auditing.fdp import rejects
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+CHOOSING = 0.25  # share of the coins that choose thresholds
+MOST_THRESHOLDS = 400
+LARGEST_EPSILON = 60.0
+MOST_FDP_GUESSES = 2000
+NO_ASSUMPTION = "fair, independent coins; nothing about the mechanism"
+INDEPENDENT = "fair coins, and scores that do not depend on each other's coins"
+GAUSSIAN = "normal scores of equal spread: an estimate, not a bound"
+GAUSSIAN_FAMILY = "a trade-off function of the Gaussian family: an estimate, not a bound"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """ε ≥ `epsilon` at `confidence`, if what `rests_on` says is true; `shown` has the counts behind it."""
+
+    name: str
+    epsilon: float
+    confidence: float
+    rests_on: str
+    shown: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Coins:
+    """Scores with their coins; `run` tells which training each came from."""
+
+    scores: Floats
+    heads: Bools
+    run: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if not len(self.scores) == len(self.heads) == len(self.run):
+            raise ValueError("scores, coins and runs differ in length")
+        if np.isnan(self.scores).any():
+            raise ValueError("a score is not a number")
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def sides(self) -> tuple[Floats, Floats]:
+        """Scores of heads and of tails."""
+        return self.scores[self.heads], self.scores[~self.heads]
+
+    def take(self, which: Bools) -> Coins:
+        return Coins(self.scores[which], self.heads[which], self.run[which])
+
+    def split(self, share: float = CHOOSING) -> tuple[Coins, Coins]:
+        """A part to choose by and a part to judge by. The parts depend on places alone, never on scores or coins."""
+        order = np.random.default_rng(0x5B11).permutation(len(self))
+        first = np.zeros(len(self), dtype=bool)
+        first[order[: round(share * len(self))]] = True
+        return self.take(first), self.take(~first)
+
+
+# --- Clopper–Pearson ----------------------------------------------------------------------------------------
+
+
+def at_most(successes: Any, trials: Any, alpha: float) -> Any:
+    """The success probability is at most this, but for a chance of α."""
+    k, n = np.asarray(successes, dtype=float), np.asarray(trials, dtype=float)
+    upper = stats.beta.ppf(1 - alpha, k + 1, np.maximum(n - k, 1e-12))
+    return np.where(k < n, upper, 1.0)
+
+
+def at_least(successes: Any, trials: Any, alpha: float) -> Any:
+    """The success probability is at least this, but for a chance of α."""
+    k, n = np.asarray(successes, dtype=float), np.asarray(trials, dtype=float)
+    return 1 - at_most(n - k, n, alpha)
+
+
+def ratio_epsilon(hits: Any, of: Any, misses: Any, out_of: Any, delta: float, alpha: float) -> Any:
+    """ln((P[E | one side] − δ) / P[E | the other]) from below, both rates by Clopper–Pearson at α/2."""
+    likely, unlikely = at_least(hits, of, alpha / 2), at_most(misses, out_of, alpha / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(likely > delta, np.log(np.maximum(likely - delta, 1e-300) / unlikely), -np.inf)
+
+
+@dataclass(frozen=True)
+class Event:
+    """The score is at least (or at most) a threshold; it speaks for heads or for tails."""
+
+    threshold: float
+    above: bool
+    for_heads: bool
+
+    @property
+    def words(self) -> str:
+        return f"score {'≥' if self.above else '≤'} threshold speaks for {'in' if self.for_heads else 'out'}"
+
+    def counts(self, coins: Coins) -> tuple[int, int, int, int]:
+        """(times it happened on its own side, size of that side, on the other side, size of the other)."""
+        happened = coins.scores >= self.threshold if self.above else coins.scores <= self.threshold
+        own = coins.heads if self.for_heads else ~coins.heads
+        return (
+            int((happened & own).sum()),
+            int(own.sum()),
+            int((happened & ~own).sum()),
+            int((~own).sum()),
+        )
+
+
+Worth = Callable[[Any, Any, Any, Any], Any]  # of (hits, of, false alarms, out of), whole arrays of them
+
+
+def choose_event(coins: Coins, worth: Worth, share: float = CHOOSING) -> Event:
+    """The event that is worth most on these coins, a `share` of all. It looks at both tails, for both sides."""
+    heads, tails = (np.sort(side) for side in coins.sides)
+    grid = np.unique(coins.scores)
+    if len(grid) > MOST_THRESHOLDS:  # evenly over ranks, and every one of the extremes
+        dense = np.concatenate([grid[:50], grid[-50:]])
+        grid = np.unique(np.concatenate([dense, np.quantile(grid, np.linspace(0, 1, MOST_THRESHOLDS))]))
+    best, found = -math.inf, Event(math.inf, above=True, for_heads=True)
+    for above in (True, False):
+        counts = [
+            len(side) - np.searchsorted(side, grid, "left") if above else np.searchsorted(side, grid, "right")
+            for side in (heads, tails)
+        ]
+        for for_heads in (True, False):
+            own, other = (0, 1) if for_heads else (1, 0)
+            sizes = (len(heads), len(tails))
+            # As if there were as many coins as the judging part has, at the rates seen here, but for one false alarm
+            # more: where none was seen, the rarest event would always look best.
+            scale = (1 - share) / share
+            mine, theirs = scale * counts[own], scale * np.minimum(counts[other] + 1, sizes[other])
+            values = worth(mine, scale * sizes[own], theirs, scale * sizes[other])
+            at = int(np.argmax(values))
+            if values[at] > best:
+                best, found = float(values[at]), Event(float(grid[at]), above, for_heads)
+    return found
+
+
+def threshold(coins: Coins, delta: float, confidence: float) -> Bound:
+    """The event is chosen on one part; on the other it is one test, so nothing has to be corrected for."""
+    choosing, judging = coins.split()
+    if min(len(side) for part in (choosing, judging) for side in part.sides) == 0:
+        return Bound("threshold", 0.0, confidence, INDEPENDENT, {"coins": len(coins)})
+    alpha = 1 - confidence
+    event = choose_event(choosing, partial(ratio_epsilon, delta=delta, alpha=alpha))
+    hits, of, misses, out_of = event.counts(judging)
+    epsilon = max(0.0, float(ratio_epsilon(hits, of, misses, out_of, delta, alpha)))
+    shown = {
+        "coins": len(judging),
+        "hits": hits,
+        "of": of,
+        "false_alarms": misses,
+        "out_of": out_of,
+        "threshold": event.threshold,
+        "event": event.words,
+    }
+    return Bound("threshold", epsilon, confidence, INDEPENDENT, shown)
+
+
+# --- one run ------------------------------------------------------------------------------------------------
+
+
+def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """At most this likely under (ε, δ)-DP: so many correct guesses on `canaries` fair coins (Theorem 5.2)."""
+    if guesses == 0:
+        return 1.0
+    accuracy = 1 / (1 + math.exp(-epsilon))
+    beta = float(stats.binom.sf(correct - 1, guesses, accuracy))
+    if delta == 0:
+        return min(1.0, beta)
+    # max over i of P[v − i ≤ W < v] / i: of the places from one of a grid to the next, the first divides and the last
+    # counts, which is never too little.
+    grid = np.unique(np.geomspace(1, correct, 200).round()) if correct else np.array([1.0])
+    up_to = np.append(grid[1:] - 1, grid[-1])
+    below = stats.binom.cdf(correct - 1 - up_to, guesses, accuracy)
+    between = stats.binom.cdf(correct - 1, guesses, accuracy) - below
+    return min(1.0, beta + 2 * canaries * delta * float(np.max(between / grid)))
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """In for this share of the scores from above, out for that share from below, silent in between.
+
+    How many guesses there are depends on the number of canaries alone: the theorems are for a number that is fixed
+    before anything is released. Of equal scores those in earlier places count as lower.
+    """
+
+    up: float
+    down: float
+
+    def counts(self, coins: Coins) -> tuple[int, int, int]:
+        """(canaries, guesses, correct)."""
+        m = len(coins)
+        says_in = min(round(self.up * m), m)
+        says_out = min(round(self.down * m), m - says_in)
+        order = np.argsort(coins.scores, kind="stable")
+        correct = coins.heads[order[m - says_in :]].sum() + (~coins.heads[order[:says_out]]).sum()
+        return m, says_in + says_out, int(correct)
+
+
+def _by_run(coins: Coins) -> list[Coins]:
+    return [coins.take(coins.run == run) for run in np.unique(coins.run)]
+
+
+def _largest_rejected(p_value: Callable[[float], float], alpha: float, top: float, steps: int = 30) -> float:
+    """The largest ε (or μ) that the data reject; p grows with it."""
+    if p_value(0.0) > alpha:
+        return 0.0
+    low, high = 0.0, 1.0
+    while p_value(high) <= alpha:
+        low, high = high, 2 * high
+        if high > top:
+            return low
+    for _ in range(steps):
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_value(middle) <= alpha else (low, middle)
+    return low
+
+
+def _epsilon_of_counts(
+    counts: Sequence[tuple[int, int, int]], delta: float, alpha: float, steps: int = 30
+) -> float:
+    alike = Counter(counts)
+
+    def together(epsilon: float) -> float:
+        each = {count: max(one_run_p_value(*count, epsilon, delta), 1e-300) for count in alike}
+        if len(counts) == 1:
+            return each[counts[0]]
+        # Runs are independent: Fisher's sum of logarithms.
+        logs = sum(times * math.log(each[count]) for count, times in alike.items())
+        return float(stats.chi2.sf(-2 * logs, 2 * len(counts)))
+
+    return _largest_rejected(together, alpha, LARGEST_EPSILON, steps)
+
+
+def choose_guesses(coins: Coins, delta: float, alpha: float, runs: int) -> tuple[Guesses, int]:
+    """By what these coins would show: how many of the highest and of the lowest scores to guess on, and whether to take
+    the runs one by one or all of them as one large run."""
+    shares = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
+    best, found = 0.0, (Guesses(0.0, 0.0), 1)
+    for up in shares:
+        for down in shares:
+            m, r, v = Guesses(up, down).counts(coins)
+            if v <= r / 2:
+                continue
+            for groups in sorted({1, runs}):
+                # What the judging part will have in each group, at the rate of correct guesses seen here.
+                scale = (1 - CHOOSING) / CHOOSING / groups
+                scaled = (round(m * scale), round(r * scale), round(v * scale))
+                value = _epsilon_of_counts([scaled] * groups, delta, alpha, steps=8) if scaled[1] else 0.0
+                if value > best:
+                    best, found = value, (Guesses(up, down), groups)
+    return found
+
+
+def one_run(coins: Coins, delta: float, confidence: float) -> Bound:
+    """Guesses on the canaries whose coins stayed secret; those of the choosing part count as known records."""
+    choosing, judging = coins.split()
+    alpha, runs = 1 - confidence, len(np.unique(judging.run))
+    guesses, groups = choose_guesses(choosing, delta, alpha, runs)
+    counts = [guesses.counts(part) for part in (_by_run(judging) if groups > 1 else [judging])]
+    epsilon = _epsilon_of_counts(counts, delta, alpha)
+    shown = {
+        "canaries": sum(m for m, _, _ in counts),
+        "guesses": sum(r for _, r, _ in counts),
+        "correct": sum(v for _, _, v in counts),
+        "runs": runs,
+    }
+    return Bound("one run", epsilon, confidence, NO_ASSUMPTION, shown)
+
+
+def one_run_fdp(coins: Coins, delta: float, confidence: float) -> Bound:
+    """The largest μ whose Gaussian trade-off function the guesses contradict, as ε at δ."""
+    _, judging = coins.split()
+    alpha, share = 1 - confidence, min(0.1, MOST_FDP_GUESSES / 2 / max(1, len(judging)))
+    m, r, v = Guesses(share, share).counts(judging)
+
+    def rejected(mu: float) -> float:
+        def inverse(y: float) -> float:
+            return float(ndtr(ndtri(min(y, 1.0)) - mu))
+
+        return 0.0 if rejects(inverse, m, r, v, alpha) else 1.0
+
+    mu = _largest_rejected(rejected, alpha, LARGEST_EPSILON) if r else 0.0
+    shown = {"mu": mu, "canaries": m, "guesses": r, "correct": v}
+    return Bound("one run, f-DP", gdp_epsilon(mu, delta), confidence, GAUSSIAN_FAMILY, shown)
+
+
+# --- Gaussian DP --------------------------------------------------------------------------------------------
+
+
+def gaussian(coins: Coins, delta: float, confidence: float) -> Bound:
+    """μ = difference of means / spread, less its standard error times the confidence's quantile."""
+    heads, tails = coins.sides
+    if min(len(heads), len(tails)) < 3:
+        return Bound("Gaussian DP", 0.0, confidence, GAUSSIAN, {"coins": len(coins)})
+    n, k = len(heads), len(tails)
+    pooled = math.sqrt(((n - 1) * heads.var(ddof=1) + (k - 1) * tails.var(ddof=1)) / (n + k - 2))
+    gap = float(heads.mean() - tails.mean())
+    if pooled == 0:
+        return Bound("Gaussian DP", 0.0, confidence, GAUSSIAN, {"coins": len(coins), "spread": 0.0})
+    point = abs(gap) / pooled
+    error = math.sqrt(1 / n + 1 / k + point**2 / (2 * (n + k)))
+    mu = max(0.0, point - float(stats.norm.isf(1 - confidence)) * error)
+    shown = {"mu": mu, "mu_point": point, "epsilon_point": gdp_epsilon(point, delta), "coins": len(coins)}
+    return Bound("Gaussian DP", gdp_epsilon(mu, delta), confidence, GAUSSIAN, shown)
+
+
+def all_bounds(coins: Coins, delta: float, confidence: float, *, independent: bool) -> list[Bound]:
+    """The declared bound first: the one whose assumptions hold by construction. The others are beside it."""
+    first = [threshold, one_run] if independent else [one_run, threshold]
+    return [bound(coins, delta, confidence) for bound in (*first, gaussian, one_run_fdp)]

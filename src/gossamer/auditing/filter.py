@@ -1,0 +1,197 @@
+"""A matched filter for those who see only a part of the messages.
+
+Every coordinate of a linear algorithm is the same small linear system over the nodes: its state, the draws of a round
+and the messages are matrices away from each other. The matrices are read off the algorithm's own code, by one step on
+unit vectors. Other nodes' noise is then noise of known size in a known place, a Kalman filter whitens what is seen, and
+the score is the whitened signal's projection: the best linear test there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+from torch import Tensor
+
+from gossamer.algorithms.wrappers import ExactMean
+from gossamer.auditing.attacker import Attacker
+from gossamer.errors import UserError
+from gossamer.topology.schedule import Topology
+
+Matrix = NDArray[np.float64]
+_ROUNDING = 3e-7  # of the messages' size: float32 carries them
+
+
+class LinearSystem:
+    """One coordinate of an algorithm: z⁺ = A (z, g), messages = B (z, g), model = C z, all nodes stacked."""
+
+    def __init__(self, algorithm: Any, topology: Topology, dimension: int):
+        if isinstance(algorithm, ExactMean):
+            raise UserError(
+                "algorithm.mixes = 'exact' has several exchanges a mean, in numbers of its own, which only "
+                "--observer all can read."
+            )
+        self._algorithm, self._topology, self._n = algorithm, topology, topology.nodes
+        start = algorithm.init(torch.zeros(self._n, dimension, dtype=torch.float64))
+        self._leaves = [name for name, v in start._asdict().items() if v.shape[1:] == (dimension,)]
+        self._public = {name: v for name, v in start._asdict().items() if name not in self._leaves}
+        self.states, self.draws = len(self._leaves) * self._n, algorithm.draws * self._n
+        self._refuse_nonlinear()
+
+    def initial(self, state: Any) -> Matrix:
+        """(states, columns) from the stacked state at the start."""
+        parts = [getattr(state, name).reshape(self._n, -1) for name in self._leaves]
+        return torch.cat(parts).double().numpy()
+
+    def step(self, t: int) -> tuple[Matrix, list[Matrix]]:
+        """(A, [B of every tensor that is sent]); also moves the public part of the state on."""
+        columns = torch.eye(self.states + self.draws, dtype=torch.float64)
+        after, sent = self._apply(columns, t)
+        self._public = {name: getattr(after, name) for name in self._public}
+        return self._stack(after), [message.numpy() for message in sent]
+
+    def model(self) -> Matrix:
+        """C at the public state as it stands."""
+        columns = torch.eye(self.states, dtype=torch.float64)
+        result: Matrix = self._algorithm.model(self._state(columns)).numpy()
+        return result
+
+    def _apply(self, columns: Tensor, t: int) -> tuple[Any, list[Tensor]]:
+        n = self._n
+        sent: list[Tensor] = []
+        mixing = torch.from_numpy(self._topology.weights(t).toarray())
+        draws = iter(columns[self.states :].reshape(-1, n, columns.shape[1]))
+
+        def mix(*tensors: Tensor) -> Any:
+            sent.extend(tensor for tensor in tensors if tensor.shape[1] == columns.shape[1])
+            mixed = tuple(mixing @ tensor for tensor in tensors)
+            return mixed[0] if len(mixed) == 1 else mixed
+
+        return self._algorithm.step(self._state(columns), lambda _: next(draws), mix, t), sent
+
+    def _state(self, columns: Tensor) -> Any:
+        kind = type(self._algorithm.init(columns.new_zeros(self._n, 2)))
+        leaves = {
+            name: columns[i * self._n : (i + 1) * self._n].clone() for i, name in enumerate(self._leaves)
+        }
+        return kind(**leaves, **self._public)
+
+    def _stack(self, state: Any) -> Matrix:
+        result: Matrix = torch.cat([getattr(state, name) for name in self._leaves]).numpy()
+        return result
+
+    def _refuse_nonlinear(self) -> None:
+        """Superposition on a random vector: Adam, for one, does not have it."""
+        size = self.states + self.draws
+        columns = torch.eye(size, dtype=torch.float64)
+        one = torch.randn(size, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        matrix, direct = self._stack(self._apply(columns, 0)[0]), self._stack(self._apply(one, 0)[0])
+        if not np.allclose(matrix @ one.numpy(), direct, rtol=1e-6, atol=1e-9):
+            raise UserError(
+                "this algorithm's messages are not linear in its gradients, so only --observer all can read them; "
+                "with DiNNO, algorithm.optimiser = 'plain' is, with dp-dkm algorithm.penalty.kind = 'none'."
+            )
+
+
+class Filter:
+    """An observer of some of the messages, or of the final models; one score per column.
+
+    `senders(t)` are the nodes whose messages of round t it holds; `victim` is the node the canaries are on. Where nodes
+    share noise, `correlation` is the covariance of what the observer does not know of a draw's noise, in units of each
+    node's own, and `known` what it does.
+    """
+
+    def __init__(
+        self,
+        system: LinearSystem,
+        attacker: Attacker,
+        *,
+        runs: int,
+        victim: int,
+        senders: Callable[[int], Sequence[int]],
+        sees_models: bool,
+        correlation: Matrix | None = None,
+        known: Callable[[int], Tensor] | None = None,
+    ):
+        self._system, self._attacker, self._runs, self._victim = system, attacker, runs, victim
+        self._senders, self._sees_models = senders, sees_models
+        self._correlation, self._known = correlation, known
+        self._estimate: Matrix = np.zeros((0, 0))
+        self._covariance: Matrix = np.zeros((0, 0))
+        self._shift = self._expected = np.zeros(
+            0
+        )  # the canary's true effect on the state, and its share seen
+        self.scores: Matrix = np.zeros(0)
+        self.mu_squared = 0.0  # what the scores' separation should be
+
+    def start(self, state: Any) -> None:
+        states = self._system.states
+        self._estimate = self._system.initial(state)
+        self._covariance = np.zeros((states, states))
+        self._shift, self._expected = np.zeros(states), np.zeros(states)
+        self.scores = np.zeros(self._estimate.shape[1])
+
+    def see(self, t: int, sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> None:
+        forward, messages = self._system.step(t)
+        n = len(messages[0])
+        rounds = self._system.draws // n
+        spreads, signals = [], []
+        for k in range(t * rounds, (t + 1) * rounds):
+            spreads.append(self._attacker.linear_spread(k).double().numpy().reshape(n, -1)[:, 0])
+            own = np.zeros(n)
+            own[self._victim] = (
+                self._attacker.linear_signal(k).double().numpy().reshape(n, -1)[self._victim, 0]
+            )
+            signals.append(own)
+        signal = np.concatenate(signals)
+        draws, columns = len(signal), self._estimate.shape[1]
+        correlation = np.eye(n) if self._correlation is None else self._correlation
+        blocks = [correlation * np.outer(own, own) for own in spreads]
+        mean = np.concatenate([self._estimate, *self._expected_noise(t, rounds, n, columns)])
+        spread = block_diag(self._covariance, *blocks)
+        truth = np.concatenate([self._shift, signal])
+        believed = np.concatenate([self._expected, np.zeros(draws)])
+        rows = list(self._senders(t))
+        if rows:
+            look = np.concatenate([message[rows] for message in messages])
+            seen = np.concatenate(
+                [
+                    s.reshape(n, -1)[rows].double().numpy()
+                    for s in sent
+                    if s[0].numel() * self._runs == columns
+                ]
+            )
+            mean, spread, believed = self._update(look, seen, mean, spread, truth, believed)
+        self._estimate, self._covariance = forward @ mean, forward @ spread @ forward.T
+        self._shift, self._expected = forward @ truth, forward @ believed
+
+    def _expected_noise(self, t: int, rounds: int, n: int, columns: int) -> list[Matrix]:
+        if self._known is None:
+            return [np.zeros((rounds * n, columns))]
+        about = (self._known(k) / self._attacker.divisors for k in range(t * rounds, (t + 1) * rounds))
+        return [one.double().numpy().reshape(n, columns) for one in about]
+
+    def end(self, state: Any) -> None:
+        if self._sees_models:
+            look = self._system.model()
+            seen = look @ self._system.initial(state)  # the models, by the public part of the state
+            self._update(look, seen, self._estimate, self._covariance, self._shift, self._expected)
+
+    def _update(
+        self, look: Matrix, seen: Matrix, mean: Matrix, spread: Matrix, truth: Matrix, believed: Matrix
+    ) -> tuple[Matrix, Matrix, Matrix]:
+        """Condition on what is seen; add the whitened signal's projection to the scores."""
+        rounding = (_ROUNDING * (np.abs(seen).max(initial=0.0) + 1e-30)) ** 2
+        cross = spread @ look.T
+        inner = look @ cross + rounding * np.eye(len(look))
+        surprise, effect = seen - look @ mean, look @ (truth - believed)
+        weights = np.linalg.solve(inner, np.concatenate([cross.T, effect[:, None]], axis=1))
+        gain, direction = weights[:, :-1].T, weights[:, -1]
+        self.scores += direction @ surprise
+        self.mu_squared += float(direction @ effect)
+        spread = spread - gain @ cross.T
+        return mean + gain @ surprise, (spread + spread.T) / 2, believed + gain @ effect

@@ -1,0 +1,341 @@
+"""The search finds every way we know in which a record is not alone, and accuses nothing that is sound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from tests.support.audits import outlined
+from tests.support.unsafe_modules import (
+    CLASSES,
+    FEATURES,
+    MIXING,
+    HandMadeSum,
+    Head,
+    Remembers,
+    StandardisedRecords,
+)
+from torch import Tensor, nn
+
+from gossamer.auditing.sensitivity import (
+    LATER,
+    OTHER,
+    OWN,
+    Movement,
+    Searched,
+    distances,
+    search,
+)
+from gossamer.config import recipes
+from gossamer.config.layers import resolve
+from gossamer.errors import UserError
+from gossamer.mechanism.clipping import Normalise
+from gossamer.training.assemble import Parts, assemble
+from gossamer.training.outline import outline
+
+FEW = {"nodes": 3, "data.train_rows": 60, "rounds": 20, "privacy.noise.source": "seeded"}
+TRIES = 100
+
+
+def parts(module: nn.Module | None = None, **changes: Any) -> Parts:
+    return assemble(outline(resolve(recipes.read("quickstart"), {**FEW, **changes}), module=module))
+
+
+def smuggled(module: nn.Module) -> Parts:
+    """The parts of a plain head with this module in its place, past the checks that would refuse it."""
+    plain = parts(Head())
+    return replace(plain, outline=replace(plain.outline, module=module))
+
+
+def fooled(found: Parts, **how: Any) -> Callable[[nn.Module], HandMadeSum]:
+    """The run's parts with records that share a batch: the fix taken out."""
+    return lambda module: HandMadeSum(module, found.outline.loss, **how)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_a_sound_module_is_not_accused_of_the_order_of_additions(scale: float) -> None:
+    """A record that overflows has the lots of all nodes added again, in another order. Large inputs amplify that."""
+
+    class Scaled(nn.Flatten):
+        def forward(self, x: Tensor) -> Tensor:
+            return scale * super().forward(x)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for seed in range(2):
+            torch.manual_seed(seed)
+            net = nn.Sequential(Scaled(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+            sound = outline(resolve(recipes.read("quickstart"), {"rounds": 20}), module=net)
+            found = search(assemble(sound), tries=200)
+            assert not found.broken, found.figures()["movements"][0]
+            assert all(movement.rounding <= 1e-3 for movement in found.worst.values())
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kind", MIXING)
+def test_a_module_that_mixes_records_is_found(kind: str) -> None:
+    mixing = smuggled(MIXING[kind]())
+    found = search(mixing, tries=TRIES, make_vector=fooled(mixing))
+    own, others = found.worst[OWN], found.worst[OTHER]
+    assert found.broken
+    assert others.broken  # nodes share the batch
+    assert own.moved > 1.2 * own.priced
+    assert not found.worst[LATER].broken
+    assert math.isfinite(own.moved)
+
+
+def test_the_same_sums_of_a_module_that_is_alone_are_not_accused() -> None:
+    alone = parts(Head())
+    found = search(alone, tries=TRIES, make_vector=fooled(alone))
+    assert not found.broken
+    assert found.worst[OWN].moved == pytest.approx(1, abs=1e-4)  # and the bound is reached
+    assert found.worst[OTHER].moved <= found.worst[OTHER].rounding < 1e-3
+
+
+def test_a_module_that_remembers_moves_a_later_sum() -> None:
+    remembering = smuggled(Remembers())
+    found = search(remembering, tries=TRIES, make_vector=fooled(remembering))
+    assert found.worst[LATER].moved > 0.5
+    assert found.worst[LATER].broken
+    assert not found.worst[OWN].broken  # in its own release it is alone
+
+
+def test_a_record_that_poisons_the_sum_is_found() -> None:
+    poisoned = smuggled(StandardisedRecords())
+    found = search(poisoned, tries=TRIES, make_vector=fooled(poisoned, poisoned=True))
+    assert math.isinf(found.worst[OWN].moved)
+    assert found.worst[OWN].broken
+
+
+def test_norms_that_are_a_little_short_are_found() -> None:
+    found = parts(Head())
+    short = search(found, tries=TRIES, make_vector=fooled(found, norm=lambda g: (1 - 0.0076) * g.norm()))
+    assert short.worst[OWN].moved == pytest.approx(1 / (1 - 0.0076), rel=1e-5)
+    assert short.broken
+    barely = search(found, tries=TRIES, make_vector=fooled(found, norm=lambda g: (1 - 3e-4) * g.norm()))
+    assert barely.broken
+
+
+class GramOfTwoPositions:
+    """Linear(x₁) + Linear(x₂): ‖g‖² = ‖x₁ + x₂‖² ‖s‖² + ‖2s‖², the first from the four products of x₁ and x₂."""
+
+    def __init__(self, loss: Any, width: int, module: nn.Module, *, exact: bool) -> None:
+        self.loss, self.width, self.exact = loss, width, exact
+
+    def __call__(
+        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Any, *, unit: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        weight, bias = points.split([self.width * CLASSES, CLASSES], 1)
+        rows = x.reshape(*mask.shape, 2, self.width)
+        outputs = (rows.sum(2) @ weight.view(-1, CLASSES, self.width).mT + 2 * bias[:, None]).requires_grad_()
+        with torch.enable_grad():
+            (slopes,) = torch.autograd.grad(self.loss(outputs.flatten(0, 1), y.flatten(0, 1)).sum(), outputs)
+        products = torch.einsum("mbpw,mbqw->mbpq", rows, rows)  # in float32 these cancel: this is the fault
+        squares = rows.double().sum(2).square().sum(2) if self.exact else products.sum((2, 3))
+        norms = ((squares + 4).clamp_min(0).sqrt() * slopes.double().norm(dim=2)).where(mask, 0.0).float()
+        usable = norms.isfinite() & mask
+        weights = weigh(norms).where(usable, 0.0)
+        slopes = weights[..., None] * slopes.where(usable[..., None], 0.0)
+        rows = rows.sum(2).where(usable[..., None], 0.0)
+        return torch.cat([(slopes.mT @ rows).flatten(1), 2 * slopes.sum(1)], 1), norms
+
+
+def test_gram_norms_in_single_precision_are_found() -> None:
+    """Positions that cancel leave a small rest of long products, whose rounding is larger than the rest."""
+    width = 1024
+
+    class TwoPositions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(width, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.layer(x.reshape(len(x), 2, width)).sum(1)
+            return out
+
+    data = {"kind": "synthetic-classification", "n": 12, "features": 2 * width, "classes": CLASSES, "test": 0}
+    config = resolve(
+        recipes.read("quickstart"), {"nodes": 2, "data": data, "model": {"kind": "own"}, "rounds": 4}
+    )
+    wide = assemble(outline(config, module=TwoPositions()))
+    loss = wide.outline.loss
+    rounded, right = (
+        search(wide, tries=150, make_vector=partial(GramOfTwoPositions, loss, width, exact=exact))
+        for exact in (False, True)
+    )
+    assert rounded.broken
+    assert rounded.worst[OWN].moved > 1.1  # how far beyond depends on the order in which a machine adds
+    assert not right.broken
+
+
+def test_a_gamma_without_a_floor_is_found() -> None:
+    """1 / (‖g‖ + γ) in float32: the square of 1e-23 is 0, and a weight of 1e30 meets a vector that is not."""
+    short = parts(Headless(), **{"privacy.clip": {"kind": "normalised"}})
+
+    def squared(gradient: Tensor) -> Tensor:
+        return gradient.square().sum().sqrt()
+
+    def tiny(module: nn.Module) -> Any:
+        sums = HandMadeSum(module, short.outline.loss, norm=squared)
+
+        def vector(points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Any, **rest: Any) -> Any:
+            return sums(points, x, y, mask, Normalise(1e-30).at(0, 1).weigh, **rest)
+
+        return vector
+
+    found = search(short, tries=150, make_vector=tiny)
+    assert found.worst[OWN].moved > 1e3
+
+
+class Headless(Head):
+    """Without a bias, so that a short record has a short gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(FEATURES, CLASSES, bias=False)
+
+
+class Dropped(Head):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.3)
+
+    def prepared(self, x: Tensor) -> Tensor:
+        out: Tensor = self.drop(x)
+        return out
+
+
+@pytest.mark.slow
+def test_our_own_parts_keep_their_word() -> None:
+    found = search(parts(model={"kind": "mlp", "hidden": [8]}), tries=TRIES)
+    assert not found.broken
+    assert found.worst[OWN].moved > 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"privacy.clip": {"kind": "normalised"}},
+        {"privacy.clip": {"kind": "quantile"}},
+        {"privacy.clip": {"kind": "constant", "bound": 0.3}, "privacy.centre": 0.2},
+        {"privacy.adjacency": "replace-one"},
+        {"loss": {"kind": "squared"}},
+        {"model": {"kind": "one-vs-all"}},
+        {"baseline": "central"},
+    ],
+    ids=["softmax", "normalised", "quantile", "centred", "replace-one", "squared", "one-vs-all", "central"],
+)
+def test_all_our_own_parts_keep_their_word(changes: dict[str, Any]) -> None:
+    found = search(parts(**changes), tries=1000)
+    assert not found.broken
+    assert found.worst[OWN].moved > 0.8 * found.worst[OWN].priced
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["dp-dkm/lasso", "dp-dkm/logistic", "dp-dkm/truncated", "dyn-d2p/dirac"])
+def test_offline_recipes_keep_their_word(recipe: str) -> None:
+    found = search(assemble(outline(resolve(recipes.read(recipe)))), tries=1000)
+    assert not found.broken
+
+
+@pytest.mark.slow
+def test_a_module_that_draws_numbers_is_not_taken_for_one_that_mixes() -> None:
+    dropping = parts(Dropped())
+    assert not search(dropping, tries=TRIES).broken
+    mixing = smuggled(MIXING["mixup"]())
+    assert search(mixing, tries=TRIES, make_vector=fooled(mixing)).broken
+
+
+@pytest.mark.slow
+def test_equal_seeds_find_the_same() -> None:
+    plain = parts(Head())
+
+    def figures(seed: int) -> list[Any]:
+        return search(plain, tries=40, seed=seed).figures()["movements"]  # type: ignore[no-any-return]
+
+    assert figures(1) == figures(1)
+    assert figures(1) != figures(2)
+
+
+def test_it_ends_when_its_tries_or_its_seconds_are_used_up() -> None:
+    found = parts()
+    assert search(found, tries=20).tried <= 20
+    cut = search(found, seconds=0.0)
+    assert cut.tried == 0
+    assert not cut.in_time
+    assert not cut.broken
+
+
+def test_what_bounds_no_record_is_refused() -> None:
+    with pytest.raises(UserError, match=r"privacy\.clip\.kind = 'none' bounds no record"):
+        search(assemble(outlined(**{"baseline": "non-private"})))
+
+
+def test_a_module_that_stops_on_ordinary_records_is_one_sentence() -> None:
+    def broken(module: nn.Module) -> Any:
+        raise RuntimeError("shapes\ndo not fit")
+
+    with pytest.raises(UserError, match=r"stops on ordinary records: RuntimeError: shapes$"):
+        search(parts(), tries=10, make_vector=broken)
+
+
+@pytest.mark.slow
+def test_a_record_that_stops_the_run_is_told_but_breaks_no_bound() -> None:
+    ordinary = parts(Head())
+    o = ordinary.outline
+
+    def strict(module: nn.Module) -> Any:
+        def vector(points: Tensor, x: Tensor, *rest: Any, **more: Any) -> Any:
+            if not bool(x.isfinite().all()):
+                raise ValueError("no such record")
+            return own(points, x, *rest, **more)
+
+        own = o.method.vector(o.algorithm, module, o.classes)
+        return vector
+
+    found = search(ordinary, tries=150, make_vector=strict)
+    assert found.stopped is not None
+    assert "ValueError: no such record" in found.stopped
+    assert not found.broken
+
+
+def test_a_movement_is_broken_above_its_price_and_only_there() -> None:
+    def broken(moved: float, priced: float, rounding: float = 0.0) -> bool:
+        return Movement(OWN, moved, priced, "r", "l", rounding).broken
+
+    assert not broken(1, 1)
+    assert broken(1 + 1e-6, 1)
+    assert not broken(1 + 1e-6, 1, rounding=2e-6)
+    assert broken(1e-6, 0)
+    assert broken(math.inf, 1)
+    assert broken(math.nan, 1)
+    assert not broken(1.1, 1, 0.1)
+
+
+def test_the_worst_of_every_place_is_kept() -> None:
+    found = Searched()
+    for moved in (0.5, 3.0, 1.0):
+        found.note(Movement(OWN, moved, 1.0, f"record {moved}", "lot"))
+    found.note(Movement(LATER, 0.0, 0.0, "another", "lot"))
+    figures = found.figures()
+    assert [one["record"] for one in figures["movements"]] == ["record 3.0", "another"]
+    assert figures["broken"]
+    assert [one["broken"] for one in figures["movements"]] == [True, False]
+    found.note(Movement(LATER, math.inf, 0.0, "poison", "lot"))
+    assert found.figures()["movements"][0]["moved"] is None  # JSON has no infinity
+
+
+def test_distances_see_what_is_not_finite() -> None:
+    nan = math.nan
+    a = torch.tensor([[3.0, 4.0], [nan, 0.0], [nan, nan], [1.0, 1.0]])
+    b = torch.tensor([[0.0, 0.0], [0.0, 0.0], [nan, 1.0], [1.0, math.inf]])
+    assert distances(a, b).tolist() == [5.0, math.inf, 0.0, math.inf]
