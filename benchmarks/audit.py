@@ -20,7 +20,7 @@ from gossamer.auditing import judge
 from gossamer.auditing.command import attack_of
 from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 METHODS = {"dp-dsgd": {"topology.kind": "ring"}, "dyn-d2p": {}}
 SAMPLING = {"full": {"kind": "full"}, "quarter": {"kind": "poisson", "rate": 0.25}}
@@ -38,11 +38,11 @@ def one(method: str, epsilon: float, sampling: str, seed: int) -> dict[str, obje
     }
     start = time.perf_counter()
     config = resolve(read("quickstart"), changes)
-    o = outline(config)
+    o = Plan.of(config)
     attack = attack_of(o, "all", None, None)
-    figures = o.plan.figures()
+    figures = o.privacy.figures()
     _, verdict = judge.try_until_decided(
-        attack, figures["delta"], 0.999, judge.promised(figures, "sound", o.plan.trade_off()), attack.runs
+        attack, figures["delta"], 0.999, judge.promised(figures, "sound", o.privacy.trade_off()), attack.runs
     )
     return {
         "method": method,

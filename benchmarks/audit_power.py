@@ -27,7 +27,7 @@ from gossamer.auditing.procedures import Axes
 from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
 from gossamer.training.assemble import Parts, assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 CONFIDENCE = 0.999
 METHODS = {"dyn-d2p": {}, "dp-dsgd": {"topology.kind": "ring"}}
@@ -53,11 +53,11 @@ def one(method: str, epsilon: float, sampling: str, share: float, seed: int) -> 
         **METHODS[method],
     }
     start = time.perf_counter()
-    o = outline(resolve(read("quickstart"), changes))
-    parts = assemble(outline(canaries.on_dirac_records(o.asked, o.plan)))
+    o = Plan.of(resolve(read("quickstart"), changes))
+    parts = assemble(Plan.of(canaries.on_dirac_records(o.asked, o.privacy)))
     attack = Axes(thinned(parts, share), EVERYONE)
-    figures = o.plan.figures()
-    limits = judge.promised(figures, "sound", o.plan.trade_off())
+    figures = o.privacy.figures()
+    limits = judge.promised(figures, "sound", o.privacy.trade_off())
     collected, verdict = judge.try_until_decided(attack, figures["delta"], CONFIDENCE, limits, attack.runs)
     return {
         "method": method,

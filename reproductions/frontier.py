@@ -257,11 +257,11 @@ def _paper(
     figure = {"printed": printed.values[k], "claimed": epsilon, "proven": None, "because": printed.because}
     if printed.recipe is None:
         return figure
-    from gossamer.training.outline import outline
+    from gossamer.training.plan import Plan
 
     changes = {**printed.set, "mode": "paper", "privacy.epsilon": epsilon}
     config = resolve(recipes.read(printed.recipe), changes)
-    plan = outline(config, data_dir=data_dir, force=force).plan.figures()
+    plan = Plan.of(config, data_dir=data_dir, force=force).privacy.figures()
     return {**figure, "claimed": plan["epsilon_claimed"], "proven": plan["epsilon_proven"]}
 
 

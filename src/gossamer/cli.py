@@ -115,12 +115,12 @@ def plan(
     from gossamer.config import recipes
     from gossamer.config.layers import parse_overrides
     from gossamer.results.console import show_plan, summary
-    from gossamer.training.api import plan as outline
+    from gossamer.training.api import plan as planned
     from gossamer.training.budget import preview
     from gossamer.training.request import show_replaced
 
     changes = parse_overrides(overrides or [])
-    o = outline(recipe, changes, data_dir=data_dir, force=force)
+    o = planned(recipe, changes, data_dir=data_dir, force=force)
     show_replaced(recipes.read(recipe), changes)
     if noises:
         from gossamer.results.noise_table import noise_summary, show_noises

@@ -20,7 +20,7 @@ def test_canaries_of_noised_iterates_move_them_by_the_bound_that_the_paper_assum
     parts = on_axes(o)
     grad = parts.reader(Tally(), Stream.seeded(0))
     x = torch.zeros_like(parts.x0)
-    moved = parts.outline.algorithm.mapping(x, grad) - x
+    moved = parts.plan.algorithm.mapping(x, grad) - x
     torch.testing.assert_close(moved.norm(dim=1), torch.full((len(x),), 0.3))
 
 

@@ -16,7 +16,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.methods.objective import per_sample_loss
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 LOSS = per_sample_loss(CLASSES)
 
@@ -24,7 +24,7 @@ LOSS = per_sample_loss(CLASSES)
 @pytest.fixture(scope="module")
 def scene() -> Scene:
     few = {"nodes": 3, "data.train_rows": 60, "rounds": 20, "privacy.noise.source": "seeded"}
-    return scenes(assemble(outline(resolve(recipes.read("quickstart"), few))), 0)[0]
+    return scenes(assemble(Plan.of(resolve(recipes.read("quickstart"), few))), 0)[0]
 
 
 class Hill:

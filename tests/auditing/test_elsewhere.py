@@ -17,7 +17,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.studies.jobs import Engine, Outcome
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 ASKED = {"observer": "final", "canary": "blank", "records": 1}
 
@@ -67,7 +67,7 @@ def test_batches_are_those_of_this_process_and_kept_as_they_come(tmp_path: Path)
     assert train(again, tmp_path) == [(10, 10)]
     assert again.done == [1]  # the first was kept
     kept = KeptBatches(tmp_path, config())
-    attack = attack_of(outline(config()), "final", "blank", None)
+    attack = attack_of(Plan.of(config()), "final", "blank", None)
     for number, runs in enumerate((6, 4)):
         found, here = kept.get(number, runs), attack.batch(number, runs)
         assert found is not None

@@ -37,7 +37,7 @@ FULL = {"privacy.sampling": {"kind": "full"}}
 def test_a_sound_run_is_not_accused_and_its_figure_is_nearly_reached(changes: dict[str, Any]) -> None:
     o = outlined(**changes, **{key.replace(".", "__"): value for key, value in FULL.items()})
     verdict = verdict_of(attack_of(o, "all", None, None), o)
-    proven = o.plan.figures()["epsilon_proven"]
+    proven = o.privacy.figures()["epsilon_proven"]
     assert verdict.violated == ()
     assert verdict.epsilon <= proven
     assert 0.7 * proven <= figure(verdict, "Gaussian DP") <= 1.1 * proven
@@ -105,7 +105,7 @@ class RealisedSize:
         self.kind, self.rates, self.passes = parts.sampler.kind, parts.sampler.rates, parts.sampler.passes
         self.lot_numbers = parts.sampler.lot_numbers
         self._grad = replace(parts, sampler=self).reader(book, stream, written=[0])
-        self._divisors = torch.tensor([node.lot / node.weight for node in parts.outline.plan.nodes])[:, None]
+        self._divisors = torch.tensor([node.lot / node.weight for node in parts.plan.privacy.nodes])[:, None]
 
     def draw(self, stream: Stream, nodes: Any, sizes: Any, step: int) -> Lot:
         self._lot = self._sampler.draw(stream, nodes, sizes, step)
@@ -131,7 +131,7 @@ def test_noise_scaled_by_the_record_itself_is_caught() -> None:
     attack = attack_of(o, "all", None, None)
     assert isinstance(attack, Lengths)
     verdict = verdict_of(attack, o)
-    assert o.plan.figures()["epsilon_claimed"] == pytest.approx(1.0)
+    assert o.privacy.figures()["epsilon_claimed"] == pytest.approx(1.0)
     assert verdict.violated == ("claimed",)
     assert verdict.epsilon >= 4
     assert verdict.bounds[0].name == "threshold"
@@ -163,11 +163,11 @@ def test_theorem_6_of_dp_dkm_is_refuted_by_a_record_in_its_messages(
     verdict = verdict_of(attack, o, runs=KM_TRIALS)
     assert verdict.violated == violated
     assert verdict.bounds[0].name == "threshold"
-    figures = o.plan.figures()
+    figures = o.privacy.figures()
     if mode == "paper":
         assert figures["epsilon_claimed"] == pytest.approx(0.5)
         moved = 2 * 1.0 * 0.01  # 2 B α
-        assert moved < 0.5 * o.plan.claim.sensitivity(o.plan.draws)
+        assert moved < 0.5 * o.privacy.claim.sensitivity(o.privacy.draws)
     else:
         assert 0 < verdict.epsilon <= figures["epsilon_proven"]
 

@@ -16,12 +16,12 @@ from gossamer.auditing.scenes import Scene, scenes
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.training.assemble import Parts, assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 
 def parts(**changes: Any) -> Parts:
     few = {"nodes": 3, "data.train_rows": 60, "rounds": 20, "privacy.noise.source": "seeded"}
-    return assemble(outline(resolve(recipes.read("quickstart"), {**few, **changes})))
+    return assemble(Plan.of(resolve(recipes.read("quickstart"), {**few, **changes})))
 
 
 @pytest.fixture(scope="module")

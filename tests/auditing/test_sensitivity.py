@@ -36,25 +36,25 @@ from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import Normalise
 from gossamer.training.assemble import Parts, assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 FEW = {"nodes": 3, "data.train_rows": 60, "rounds": 20, "privacy.noise.source": "seeded"}
 TRIES = 100
 
 
 def parts(module: nn.Module | None = None, **changes: Any) -> Parts:
-    return assemble(outline(resolve(recipes.read("quickstart"), {**FEW, **changes}), module=module))
+    return assemble(Plan.of(resolve(recipes.read("quickstart"), {**FEW, **changes}), module=module))
 
 
 def smuggled(module: nn.Module) -> Parts:
     """The parts of a plain head with this module in its place, past the checks that would refuse it."""
     plain = parts(Head())
-    return replace(plain, outline=replace(plain.outline, module=module))
+    return replace(plain, plan=replace(plain.plan, module=module))
 
 
 def fooled(found: Parts, **how: Any) -> Callable[[nn.Module], HandMadeSum]:
     """The run's parts with records that share a batch: the fix taken out."""
-    return lambda module: HandMadeSum(module, found.outline.loss, **how)
+    return lambda module: HandMadeSum(module, found.plan.loss, **how)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
@@ -71,7 +71,7 @@ def test_a_sound_module_is_not_accused_of_the_order_of_additions(scale: float) -
         for seed in range(2):
             torch.manual_seed(seed)
             net = nn.Sequential(Scaled(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
-            sound = outline(resolve(recipes.read("quickstart"), {"rounds": 20}), module=net)
+            sound = Plan.of(resolve(recipes.read("quickstart"), {"rounds": 20}), module=net)
             found = search(assemble(sound), tries=200)
             assert not found.broken, found.figures()["movements"][0]
             assert all(movement.rounding <= 1e-3 for movement in found.worst.values())
@@ -164,8 +164,8 @@ def test_gram_norms_in_single_precision_are_found() -> None:
     config = resolve(
         recipes.read("quickstart"), {"nodes": 2, "data": data, "model": {"kind": "own"}, "rounds": 4}
     )
-    wide = assemble(outline(config, module=TwoPositions()))
-    loss = wide.outline.loss
+    wide = assemble(Plan.of(config, module=TwoPositions()))
+    loss = wide.plan.loss
     rounded, right = (
         search(wide, tries=150, make_vector=partial(GramOfTwoPositions, loss, width, exact=exact))
         for exact in (False, True)
@@ -183,7 +183,7 @@ def test_a_gamma_without_a_floor_is_found() -> None:
         return gradient.square().sum().sqrt()
 
     def tiny(module: nn.Module) -> Any:
-        sums = HandMadeSum(module, short.outline.loss, norm=squared)
+        sums = HandMadeSum(module, short.plan.loss, norm=squared)
 
         def vector(points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Any, **rest: Any) -> Any:
             return sums(points, x, y, mask, Normalise(1e-30).at(0, 1).weigh, **rest)
@@ -243,7 +243,7 @@ def test_all_our_own_parts_keep_their_word(changes: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["dp-dkm/lasso", "dp-dkm/logistic", "dp-dkm/truncated", "dyn-d2p/dirac"])
 def test_offline_recipes_keep_their_word(recipe: str) -> None:
-    found = search(assemble(outline(resolve(recipes.read(recipe)))), tries=1000)
+    found = search(assemble(Plan.of(resolve(recipes.read(recipe)))), tries=1000)
     assert not found.broken
 
 
@@ -291,7 +291,7 @@ def test_a_module_that_stops_on_ordinary_records_is_one_sentence() -> None:
 @pytest.mark.slow
 def test_a_record_that_stops_the_run_is_told_but_breaks_no_bound() -> None:
     ordinary = parts(Head())
-    o = ordinary.outline
+    o = ordinary.plan
 
     def strict(module: nn.Module) -> Any:
         def vector(points: Tensor, x: Tensor, *rest: Any, **more: Any) -> Any:

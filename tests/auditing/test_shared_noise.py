@@ -34,8 +34,8 @@ def shared(*, ratio: float = 100.0, colluders: int = 1, secrets: Any = "complete
 def proven_mu(o: Any, observer: str = "all") -> float:
     """Of full lots, that is, of Gaussians alone."""
     view = observer_of(observer, o.topology)
-    events = o.plan.planned(held_against(o.plan, view)[0].worst)
-    apart = 2 if o.plan.adjacency == "replace-one" else 1
+    events = o.privacy.planned(held_against(o.privacy, view)[0].worst)
+    apart = 2 if o.privacy.adjacency == "replace-one" else 1
     return apart * math.sqrt(sum(event.release.seen_by(view).noise_multiplier ** -2 for event in events))
 
 
@@ -53,27 +53,27 @@ def seen_mu(coins: Coins) -> float:
 
 def is_outside(attack: Any, o: Any, observer: str = "all", coins: int = 20_000) -> bool:
     """By the test that decides, alone: a whole verdict takes longer."""
-    plan, _ = held_against(o.plan, observer_of(observer, o.topology))
+    plan, _ = held_against(o.privacy, observer_of(observer, o.topology))
     return curve.rates(coins_of(attack, coins), plan.trade_off(), 0.999).violated
 
 
 def test_of_any_so_many_nodes_the_worst_are_taken() -> None:
     o = shared(data__train_rows=1000)
-    assert held_by(EVERYONE, o.plan) == Held((3,), 0)
-    assert held_by(Colluders(0), o.plan) == Held((), 0)
-    assert held_by(observer_of("coalition:0,2", o.topology), o.plan) == Held((0, 2), 1)
-    assert held_by(EVERYONE, outlined().plan) is None
+    assert held_by(EVERYONE, o.privacy) == Held((3,), 0)
+    assert held_by(Colluders(0), o.privacy) == Held((), 0)
+    assert held_by(observer_of("coalition:0,2", o.topology), o.privacy) == Held((0, 2), 1)
+    assert held_by(EVERYONE, outlined().privacy) is None
     assert "secrets of nodes 3, and is after the records of node 0" in Held((3,), 0).describe()
 
 
 def test_what_is_unknown_is_the_covariance_that_is_priced() -> None:
     o = shared(nodes=5, ratio=3.0, secrets=[[0, 1], [1, 2], [2, 3], [3, 4], [4, 0], [0, 2]])
     for members in ((), (1,), (2, 4)):
-        unknown = unknown_to(Held(members, 0), o.plan)
+        unknown = unknown_to(Held(members, 0), o.privacy)
         honest = [i for i in range(5) if i not in members]
         assert not np.delete(unknown, honest, axis=0).any()
         left = np.linalg.inv(unknown[np.ix_(honest, honest)])[0, 0]
-        assert o.plan.noise.secrets.kept_against(members, 3.0, 0) == pytest.approx(left**-0.5, rel=1e-6)
+        assert o.privacy.noise.secrets.kept_against(members, 3.0, 0) == pytest.approx(left**-0.5, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_colluders_that_were_planned_for_reach_what_is_proven_and_no_more(
     assert attack.independent
     # 20,000 coins: the measured μ spreads by 0.015 to 0.02, and is 1.4 or less
     assert 0.9 * proven_mu(o) <= seen_mu(coins) <= proven_mu(o) + 0.08
-    assert not curve.rates(coins, o.plan.trade_off(), 0.999).violated
+    assert not curve.rates(coins, o.privacy.trade_off(), 0.999).violated
 
 
 @pytest.mark.slow
@@ -124,25 +124,25 @@ def test_the_filter_of_a_coalition_separates_as_it_expects() -> None:
 
 def test_two_figures_where_an_observer_holds_more_than_was_planned_for() -> None:
     o = shared()
-    assert held_against(o.plan, EVERYONE) == (o.plan, None)
-    assert held_against(o.plan, Colluders(1))[1] is None
-    _, more = held_against(o.plan, Colluders(2))
-    _, fewer = held_against(o.plan, Colluders(0))
+    assert held_against(o.privacy, EVERYONE) == (o.privacy, None)
+    assert held_against(o.privacy, Colluders(1))[1] is None
+    _, more = held_against(o.privacy, Colluders(2))
+    _, fewer = held_against(o.privacy, Colluders(0))
     assert (
         more["epsilon_proven_as_planned"]
         == fewer["epsilon_proven_as_planned"]
         == pytest.approx(2.0, rel=1e-3)
     )
     assert fewer["epsilon_proven"] < 2.0 < more["epsilon_proven"]
-    plain = outlined().plan
+    plain = outlined().privacy
     assert held_against(plain, Colluders(2)) == (plain, None)
 
 
 def test_one_more_colluder_is_outside_of_what_was_planned_and_inside_of_what_holds() -> None:
     o = shared(rounds=1)
     coins = coins_of(attack_of(o, "all+2", None, None), 40_000)
-    own = held_against(o.plan, Colluders(2))[0]
-    assert curve.rates(coins, o.plan.trade_off(), 0.999).violated
+    own = held_against(o.privacy, Colluders(2))[0]
+    assert curve.rates(coins, o.privacy.trade_off(), 0.999).violated
     assert not curve.rates(coins, own.trade_off(), 0.999).violated
 
 
@@ -229,7 +229,7 @@ def test_with_300000_coins_and_five_seeds(colluders: int) -> None:
     """One more than planned is above the planned ε itself, at one point and by the curve; as many never are."""
     for seed in range(5):
         o = shared(rounds=1, seed=seed, colluders=colluders, privacy__epsilon=1.0, privacy__delta=0.05)
-        planned, runs = o.plan.figures()["epsilon_proven"], 836
+        planned, runs = o.privacy.figures()["epsilon_proven"], 836
         as_planned = coins_of(attack_of(o, "all", None, None), 300_000)
         # the measured μ spreads by 0.0037, and learning costs 0.001 of it
         assert seen_mu(as_planned) == pytest.approx(proven_mu(o), abs=0.02)
@@ -237,7 +237,7 @@ def test_with_300000_coins_and_five_seeds(colluders: int) -> None:
         assert verdict.violated == ()
         assert verdict.epsilon <= planned
         more = f"all+{colluders + 1}"
-        own = held_against(o.plan, Colluders(colluders + 1))[0].figures()["epsilon_proven"]
+        own = held_against(o.privacy, Colluders(colluders + 1))[0].figures()["epsilon_proven"]
         beyond = verdict_of(attack_of(o, more, None, None), o, runs, more)
         assert beyond.violated == ()
         assert planned < beyond.epsilon <= own

@@ -20,7 +20,7 @@ from gossamer.auditing.write_sensitivity import (
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 SMALL = {
     "nodes": 3,
@@ -33,7 +33,7 @@ SMALL = {
 
 
 def outlined(**changes: Any) -> Any:
-    return outline(resolve(recipes.read("without-replacement/covertype"), {**SMALL, **changes}))
+    return Plan.of(resolve(recipes.read("without-replacement/covertype"), {**SMALL, **changes}))
 
 
 def test_steps_that_grow_until_they_expand_are_found() -> None:

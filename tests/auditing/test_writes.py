@@ -30,7 +30,7 @@ from gossamer.methods.without_replacement.local_models import LocalModels
 from gossamer.methods.without_replacement.token import TokenExchange
 from gossamer.runtime.loop import run
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 # δ = 1e-3: with thousands of coins a bound gets far above what is proven, if it can.
 DIGITS: dict[str, Any] = {
@@ -122,7 +122,7 @@ def test_a_class_that_was_pulled_back_into_the_ball_is_lost() -> None:
 
 
 def mirrored(o: Any) -> MirroredRecords:
-    parts = assemble(outline(on_mirrored_records(o.asked, o.plan, o.classes)))
+    parts = assemble(Plan.of(on_mirrored_records(o.asked, o.privacy, o.classes)))
     return MirroredRecords(parts, replace_one=o.config.privacy.adjacency == "replace-one")
 
 
@@ -158,7 +158,10 @@ def test_the_pull_of_a_mirrored_record_is_its_gradient_along_its_axis(leaning: b
 )
 def test_passes_of_one_lot_have_the_same_figures(changes: dict[str, Any]) -> None:
     o = outlined(**changes)
-    same, theirs = outline(on_mirrored_records(o.asked, o.plan, o.classes)).plan.figures(), o.plan.figures()
+    same, theirs = (
+        Plan.of(on_mirrored_records(o.asked, o.privacy, o.classes)).privacy.figures(),
+        o.privacy.figures(),
+    )
     for key in ("epsilon_claimed", "epsilon_proven"):
         assert same[key] == (None if theirs[key] is None else pytest.approx(theirs[key], rel=1e-6))
 
@@ -168,7 +171,7 @@ def test_ten_classes_under_the_noise_of_one_are_caught() -> None:
     o = outlined(mode="paper", algorithm__controller="global")
     attack = attack_of(o, "all", None, None)
     assert isinstance(attack, Writes)
-    verdict, figures = verdict_of(attack, o), o.plan.figures()
+    verdict, figures = verdict_of(attack, o), o.privacy.figures()
     assert verdict.violated == ("claimed",)
     assert figures["epsilon_claimed"] == pytest.approx(1.0)
     assert figures["epsilon_claimed"] < verdict.epsilon < figures["epsilon_proven"]
@@ -188,7 +191,7 @@ def test_ten_classes_under_the_noise_of_one_are_caught() -> None:
 )
 def test_sound_writes_are_not_accused_and_thinner_noise_is_caught(changes: dict[str, Any]) -> None:
     o = outlined(**{"rounds": 72, "privacy__delta": 1e-2, **changes})
-    attack = writes_attack(o.asked, o.plan, o.classes)
+    attack = writes_attack(o.asked, o.privacy, o.classes)
     assert verdict_of(attack, o, runs=8).violated == ()
     parts = attack._parts
     thin = thinner(parts, 5)

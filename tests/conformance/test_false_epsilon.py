@@ -28,7 +28,7 @@ from gossamer.options.registry import Registry
 from gossamer.options.types import LEAST_BOUND
 from gossamer.training.assemble import assemble
 from gossamer.training.data import DataCache
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 SHARED = {
     "algorithm.kind": "without-replacement", "model.kind": "one-vs-all", "topology.kind": "complete",
@@ -38,7 +38,7 @@ SHARED = {
 
 def outlined(**changes: Any) -> Any:
     asked = {"rounds": 4, **{key.replace("__", "."): value for key, value in changes.items()}}
-    return outline(resolve(recipes.read("quickstart"), asked))
+    return Plan.of(resolve(recipes.read("quickstart"), asked))
 
 
 Register = Callable[[Registry[Any], str, type[Any]], None]
@@ -219,8 +219,8 @@ class Listed(Gaussian):
 
 def test_a_noise_may_have_options_of_any_type(register: Register) -> None:
     register(families, "listed", Listed)
-    plan = outlined(privacy__noise__family={"kind": "listed", "sizes": [1.0, 2.0]}).plan
-    assert plan.figures()["epsilon_proven"] == pytest.approx(outlined().plan.figures()["epsilon_proven"])
+    plan = outlined(privacy__noise__family={"kind": "listed", "sizes": [1.0, 2.0]}).privacy
+    assert plan.figures()["epsilon_proven"] == pytest.approx(outlined().privacy.figures()["epsilon_proven"])
 
 
 def test_an_algorithm_cannot_take_a_methods_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path, name: str) -> None:
 
 def test_thinner_noise_in_a_ledger_is_a_higher_figure() -> None:
     """What is certified comes from the releases, not from the plan."""
-    plan = outlined().plan
+    plan = outlined().privacy
     node = plan.nodes[0]
     thin = plan.proven(node.factor / 2, node.rate, node.delta, node.allowance, node.end, ())
     assert thin.epsilon > 1.5 * node.proven.epsilon

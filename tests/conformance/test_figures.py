@@ -33,7 +33,7 @@ SAYS_NOTHING = {
 
 def recomputed(points: torch.Tensor, parts: Any) -> dict[str, float]:
     """Loops over nodes, in float64 where it is about numbers alone."""
-    o, (x, y), spread = parts.outline, parts.test, points.double() - points.double().mean(0)
+    o, (x, y), spread = parts.plan, parts.test, points.double() - points.double().mean(0)
     found = {"consensus_distance": math.sqrt(float(spread.square().sum() / len(points)))}
     truth = parts.dataset.truth
     if truth is not None and truth.size == points.shape[1]:

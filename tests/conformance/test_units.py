@@ -18,7 +18,7 @@ from gossamer.accounting.recompute import recompute
 from gossamer.config import recipes, resolve
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 FULL = {"privacy.sampling": {"kind": "full"}, "privacy.clip": {"kind": "constant", "bound": 1.0},
         "privacy.noise.schedule": {"kind": "constant"}, "privacy.noise.multiplier": 4.0, "privacy.epsilon": None}  # fmt: skip
@@ -33,7 +33,7 @@ def config(**changes: Any) -> Any:
 
 def refused(pattern: str, **changes: Any) -> None:
     with pytest.raises(UserError, match=pattern):
-        assemble(outline(config(**changes)))
+        assemble(Plan.of(config(**changes)))
 
 
 def table(path: Path, rows: list[tuple[Any, ...]], header: str = "patient,site,a,b,ill") -> dict[str, Any]:
@@ -55,22 +55,22 @@ def patients(persons: int, each: int, sites: int = 2) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("unit", ["record", "node", {"column": "p"}])
 def test_full_lots_cost_the_closed_form_whatever_the_unit(unit: Any) -> None:
-    o = outline(config(data__persons=100, privacy__unit=unit, **FULL))
-    assert o.plan.worst.proven.epsilon == pytest.approx(gdp_epsilon(math.sqrt(3) / 4, 1e-4))
+    o = Plan.of(config(data__persons=100, privacy__unit=unit, **FULL))
+    assert o.privacy.worst.proven.epsilon == pytest.approx(gdp_epsilon(math.sqrt(3) / 4, 1e-4))
 
 
 @pytest.mark.parametrize("sites", [2, 3, 9])
 def test_a_person_at_k_nodes_costs_k_nodes_releases(sites: int) -> None:
-    o = outline(config(data__persons=100, privacy__unit={"column": "p", "max_sites": sites}, **FULL))
+    o = Plan.of(config(data__persons=100, privacy__unit={"column": "p", "max_sites": sites}, **FULL))
     held = min(sites, 4)
-    assert o.plan.worst.proven.epsilon == pytest.approx(gdp_epsilon(math.sqrt(3 * held) / 4, 1e-4))
-    assert o.plan.unit == f"one person (column p) at up to {held} nodes"
+    assert o.privacy.worst.proven.epsilon == pytest.approx(gdp_epsilon(math.sqrt(3 * held) / 4, 1e-4))
+    assert o.privacy.unit == f"one person (column p) at up to {held} nodes"
 
 
 def test_rates_and_lots_are_of_persons() -> None:
-    o = outline(config(data__persons=100, privacy__sampling={"kind": "poisson", "lot": 5.0}, **PERSON))
-    assert [node.records for node in o.plan.nodes] == [25] * 4
-    assert [node.rate for node in o.plan.nodes] == [0.2] * 4
+    o = Plan.of(config(data__persons=100, privacy__sampling={"kind": "poisson", "lot": 5.0}, **PERSON))
+    assert [node.records for node in o.privacy.nodes] == [25] * 4
+    assert [node.rate for node in o.privacy.nodes] == [0.2] * 4
     parts = assemble(o)
     assert parts.records.units == [25] * 4
     assert sum(parts.records.sizes) == len(parts.dataset.y_train)
@@ -94,7 +94,7 @@ def test_persons_of_one_record_train_the_same_models_bit_for_bit(sampling: dict[
     }
     models = []
     for unit in ({}, {**PERSON, "data.persons": rows}):
-        parts = assemble(outline(config(**same, **unit)))
+        parts = assemble(Plan.of(config(**same, **unit)))
         reader = parts.reader(Nowhere())
         x = parts.x0
         for _ in range(2):
@@ -134,7 +134,7 @@ def _with(data: gossamer.Data, asked: dict[str, Any]) -> Any:
 
     recipe = {**recipes.read("quickstart"), "data": data.table()}
     cache = DataCache(data)
-    return assemble(outline(resolve(recipe, asked), cache=cache), cache=cache)
+    return assemble(Plan.of(resolve(recipe, asked), cache=cache), cache=cache)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------
@@ -187,8 +187,8 @@ def test_persons_split_over_nodes_undeclared_are_refused(tmp_path: Path) -> None
         data=data,
         privacy__unit={"column": "patient"},
     )
-    parts = assemble(outline(config(nodes=2, data=data, privacy__unit={"column": "patient", "max_sites": 2})))
-    assert parts.outline.plan.copies == 2
+    parts = assemble(Plan.of(config(nodes=2, data=data, privacy__unit={"column": "patient", "max_sites": 2})))
+    assert parts.plan.privacy.copies == 2
 
 
 def test_the_same_id_in_two_files_is_one_person(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_the_same_id_in_two_files_is_one_person(tmp_path: Path) -> None:
 def test_an_even_partition_keeps_persons_together(tmp_path: Path) -> None:
     data = table(tmp_path / "a.csv", patients(33, 5))
     data["features"] = ["a", "b"]
-    parts = assemble(outline(config(nodes=4, data=data, privacy__unit={"column": "patient"})))
+    parts = assemble(Plan.of(config(nodes=4, data=data, privacy__unit={"column": "patient"})))
     assert sorted(parts.records.units) == [8, 8, 8, 9]
     assert all((own == 5).all() for own in parts.records.persons or [])
 
@@ -213,7 +213,7 @@ def test_ids_are_no_features_and_missing_ones_are_refused(tmp_path: Path) -> Non
     data.pop("features")
     unit = {"column": "patient"}
     parts = assemble(
-        outline(config(nodes=2, data={**data, "owner": None} | {"features": ["a", "b"]}, privacy__unit=unit))
+        Plan.of(config(nodes=2, data={**data, "owner": None} | {"features": ["a", "b"]}, privacy__unit=unit))
     )
     assert parts.dataset.columns == ("a", "b")
     refused("says whose a record is", data={**data, "features": ["a", "patient"]}, privacy__unit=unit)
@@ -268,16 +268,16 @@ def test_built_in_sets_have_no_persons_unless_made_up() -> None:
 @pytest.mark.parametrize("baseline", ["central", "no-communication", "non-private"])
 def test_baselines_keep_the_unit(baseline: str) -> None:
     for unit, more in (({"column": "p"}, {"data__persons": 100}), ("node", {})):
-        o = outline(config(privacy__unit=unit, baseline=baseline, **FULL, **more))
+        o = Plan.of(config(privacy__unit=unit, baseline=baseline, **FULL, **more))
         parts = assemble(o)
-        assert o.plan.protects.kind == ("node" if unit == "node" else "person")
+        assert o.privacy.protects.kind == ("node" if unit == "node" else "person")
         held = sum(parts.records.units)
         assert held == (100 if more else 4)
         parts.reader(Nowhere())(parts.x0)
 
 
 def test_a_process_that_hosts_some_nodes_has_their_persons() -> None:
-    o = outline(config(data__persons=100, **PERSON, **FULL))
+    o = Plan.of(config(data__persons=100, **PERSON, **FULL))
     whole, part = assemble(o), assemble(o, nodes=range(1, 3))
     assert whole.records.persons is not None
     assert part.records.persons is not None

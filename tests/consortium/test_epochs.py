@@ -14,8 +14,7 @@ from gossamer.consortium.names import now
 from gossamer.consortium.packing import pack
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
-from gossamer.planning.outline import Outline
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 
 class Place:
@@ -23,8 +22,8 @@ class Place:
         self.folder, self.clock = folder, Clock(now())
         self.north = on_disk(folder, "clinic", "lab", "mercy", clock=self.clock)
         self.study: Study
-        self.outline: Outline
-        self.study, _, self.outline = pack(
+        self.plan: Plan
+        self.study, _, self.plan = pack(
             self.north, RECIPE, {"data.features": ["a", "b"], "rounds": 40, "topology.kind": "ring"}
         )
 
@@ -84,21 +83,21 @@ def test_who_leaves_keeps_its_links_until_then_and_may_be_revoked_before(place: 
 
 
 def test_a_graph_that_cannot_be_is_named_with_its_round(place: Place) -> None:
-    assert built(place.outline, 20, ("a", "b", "c", "d")).topology.nodes == 4
+    assert built(place.plan, 20, ("a", "b", "c", "d")).topology.nodes == 4
     with pytest.raises(
         UserError, match=r"from round 20 on the study has 2 sites \(a, b\), and its recipe has no"
     ):
-        built(place.outline, 20, ("a", "b"))
+        built(place.plan, 20, ("a", "b"))
 
 
 def test_gradients_count_by_the_records_there_are(place: Place) -> None:
-    o = place.outline
+    o = place.plan
     assert rescaled(o, 0, [100, 50]) == 1.0
     tables = {**place.study.config.model_dump(exclude_none=True), "weighting": "size"}
     from gossamer.config.layers import whole
 
     config = whole(tables, "the recipe")
-    by_size = outline(config, cache=_without_records(place.north, config))
+    by_size = Plan.of(config, cache=_without_records(place.north, config))
     # Planned: 100 of 300 records at three nodes, weight 1. Now 100 of 150 at two.
     assert rescaled(by_size, 0, [100, 50]) == pytest.approx(4 / 3)
 

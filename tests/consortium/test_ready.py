@@ -20,7 +20,7 @@ def test_a_site_is_ready_or_hears_why_not(tmp_path: Path) -> None:
     _, file, _ = pack(north, RECIPE, {"data.features": ["a", "b"]})
     found = ready(file, tmp_path / "mercy", tmp_path, clock.now)
     assert (found.node, found.nodes, found.warnings) == (1, range(1, 2), ())
-    assert len(found.outline().plan.nodes) == 2
+    assert len(found.plan().privacy.nodes) == 2
     assert found.config.privacy.cap == 8.0
     assert list(found.roster.members(0, found.study.roster.version)) == ["clinic", "mercy"]
     soon = ready(file, tmp_path / "mercy", tmp_path, clock.now + timedelta(days=80))
@@ -48,7 +48,7 @@ def test_a_site_is_ready_or_hears_why_not(tmp_path: Path) -> None:
     assert joiner.first == (2, ("clinic", "east", "mercy"))
     assert (joiner.sites, joiner.node) == (("clinic", "mercy", "east"), 2)  # one more than the study has
     assert joiner.config.data.records == [100, 100, 9]
-    assert joiner.outline().plan.nodes[2].records == 9  # and begins with the same model
+    assert joiner.plan().privacy.nodes[2].records == 9  # and begins with the same model
     (tmp_path / "other").mkdir()
     strangers = on_disk(tmp_path / "other", "clinic", "mercy", clock=clock)
     _, theirs, _ = pack(strangers, RECIPE, {"data.features": ["a", "b"]})

@@ -19,7 +19,7 @@ from gossamer.consortium.study import Study
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.budget import places
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 
 def test_a_study_says_all_that_sites_agree_upon(study: Study, north: Coordinator) -> None:
@@ -120,8 +120,8 @@ def at(study: Study, place: Path, name: str, folder: Path) -> Any:
     site = Site.read(place / name)
     (place / name / "test.csv").write_bytes((place / "test.csv").read_bytes())
     config, node = study.at(site, folder), study.node(name)
-    o = outline(config, nodes=range(node, node + 1))
-    study.check_outline(o)
+    o = Plan.of(config, nodes=range(node, node + 1))
+    study.check_plan(o)
     return o, assemble(o, nodes=range(node, node + 1))
 
 
@@ -132,8 +132,8 @@ def test_a_site_runs_its_own_file_with_everybodys_plan(study: Study, place: Path
         found[name] = at(study, place, name, tmp_path / name)
     (o, clinic), (other, mercy) = found["clinic"], found["mercy"]
     assert (len(clinic.dataset.x_train), len(mercy.dataset.x_train)) == (90, 110)
-    assert [plan.proven.epsilon for plan in o.plan.nodes] == [
-        plan.proven.epsilon for plan in other.plan.nodes
+    assert [plan.proven.epsilon for plan in o.privacy.nodes] == [
+        plan.proven.epsilon for plan in other.privacy.nodes
     ]
     assert (clinic.x0 == mercy.x0).all()
     # mercy's file has its columns in another order; what is trained on has not.
@@ -161,7 +161,7 @@ def test_another_first_model_is_refused(study: Study, place: Path, tmp_path: Pat
     changed = study.body.model.model_copy(update={"digest": "ab" * 32})
     other = Study(study.content, "a study", study.body.model_copy(update={"model": changed}), study.roster)
     with pytest.raises(UserError, match="first model here is not that of a study"):
-        other.check_outline(o)
+        other.check_plan(o)
 
 
 def test_a_study_brings_no_roster_that_was_not_accepted(

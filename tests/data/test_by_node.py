@@ -13,7 +13,7 @@ from gossamer.data.load import datasets
 from gossamer.data.own import load_nodes
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 OWN: dict[str, Any] = {
     "nodes": 3,
@@ -37,17 +37,17 @@ def clinics(tmp_path: Path) -> dict[str, Any]:
 
 def test_all_nodes_or_some_of_them(clinics: dict[str, Any], tmp_path: Path) -> None:
     config = resolve(clinics)
-    whole = assemble(outline(config))
+    whole = assemble(Plan.of(config))
     assert whole.records.sizes == [18, 21, 24]
     (tmp_path / "clinic-0.csv").unlink()  # on another machine
     (tmp_path / "clinic-2.csv").unlink()
     block = range(1, 2)
-    part = assemble(outline(config, nodes=block), nodes=block)
+    part = assemble(Plan.of(config, nodes=block), nodes=block)
     assert part.records.sizes == [21]
     np.testing.assert_array_equal(part.records.x.numpy(), whole.records.x.numpy()[18:39])
-    assert [node.records for node in part.outline.plan.nodes] == [20, 20, 20]
+    assert [node.records for node in part.plan.privacy.nodes] == [20, 20, 20]
     with pytest.raises(UserError, match=r"clinic-0\.csv"):
-        assemble(outline(config))
+        assemble(Plan.of(config))
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_all_nodes_or_some_of_them(clinics: dict[str, Any], tmp_path: Path) -> N
 )
 def test_what_does_not_go_with_it_is_refused(clinics: dict[str, Any], changes: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        outline(resolve(clinics, changes))
+        Plan.of(resolve(clinics, changes))
 
 
 def test_counts_must_be_declared_and_columns_agree(clinics: dict[str, Any], tmp_path: Path) -> None:
     undeclared = {**clinics, "data": {k: v for k, v in clinics["data"].items() if k != "records"}}
     with pytest.raises(UserError, match=r"data\.records"):
-        outline(resolve(undeclared))
+        Plan.of(resolve(undeclared))
     (tmp_path / "clinic-1.csv").write_text("x1,label\n1,0\n2,1\n")
     with pytest.raises(UserError, match=r"clinic-1\.csv.*other columns"):
-        outline(resolve(clinics))
+        Plan.of(resolve(clinics))
 
 
 def test_records_come_in_the_order_of_the_nodes_and_know_their_node(tmp_path: Path) -> None:

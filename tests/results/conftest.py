@@ -13,7 +13,7 @@ from tests.support.signed_runs import CHANGES
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 CHROMIUM = shutil.which("chromium")
@@ -22,7 +22,7 @@ CHROMIUM = shutil.which("chromium")
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("made")
-    parts = assemble(outline(resolve(recipes.read("quickstart"), CHANGES)))
+    parts = assemble(Plan.of(resolve(recipes.read("quickstart"), CHANGES)))
     for name in ("run", "twin"):
         execute(parts, out=base / name)
     return base

@@ -28,7 +28,7 @@ def test_a_plan_lists_what_is_released_and_what_that_costs_alone() -> None:
     assert entry["share"] == 0.25
     assert entry["epsilon"] == pytest.approx(2.0, rel=1e-6)
     said = stated_releases(entry, 3, "add-remove")
-    assert proven(said, o.plan.nodes[3].delta, "add-remove").epsilon == pytest.approx(2.0, rel=1e-6)
+    assert proven(said, o.privacy.nodes[3].delta, "add-remove").epsilon == pytest.approx(2.0, rel=1e-6)
     line = before_line(entry)
     assert line is not None
     assert "how many records each class has" in line
@@ -38,7 +38,7 @@ def test_a_plan_lists_what_is_released_and_what_that_costs_alone() -> None:
 def test_nodes_of_different_budgets_and_runs_without_noise_say_so() -> None:
     uneven = outlined("quickstart", **ASKED, privacy__epsilon=[4.0] * 4 + [8.0] * 4)
     assert " to " in str(before_line(planned_before(uneven)))
-    assert any("rounds alone" in note for note in uneven.plan.notes)
+    assert any("rounds alone" in note for note in uneven.privacy.notes)
     silent = planned_before(outlined("quickstart", **ASKED, baseline="non-private"))
     assert silent is not None
     assert silent["epsilon"] is None

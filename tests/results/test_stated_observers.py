@@ -15,7 +15,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 
@@ -24,7 +24,7 @@ def made_shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of four nodes that share noise, on full lots."""
     base = tmp_path_factory.mktemp("shared")
     changes = {**CHANGES, "nodes": 4, "privacy.noise.kind": "pairwise", "privacy.sampling": {"kind": "full"}}
-    execute(assemble(outline(resolve(recipes.read("quickstart"), changes))), out=base / "run")
+    execute(assemble(Plan.of(resolve(recipes.read("quickstart"), changes))), out=base / "run")
     return base
 
 

@@ -70,8 +70,8 @@ class Listener:
 
 
 def test_any_other_tracker_fits(tmp_path: Path) -> None:
-    outline = api.plan("quickstart", {"rounds": 8, "evaluation.every": 4})
-    execute(assemble(outline), out=tmp_path / "r", track=Listener)
+    planned = api.plan("quickstart", {"rounds": 8, "evaluation.every": 4})
+    execute(assemble(planned), out=tmp_path / "r", track=Listener)
     assert [row["round"] for row in Listener.last.rows] == [4, 8]
     assert (Listener.last.closed, Listener.last.directory) == (1, tmp_path / "r")
     assert Listener.last.facts["run"] == "quickstart: dyn-d2p, sound mode, seed 0"
@@ -99,9 +99,9 @@ class Broken(Listener):
 
 
 def test_a_tracker_that_fails_does_not_cost_the_run(tmp_path: Path, capsys: Any) -> None:
-    outline = api.plan("quickstart", {"rounds": 4, "evaluation.every": 2})
+    planned = api.plan("quickstart", {"rounds": 4, "evaluation.every": 2})
     out = tmp_path / "r"
-    outcome = execute(assemble(outline), out=out, track=lambda d, f: Unhurt("broken", lambda: Broken(d, f)))
+    outcome = execute(assemble(planned), out=out, track=lambda d, f: Unhurt("broken", lambda: Broken(d, f)))
     assert outcome.result["rounds"] == 4
     assert (out / "certificate.json").exists()
     said = capsys.readouterr().err

@@ -19,7 +19,7 @@ from gossamer.errors import UserError
 from gossamer.results.seals import KEY, SEALS, Sealer
 from gossamer.results.verify import Verdict, anchor_of, look_at, verify_files
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 
@@ -181,7 +181,7 @@ def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if done == 5:
             raise SystemExit  # as a kill would: nothing more is signed
 
-    parts = assemble(outline(resolve(recipes.read("quickstart"), {**CHANGES, "rounds": 6})))
+    parts = assemble(Plan.of(resolve(recipes.read("quickstart"), {**CHANGES, "rounds": 6})))
     with pytest.raises(SystemExit):
         execute(parts, out=place, on_round=stop)
     return place

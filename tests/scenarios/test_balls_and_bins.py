@@ -31,14 +31,14 @@ BALLS: dict[str, Any] = {
 
 def test_what_is_planned_is_what_the_ledgers_say(tmp_path: Path) -> None:
     outcome = run("quickstart", BALLS, out=tmp_path / "run")
-    planned = outlined("quickstart", **BALLS).plan
+    planned = outlined("quickstart", **BALLS).privacy
     header, events = read(node_path(tmp_path / "run/ledger", 0))
     assert [(e.release.pass_number, e.release.lot_number) for e in events] == [
         (k // 10, k % 10) for k in range(14)
     ]
     found = {proof.proven.epsilon for proof in recompute(tmp_path / "run/ledger")}
     assert found == {outcome.result["epsilon_proven"]} == {planned.worst.proven.epsilon}
-    dealt = outlined("quickstart", **{**BALLS, "privacy.sampling": {"kind": "one-pass", "lot": 48}}).plan
+    dealt = outlined("quickstart", **{**BALLS, "privacy.sampling": {"kind": "one-pass", "lot": 48}}).privacy
     assert planned.worst.proven.epsilon < 0.5 * dealt.worst.proven.epsilon
     proofs = [json.loads(line)["epsilon_proven"] for line in (tmp_path / "run/metrics.jsonl").open()]
     assert proofs == sorted(proofs)
@@ -60,7 +60,7 @@ def test_a_budget_is_calibrated_on_secret_lots() -> None:
         "privacy.epsilon": 1.5,
         "privacy.noise": {"schedule": {"kind": "constant"}},
     }
-    node = outlined("quickstart", **changes).plan.worst
+    node = outlined("quickstart", **changes).privacy.worst
     assert 1.48 < node.proven.epsilon <= 1.5
     assert node.factor < 1.1
     assert gdp_epsilon(1 / node.factor, 1e-4) > 3  # what a full batch would cost with this noise
@@ -71,7 +71,7 @@ def test_a_budget_is_calibrated_on_secret_lots() -> None:
             "rounds": 14,
             "privacy.noise": {"multiplier": node.factor, "schedule": {"kind": "constant"}},
         },
-    ).plan.worst
+    ).privacy.worst
     assert 10 <= stopped.allowance < 14
     assert stopped.proven.epsilon <= 1.5
 
@@ -85,7 +85,7 @@ def test_a_shared_model_that_is_written_every_turn_may_draw_so() -> None:
     }  # fmt: skip
     factors = {}
     for kind, lots in (("one-pass", {"lot": 48}), ("balls-and-bins", {"lots": 10})):
-        node = outlined(base, privacy__sampling={"kind": kind, **lots}).plan.worst
+        node = outlined(base, privacy__sampling={"kind": kind, **lots}).privacy.worst
         assert 0.98 < node.proven.epsilon <= 1.0
         factors[kind] = node.factor
     assert factors["balls-and-bins"] < 0.4 * factors["one-pass"]

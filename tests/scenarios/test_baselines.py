@@ -17,7 +17,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.sampling import UnevenPoissonSampler
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 SIZES = [4, 8, 48]
 LEAST_SQUARES: dict[str, Any] = {
@@ -110,8 +110,8 @@ def test_a_node_alone_minimises_its_own(squares, tmp_path: Path) -> None:  # typ
 
 @pytest.mark.slow
 def test_pooled_records_are_drawn_so_that_nodes_count_alike(squares) -> None:  # type: ignore[no-untyped-def]
-    parts = assemble(outline(resolve(LEAST_SQUARES, {**NOISY, "baseline": "central"})))
-    node = parts.outline.plan.nodes[0]
+    parts = assemble(Plan.of(resolve(LEAST_SQUARES, {**NOISY, "baseline": "central"})))
+    node = parts.plan.privacy.nodes[0]
     assert (node.records, node.lot) == (60, 6.0)
     assert node.rate == 0.5  # the smallest node's records are drawn most often, and that is what is priced
     assert isinstance(parts.sampler, UnevenPoissonSampler)
@@ -121,20 +121,20 @@ def test_pooled_records_are_drawn_so_that_nodes_count_alike(squares) -> None:  #
         hits[lot.rows[0][lot.mask[0]].numpy()] += 1
     expected = 4000 * np.repeat(2 / np.array(SIZES), SIZES)
     assert (np.abs(hits - expected) < 6 * np.sqrt(expected)).all()
-    sized = assemble(outline(resolve(LEAST_SQUARES, {**NOISY, "baseline": "central", "weighting": "size"})))
-    assert sized.outline.plan.nodes[0].rate == pytest.approx(0.1)
+    sized = assemble(Plan.of(resolve(LEAST_SQUARES, {**NOISY, "baseline": "central", "weighting": "size"})))
+    assert sized.plan.privacy.nodes[0].rate == pytest.approx(0.1)
     assert set(sized.sampler.record_rates) == {0.1}  # type: ignore[attr-defined]
 
 
 def test_central_is_refused_where_a_record_would_be_drawn_more_than_once(squares) -> None:  # type: ignore[no-untyped-def]
     uneven = {**NOISY, "privacy.sampling": {"kind": "poisson", "rate": 0.5}, "baseline": "central"}
     with pytest.raises(UserError, match=r"weighting = 'uniform'.*2.5 times"):
-        outline(resolve(LEAST_SQUARES, uneven))
+        Plan.of(resolve(LEAST_SQUARES, uneven))
 
 
 def test_central_meets_the_strictest_of_the_budgets(squares) -> None:  # type: ignore[no-untyped-def]
     budgets = {"privacy.epsilon": [3.0, 1.0, 2.0], "privacy.delta": [1e-5, 1e-4, 1e-3]}
-    node = outline(resolve(LEAST_SQUARES, {**NOISY, **budgets, "baseline": "central"})).plan.nodes[0]
+    node = Plan.of(resolve(LEAST_SQUARES, {**NOISY, **budgets, "baseline": "central"})).privacy.nodes[0]
     assert (node.epsilon, node.delta) == (1.0, 1e-5)
     assert 0.9 < node.proven.epsilon <= 1.0
 
@@ -183,9 +183,9 @@ def baseline_row(directory: Path) -> bool:
 
 @pytest.mark.slow
 def test_weights_are_public_and_average_to_one(squares) -> None:  # type: ignore[no-untyped-def]
-    planned = outline(resolve(LEAST_SQUARES, {**NOISY, "weighting": "size"})).plan
+    planned = Plan.of(resolve(LEAST_SQUARES, {**NOISY, "weighting": "size"})).privacy
     assert [node.weight for node in planned.nodes] == pytest.approx([0.2, 0.4, 2.4])
-    even = outline(resolve(LEAST_SQUARES, NOISY)).plan
+    even = Plan.of(resolve(LEAST_SQUARES, NOISY)).privacy
     assert [node.factor for node in even.nodes] == [
         node.factor for node in planned.nodes
     ]  # privacy is the same

@@ -28,7 +28,7 @@ from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
 from gossamer.training.begin import require_same_everywhere
 from gossamer.training.data import split
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 NODES, SIGMA, ROUNDS, DELTA = 4, 30.0, 12, 1e-5
@@ -59,8 +59,8 @@ def test_full_lots_cost_as_one_gaussian_of_all_copies(copies: int | None) -> Non
     o = outlined(**FULL, data__partition=sampled(copies=copies))
     k = NODES if copies is None else copies
     expected = gdp_epsilon(math.sqrt(k * ROUNDS) / SIGMA, DELTA)
-    assert o.plan.figures()["epsilon_proven"] == pytest.approx(expected, rel=1e-9)
-    assert [p for _, p in o.plan.epsilon_after([1, ROUNDS])] == pytest.approx(
+    assert o.privacy.figures()["epsilon_proven"] == pytest.approx(expected, rel=1e-9)
+    assert [p for _, p in o.privacy.epsilon_after([1, ROUNDS])] == pytest.approx(
         [gdp_epsilon(math.sqrt(k) / SIGMA, DELTA), expected], rel=1e-9
     )
     unit = summary(o)["unit"]
@@ -75,29 +75,29 @@ def test_full_lots_cost_as_one_gaussian_of_all_copies(copies: int | None) -> Non
 def test_sampled_lots_cost_as_many_runs_of_one_node(sampling: dict[str, Any]) -> None:
     """Every node draws its lots for itself: k nodes are k times the draws, or k times the passes."""
     changes = {**FULL, "privacy__sampling": sampling, "privacy__noise": {"multiplier": 2.0}}
-    together = outlined(**changes, data__partition=sampled(copies=3)).plan.worst.proven.epsilon
+    together = outlined(**changes, data__partition=sampled(copies=3)).privacy.worst.proven.epsilon
     longer = outlined(
         **{**changes, "rounds": 3 * ROUNDS}, data__partition=sampled(copies=1)
-    ).plan.worst.proven.epsilon
-    alone = outlined(**changes, data__partition=sampled(copies=1)).plan.worst.proven.epsilon
+    ).privacy.worst.proven.epsilon
+    alone = outlined(**changes, data__partition=sampled(copies=1)).privacy.worst.proven.epsilon
     assert together == pytest.approx(longer, rel=1e-6)
     assert together > 1.3 * alone
 
 
 def test_the_budget_is_met_by_all_copies_together() -> None:
     asked = {**FULL, "privacy__epsilon": 1.0, "privacy__noise": {"multiplier": None}}
-    one, four = (outlined(**asked, data__partition=sampled(copies=k)).plan for k in (1, 4))
+    one, four = (outlined(**asked, data__partition=sampled(copies=k)).privacy for k in (1, 4))
     assert four.worst.proven.epsilon == pytest.approx(1.0, rel=1e-6)
     assert four.worst.factor == pytest.approx(2 * one.worst.factor, rel=1e-6)  # √4
     # With noise that is given, the hard stop is that of all copies.
     given = {**FULL, "rounds": 400, "privacy__epsilon": 1.0}
-    stops = [outlined(**given, data__partition=sampled(copies=k)).plan.worst.allowance for k in (1, 4)]
+    stops = [outlined(**given, data__partition=sampled(copies=k)).privacy.worst.allowance for k in (1, 4)]
     assert stops[1] == stops[0] // 4
 
 
 def test_without_replacement_counts_the_passes_of_every_copy() -> None:
     plans = [
-        outlined(DIGITS, algorithm__controller="pass-end", data__partition=sampled(copies=k)).plan
+        outlined(DIGITS, algorithm__controller="pass-end", data__partition=sampled(copies=k)).privacy
         for k in (1, 2)
     ]
     assert plans[1].worst.factor == pytest.approx(math.sqrt(2) * plans[0].worst.factor, rel=1e-6)
@@ -125,7 +125,7 @@ def test_a_record_on_two_nodes_moves_more_than_one_node_is_priced_for() -> None:
         },
         data__partition=sampled(size=1000),
     )
-    o = outline(config)
+    o = Plan.of(config)
     parts = assemble(o)
     _, places = shared_record(config, parts)
 
@@ -137,11 +137,14 @@ def test_a_record_on_two_nodes_moves_more_than_one_node_is_priced_for() -> None:
         parts.records.x[places] = sign * 100.0
         parts.records.y[places] = 3
         released.append(parts.reader(Nowhere())(torch.zeros_like(parts.x0)))
-    divisors = torch.tensor([node.divisor for node in o.plan.nodes])[:, None]
+    divisors = torch.tensor([node.divisor for node in o.privacy.nodes])[:, None]
     moved = (((released[0] - released[1]) * divisors).norm(dim=1) / SIGMA).tolist()
     one_node, all_copies = (
         math.sqrt(sum((2 / event.release.noise_multiplier) ** 2 for event in events))
-        for events in (o.plan.events(o.plan.worst.factor, 1.0, 1), o.plan.planned(o.plan.worst)[:2])
+        for events in (
+            o.privacy.events(o.privacy.worst.factor, 1.0, 1),
+            o.privacy.planned(o.privacy.worst)[:2],
+        )
     )
     assert moved == pytest.approx([one_node, one_node], rel=1e-3)
     assert one_node < 1.4 * one_node < math.hypot(*moved) <= all_copies * (1 + 1e-4)
@@ -223,7 +226,7 @@ def test_run_ledger_and_certificate_say_the_same(tmp_path: Path, controller: str
     config = configured(
         DIGITS, algorithm__controller=controller, data__partition=sampled(copies=3), privacy__sampling__lot=15
     )
-    out = execute(assemble(outline(config)), out=tmp_path / "run")
+    out = execute(assemble(Plan.of(config)), out=tmp_path / "run")
     proofs = recompute(out.directory / "ledger")
     verify_run(out.directory / "ledger", proofs)  # raises where they do not agree
     joint = {entry["proven"] for entry in out.certificate["epsilon_by_node"]}

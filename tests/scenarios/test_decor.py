@@ -67,7 +67,7 @@ def test_neighbours_masks_are_a_noise_like_any_other(decor: dict[str, Any], tmp_
         privacy__noise__family=decor,
         privacy__claim="none",
     )
-    assert o.plan.noise.kept == pytest.approx(brute_force(10.0), rel=1e-6)
+    assert o.privacy.noise.kept == pytest.approx(brute_force(10.0), rel=1e-6)
     outcome = execute(assemble(o), out=tmp_path / "run")
     assert outcome.certificate["epsilon_proven"] <= 8.0
     graphs._known.clear()

@@ -10,7 +10,7 @@ import torch
 from tests.support.configurations import configured
 
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import Outcome, execute
 
 SHORT = {
@@ -20,7 +20,7 @@ SHORT = {
 
 
 def ran(folder: Path, **changes: Any) -> Outcome:
-    return execute(assemble(outline(configured(**{**SHORT, **changes}))), out=folder)
+    return execute(assemble(Plan.of(configured(**{**SHORT, **changes}))), out=folder)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_node_out_of_budget_adds_nothing_and_keeps_up(tmp_path: Path) -> None:
 
 def test_bytes_are_those_that_were_planned(tmp_path: Path) -> None:
     for kind in ("one-peer-exponential", "ring"):
-        o = outline(configured(**SHORT, topology__kind=kind))
+        o = Plan.of(configured(**SHORT, topology__kind=kind))
         outcome = execute(assemble(o), out=tmp_path / kind)
         exchanges, links = (4, 7) if kind != "ring" else (3, 14)
         assert o.bytes_per_round == 8 * o.stack.dim * exchanges * links

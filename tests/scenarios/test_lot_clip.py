@@ -32,7 +32,7 @@ LOTS: dict[str, Any] = {
 def test_what_is_planned_is_what_the_ledgers_say(tmp_path: Path, kind: str, adjacency: str) -> None:
     changes = {**LOTS, "privacy.sampling": {"kind": kind, "lot": 16}, "privacy.adjacency": adjacency}
     outcome = run("quickstart", changes, out=tmp_path / "run")
-    planned = outlined("quickstart", **changes).plan
+    planned = outlined("quickstart", **changes).privacy
     _, events = read(node_path(tmp_path / "run/ledger", 0))
     assert {e.release.clipped for e in events} == {"lot"}
     assert events[0].release.sensitivity == pytest.approx(16.0)
@@ -50,14 +50,14 @@ def test_lots_cost_what_lots_of_fixed_size_do_and_twice_a_records_clip() -> None
         (kind, of): outlined(
             "quickstart",
             **{**each, "privacy.sampling": {"kind": kind, "lot": 16}, "privacy.clip.of": of},
-        ).plan.worst.factor
+        ).privacy.worst.factor
         for kind in ("poisson", "fixed-size")
         for of in ("record", "lot")
     }
     assert factors["poisson", "lot"] == factors["fixed-size", "lot"] == factors["fixed-size", "record"]
     full = {**each, "privacy.sampling": {"kind": "full"}}
-    whole = outlined("quickstart", **{**full, "privacy.clip.of": "lot"}).plan.worst.factor
-    assert whole == pytest.approx(2 * outlined("quickstart", **full).plan.worst.factor)
+    whole = outlined("quickstart", **{**full, "privacy.clip.of": "lot"}).privacy.worst.factor
+    assert whole == pytest.approx(2 * outlined("quickstart", **full).privacy.worst.factor)
 
 
 def test_the_papers_reading_counts_a_lot_as_one_sample() -> None:
@@ -70,7 +70,7 @@ def test_the_papers_reading_counts_a_lot_as_one_sample() -> None:
         "privacy.claim": "gdp-clt-lot",
         "privacy.epsilon": 1.0,
     }
-    plan = outlined("quickstart", **changes).plan
+    plan = outlined("quickstart", **changes).privacy
     node = plan.worst
     assert node.claim.epsilon == pytest.approx(1.0, rel=1e-6)
     assert node.claim.epsilon == dyn_d2p([1 / node.factor] * 12, 1 / node.records, 1e-4).epsilon

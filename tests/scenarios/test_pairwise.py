@@ -20,7 +20,7 @@ from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 QUICK = {"rounds": 6, "evaluation.every": 6, "privacy.epsilon": 1.0, "algorithm.mixes": "exact"}
@@ -32,7 +32,7 @@ def config(**changes: Any) -> RunConfig:
 
 
 def run(folder: Path, **changes: Any) -> Any:
-    return execute(assemble(outline(config(**changes))), out=folder)
+    return execute(assemble(Plan.of(config(**changes))), out=folder)
 
 
 def test_the_short_key_is_the_long_one() -> None:
@@ -69,9 +69,9 @@ def test_a_line_has_all_that_its_price_needs(tmp_path) -> None:
 
 
 def test_nodes_of_different_lots_add_the_same_to_their_means_and_none_too_little() -> None:
-    plan = outline(
+    plan = Plan.of(
         config(**{"data.partition": {"kind": "sizes", "sizes": [60, 60, 90, 90, 120, 120, 200, 240]}})
-    ).plan
+    ).privacy
     in_means = [node.factor / node.divisor for node in plan.nodes]
     assert in_means == pytest.approx([in_means[0]] * 8)
     found = [node.proven.epsilon for node in plan.nodes]
@@ -82,8 +82,8 @@ def test_nodes_of_different_lots_add_the_same_to_their_means_and_none_too_little
 
 
 def test_colluding_but_for_one_is_own_noise() -> None:
-    own = outline(resolve(recipes.read("quickstart"), {**QUICK, "privacy.noise.kind": "gaussian"})).plan
-    all_but_one = outline(config(**{"privacy.noise.colluders": 7})).plan
+    own = Plan.of(resolve(recipes.read("quickstart"), {**QUICK, "privacy.noise.kind": "gaussian"})).privacy
+    all_but_one = Plan.of(config(**{"privacy.noise.colluders": 7})).privacy
     need = max(node.factor / node.divisor for node in own.nodes)
     assert [n.factor / n.divisor for n in all_but_one.nodes] == pytest.approx([need] * 8, rel=1e-6)
 
@@ -99,8 +99,8 @@ def test_auto_goes_further_where_noise_cancels() -> None:
 
 def test_baselines_have_their_own_noise() -> None:
     for baseline in ("central", "no-communication"):
-        assert outline(config(baseline=baseline)).plan.noise.kind == "gaussian"
-    assert outline(config(baseline="non-private")).plan.noise.kind == "none"
+        assert Plan.of(config(baseline=baseline)).privacy.noise.kind == "gaussian"
+    assert Plan.of(config(baseline="non-private")).privacy.noise.kind == "none"
 
 
 REFUSED = {
@@ -123,7 +123,7 @@ REFUSED = {
 @pytest.mark.parametrize(("changes", "words"), REFUSED.values(), ids=REFUSED)
 def test_refusals_in_one_sentence(changes, words) -> None:
     with pytest.raises(UserError, match=words) as caught:
-        outline(config(**{"rounds": 60, **changes}))
+        Plan.of(config(**{"rounds": 60, **changes}))
     assert "\n" not in str(caught.value)
 
 

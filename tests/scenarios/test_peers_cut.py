@@ -76,7 +76,7 @@ def test_cut_connections_cost_what_they_cost_simulated(tmp_path: Path, share: fl
 
 def replay_in_simulator(peers: Peers) -> float:
     """The steps once more, every gradient drawn anew by the simulator's reader at the point that it has now."""
-    o = peers.outline()
+    o = peers.plan()
     records = {name: peers.record(name) for name in peers.names}
     readers = {}
     for name in peers.names:
@@ -84,7 +84,7 @@ def replay_in_simulator(peers: Peers) -> float:
         folder.mkdir()
         found = ready(peers.study, peers.folder / name, folder, now())
         group = OneSite(name, found.node, len(found.sites))
-        readers[name] = begin(assemble(found.outline(), nodes=found.nodes), group, folder / "run").reader
+        readers[name] = begin(assemble(found.plan(), nodes=found.nodes), group, folder / "run").reader
 
     def moved(site: str, t: int, model: np.ndarray) -> np.ndarray:
         _, draw, _ = records[site].used[t]

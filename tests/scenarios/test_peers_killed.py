@@ -65,7 +65,7 @@ def test_fifty_kills_and_then_all_at_once_lose_nothing(tmp_path: Path) -> None:
 
 def replayed(peers: Peers) -> None:
     """All steps once more, by arithmetic alone, with the gradients that were released."""
-    lr = peers.outline().algorithm.lr
+    lr = peers.plan().algorithm.lr
     records = {name: peers.record(name) for name in peers.names}
     steps = {
         name: [record.steps[place] for place in sorted(record.steps)] for name, record in records.items()

@@ -21,7 +21,7 @@ from gossamer.config.layers import resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.results import checkpoint
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 
@@ -41,7 +41,7 @@ def agree_on_a_run(pool: Any, method: str, folder: Path) -> None:
     sizes = uneven(pool.ranks)
     short = {"rounds": 6, "evaluation.every": 3, "privacy.noise.source": "seeded", "privacy.claim": "none"}
     asked = settings(**METHODS[method], **short, nodes=sum(sizes))
-    alone = execute(assemble(outline(RunConfig.model_validate(asked))), out=folder / "alone").result
+    alone = execute(assemble(Plan.of(RunConfig.model_validate(asked))), out=folder / "alone").result
     answers = pool.call("gossamer_run", sizes=sizes, settings=asked, out=folder / "ranks")
     for answer in answers:
         if isinstance(answer, Exception):
@@ -108,7 +108,7 @@ def test_stopped_ranks_go_on_bit_for_bit_and_so_does_the_simulator(two_ranks: An
     # Other blocks, and then one process, can take over the same directory.
     answers = two_ranks.call("gossamer_run", sizes=[4, 3], out=moved, stop_at=10)
     assert all("stopped by the test" in str(answer) for answer in answers)
-    outcome = execute(assemble(outline(stored(moved / "config.toml"))), resume=moved)
+    outcome = execute(assemble(Plan.of(stored(moved / "config.toml"))), resume=moved)
     torch.testing.assert_close(outcome.points, one["x"] / one["w"], rtol=1e-4, atol=1e-5)
     assert outcome.result["bytes_sent"] == answers_bytes(whole)
     for node in range(7):
@@ -123,7 +123,7 @@ def test_ranks_with_exact_means_hold_one_model_to_the_last_bit_also_after_a_stop
     nodes = range(sum(sizes))
     rounds = {"rounds": 9, "nodes": sum(sizes), "evaluation.every": 9, "checkpoints.every": 3}
     asked = settings(**METHODS["exact means"], **SEEDED, **rounds)
-    alone = execute(assemble(outline(RunConfig.model_validate(asked))), out=tmp_path / "alone")
+    alone = execute(assemble(Plan.of(RunConfig.model_validate(asked))), out=tmp_path / "alone")
     two_ranks.call("gossamer_run", sizes=sizes, settings=asked, out=tmp_path / "ranks")
     two_ranks.call("gossamer_run", sizes=sizes, settings=asked, out=tmp_path / "cut", stop_at=5)
     answers = two_ranks.call("gossamer_run", sizes=sizes, out=tmp_path / "cut")

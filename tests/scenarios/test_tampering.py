@@ -22,7 +22,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 CHANGES: dict[str, Any] = {
@@ -44,7 +44,7 @@ class Runs:
 
     def __init__(self, base: Path):
         self.base, self.count = base, 0
-        self.parts = assemble(outline(resolve(recipes.read("quickstart"), CHANGES)))
+        self.parts = assemble(Plan.of(resolve(recipes.read("quickstart"), CHANGES)))
         for name in ("finished", "other-finished"):
             execute(self.parts, out=base / name)
         for name in ("stopped", "other-stopped"):

@@ -20,13 +20,13 @@ from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.results.headline import judged
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 
 def run(tmp_path: Path, **changes: Any) -> Any:
     config = configured(DIGITS, **changes)
-    return execute(assemble(outline(config)), out=tmp_path / f"run-{len(list(tmp_path.iterdir()))}")
+    return execute(assemble(Plan.of(config)), out=tmp_path / f"run-{len(list(tmp_path.iterdir()))}")
 
 
 @pytest.mark.parametrize("controller", ["global", "pass-end", "probability", "deep-q", "loss-threshold"])
@@ -151,7 +151,7 @@ def test_noiseless_is_scikit_learns_sgd_on_mnist(tmp_path: Path) -> None:
 
     changes = {"mode": "paper", "nodes": 1, "baseline": "non-private", "algorithm.controller": "global"}
     config = resolve(recipes.read("without-replacement/mnist"), changes)
-    out = execute(assemble(outline(config)), out=tmp_path / "r")
+    out = execute(assemble(Plan.of(config)), out=tmp_path / "r")
     data = config.data.load()
     theirs = SGDClassifier(
         loss="log_loss", alpha=1e-12, learning_rate="constant", eta0=0.1 / 50, max_iter=1, tol=None,
@@ -188,7 +188,7 @@ REFUSED = [
 @pytest.mark.parametrize(("changes", "named"), REFUSED, ids=[str(c) for c, _ in REFUSED])
 def test_mistakes_are_one_sentence(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(UserError, match=named) as caught:
-        outline(resolve(DIGITS, changes))
+        Plan.of(resolve(DIGITS, changes))
     assert "\n" not in str(caught.value)
 
 
@@ -218,7 +218,7 @@ def test_the_command_line_runs_plans_and_recomputes(command: Any) -> None:
     code, _, errors = command("run", "--resume", "r")
     assert code == 2
     assert "one-pass" in errors
-    assert gossamer.plan(DIGITS).plan.nodes[0].proven.epsilon <= 1.0
+    assert gossamer.plan(DIGITS).privacy.nodes[0].proven.epsilon <= 1.0
 
 
 def test_other_methods_can_use_disjoint_lots_too(tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_other_methods_can_use_disjoint_lots_too(tmp_path: Path) -> None:
         "algorithm.kind": "const-d2p",
     }
     parts = assemble(gossamer.plan("quickstart", changes))
-    factor = parts.outline.plan.nodes[0].factor
-    assert parts.outline.plan.nodes[0].proven.epsilon == pytest.approx(8.0, rel=1e-6)
+    factor = parts.plan.privacy.nodes[0].factor
+    assert parts.plan.privacy.nodes[0].proven.epsilon == pytest.approx(8.0, rel=1e-6)
     assert gdp_epsilon(math.sqrt(3) / factor, 1e-4) == pytest.approx(8.0, rel=1e-6)
     out = execute(parts, out=tmp_path / "r")
     assert out.result["epsilon_proven"] == pytest.approx(8.0, rel=1e-6)

@@ -55,7 +55,7 @@ def test_the_candidates_together_cost_what_was_asked(recipe: str, tmp_path: Path
 
 @pytest.mark.parametrize("runs", [1, 4, 9])
 def test_full_lots_share_the_budget_by_the_root(runs: int) -> None:
-    one, shared = plan(DIGITS).plan, plan(DIGITS, {"privacy.runs": runs}).plan
+    one, shared = plan(DIGITS).privacy, plan(DIGITS, {"privacy.runs": runs}).privacy
     assert shared.nodes[0].factor == pytest.approx(runs**0.5 * one.nodes[0].factor, rel=1e-6)
 
 

@@ -12,7 +12,7 @@ from gossamer.auditing.shared_noise import held_against
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.training.assemble import Parts, assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 # δ = 1e-2: with 20,000 coins a bound gets far above what is proven, if it can.
 SHORT = {"rounds": 20, "privacy.epsilon": 1.0, "privacy.delta": 1e-2, "privacy.noise.source": "seeded"}
@@ -21,15 +21,15 @@ SHORT = {"rounds": 20, "privacy.epsilon": 1.0, "privacy.delta": 1e-2, "privacy.n
 def outlined(recipe: str = "quickstart", **changes: Any) -> Any:
     """Seeded, and of the quickstart only twenty rounds, unless `changes` say otherwise."""
     short = SHORT if recipe == "quickstart" else {"privacy.noise.source": "seeded"}
-    return outline(resolve(recipes.read(recipe), {**short, **dotted(changes)}))
+    return Plan.of(resolve(recipes.read(recipe), {**short, **dotted(changes)}))
 
 
 def on_axes(o: Any, places: int | None = None) -> Parts:
-    return assemble(outline(canaries.on_dirac_records(o.asked, o.plan, places)))
+    return assemble(Plan.of(canaries.on_dirac_records(o.asked, o.privacy, places)))
 
 
 def verdict_of(attack: Any, o: Any, runs: int | None = None, observer: str = "all") -> judge.Verdict:
-    seen, _ = held_against(o.plan, observer_of(observer, o.topology))
+    seen, _ = held_against(o.privacy, observer_of(observer, o.topology))
     figures = seen.figures()
     limits = judge.promised(figures, o.config.mode, seen.trade_off())
     return judge.try_until_decided(attack, figures["delta"], 0.999, limits, runs or attack.runs)[1]

@@ -8,8 +8,7 @@ from typing import Any
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
-from gossamer.planning.outline import Outline
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 
 def dotted(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,5 +20,5 @@ def configured(base: str | Mapping[str, Any] = "quickstart", **changes: Any) -> 
     return resolve(recipes.read(base) if isinstance(base, str) else base, dotted(changes))
 
 
-def outlined(base: str | Mapping[str, Any] = "quickstart", **changes: Any) -> Outline:
-    return outline(configured(base, **changes))
+def outlined(base: str | Mapping[str, Any] = "quickstart", **changes: Any) -> Plan:
+    return Plan.of(configured(base, **changes))

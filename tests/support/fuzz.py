@@ -25,7 +25,7 @@ from gossamer.config.reference import as_data
 from gossamer.data.load import load
 from gossamer.data.sources import PUBLIC
 from gossamer.errors import UserError
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 SECONDS = 10
 LONGEST = 2500  # characters of a sentence; the longest list all kinds of a table
@@ -122,14 +122,14 @@ def settings() -> st.SearchStrategy[list[str]]:
 @cache
 def _imported() -> None:
     """What is imported at first use is no hang of an input."""
-    outline(resolve(BASE, {"algorithm.kind": "dp-dkm", "model.kind": "linear", "loss": {"kind": "logistic"}}))
+    Plan.of(resolve(BASE, {"algorithm.kind": "dp-dkm", "model.kind": "linear", "loss": {"kind": "logistic"}}))
 
 
 def configuration(texts: list[str]) -> bool:
     """Read and plan it; is it accepted? On a machine of two gigabytes: more would let through what takes long to make."""
     _imported()
     with patch("gossamer.training.estimate.free_memory", lambda: 2e9):
-        return tries(lambda: outline(resolve(BASE, parse_overrides(texts))))
+        return tries(lambda: Plan.of(resolve(BASE, parse_overrides(texts))))
 
 
 # --- data files -----------------------------------------------------------------------------------------------------

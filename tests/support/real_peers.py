@@ -164,19 +164,19 @@ class Peers:
         assert all(held.meta is not None for held in found)
         return [Mass.restore(held.meta, held.tensors, late=4) for held in found if held.meta is not None]
 
-    def outline(self, name: str = "") -> Any:
+    def plan(self, name: str = "") -> Any:
         """The run as one site sees it."""
         name = name or self.names[0]
-        return ready(self.study, self.folder / name, self.part(name), now()).outline()
+        return ready(self.study, self.folder / name, self.part(name), now()).plan()
 
     def first(self) -> np.ndarray:
         """The model that all begin with."""
-        o = self.outline()
+        o = self.plan()
         return o.stack.flatten(o.module).double().numpy().reshape(-1)
 
     def mass_errors(self) -> tuple[float, float]:
         """(|Σ w − n|, relative error of Σ x): against Σ x₀ − Σ η g of all steps that are on a disk."""
-        lr, masses = self.outline().algorithm.lr, self.masses()
+        lr, masses = self.plan().algorithm.lr, self.masses()
         x, w = total(masses)
         due = len(self.names) * self.first()
         for mass in masses:
@@ -219,7 +219,7 @@ class Peers:
         """A row a site, in the order of the flat models."""
         from safetensors.torch import load_file
 
-        found, order = [], [name for name, _ in self.outline().module.named_parameters()]
+        found, order = [], [name for name, _ in self.plan().module.named_parameters()]
         for name in self.names:
             (file,) = (self.part(name) / "run").glob("models.*.safetensors")
             tensors = load_file(file)

@@ -101,8 +101,8 @@ def finished(run: Path) -> None:
 def stopped(run: Path, parts: Any) -> None:
     """What `run --resume` reads of it, up to the next round."""
     config = stored(RunDirectory.resume(run).path / "config.toml")
-    own_manifest(RunDirectory(run), config, parts.outline.module)
-    resume(parts, Alone(parts.outline.config.nodes), run).close()
+    own_manifest(RunDirectory(run), config, parts.plan.module)
+    resume(parts, Alone(parts.plan.config.nodes), run).close()
 
 
 def noticed(look: Callable[[], None], run: Path) -> str | None:

@@ -20,4 +20,4 @@ DIGITS: dict[str, Any] = {
 
 
 def plan(**changes: Any) -> Any:
-    return outlined(DIGITS, **changes).plan
+    return outlined(DIGITS, **changes).privacy

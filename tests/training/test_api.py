@@ -12,7 +12,7 @@ QUICK = {"rounds": 40}
 
 
 def test_the_front_door_is_not_shadowed_by_a_module() -> None:
-    assert gossamer.plan("quickstart", QUICK).plan.nodes[0].proven.epsilon <= 8.0
+    assert gossamer.plan("quickstart", QUICK).privacy.nodes[0].proven.epsilon <= 8.0
 
 
 def test_places_may_be_written_as_text(tmp_path: Path) -> None:

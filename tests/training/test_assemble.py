@@ -28,15 +28,15 @@ def test_two_gradients_of_the_same_parts_never_share_noise() -> None:
 
 
 def test_fixed_size_sampling_needs_the_true_count() -> None:
-    outline = outlined(rounds=5, data__records=500, privacy__sampling={"kind": "fixed-size", "lot": 10})
+    planned = outlined(rounds=5, data__records=500, privacy__sampling={"kind": "fixed-size", "lot": 10})
     with pytest.raises(UserError, match=r"data\.records"):
-        assemble(outline)
+        assemble(planned)
 
 
 def test_fewer_declared_than_held_is_refused() -> None:
-    outline = outlined(DIGITS, data__records=300)
+    planned = outlined(DIGITS, data__records=300)
     with pytest.raises(UserError, match=r"data\.records"):
-        assemble(outline)
+        assemble(planned)
 
 
 @pytest.fixture(scope="module")

@@ -44,11 +44,11 @@ def test_no_digest_of_private_records_is_written(tmp_path: Path) -> None:
     for own in (False, True):
         parts = assemble(outlined(**FIXED))
         dataset = replace(parts.dataset, provenance={"sha256": "abc", "source": "here"})
-        config = parts.outline.config
+        config = parts.plan.config
         if own:
             table = {"kind": "csv", "path": "x.csv", "label": "y", "classes": 10}
             config = configured(**FIXED, data={**table, "records": 100})
-        parts = replace(parts, dataset=dataset, outline=replace(parts.outline, config=config))
+        parts = replace(parts, dataset=dataset, plan=replace(parts.plan, config=config))
         begin(parts, Alone(8), tmp_path / str(own)).book.close()
         data = json.loads((tmp_path / str(own) / "manifest.json").read_text())["data"]
         assert data == {"source": "here"} if own else {"sha256": "abc", "source": "here"}

@@ -21,7 +21,7 @@ from gossamer.training import api
 from gossamer.training.assemble import assemble
 from gossamer.training.begin import begin
 from gossamer.training.budget import charge, places, preview, refuse_above_cap
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 
@@ -73,7 +73,7 @@ def test_a_run_reserves_before_its_first_release_and_a_crash_leaves_that(
 
 
 def test_a_resumed_run_counts_once(table: Path, tmp_path: Path) -> None:
-    parts = assemble(outline(resolve(on_table(table), {"rounds": 4})))
+    parts = assemble(Plan.of(resolve(on_table(table), {"rounds": 4})))
 
     def stop(done: int) -> None:
         if done == 2:
@@ -262,7 +262,7 @@ def test_a_run_directory_that_no_account_lists_is_refused(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        execute(assemble(outline(resolve(on_table(table)))), out=tmp_path / "runs" / "a", on_round=stop)
+        execute(assemble(Plan.of(resolve(on_table(table)))), out=tmp_path / "runs" / "a", on_round=stop)
     kept = (table.parent / BUDGET).read_bytes()
     monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "another user"))
     (table.parent / BUDGET).unlink()
@@ -317,7 +317,7 @@ def test_the_central_baseline_charges_the_pooled_node(table: Path) -> None:
     o = api.plan(on_table(table), {"baseline": "central"})
     found = preview([(o, 1)], None)
     assert found is not None
-    assert found["epsilon"] == pytest.approx(o.plan.worst.proven.epsilon, rel=1e-9)
+    assert found["epsilon"] == pytest.approx(o.privacy.worst.proven.epsilon, rel=1e-9)
 
 
 def test_an_audit_pays_for_every_training(table: Path) -> None:

@@ -10,11 +10,10 @@ import pytest
 from gossamer.accounting.ledger import LedgerBook
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.planning.observers import epsilon_by_observer
 from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
 from gossamer.training.certify import STATED
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 
@@ -33,7 +32,7 @@ def test_the_ledgers_heads_are_collected_once_and_not_once_for_each_node(
     for nodes in (3, 12):
         changes = {"nodes": nodes, "rounds": 1, "privacy.claim": "none", "privacy.noise.source": "seeded"}
         outcome = execute(
-            assemble(outline(resolve(recipes.read("quickstart"), changes))), out=tmp_path / str(nodes)
+            assemble(Plan.of(resolve(recipes.read("quickstart"), changes))), out=tmp_path / str(nodes)
         )
         assert outcome.result["nodes"] == nodes
         found.append(len(calls))
@@ -65,9 +64,9 @@ class Patched(Alone):
 
 def test_what_a_rank_elsewhere_states_is_marked_and_never_less_than_planned(tmp_path: Path) -> None:
     changes = {"nodes": 4, "rounds": 2, "privacy.claim": "none", "privacy.noise.multiplier": 3.0}
-    o = outline(resolve(recipes.read("quickstart"), changes))
+    o = Plan.of(resolve(recipes.read("quickstart"), changes))
     found = execute(assemble(o), out=tmp_path / "r", group=Patched(4)).certificate
-    by_node, planned = found["epsilon_by_node"], [node.proven.epsilon for node in o.plan.nodes]
+    by_node, planned = found["epsilon_by_node"], [node.proven.epsilon for node in o.privacy.nodes]
     assert [entry.get("stated_by") for entry in by_node] == [None, None, *["rank 1 (nodes 2–3)"] * 2]
     assert by_node[2]["proven"] == planned[2] > 0.1
     assert by_node[3]["proven"] == found["epsilon_proven"] == 1e3
@@ -93,12 +92,12 @@ def test_against_more_colluders_too_nobody_states_less_than_was_planned(tmp_path
         "nodes": 4, "rounds": 2, "privacy.claim": "none", "privacy.noise.multiplier": 3.0,
         "privacy.noise.kind": "pairwise", "privacy.sampling": {"kind": "full"},
     }  # fmt: skip
-    o = outline(resolve(recipes.read("quickstart"), changes))
+    o = Plan.of(resolve(recipes.read("quickstart"), changes))
     alone = execute(assemble(o), out=tmp_path / "alone").certificate
     curve = [point["epsilon"] for point in alone["epsilon_by_colluders"]]
     assert curve == sorted(curve)
     assert curve[1] == alone["epsilon_proven"]
-    assert curve == pytest.approx([p["epsilon"] for p in epsilon_by_observer(o.plan)["epsilon_by_colluders"]])
+    assert curve == pytest.approx([p["epsilon"] for p in o.privacy.by_observer()["epsilon_by_colluders"]])
     bold = execute(assemble(o), out=tmp_path / "bold", group=Bold(4)).certificate
     stated = [point["epsilon"] for point in bold["epsilon_by_colluders"]]
     assert stated[1] == bold["epsilon_proven"] == 1e3  # of node 3, by its rank's own word

@@ -141,9 +141,9 @@ def test_a_month_is_too_long_and_force_tries(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "resident", lambda: 0.0)
     with pytest.raises(UserError, match="this machine has 1 kB free"):
         outlined()
-    from gossamer.training.outline import outline
+    from gossamer.training.plan import Plan
 
-    assert outline(configured(), force=True).plan.nodes
+    assert Plan.of(configured(), force=True).privacy.nodes
 
 
 def test_more_than_any_machine_is_refused_by_the_key() -> None:

@@ -43,7 +43,7 @@ def test_figures_are_due_at_their_rounds_with_what_is_spent_by_then(tmp_path: Pa
         evaluate = evaluation_of(parts, run, group)
         assert evaluate(3, run.state) is None
         rows = {t: evaluate(t, run.state) for t in (4, 8, 10)}
-        spent = dict(zip((4, 8, 10), o.plan.epsilon_after([4, 8, 10]), strict=True))
+        spent = dict(zip((4, 8, 10), o.privacy.epsilon_after([4, 8, 10]), strict=True))
         for t, row in rows.items():
             assert row is not None
             assert (row["round"], row["epsilon_proven"]) == (t, pytest.approx(spent[t][1]))
@@ -53,7 +53,7 @@ def test_figures_are_due_at_their_rounds_with_what_is_spent_by_then(tmp_path: Pa
         run.reader.draws = 3  # spent before a stop and lost: ε is never said to be lower than it is
         late = evaluation_of(parts, run, group)(4, run.state)
         assert late is not None
-        assert late["epsilon_proven"] == pytest.approx(o.plan.epsilon_after([7])[0][1])
+        assert late["epsilon_proven"] == pytest.approx(o.privacy.epsilon_after([7])[0][1])
     finally:
         run.book.close()
 

@@ -13,7 +13,7 @@ import gossamer
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 
@@ -48,7 +48,7 @@ def test_of_a_run_that_was_stopped_what_it_has(tmp_path: Path) -> None:
     def stop(done: int) -> None:
         raise KeyboardInterrupt
 
-    parts = assemble(outline(resolve(on_table(write_table(tmp_path / "t.csv")))))
+    parts = assemble(Plan.of(resolve(on_table(write_table(tmp_path / "t.csv")))))
     with pytest.raises(KeyboardInterrupt):
         execute(parts, out=tmp_path / "r", on_round=stop)
     loaded = gossamer.load(tmp_path / "r")

@@ -14,7 +14,7 @@ from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.network import check_network
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 SHORT = {"nodes": 5, "rounds": 6, "evaluation.every": 6, "algorithm.lr": 1.0}
@@ -22,7 +22,7 @@ SHORT = {"nodes": 5, "rounds": 6, "evaluation.every": 6, "algorithm.lr": 1.0}
 
 def trained(folder: Path, **changes: Any) -> Path:
     config = resolve(recipes.read("central-accuracy/digits"), {**SHORT, **changes})
-    return execute(assemble(outline(config)), out=folder).directory
+    return execute(assemble(Plan.of(config)), out=folder).directory
 
 
 @pytest.fixture(scope="module")

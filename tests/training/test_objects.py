@@ -22,7 +22,7 @@ from gossamer.results.rundir import read_manifest
 from gossamer.training.api import configure
 from gossamer.training.data import DataCache
 from gossamer.training.objects import Objects
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
 Y = (X[:, 0] + X[:, 1] > 0).astype(np.int64)
@@ -180,7 +180,7 @@ def test_a_list_by_node_says_how_many_nodes_there_are() -> None:
     parts = [(X[i::3], Y[i::3]) for i in range(3)]
     unsaid = {key: value for key, value in SMALL.items() if key != "nodes"}
     found = gossamer.plan(unsaid, data=gossamer.Data(parts, classes=2, count=20))
-    assert len(found.plan.nodes) == 3
+    assert len(found.privacy.nodes) == 3
 
 
 def test_callbacks_hear_rounds_and_evaluations(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_code_named_by_a_configuration_runs_and_by_a_run_directory_does_not(tmp_
     ran.unlink()
     config = stored(tmp_path / "run" / "config.toml")
     with pytest.raises(UserError, match=r"code that a run directory names is not run unless you say so"):
-        outline(config, cache=DataCache(DATA))
+        Plan.of(config, cache=DataCache(DATA))
     assert not ran.exists()
     said = stored(tmp_path / "run" / "config.toml", {"model.path": path})
     assert said.model_dump() == config.model_dump()

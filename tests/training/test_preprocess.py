@@ -30,7 +30,7 @@ from gossamer.results.rundir import RunDirectory
 from gossamer.results.verify import verify_run
 from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.preprocess import preprocessed
 from gossamer.training.train import execute
 
@@ -52,7 +52,7 @@ PUBLIC = {"data__pca_from": "train", "privacy__preprocessing": None, "baseline":
 
 
 def run(tmp_path: Path, base: Any = DIGITS, **changes: Any) -> Any:
-    parts = assemble(outline(configured(base, **{**PRIVATE, **changes})))
+    parts = assemble(Plan.of(configured(base, **{**PRIVATE, **changes})))
     return execute(parts, out=tmp_path / f"run-{len(list(tmp_path.iterdir()))}")
 
 
@@ -64,7 +64,7 @@ def test_the_share_is_what_the_moments_cost_alone_and_all_is_met_together(
     plan = outlined(
         DIGITS, **{**PRIVATE, "privacy__preprocessing": share}, privacy__adjacency=adjacency,
         algorithm__controller="pass-end",
-    ).plan  # fmt: skip
+    ).privacy  # fmt: skip
     (before,) = plan.worst.before
     assert proven([before], 1e-6, adjacency).epsilon == pytest.approx(share, rel=1e-6)
     assert 0.99 < plan.worst.proven.epsilon <= 1.0
@@ -76,9 +76,9 @@ def test_the_share_is_what_the_moments_cost_alone_and_all_is_met_together(
 
 
 def test_copies_and_runs_pay_for_their_moments_too() -> None:
-    one = outlined(DIGITS, **PRIVATE).plan
+    one = outlined(DIGITS, **PRIVATE).privacy
     for changes in ({"privacy__runs": 4}, {"data__partition": {"kind": "sampled", "size": 300}}):
-        four = outlined(DIGITS, **PRIVATE, **changes).plan
+        four = outlined(DIGITS, **PRIVATE, **changes).privacy
         ratio = four.worst.before[0].release.noise_multiplier / one.worst.before[0].release.noise_multiplier
         assert ratio == pytest.approx(2.0, rel=1e-6)
 
@@ -138,14 +138,14 @@ def stopped_run(folder: Path) -> Path:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        execute(assemble(outline(configured("quickstart", **GOSSIP))), out=folder, on_round=stop)
+        execute(assemble(Plan.of(configured("quickstart", **GOSSIP))), out=folder, on_round=stop)
     return folder
 
 
 def test_a_run_that_goes_on_takes_the_components_that_were_released(tmp_path: Path) -> None:
     stopped = stopped_run(tmp_path / "run")
     before = (stopped / FILE).read_bytes()
-    out = execute(assemble(outline(configured("quickstart", **GOSSIP))), resume=stopped)
+    out = execute(assemble(Plan.of(configured("quickstart", **GOSSIP))), resume=stopped)
     assert (stopped / FILE).read_bytes() == before
     for _, events in read_all(stopped / "ledger").values():
         assert [event.step for event in events].count(-1) == 1
@@ -157,7 +157,7 @@ def test_a_run_whose_components_are_lost_does_not_draw_new_ones(tmp_path: Path) 
     stopped = stopped_run(tmp_path / "run")
     (stopped / FILE).unlink()
     with pytest.raises(UserError, match="step -1 of node 0 is on file: its noise was drawn and is spent"):
-        execute(assemble(outline(configured("quickstart", **GOSSIP))), resume=stopped)
+        execute(assemble(Plan.of(configured("quickstart", **GOSSIP))), resume=stopped)
     assert not (stopped / FILE).exists()
 
 
@@ -192,7 +192,7 @@ def test_moments_on_file_are_never_drawn_again(tmp_path: Path) -> None:
 
 def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
     save_file({"components": torch.zeros(3, 64)}, tmp_path / FILE)
-    parts = assemble(outline(configured(DIGITS, **PRIVATE)))
+    parts = assemble(Plan.of(configured(DIGITS, **PRIVATE)))
     with pytest.raises(UserError, match=r"components of shape \(3, 64\)"):
         preprocessed(parts, Alone(4), None, RunDirectory(tmp_path))  # type: ignore[arg-type]
 
@@ -276,9 +276,9 @@ def test_seeded_runs_release_the_same_and_go_on_with_it(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        execute(assemble(outline(configured("quickstart", **ALL))), out=stopped, on_round=stop)
+        execute(assemble(Plan.of(configured("quickstart", **ALL))), out=stopped, on_round=stop)
     (stopped / FILES[1]).unlink()  # seeded: the same noise again is the same release
-    again = execute(assemble(outline(configured("quickstart", **ALL))), resume=stopped)
+    again = execute(assemble(Plan.of(configured("quickstart", **ALL))), resume=stopped)
     assert torch.equal(again.points, one.points)
     for _, events in read_all(stopped / "ledger").values():
         assert [event.step for event in events][:3] == [-3, -2, -1]
@@ -302,7 +302,7 @@ def test_killed_between_two_steps_what_was_released_is_kept_and_the_rest_is_not_
         lambda path, c: real(path, c) if path.name in FILES[:at] else dying(path, c),
     )
     with pytest.raises(KeyboardInterrupt):
-        execute(assemble(outline(configured("quickstart", **asked))), out=tmp_path / "run")
+        execute(assemble(Plan.of(configured("quickstart", **asked))), out=tmp_path / "run")
     monkeypatch.undo()
     assert [(tmp_path / "run" / file).exists() for file in FILES] == [i < at for i in range(3)]
     _, events = read_all(tmp_path / "run" / "ledger")[0]
@@ -310,14 +310,14 @@ def test_killed_between_two_steps_what_was_released_is_kept_and_the_rest_is_not_
     with pytest.raises(
         UserError, match=f"step {at - 3} of node 0 is on file: its noise was drawn and is spent"
     ):
-        execute(assemble(outline(configured("quickstart", **asked))), resume=tmp_path / "run")
+        execute(assemble(Plan.of(configured("quickstart", **asked))), resume=tmp_path / "run")
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     stopped = stopped_run(tmp_path / "run")
     (stopped / FILE).write_bytes(b"{}")
     with pytest.raises(UserError, match=r"components\.safetensors cannot be read"):
-        execute(assemble(outline(configured("quickstart", **GOSSIP))), resume=stopped)
+        execute(assemble(Plan.of(configured("quickstart", **GOSSIP))), resume=stopped)
 
 
 def test_a_run_that_fails_while_it_begins_keeps_in_its_account_what_it_had_released(
@@ -342,7 +342,7 @@ def test_a_run_that_fails_while_it_begins_keeps_in_its_account_what_it_had_relea
 
     monkeypatch.setattr(module, "write_atomically", full)
     with pytest.raises(UserError, match="cannot be written: no space left"):
-        execute(assemble(outline(asked)), out=tmp_path / "run")
+        execute(assemble(Plan.of(asked)), out=tmp_path / "run")
     said = [json.loads(line) for line in (tmp_path / "budget.jsonl").read_text().splitlines()]
     assert "one-sided" in json.dumps(said[-1])  # the release
     assert '"gaussian"' not in json.dumps(said[-1])  # and no draw

@@ -26,7 +26,7 @@ from gossamer.errors import UserError
 from gossamer.methods import rules
 from gossamer.results.verify import verify_run
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 ROUNDS = 12
@@ -39,11 +39,11 @@ class CrashError(Exception):
 
 
 def parts_of(changes: dict[str, Any]) -> Any:
-    return assemble(outline(resolve(recipes.read("quickstart"), {**BASE, **changes})))
+    return assemble(Plan.of(resolve(recipes.read("quickstart"), {**BASE, **changes})))
 
 
 def again(run: Path) -> Any:
-    return assemble(outline(stored(run / "config.toml")))
+    return assemble(Plan.of(stored(run / "config.toml")))
 
 
 def stopping(at: int, how: type[BaseException]) -> Callable[[int], None]:
@@ -123,12 +123,12 @@ TOKEN: dict[str, Any] = {
 
 @pytest.mark.parametrize("controller", ["deep-q", "probability", "loss-threshold", "global", "local"])
 def test_a_shared_model_goes_on_bit_for_bit_with_its_controllers(controller: str, tmp_path: Path) -> None:
-    parts = assemble(outline(resolve(TOKEN, {"algorithm.controller": controller})))
+    parts = assemble(Plan.of(resolve(TOKEN, {"algorithm.controller": controller})))
     goes_on_bit_for_bit(parts, tmp_path)
 
 
 def test_a_shared_model_with_secret_lots_cannot_be_taken_up_in_the_middle_of_a_pass(tmp_path: Path) -> None:
-    parts = assemble(outline(resolve(TOKEN, {"privacy.noise.source": "system"})))
+    parts = assemble(Plan.of(resolve(TOKEN, {"privacy.noise.source": "system"})))
     with pytest.raises(CrashError):
         execute(parts, out=tmp_path / "r", on_round=stopping(7, CrashError))
     saved = load_file(tmp_path / "r" / "checkpoints" / "round-000005.safetensors")
@@ -207,7 +207,7 @@ def test_control_c_keeps_the_last_complete_round(tmp_path: Path) -> None:
 
 def test_only_the_newest_checkpoint_is_kept_unless_asked(tmp_path: Path) -> None:
     few = {key: value for key, value in BASE.items() if key != "checkpoints.every"}
-    execute(assemble(outline(resolve(recipes.read("quickstart"), few))), out=tmp_path / "few")
+    execute(assemble(Plan.of(resolve(recipes.read("quickstart"), few))), out=tmp_path / "few")
     assert [p.name for p in (tmp_path / "few" / "checkpoints").iterdir()] == ["round-000012.safetensors"]
     execute(parts_of({}), out=tmp_path / "all")
     assert sorted(p.name[:12] for p in (tmp_path / "all" / "checkpoints").iterdir()) == [

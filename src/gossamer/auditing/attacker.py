@@ -29,18 +29,18 @@ class Attacker:
     replace_one: bool
 
     def __post_init__(self) -> None:
-        o = self.parts.outline
+        o = self.parts.plan
         self._clip = self.parts.clip()
         self._rates = torch.tensor(list(self.parts.sampler.rates), dtype=torch.float32)[:, None]
-        self.divisors = torch.tensor([node.lot / node.weight for node in o.plan.nodes])[:, None]
-        self._kind, self._noise = o.plan.noise, self.parts.noise
+        self.divisors = torch.tensor([node.lot / node.weight for node in o.privacy.nodes])[:, None]
+        self._kind, self._noise = o.privacy.noise, self.parts.noise
         self._estimated = not (self._clip.scale_is_public and self._noise.scale_is_public)
         self._not_gaussian = self._noise.adds and self._noise.scale_is_public and not self._kind.gaussian
         # What the messages carry, or the answers about records do.
         self._on_messages = (
             self.parts.message_scale.float()[:, None] if self.parts.noise_on_messages else None
         )
-        self._ends = torch.tensor([node.end for node in o.plan.nodes])[:, None] * _BEYOND
+        self._ends = torch.tensor([node.end for node in o.privacy.nodes])[:, None] * _BEYOND
 
     def signal(self, k: int) -> Tensor:
         """(m, 1): how far a sampled canary moves the clipped sum."""

@@ -25,7 +25,7 @@ from gossamer.methods import method_of
 from gossamer.models.losses import losses
 from gossamer.models.networks import models
 from gossamer.options.registry import Registry
-from gossamer.planning.privacy import PrivacyPlan
+from gossamer.training.privacy import PrivacyPlan
 
 MOST_PER_NODE = 2500
 MOST_ROWS = 256  # of records that are rows of numbers: a lot is a square of them

@@ -46,7 +46,6 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_digest
 from gossamer.options.sentences import whole_number
-from gossamer.planning.outline import Outline
 from gossamer.results.audit_page import page
 from gossamer.results.certificate import SEEDED
 from gossamer.results.files import read_object
@@ -54,7 +53,7 @@ from gossamer.results.rundir import RunDirectory, free_path, make_empty
 from gossamer.studies.jobs import Engine
 from gossamer.training.assemble import assemble
 from gossamer.training.budget import charge, refuse_above_cap
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 SENSITIVITY = "sensitivity"  # no coins and no training: a record is searched for that its clip does not bound
 MOST_RECORDS = 10_000  # of a canary that is a person
@@ -72,7 +71,7 @@ def audit(config: RunConfig, *, out: Path | None = None, engine: str = "local", 
         with opened(engine, [config], **at) as executor:
             return audit_into(folder, config, executor=executor, **how)
     _check(**how)  # a mistake leaves no folder behind
-    o = outline(config, data_dir=how.get("data_dir"), module=how.get("module"), force=how.get("force", False))
+    o = Plan.of(config, data_dir=how.get("data_dir"), module=how.get("module"), force=how.get("force", False))
     if how.get("canary") != SENSITIVITY:
         attack = attack_of(
             o, how.get("observer", "all"), how.get("canary"), how.get("data_dir"), how.get("records", 1)
@@ -107,14 +106,14 @@ def audit_into(
     """
     _check(runs=runs, confidence=confidence, canary=canary, records=records)
     start = time.perf_counter()
-    o = outline(config, data_dir=data_dir, module=module, force=force)
+    o = Plan.of(config, data_dir=data_dir, module=module, force=force)
     searched = searched or search_of(o, canary=canary, module=module, runs=runs, data_dir=data_dir)
     if canary == SENSITIVITY:
         assert searched is not None
         return _write(folder, o, observer, _with_search(_without_coins(o, confidence), searched), records)
     attack = attack_of(o, observer, canary, data_dir, records)
-    figures = o.plan.figures()
-    seen, held = held_against(o.plan, observer_of(observer, o.topology))
+    figures = o.privacy.figures()
+    seen, held = held_against(o.privacy, observer_of(observer, o.topology))
     limits = judge.promised(seen.figures(), config.mode, seen.trade_off())
     folder.mkdir(parents=True, exist_ok=True)
     retrains = isinstance(attack, Retraining)
@@ -165,22 +164,20 @@ def audit_into(
     return _write(folder, o, observer, _with_search(result, searched), records)
 
 
-def judged_unit(o: Outline, records: int) -> str:
+def judged_unit(o: Plan, records: int) -> str:
     """Of what the attack shows something: what the run protects, or a person of whom it promises nothing."""
-    if records == 1 or o.plan.protects.kind != RECORD:
-        return o.plan.unit
-    return f"one person of {records} records, beside what is promised of {o.plan.unit}"
+    if records == 1 or o.privacy.protects.kind != RECORD:
+        return o.privacy.unit
+    return f"one person of {records} records, beside what is promised of {o.privacy.unit}"
 
 
-def _write(
-    folder: Path, o: Outline, observer: str, found: dict[str, Any], records: int = 1
-) -> dict[str, Any]:
+def _write(folder: Path, o: Plan, observer: str, found: dict[str, Any], records: int = 1) -> dict[str, Any]:
     """The folder of an audit; returns what `--json` prints."""
     config, view = o.asked, observer_of(observer, o.topology)
     result = {
         **found,
         "unit": judged_unit(o, records),
-        "observer": (o.plan.observer if view == EVERYONE else view).describe(),
+        "observer": (o.privacy.observer if view == EVERYONE else view).describe(),
         "nodes": o.config.nodes,
         "rounds": o.config.rounds,
         "mode": config.mode,
@@ -198,7 +195,7 @@ def _write(
 
 
 def search_of(
-    o: Outline,
+    o: Plan,
     *,
     canary: str | None = None,
     module: nn.Module | None = None,
@@ -236,10 +233,10 @@ def _with_search(result: dict[str, Any], searched: Searched | None) -> dict[str,
     }
 
 
-def _without_coins(o: Outline, confidence: float) -> dict[str, Any]:
+def _without_coins(o: Plan, confidence: float) -> dict[str, Any]:
     """An audit by search alone: it has no coins, and so no ε of its own."""
     return {
-        **o.plan.figures(),
+        **o.privacy.figures(),
         "epsilon_audited": None,
         "violation": False,
         "violated": [],
@@ -256,7 +253,7 @@ def _without_coins(o: Outline, confidence: float) -> dict[str, Any]:
     }
 
 
-def _mark(o: Outline, module: nn.Module | None) -> str:
+def _mark(o: Plan, module: nn.Module | None) -> str:
     """Batches of another module are not continued."""
     if module is None:
         return ""
@@ -270,17 +267,15 @@ def _several(records: int) -> str:
     return "" if records == 1 else f" of {records} records"
 
 
-def attack_of(
-    o: Outline, observer: str, canary: str | None, data_dir: Path | None, records: int = 1
-) -> Attack:
+def attack_of(o: Plan, observer: str, canary: str | None, data_dir: Path | None, records: int = 1) -> Attack:
     """The attack that fits: along axes, by lengths where the noise follows the records, or what was asked for."""
     view = observer_of(observer, o.topology)
-    if o.plan.preprocesses and canary != "release":
+    if o.privacy.preprocesses and canary != "release":
         raise UserError(
             f"privacy.preprocessing = {o.config.privacy.preprocessing:g} releases something before the first round, "
             "which these canaries do not look at; use --canary release."
         )
-    if not o.plan.noise.adds:
+    if not o.privacy.noise.adds:
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
     if records > 1 and (o.method.keeps_local_models or canary in ("release", "lengths")):
         raise UserError(
@@ -289,9 +284,9 @@ def attack_of(
         )
     if o.method.keeps_local_models and canary != "release":
         return _writes(o, view, canary)
-    if type(o.algorithm) not in RECOVERIES or o.plan.protects.kind == NODE:
+    if type(o.algorithm) not in RECOVERIES or o.privacy.protects.kind == NODE:
         canary = canary or "release"  # no messages that are read backwards, or one unit at a node
-    follows = o.plan.noise.without_proof is not None and view.sees_all
+    follows = o.privacy.noise.without_proof is not None and view.sees_all
     kind = canary or ("lengths" if follows else "dirac")
     if kind == "release":
         if view != EVERYONE and view.colluders is None:
@@ -299,7 +294,7 @@ def attack_of(
                 f"--observer {view.name} does not see every planned release, which is what --canary release attacks; "
                 "use --observer all."
             )
-        seen, _ = held_against(o.plan, view)
+        seen, _ = held_against(o.privacy, view)
         releases = [event.release.seen_by(view) for event in seen.planned(seen.worst)]
         return Releases(releases, lambda number: stream_of(o.config, number))
     refuse_unequal_sizes(o.config)
@@ -310,13 +305,13 @@ def attack_of(
             raise UserError(
                 "--canary lengths measures everyone's messages; use --observer all or --canary dirac."
             )
-        parts = assemble(outline(canaries.on_dirac_records(o.asked, o.plan, LENGTH_ROWS), force=o.forced))
+        parts = assemble(Plan.of(canaries.on_dirac_records(o.asked, o.privacy, LENGTH_ROWS), force=o.forced))
         return Lengths(parts, sees_models=view.sees_models)
-    on_axes = outline(canaries.on_dirac_records(o.asked, o.plan), force=o.forced)
+    on_axes = Plan.of(canaries.on_dirac_records(o.asked, o.privacy), force=o.forced)
     return Axes(assemble(on_axes), view, records=records)
 
 
-def _writes(o: Outline, view: Observer, canary: str | None) -> Attack:
+def _writes(o: Plan, view: Observer, canary: str | None) -> Attack:
     method = f"algorithm.kind = {o.config.algorithm.kind!r}"
     if view != EVERYONE:  # the last write is in no message, but in the model that is left
         raise UserError(
@@ -325,7 +320,7 @@ def _writes(o: Outline, view: Observer, canary: str | None) -> Attack:
         )
     if canary not in (None, "dirac"):
         raise UserError(f"--canary {canary} is not made for {method}; use --canary dirac or release.")
-    return writes_attack(o.asked, o.plan, o.classes, force=o.forced)
+    return writes_attack(o.asked, o.privacy, o.classes, force=o.forced)
 
 
 def add_to_run(run: Path, result: dict[str, Any]) -> None:

@@ -97,9 +97,9 @@ def trainings(
 
     def work(cache: DataCache) -> Found:
         from gossamer.auditing.command import attack_of
-        from gossamer.training.outline import outline
+        from gossamer.training.plan import Plan
 
-        o = outline(RunConfig.model_validate(settings), cache=cache, force=force)
+        o = Plan.of(RunConfig.model_validate(settings), cache=cache, force=force)
         return attack_of(o, observer, canary, None, records).batch(number, runs)
 
     return guarded(work, version)

@@ -88,7 +88,7 @@ def acts_on_each_axis_alone(parts: Parts) -> bool:
     It is where noise and sampling are drawn for each axis and record by themselves, gradients have a length that
     follows no data wherever the point is (by the clip, or by the canaries' loss), and come off the messages exactly.
     """
-    clip, sampling = parts.outline.config.privacy.clip, parts.outline.config.privacy.sampling
+    clip, sampling = parts.plan.config.privacy.clip, parts.plan.config.privacy.sampling
     return (
         parts.noise.adds
         and parts.noise.scale_is_public
@@ -97,7 +97,7 @@ def acts_on_each_axis_alone(parts: Parts) -> bool:
         and math.isinf(clip.record_bound)
         and not clip.of_lot
         and not (sampling.disjoint or sampling.needs_true_sizes)
-        and reads_exactly(parts.outline.algorithm)
+        and reads_exactly(parts.plan.algorithm)
     )
 
 
@@ -114,7 +114,7 @@ def refuse_unequal_sizes(config: RunConfig) -> bool:
 
 def refuse_unreadable(parts: Parts) -> None:
     """A mistake shows now, not in the middle of a training."""
-    algorithm = parts.outline.algorithm
+    algorithm = parts.plan.algorithm
     next(recovery_of(algorithm)(algorithm, algorithm.init(parts.x0)))
 
 
@@ -133,15 +133,15 @@ class Axes:
         self, parts: Parts, view: Observer, make_gradient: MakeGradient = gradient_of, *, records: int = 1
     ):
         """`records` of each canary: a person who has so many."""
-        config = parts.outline.config
+        config = parts.plan.config
         self._whose = canaries.Whose.of(config, records)
-        self._held = held_by(view, parts.outline.plan)  # who shares noise with whom
+        self._held = held_by(view, parts.plan.privacy)  # who shares noise with whom
         self._parts = parts if self._held is None else prepared(parts, view, self._held)
         self._view, self._make = view, make_gradient
         self._target = view.target if self._held is None else self._held.victim  # None: all nodes
         self._directions: list[Direction] | None = None
         self._replace_one = refuse_unequal_sizes(config)
-        self._nodes, self._places = config.nodes, parts.outline.stack.dim
+        self._nodes, self._places = config.nodes, parts.plan.stack.dim
         assert isinstance(config.data, Dirac)
         self._size, self._dense = config.data.size, config.data.dense
         if view.sees_all:
@@ -152,7 +152,7 @@ class Axes:
                 "'iterate'); use --observer messages or all."
             )
         else:
-            LinearSystem(parts.outline.algorithm, parts.outline.topology, self._places)
+            LinearSystem(parts.plan.algorithm, parts.plan.topology, self._places)
         coins = self._places * (self._nodes if self._target is None else 1)
         self.runs = max(1, math.ceil(ENOUGH_COINS / coins))
         numbers = self._nodes * self._places * (self._places if self._dense else 1) * records
@@ -176,7 +176,7 @@ class Axes:
         self.notes += tuple(self._whose.words(config))
 
     def batch(self, number: int, runs: int) -> Found:
-        o, n, places, target = self._parts.outline, self._nodes, self._places, self._target
+        o, n, places, target = self._parts.plan, self._nodes, self._places, self._target
         stream = stream_of(o.config, number)
         coins = canaries.flip(stream, n * runs, places)
         if target is not None:  # the others hold nothing of interest: their coins would be in the way
@@ -216,11 +216,11 @@ class Axes:
             whose=self._whose,
         )
         stacked = repeat(self._parts, runs, records)
-        size = self._whose.length(canaries.gradient_size(self._parts.outline.config))
+        size = self._whose.length(canaries.gradient_size(self._parts.plan.config))
         return stacked, Attacker(stacked, size, self._replace_one)
 
     def _train_seen(self, stacked: Parts, stream: Stream, note: Note) -> Trained:
-        everyone = MessageReader(stacked.outline.algorithm, note, sees_models=self._view.sees_models)
+        everyone = MessageReader(stacked.plan.algorithm, note, sees_models=self._view.sees_models)
         return train(stacked, stream, [everyone], make_gradient=self._make)
 
     def _sums(self, stacked: Parts, attacker: Attacker, stream: Stream, take: Take) -> Sums:
@@ -232,12 +232,12 @@ class Axes:
         """From trainings of the attacker's own, without records: once, before the first coin."""
         if self._directions is None:
             assert self._held is not None
-            honest, rounds = self._held.honest(self._nodes), self._parts.outline.config.rounds
+            honest, rounds = self._held.honest(self._nodes), self._parts.plan.config.rounds
             full = all(rate == 1.0 for rate in self._parts.sampler.rates)
             together = full and len(honest) * rounds <= MOST_TOGETHER
             samples = max(SAMPLES, SAMPLES_EACH * len(honest) * (rounds if together else 1))
             runs = min(self.at_once, math.ceil(samples / self._places))
-            study, stream = Study(together), stream_of(self._parts.outline.config, STUDY)
+            study, stream = Study(together), stream_of(self._parts.plan.config, STUDY)
             coins = np.zeros((self._nodes * runs, self._places), dtype=bool)
             stacked, attacker = self._stacked(coins, runs, nobody=True)
             self._train_seen(stacked, stream, self._sums(stacked, attacker, stream, study.take))
@@ -245,7 +245,7 @@ class Axes:
         return self._directions
 
     def _filter(self, stacked: Parts, attacker: Attacker, runs: int, stream: Stream) -> Filter:
-        o, view, held = stacked.outline, self._view, self._held
+        o, view, held = stacked.plan, self._view, self._held
         assert view.target is not None
 
         def senders(t: int) -> list[int]:
@@ -258,7 +258,7 @@ class Axes:
             victim=view.target,
             senders=senders,
             sees_models=view.sees_models,
-            correlation=None if held is None else unknown_to(held, o.plan),
+            correlation=None if held is None else unknown_to(held, o.privacy),
             known=None if held is None else known_noise(stacked, attacker, stream, held),
         )
 
@@ -279,17 +279,17 @@ class Lengths:
     )
 
     def __init__(self, parts: Parts, make_gradient: MakeGradient = gradient_of, *, sees_models: bool = True):
-        config = parts.outline.config
+        config = parts.plan.config
         self._parts, self._make, self._sees_models = parts, make_gradient, sees_models
         self._replace_one = refuse_unequal_sizes(config)
-        self._nodes, self._places = config.nodes, parts.outline.stack.dim
+        self._nodes, self._places = config.nodes, parts.plan.stack.dim
         assert isinstance(config.data, Dirac)
         self._size, self._dense = config.data.size, config.data.dense
         refuse_unreadable(parts)
         self.at_once = max(1, _FLOATS_AT_ONCE // (self._nodes * self._places))
 
     def batch(self, number: int, runs: int) -> Found:
-        o = self._parts.outline
+        o = self._parts.plan
         stream = stream_of(o.config, number)
         coins = canaries.flip(stream, 1, runs)[0]
         # The known record first; the canary second, or under replace-one another like the first.
@@ -320,13 +320,13 @@ class Lengths:
         if stacked.noise.scale_is_public:
             return norms.clamp_min(1e-30).log().mean(0)
         # Was any draw as long as one of the canary alone would be?
-        node = stacked.outline.plan.nodes[0]
+        node = stacked.plan.privacy.nodes[0]
         factors = torch.stack([stacked.noise.levels(k)[0] for k in range(len(norms))])
         unit = self._size * torch.sqrt(1 + factors.square() * self._places)[:, None]
         return -(norms * (node.lot / node.weight) / unit - _ODD_SIZE).abs().amin(0)
 
 
 def expected_samples(stacked: Parts) -> float:
-    o = stacked.outline
+    o = stacked.plan
     per_draw = float(np.dot(stacked.sampler.rates, stacked.records.sizes))
     return per_draw * o.config.rounds * o.algorithm.draws

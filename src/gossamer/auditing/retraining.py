@@ -41,7 +41,7 @@ class Retraining:
         records: int = 1,
     ):
         """`records` of the canary: a person who has so many, all alike."""
-        if parts.outline.classes is None:
+        if parts.plan.classes is None:
             raise UserError(f"--canary {kind} needs classes to label it; use --canary dirac.")
         if view.members:
             raise UserError(
@@ -52,25 +52,25 @@ class Retraining:
                 f"--canary {kind} with --observer {view.name} follows the points, which noise on the messages "
                 "(privacy.noise.on = 'iterate') hides; use --observer final or --canary dirac."
             )
-        if parts.outline.plan.noise.cancels and view.sees_all:
+        if parts.plan.privacy.noise.cancels and view.sees_all:
             raise UserError(
                 f"--canary {kind} with --observer {view.name} scores one node's own messages, which noise that nodes "
                 "share hides; use --observer final or --canary dirac."
             )
         self._parts, self._view, self._make = parts, view, make_gradient
-        self._replace_one = refuse_unequal_sizes(parts.outline.config)
+        self._replace_one = refuse_unequal_sizes(parts.plan.config)
         self._canary = canaries.CANARIES[kind](parts.dataset)
         self.victim = canaries.home_of(self._canary, parts.records.y, parts.records.sizes)
         self.description = (
             f"{self._canary.description}, in or out of each run by a coin, on node {self.victim}"
         )
-        config = parts.outline.config
+        config = parts.plan.config
         self._records = records
         self.notes: tuple[str, ...] = tuple(canaries.Whose.of(config, records).words(config))
 
     def batch(self, number: int, runs: int) -> Found:
         """A fair coin for every run, from the secret stream: with the canary or without."""
-        o = self._parts.outline
+        o = self._parts.plan
         stream = stream_of(o.config, number)
         present = canaries.flip(stream, 1, runs)[0]
         records = canaries.with_and_without(
@@ -104,7 +104,7 @@ class AlongTheCanary:
     """The noised gradient's component along the canary's own gradient, at the points everyone knows."""
 
     def __init__(self, stacked: Parts, canary: canaries.Canary, rows: slice):
-        o = stacked.outline
+        o = stacked.plan
         self._vector = o.method.vector(o.algorithm, o.module, o.classes)
         self._canary, self._rows = canary, rows
         self._attacker, self._clip = Attacker(stacked, 1.0, False), stacked.clip()
@@ -141,7 +141,7 @@ class AlongTheCanary:
 
 
 def losses(stacked: Parts, models: Tensor, canary: canaries.Canary) -> Tensor:
-    o, loss = stacked.outline, stacked.outline.loss
+    o, loss = stacked.plan, stacked.plan.loss
 
     def one(parameters: dict[str, Tensor]) -> Tensor:
         outputs = torch.func.functional_call(o.module, parameters, (canary.x[None],))

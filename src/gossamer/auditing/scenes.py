@@ -136,8 +136,8 @@ class Scene:
 def scenes(parts: Parts, seed: int) -> list[Scene]:
     """Lots of the run's own records; clips from all of its schedule; only swaps where a record is replaced."""
     chance = torch.Generator().manual_seed(seed)
-    hosted = max(1, min(len(parts.nodes), _MOST_FLOATS // max(1, parts.outline.stack.dim)))
-    swaps = parts.outline.plan.adjacency == "replace-one"
+    hosted = max(1, min(len(parts.nodes), _MOST_FLOATS // max(1, parts.plan.stack.dim)))
+    swaps = parts.plan.privacy.adjacency == "replace-one"
     clips = _clips(parts)
     found = []
     for number, (nodes, size, records, spread, how) in enumerate(_PLAN):
@@ -195,7 +195,7 @@ def _lots(parts: Parts, hosted: int, size: int, records: str, chance: torch.Gene
 def _clips(parts: Parts) -> list[tuple[str, ClipStep]]:
     """Of the first and last draw, the loosest and tightest between them, and wherever a clip that follows may get."""
     clip, nodes = parts.clip(), len(parts.nodes)
-    last = max(0, parts.outline.plan.draws - 1)
+    last = max(0, parts.plan.privacy.draws - 1)
     some = sorted({0, last // 2, last, *np.linspace(0, last, num=min(last + 1, 1000), dtype=int).tolist()})
     bounds = {k: float(clip.at(k, nodes).reference[0]) for k in some}
     chosen = {0: "first", last: "last", min(some, key=lambda k: bounds[k]): "tightest"}

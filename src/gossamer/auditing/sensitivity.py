@@ -118,7 +118,7 @@ def search(
     on_try: Callable[[int, int], None] = lambda done, of: None,
 ) -> Searched:
     """Try so many records, or for so long. Equal seeds try equal records; tests hand in a broken vector."""
-    o = parts.outline
+    o = parts.plan
     refuse_unbounded(parts)
     seed = o.config.seed if seed is None else seed
     start = time.perf_counter()
@@ -164,7 +164,7 @@ def bounds_records(parts: Parts) -> bool:
 
 
 def refuse_unbounded(parts: Parts) -> None:
-    clip = parts.outline.config.privacy.clip
+    clip = parts.plan.config.privacy.clip
     if not bounds_records(parts):
         raise UserError(
             f"privacy.clip.kind = {clip.kind!r} bounds no record here, so there is no bound to break; a search for "

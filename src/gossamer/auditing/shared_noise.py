@@ -24,8 +24,8 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import ROUND_UP
 from gossamer.mechanism.noise.pairwise import PairwiseAmong, PairwiseNoise
-from gossamer.planning.privacy import PrivacyPlan
 from gossamer.training.assemble import Parts
+from gossamer.training.privacy import PrivacyPlan
 
 Matrix = NDArray[np.float64]
 Take = Callable[[Matrix, float], None]  # (the honest nodes' sums, how far a canary would move its node's)
@@ -96,7 +96,7 @@ def unknown_to(held: Held, plan: PrivacyPlan) -> Matrix:
 
 def prepared(parts: Parts, view: Observer, held: Held) -> Parts:
     """The same noise, drawn so that it can be said what the members know of it."""
-    config, secrets = parts.outline.config, parts.outline.plan.noise
+    config, secrets = parts.plan.config, parts.plan.privacy.noise
     assert isinstance(secrets, PairwiseAmong)
     assert isinstance(parts.noise, PairwiseNoise)
     if config.privacy.sampling.needs_true_sizes:
@@ -104,7 +104,7 @@ def prepared(parts: Parts, view: Observer, held: Held) -> Parts:
             f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs records on every node, and an audit of "
             "noise that nodes share puts them on one; use --canary release."
         )
-    if view.sees_all and not reads_exactly(parts.outline.algorithm):
+    if view.sees_all and not reads_exactly(parts.plan.algorithm):
         raise UserError(
             "noise that nodes share is audited where the noised sums come off the messages exactly, which those of "
             f"algorithm.kind = {config.algorithm.kind!r} do not as it is set; use --canary release."
@@ -122,7 +122,7 @@ def prepared(parts: Parts, view: Observer, held: Held) -> Parts:
 
 def known_noise(stacked: Parts, attacker: Attacker, stream: Stream, held: Held) -> Callable[[int], Tensor]:
     """(m, d) of draw k: what the members know of the noise on all sums."""
-    noise, dimension = stacked.noise, stacked.outline.stack.dim
+    noise, dimension = stacked.noise, stacked.plan.stack.dim
     assert isinstance(noise, PairwiseNoise)
     rows = np.arange(len(stacked.nodes))
 

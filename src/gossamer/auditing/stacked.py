@@ -45,11 +45,11 @@ class Tally:
 
 def repeat(parts: Parts, runs: int, records: Records) -> Parts:
     """The parts of `runs` trainings side by side, on these records (one entry of sizes per row)."""
-    o = parts.outline
-    nodes = tuple(node for node in o.plan.nodes for _ in range(runs))
+    o = parts.plan
+    nodes = tuple(node for node in o.privacy.nodes for _ in range(runs))
     return replace(
         parts,
-        outline=replace(o, plan=replace(o.plan, nodes=nodes)),
+        plan=replace(o, privacy=replace(o.privacy, nodes=nodes)),
         nodes=range(len(nodes)),
         records=records,
         sampler=parts.sampler.repeated(runs, records.units),
@@ -105,7 +105,7 @@ def train(
     after_round: Callable[[int, Any], None] = lambda t, state: None,
 ) -> Trained:
     """Train all runs of `repeat`ed parts side by side."""
-    o, book = stacked.outline, Tally()
+    o, book = stacked.plan, Tally()
     start = time.perf_counter()
     state = o.algorithm.init(stacked.x0.clone())
     for observer in observers:

@@ -36,9 +36,8 @@ from gossamer.mechanism.reader import Records
 from gossamer.mechanism.sampling import Lot, Sampler
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.lemma4 import record_bound
-from gossamer.planning.outline import Outline
 from gossamer.training.assemble import Parts, assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 WRITE = "its own node's write"
 _FEATURES, _LOT = (
@@ -142,7 +141,7 @@ class Trial:
 
 
 def search_writes(
-    o: Outline,
+    o: Plan,
     *,
     steps: Steps | None = None,
     tries: int = THOROUGH,
@@ -153,8 +152,8 @@ def search_writes(
     """Try so many records and lots. `steps` are the run's step sizes, unless a test has others."""
     if o.config.algorithm.controller == "local":
         raise UserError('there is nothing to search: with algorithm.controller = "local" nobody writes.')
-    parts = assemble(outline(on_small_lots(o.asked, o.classes or 2), force=o.forced))
-    algorithm = parts.outline.algorithm
+    parts = assemble(Plan.of(on_small_lots(o.asked, o.classes or 2), force=o.forced))
+    algorithm = parts.plan.algorithm
     assert isinstance(algorithm, WithoutReplacement)
     seed = o.config.seed if seed is None else seed
     game = Game(parts, steps or algorithm.lr, record_bound(o.config))
@@ -196,11 +195,11 @@ def on_small_lots(config: RunConfig, classes: int) -> RunConfig:
     )
 
 
-def _windows(o: Outline, steps: Steps) -> list[Window]:
+def _windows(o: Plan, steps: Steps) -> list[Window]:
     """Of the first pass, the last, and the one with the longest step; the record early, late and alone."""
     rounds, turns = o.config.rounds, 1
-    if o.plan.sampling.disjoint and o.config.algorithm.controller != "global":
-        turns = min(rounds, max(1, math.ceil(1 / max(node.rate for node in o.plan.nodes))))
+    if o.privacy.sampling.disjoint and o.config.algorithm.controller != "global":
+        turns = min(rounds, max(1, math.ceil(1 / max(node.rate for node in o.privacy.nodes))))
     longest = max(range(rounds), key=steps)
     ends = sorted({min(rounds, (t // turns + 1) * turns) for t in (0, longest, rounds - 1)}, reverse=True)
     played = min(turns, _MOST_TURNS)
@@ -215,8 +214,8 @@ class Game:
 
     def __init__(self, parts: Parts, steps: Steps, bound: float) -> None:
         self._parts, self.steps, self._bound = parts, steps, bound
-        self._classes = parts.outline.classes or 1
-        self._width = parts.outline.stack.dim // self._classes
+        self._classes = parts.plan.classes or 1
+        self._width = parts.plan.stack.dim // self._classes
 
     def plan(self, windows: list[Window], seed: int) -> Iterator[Trial]:
         """Records that grow most first, then odd ones."""

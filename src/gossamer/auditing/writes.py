@@ -28,10 +28,10 @@ from gossamer.mechanism.sampling import OnePass
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.lemma4 import record_bound
 from gossamer.methods.without_replacement.token import TokenExchange, Write, order
-from gossamer.planning.privacy import PrivacyPlan
 from gossamer.runtime.loop import run as run_loop
 from gossamer.training.assemble import Parts, assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
+from gossamer.training.privacy import PrivacyPlan
 
 _LOT, _LARGE_LOT = 250, 1000
 _LEANING = 0.15  # share of a leaning record along the axis that the others pull
@@ -154,8 +154,8 @@ class MirroredRecords:
     """
 
     def __init__(self, parts: Parts, *, replace_one: bool):
-        o = parts.outline
-        self.lot, self.replace_one = int(o.plan.nodes[0].lot), replace_one
+        o = parts.plan
+        self.lot, self.replace_one = int(o.privacy.nodes[0].lot), replace_one
         self.bound = record_bound(o.config)
         self.lean = _LEANING if leans(o.config, o.config.rounds) else 0.0
         self.across = math.sqrt(1 - self.lean**2)
@@ -213,7 +213,7 @@ class Writes:
     at_once = 4096  # one after the other: memory sets no limit
 
     def __init__(self, parts: Parts, *, replace_one: bool):
-        algorithm = parts.outline.algorithm
+        algorithm = parts.plan.algorithm
         assert isinstance(algorithm, WithoutReplacement)
         self._parts, self._algorithm = parts, algorithm
         self._canaries = MirroredRecords(parts, replace_one=replace_one)
@@ -230,7 +230,7 @@ class Writes:
             self.notes += (
                 f"algorithm.lr = {_STEP:g}: noise is scaled to the step, and a long one makes slopes steep.",
             )
-        if parts.outline.config.mode == "paper":
+        if parts.plan.config.mode == "paper":
             self.notes += self._beyond_the_claim()
 
     def _beyond_the_claim(self) -> tuple[str, ...]:
@@ -250,7 +250,7 @@ class Writes:
         return found
 
     def batch(self, number: int, runs: int) -> Found:
-        o, mirrored = self._parts.outline, self._canaries
+        o, mirrored = self._parts.plan, self._canaries
         stream, start = stream_of(o.config, number), time.perf_counter()
         flips = canaries.flip(stream, runs * len(mirrored.holders), mirrored.lot)
         coins = flips.reshape(runs, len(mirrored.holders), mirrored.lot)
@@ -268,7 +268,7 @@ class Writes:
         parts = replace(
             self._parts, records=mirrored.records(coins), sampler=replace(cast(Any, self._parts.sampler))
         )
-        o, state = parts.outline, a.init(parts.x0)
+        o, state = parts.plan, a.init(parts.x0)
         scores = torch.zeros(len(mirrored.holders), mirrored.lot, dtype=torch.float64)
 
         def note(found: Written) -> None:
@@ -286,7 +286,7 @@ class Writes:
 
     def _evidence(self, found: Written) -> Tensor:
         """(lot,) log-likelihood ratios: Gaussian noise of known size on a known step."""
-        a, o, mirrored = self._algorithm, self._parts.outline, self._canaries
+        a, o, mirrored = self._algorithm, self._parts.plan, self._canaries
         unit = a.lr(found.t) / mirrored.lot
         share = a.loss_share if a.looks and a.observes == "released" else 0.0
         z = float(self._parts.noise.levels(found.t)[found.node])
@@ -303,5 +303,5 @@ def writes_attack(
     """From a recipe's own configuration."""
     changed = on_mirrored_records(config, plan, classes or 2)
     return Writes(
-        assemble(outline(changed, force=force)), replace_one=config.privacy.adjacency == "replace-one"
+        assemble(Plan.of(changed, force=force)), replace_one=config.privacy.adjacency == "replace-one"
     )

@@ -14,9 +14,9 @@ from gossamer.consortium.names import now
 from gossamer.consortium.peer import open_links
 from gossamer.consortium.ready import Ready
 from gossamer.errors import UserError
-from gossamer.planning.outline import Outline
 from gossamer.training.assemble import assemble
 from gossamer.training.budget import prospects
+from gossamer.training.plan import Plan
 
 
 def without_links(found: Ready) -> list[str]:
@@ -27,7 +27,7 @@ def without_links(found: Ready) -> list[str]:
             f"{site.name} was revoked in roster {roster.version}: it has no links any more; `gossamer peer leave` "
             "certifies what it has spent."
         )
-    o = found.outline()
+    o = found.plan()
     parts = assemble(o, nodes=found.nodes)
     left = days_left(roster.site(site.name).parsed, now())
     said = [
@@ -35,7 +35,7 @@ def without_links(found: Ready) -> list[str]:
         f"roster {roster.version}: {site.name} is node {found.node} of {', '.join(found.sites)}",
         *_changes(found, o),
         f"certificate: good for {left} more days",
-        f"records: {site.data} can be read and fits; {o.plan.nodes[found.node].records:,} are declared",
+        f"records: {site.data} can be read and fits; {o.privacy.nodes[found.node].records:,} are declared",
         f"first model: {study.body.model.digest[:16]}, as packed",
     ]
     if len(parts.test[0]):
@@ -45,13 +45,13 @@ def without_links(found: Ready) -> list[str]:
         cap = "no cap: these records are public" if one.cap is None else f"cap {one.cap:g}"
         said.append(
             f"budget: proven ε {one.before.epsilon:.3g} spent, {one.together.epsilon:.3g} with this study, "
-            f"{cap} (δ = {o.plan.figures()['delta']:g}, {o.plan.adjacency}, unit: {o.plan.unit}; observer: "
-            f"{o.plan.observer.describe()})"
+            f"{cap} (δ = {o.privacy.figures()['delta']:g}, {o.privacy.adjacency}, unit: {o.privacy.unit}; observer: "
+            f"{o.privacy.observer.describe()})"
         )
     return said
 
 
-def _changes(found: Ready, o: Outline) -> list[str]:
+def _changes(found: Ready, o: Plan) -> list[str]:
     """Who takes part from which round on, where that changes; a graph that cannot be is raised."""
     later = epochs_of(found.study, found.roster)[1:]
     for number, sites in later:

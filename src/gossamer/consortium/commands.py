@@ -304,11 +304,11 @@ def study_pack(
         out=out,
     )
     _describe(made)
-    figures = o.plan.figures()
+    figures = o.privacy.figures()
     if figures["epsilon_proven"] is not None and not o.seeded:
         _say(
             f"planned: proven ε ≤ {figures['epsilon_proven']:.3g} at every site (δ = {figures['delta']:g}, "
-            f"{figures['adjacency']}, unit: {o.plan.unit}; observer: {o.plan.observer.describe()})"
+            f"{figures['adjacency']}, unit: {o.privacy.unit}; observer: {o.privacy.observer.describe()})"
         )
     _say(f"study: {path}; send it to all sites, with the test rows if it has some")
     _warn(made.roster.warnings(now()))

@@ -240,7 +240,7 @@ def _simulated(
     """The same recipe on the same files, all nodes in this process; its own accounts, so that no cap is touched."""
     from gossamer.config.layers import resolve
     from gossamer.training.assemble import assemble
-    from gossamer.training.outline import outline
+    from gossamer.training.plan import Plan
     from gossamer.training.train import execute
 
     tables = recipe(len(names), rounds)
@@ -252,7 +252,7 @@ def _simulated(
         "data.budget": str(folder / "simulated" / "budget-{node}.jsonl"),
         **changes,
     }
-    o = outline(resolve(tables, here))
+    o = Plan.of(resolve(tables, here))
     done = execute(assemble(o), out=folder / "simulated" / "run")
     return done.result["accuracy_by_node"], done.certificate["epsilon_proven"]
 

@@ -14,7 +14,7 @@ from gossamer.consortium.links import Member
 from gossamer.consortium.roster import Roster
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
-from gossamer.planning.outline import Outline
+from gossamer.training.plan import Plan
 
 Span = tuple[int, tuple[str, ...]]  # (first round, sites by name)
 
@@ -49,7 +49,7 @@ def members_of(study: Study, roster: Roster) -> dict[str, Member]:
     return roster.members(since=study.roster.version)
 
 
-def built(o: Outline, number: int, sites: tuple[str, ...]) -> Epoch:
+def built(o: Plan, number: int, sites: tuple[str, ...]) -> Epoch:
     """With the graph of the recipe for so many sites."""
     config = o.config
     try:
@@ -62,12 +62,12 @@ def built(o: Outline, number: int, sites: tuple[str, ...]) -> Epoch:
     return Epoch(number, sites, graph)
 
 
-def rescaled(o: Outline, node: int, records: Sequence[int]) -> float:
+def rescaled(o: Plan, node: int, records: Sequence[int]) -> float:
     """By what a gradient counts more or less than planned, now that the sites have so many records.
 
     With weighting = "size" a site counts by its share of all records, which changes with the sites.
     """
-    plan = o.plan.nodes[node]
+    plan = o.privacy.nodes[node]
     if o.config.weighting != "size":
         return 1.0
     return plan.records * len(records) / sum(records) / plan.weight

@@ -23,11 +23,10 @@ from gossamer.data.partition import Even
 from gossamer.data.tables import Records
 from gossamer.errors import UserError
 from gossamer.options.sentences import one_sentence
-from gossamer.planning.outline import Outline
 from gossamer.results.rundir import config_text
 from gossamer.topology.kinds import Matrix, read_matrix
 from gossamer.training.data import DataCache
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 
 def pack(
@@ -41,7 +40,7 @@ def pack(
     for_science: bool = False,
     data_dir: Path | None = None,
     out: Path | None = None,
-) -> tuple[Study, Path, Outline]:
+) -> tuple[Study, Path, Plan]:
     """Sign a study for the sites of the newest roster and write it; with the outline of what it will cost."""
     terms = _terms(deadline, late, tick, for_science)
     roster = coordinator.roster()
@@ -64,7 +63,7 @@ def pack(
         config = config.model_copy(update={"topology": replace(config.topology, matrix=rows)})
     refuse_for_peers(config, for_science=for_science)
     config, rows, public = _public(config, data_dir)
-    o = outline(config, cache=_Given(public), data_dir=data_dir)
+    o = Plan.of(config, cache=_Given(public), data_dir=data_dir)
     folder = coordinator.folder if out is None else out.parent
     version = 1 + len(list(coordinator.folder.glob(f"{_file_name(config.name)}-*{ENDING}")))
     from gossamer import __version__

@@ -106,7 +106,7 @@ def take_part(
     if found.revoked:
         manner.say(f"{found.site.name} was revoked: no link is opened, and what was spent is certified")
         manner, links = replace(manner, leaving=True), lambda found: NoLinks()
-    parts = assemble(found.outline(), nodes=found.nodes)
+    parts = assemble(found.plan(), nodes=found.nodes)
     durable = found.site.asked.durable == "on"
     storage = FileStorage(out / JOURNAL) if durable else NoStorage()  # a second process is refused here
     open_still = ExitStack()
@@ -138,7 +138,7 @@ def _begun(
     Who joins in the middle takes the noise and clip that the others have in that round; what was planned for the rounds
     before is not drawn, and not spent.
     """
-    plan = parts.outline.plan
+    plan = parts.plan.privacy
     skipped = plan.draws_before + start * plan.draws_per_round if start else 0
     if not (folder / "manifest.json").exists():
         if leaving:
@@ -196,7 +196,7 @@ class _Peer:
         self._found, self._run, self._group, self._manner = found, run, group, manner
         self._parts = parts = run.parts
         self._links, self._journal, self._accepted = links, journal, accepted
-        self._outline, self._rounds = parts.outline, parts.outline.config.rounds
+        self._plan, self._rounds = parts.plan, parts.plan.config.rounds
         self._said: set[str] = set()
         held = journal.contents.meta
         span = found.first if held is None else (held["epoch"], tuple(held.get("sites", found.study.sites)))
@@ -209,7 +209,7 @@ class _Peer:
 
     def _exchange_in(self, span: Span, start: int) -> PeerExchange:
         """As the journal left it, or from round `start` on."""
-        found, o, terms = self._found, self._outline, self._found.study.terms
+        found, o, terms = self._found, self._plan, self._found.study.terms
         self._count(span)
         return PeerExchange(
             name=found.site.name,
@@ -232,7 +232,7 @@ class _Peer:
     def _count(self, span: Span) -> None:
         roster = self._accepted.newest()
         records = [roster.site(name).records for name in span[1]]
-        self._scale = rescaled(self._outline, self._found.node, records)
+        self._scale = rescaled(self._plan, self._found.node, records)
 
     def train(self) -> None:
         """The rounds that are left; of a site that leaves, none."""
@@ -285,7 +285,7 @@ class _Peer:
         there = self._exchange.contacts.left_behind()  # what the model's sender alone says is not enough
         furthest = there[0] if there is not None else number + self._found.study.terms.late
         self._first = min(max(at, number), furthest, self._rounds)
-        self._state = self._outline.algorithm.init(model.to(self._parts.x0))
+        self._state = self._plan.algorithm.init(model.to(self._parts.x0))
         self._exchange.adopt(self._state)
 
     def _train(self) -> Any:
@@ -296,7 +296,7 @@ class _Peer:
                     ahead()
                     ahead = None
                 return run_loop(
-                    self._outline.algorithm, self._state, self._gradient, self._exchange,
+                    self._plan.algorithm, self._state, self._gradient, self._exchange,
                     rounds=self._rounds, start=self._first,
                     before_round=self._exchange.before_round, after_round=self._after_round,
                 )  # fmt: skip
@@ -353,7 +353,7 @@ class _Peer:
         self._first = change.round
         if self._exchange.begun:
             self._count(change.span)
-            self._state = self._exchange.enter(built(self._outline, number, sites), change.round, self._state)
+            self._state = self._exchange.enter(built(self._plan, number, sites), change.round, self._state)
         else:
             self._exchange = self._exchange_in(change.span, change.round)
             self._begin()
@@ -393,7 +393,7 @@ class _Peer:
         _, points, files = keep_models(self._parts, run, group, self._state, average=False)
         rounds = self._exchange.rounds_run
         certificate = certify(self._parts, run, group, points, rounds=rounds)
-        directory, config = run.directory, self._outline.config
+        directory, config = run.directory, self._plan.config
         signed = signed_by_site(
             certificate, found.study, found.site.name, found.site.key(), node=found.node,
             ledger_head=run.book.heads()[found.node], events=run.book.counts()[found.node], at=now(),

@@ -13,8 +13,7 @@ from gossamer.consortium.roster import Roster
 from gossamer.consortium.site import Site
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
-from gossamer.planning.outline import Outline
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,10 @@ class Ready:
         """Hosted here."""
         return range(self.node, self.node + 1)
 
-    def outline(self) -> Outline:
+    def plan(self) -> Plan:
         """Through the one door; refuses where this machine would begin with another model than the others."""
-        made = outline(self.config, nodes=self.nodes)
-        self.study.check_outline(made)
+        made = Plan.of(self.config, nodes=self.nodes)
+        self.study.check_plan(made)
         return made
 
 

@@ -1,6 +1,6 @@
 """What peers cannot run, a sentence each: what needs everyone at once, one machine's files, or a stranger's code.
 
-`training/outline.py` refuses what no run can be; this is what a run of separate sites cannot be besides.
+`training/plan.py` refuses what no run can be; this is what a run of separate sites cannot be besides.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from gossamer.data.tables import Records
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_values
 from gossamer.options.sentences import one_sentence
-from gossamer.planning.outline import Outline
 from gossamer.results.released import model_digests
+from gossamer.training.plan import Plan
 
 KIND, ENDING = "study", ".study"
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -212,7 +212,7 @@ class Study:
             }
         )
 
-    def check_outline(self, o: Outline) -> None:
+    def check_plan(self, o: Plan) -> None:
         """Does this machine begin with the model that was packed? Another torch may draw another."""
         if first_model(o) != self.body.model:
             raise UserError(
@@ -248,7 +248,7 @@ def rows_digest(rows: Records) -> str:
     return digest({"x": rows.x, "y": rows.y.astype(str)})
 
 
-def first_model(o: Outline) -> Model:
+def first_model(o: Plan) -> Model:
     import torch
 
     frozen = [value.flatten().float() for value in fixed_values(o.module).values()]

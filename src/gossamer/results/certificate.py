@@ -71,7 +71,7 @@ def not_covered(unit: str, arithmetic: str) -> list[str]:
 
 def planned_parts(o: Any) -> dict[str, Any]:
     """What plans and certificates say besides ε: of several records together, and of what comes before the rounds."""
-    return {"epsilon_by_group": planned_groups(o.plan), "preprocessing": planned_before(o)}
+    return {"epsilon_by_group": planned_groups(o.privacy), "preprocessing": planned_before(o)}
 
 
 def planned_before(o: Any) -> dict[str, Any] | None:
@@ -82,7 +82,7 @@ def planned_before(o: Any) -> dict[str, Any] | None:
     from gossamer.preprocess import steps_of  # brings torch along
 
     plan, steps = (
-        o.plan,
+        o.privacy,
         steps_of(o.asked.data),
     )  # as asked: weights that were found are declared in what runs
     if not plan.preprocesses:
@@ -133,11 +133,9 @@ def part_lines(o: Any) -> list[str]:
 
 def planned_groups(plan: Any) -> list[dict[str, Any]]:
     """The entries of `epsilon_by_group` of a privacy plan; JSON has no infinity."""
-    from gossamer.planning.units import by_group  # brings torch along
-
     return [
         {"records": k, "epsilon": None if math.isinf(epsilon) else epsilon}
-        for k, epsilon in by_group(plan).items()
+        for k, epsilon in plan.by_group().items()
     ]
 
 

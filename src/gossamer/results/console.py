@@ -31,9 +31,9 @@ from gossamer.results.words import explained, known, network_lines, nodes_of, sh
 
 if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
     from gossamer.accounting.recompute import NodeProof
-    from gossamer.planning.outline import Outline
-    from gossamer.planning.privacy import NodePlan, PrivacyPlan
     from gossamer.results.verify import Verdict
+    from gossamer.training.plan import Plan
+    from gossamer.training.privacy import NodePlan
 
 
 MOST_ROWS = 200  # of a table about nodes
@@ -69,7 +69,7 @@ class RunDisplay:
     def __enter__(self) -> RunDisplay:
         return self
 
-    def plan(self, o: Outline, budget: dict[str, Any] | None = None) -> None:
+    def plan(self, o: Plan, budget: dict[str, Any] | None = None) -> None:
         show_plan(o, self.console, budget)
         self.begin()
 
@@ -168,16 +168,16 @@ def size_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def summary(o: Outline, budget: dict[str, Any] | None = None) -> dict[str, Any]:
+def summary(o: Plan, budget: dict[str, Any] | None = None) -> dict[str, Any]:
     """The JSON object of `plan`; `budget` is what was spent on the same records, and would be with this run."""
-    config, plan = o.config, o.plan
+    config, plan = o.config, o.privacy
     return {
         **plan.figures(),
         "unit": plan.unit,
         "observer": plan.observer.describe(),
-        **_planned_by_observer(plan),
+        **plan.by_observer(),
         **planned_parts(o),
-        "network": _network(o),
+        "network": o.network_figures(),
         "nodes": config.nodes,
         "rounds": config.rounds,
         "mode": config.mode,
@@ -197,9 +197,9 @@ def summary(o: Outline, budget: dict[str, Any] | None = None) -> dict[str, Any]:
     }
 
 
-def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any] | None = None) -> None:
+def show_plan(o: Plan, console: Console | None = None, budget: dict[str, Any] | None = None) -> None:
     console = console or terminal()
-    config, plan = o.config, o.plan
+    config, plan = o.config, o.privacy
     console.print(
         f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
         f"{config.model.kind} with {o.size}, {o.topology.kind}",
@@ -236,8 +236,8 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
     )
     for said in part_lines(o):
         console.print(said, soft_wrap=True)
-    show_observers(_planned_by_observer(plan), console)
-    for who, figure in network_lines(_network(o)):
+    show_observers(plan.by_observer(), console)
+    for who, figure in network_lines(o.network_figures()):
         console.print(f"{who}: {figure}", soft_wrap=True)
     if plan.worst.proven.because:
         console.print(f"not proven: {plan.worst.proven.because}", soft_wrap=True)
@@ -255,23 +255,11 @@ def show_plan(o: Outline, console: Console | None = None, budget: dict[str, Any]
         console.print(line, soft_wrap=True)
 
 
-def _planned_by_observer(plan: PrivacyPlan) -> dict[str, Any]:
-    from gossamer.planning.observers import epsilon_by_observer
-
-    return epsilon_by_observer(plan)
-
-
 def show_observers(figures: Mapping[str, Any], console: Console) -> None:
     """ε by observer, where there is more than one to tell apart."""
     if shares_noise(figures):
         console.print(observer_table(figures))
         console.print(curve_line(figures), soft_wrap=True)
-
-
-def _network(o: Outline) -> dict[str, Any] | None:
-    from gossamer.planning.network import network_figures  # brings torch along
-
-    return network_figures(o)
 
 
 def _groups(nodes: Sequence[NodePlan]) -> list[tuple[str, NodePlan]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gossamer.planning.privacy import PrivacyPlan
+    from gossamer.training.privacy import PrivacyPlan
 
 
 Point = float | None

@@ -16,7 +16,7 @@ from gossamer.results.terminal import terminal
 
 def noise_summary(o: Any) -> dict[str, Any]:
     """The JSON object: the budget, the size of the run, and one entry per noise."""
-    plan = o.plan
+    plan = o.privacy
     if plan.copies > 1 or plan.preprocesses:
         raise UserError(
             "--noises compares releases of a record on one node, from the first round on; use data.partition.kind = "

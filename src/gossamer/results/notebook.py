@@ -18,7 +18,7 @@ from gossamer.results.files import read_metrics
 from gossamer.results.headline import headline, judged, no_epsilon_covers, title, written
 
 if TYPE_CHECKING:
-    from gossamer.planning.outline import Outline
+    from gossamer.training.plan import Plan
 
 _CELL = "padding:.2em .8em;text-align:left;border-bottom:1px solid #ddd"
 _LONG = 40  # letters: a cell with more may break its line
@@ -86,8 +86,8 @@ def quality(row: Mapping[str, Any]) -> str:
     return said + (" (not private)" if no_epsilon_covers(known) else "")
 
 
-def plan_text(o: Outline) -> str:
-    config, worst = o.config, o.plan.worst
+def plan_text(o: Plan) -> str:
+    config, worst = o.config, o.privacy.worst
     return (
         f"Plan of {config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} "
         f"rounds, {o.size}; proven ε = {epsilon_text(worst.proven.epsilon)}, claimed ε = "
@@ -95,8 +95,8 @@ def plan_text(o: Outline) -> str:
     )
 
 
-def plan_html(o: Outline) -> str:
-    plan, last = o.plan, o.plan.draws - 1
+def plan_html(o: Plan) -> str:
+    plan, last = o.privacy, o.privacy.draws - 1
     alike: dict[Any, list[int]] = {}
     for i, node in enumerate(plan.nodes):
         key = (node.records, node.rate, node.factor, node.allowance, node.epsilon, node.delta)
@@ -126,9 +126,11 @@ def plan_html(o: Outline) -> str:
     return shown(title, table(header, rows), picture(epsilon_plot(plan, o.config.rounds)), notes=notes)
 
 
-def _planned_relation(o: Outline) -> str:
-    observer = o.plan.observer.describe()
-    return f"δ = {o.plan.worst.delta:g}, {o.plan.adjacency}, unit: {o.plan.unit}; observer: {observer}"
+def _planned_relation(o: Plan) -> str:
+    observer = o.privacy.observer.describe()
+    return (
+        f"δ = {o.privacy.worst.delta:g}, {o.privacy.adjacency}, unit: {o.privacy.unit}; observer: {observer}"
+    )
 
 
 def outcome_text(result: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:

@@ -20,8 +20,7 @@ from gossamer.results.track import find_tracker
 from gossamer.runtime.group import Group
 from gossamer.training.data import DataCache
 from gossamer.training.objects import Objects
-from gossamer.training.outline import outline
-from gossamer.training.planned import Plan
+from gossamer.training.plan import Plan
 from gossamer.training.request import carrier, parts_of
 from gossamer.training.train import Outcome, execute
 
@@ -62,9 +61,7 @@ def plan(
     objects = Objects(module, data, loss, algorithm, clip, noise, topology)
     config = configure(recipe, changes, **vars(objects))
     cache = DataCache(objects.given)
-    return Plan.of(
-        outline(config, data_dir=as_path("data_dir", data_dir), module=module, cache=cache, force=force)
-    )
+    return Plan.of(config, data_dir=as_path("data_dir", data_dir), module=module, cache=cache, force=force)
 
 
 def run(

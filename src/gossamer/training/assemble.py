@@ -1,4 +1,4 @@
-"""Outline → parts: everything a run is made of at the nodes hosted here."""
+"""Plan → parts: everything a run is made of at the nodes hosted here."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
 from gossamer.mechanism.sampling import Sampler
 from gossamer.methods.base import Carriage, Hosted, Reading
-from gossamer.planning.outline import Outline
-from gossamer.planning.privacy import NodePlan
 from gossamer.runtime.group import CountingExchange, Group
 from gossamer.training.data import DataCache, Held, held, load
+from gossamer.training.plan import Plan
+from gossamer.training.privacy import NodePlan
 
 
 @dataclass(frozen=True)
 class Parts:
     """All but the ledger, which needs a place on disk."""
 
-    outline: Outline
+    plan: Plan
     nodes: range  # hosted here: all of them in the simulator, a block of them in one of several processes
     dataset: Dataset
     records: Records
@@ -49,7 +49,7 @@ class Parts:
 
     @property
     def plans(self) -> Sequence[NodePlan]:
-        return self.outline.plan.nodes[self.nodes.start : self.nodes.stop]
+        return self.plan.privacy.nodes[self.nodes.start : self.nodes.stop]
 
     @property
     def private_hold_out(self) -> bool:
@@ -58,22 +58,22 @@ class Parts:
 
     @property
     def noise_on_messages(self) -> bool:
-        return self.outline.method.noise_on_messages
+        return self.plan.method.noise_on_messages
 
     @property
     def message_scale(self) -> Tensor:
         """(m,) of the noise on the messages, where they carry it."""
-        return self.noise.levels.factor * self.outline.config.privacy.clip.unit
+        return self.noise.levels.factor * self.plan.config.privacy.clip.unit
 
     def clip(self) -> Clip:
         """A clip with state of its own."""
         lots = torch.tensor([node.lot for node in self.plans], dtype=torch.float64)
-        plan = self.outline.plan
+        plan = self.plan.privacy
         largest = self.noise.levels.factor * extremes(plan.shape, plan.draws).largest
-        return self.outline.config.privacy.clip.make(plan.draws, lots, largest)
+        return self.plan.config.privacy.clip.make(plan.draws, lots, largest)
 
     def hosted(self) -> Hosted:
-        o = self.outline
+        o = self.plan
         return Hosted(
             nodes=self.nodes,
             of=o.config.nodes,
@@ -84,7 +84,7 @@ class Parts:
             lots=[node.lot for node in self.plans],
             divisors=[node.divisor for node in self.plans],
             allowance=[node.allowance for node in self.plans],
-            adjacency=o.plan.adjacency,
+            adjacency=o.privacy.adjacency,
             classes=o.classes,
             message_scale=self.message_scale,
             diagnostics=o.config.evaluation.diagnostics,
@@ -95,7 +95,7 @@ class Parts:
 
         `written` are the rows that write events: all, but for audits, which train many copies.
         """
-        o = self.outline
+        o = self.plan
         vector = partial(o.method.vector, o.algorithm, o.module, o.classes)
         return o.method.reader(
             self.hosted(), Reading(o.algorithm, vector, book, stream or self.stream(), written)
@@ -113,7 +113,7 @@ class Parts:
         bytes_sent: int,
     ) -> CountingExchange:
         """What carries the messages of run `run`, from `state` on."""
-        o = self.outline
+        o = self.plan
         how = Carriage(
             group, o.topology, run, reader, book, self.stream, o.stack.dim, state, known_at, bytes_sent
         )
@@ -125,21 +125,21 @@ class Parts:
         def join(keys: list[str]) -> list[str]:
             return group.join(keys, per_node=True)
 
-        noise = self.noise.agree(self.nodes, join, f"{run} {start}", seeded=self.outline.seeded)
+        noise = self.noise.agree(self.nodes, join, f"{run} {start}", seeded=self.plan.seeded)
         return replace(self, noise=noise)
 
     def stream(self) -> Stream:
         """A new one from the system, or the seed's."""
-        return Stream.seeded(self.outline.config.seed) if self.outline.seeded else Stream.system()
+        return Stream.seeded(self.plan.config.seed) if self.plan.seeded else Stream.system()
 
 
 def assemble(
-    o: Outline, *, data_dir: Path | None = None, nodes: range | None = None, cache: DataCache | None = None
+    o: Plan, *, data_dir: Path | None = None, nodes: range | None = None, cache: DataCache | None = None
 ) -> Parts:
     """The parts of these nodes (of all, if not said); no other node's records are kept."""
     config = o.config
     nodes = range(config.nodes) if nodes is None else nodes
-    plans = o.plan.nodes[nodes.start : nodes.stop]
+    plans = o.privacy.nodes[nodes.start : nodes.stop]
     dataset = o.dataset
     if dataset is None:
         dataset = cache.load(o.asked, data_dir, nodes) if cache else load(o.asked, data_dir, nodes)
@@ -152,11 +152,11 @@ def assemble(
     rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
     sampler: Sampler | None = None
     if o.pool is not None:
-        sampler = o.plan.sampling.make_uneven(np.repeat(o.pool.rates, units).tolist())
+        sampler = o.privacy.sampling.make_uneven(np.repeat(o.pool.rates, units).tolist())
         sizes, units = [len(rows)], [sum(units)]
         persons = None if persons is None else [np.concatenate(persons)]
     if sampler is None:
-        sampler = o.plan.sampling.make([p.named(i) for i, p in zip(nodes, plans, strict=True)], units)
+        sampler = o.privacy.sampling.make([p.named(i) for i, p in zip(nodes, plans, strict=True)], units)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")
     if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
@@ -165,15 +165,15 @@ def assemble(
             "for example data.kind = 'synthetic-regression' with model.kind = 'linear'; use 'hold-out'."
         )
     device = torch.device(config.device)
-    levels = Levels(torch.tensor([node.factor for node in plans], dtype=torch.float64), o.plan.shape)
+    levels = Levels(torch.tensor([node.factor for node in plans], dtype=torch.float64), o.privacy.shape)
     ends = np.array([node.end for node in plans])
     parts = Parts(
-        outline=o,
+        plan=o,
         nodes=nodes,
         dataset=dataset,
         records=_records(dataset, rows, sizes, device, persons, mean=_takes_means(config)),
         sampler=sampler,
-        noise=o.plan.noise.make(levels, ends, config.privacy.noise.arithmetic),
+        noise=o.privacy.noise.make(levels, ends, config.privacy.noise.arithmetic),
         x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
         test=_test(dataset, device),
         data_dir=data_dir,
@@ -200,7 +200,7 @@ def _records(
 
 
 def _judged(
-    o: Outline, dataset: Dataset, found: Held, nodes: range
+    o: Plan, dataset: Dataset, found: Held, nodes: range
 ) -> tuple[Records | None, NDArray[np.int64] | None]:
     """What the hosted nodes keep out of training; of one that stands for all, everyone's."""
     if found.judged is None:
@@ -259,8 +259,8 @@ def _refuse_thinner_noise(parts: Parts) -> None:
 
     In every draw: a noise may keep its word in the first and break it later.
     """
-    o = parts.outline
-    shapes = sorted({o.plan.shape(k) for k in range(o.plan.draws)})
+    o = parts.plan
+    shapes = sorted({o.privacy.shape(k) for k in range(o.privacy.draws)})
     seen = set()
     for i, node in enumerate(parts.plans):
         # Of nodes that are alike but for their number of records one is asked about every draw, the others about the
@@ -268,13 +268,13 @@ def _refuse_thinner_noise(parts: Parts) -> None:
         key = (parts.noise.apart(i), node.end)
         asked = shapes if key not in seen else [shapes[0], shapes[-1]]
         seen.add(key)
-        part = Participation(o.plan.sampling.drawn_as, node.rate, o.plan.adjacency)
+        part = Participation(o.privacy.sampling.drawn_as, node.rate, o.privacy.adjacency)
         for multiplier in (node.factor * shape for shape in asked):
-            planned = o.plan.noise.release(multiplier, 1.0, o.stack.dim, part, node.end)
+            planned = o.privacy.noise.release(multiplier, 1.0, o.stack.dim, part, node.end)
             written = parts.noise.release(i, multiplier, 1.0, o.stack.dim, part, enforced=True)
             if written.noise_multiplier < planned.noise_multiplier * (1 - 1e-9):
                 raise UserError(
-                    f"privacy.noise.family.kind = {o.plan.noise.kind!r} plans more noise than it adds "
+                    f"privacy.noise.family.kind = {o.privacy.noise.kind!r} plans more noise than it adds "
                     f"({planned.noise_multiplier:.4g} against {written.noise_multiplier:.4g} sensitivities); its "
                     "`release` and its mechanism's must agree."
                 )

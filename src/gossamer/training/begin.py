@@ -59,7 +59,7 @@ class Run:
 
 def begin(parts: Parts, group: Group, out: Path | None) -> Run:
     """A new run directory. The parts stand before anything is written."""
-    o = parts.outline
+    o = parts.plan
     require_same_everywhere(parts, group)
     # A step on zeros: a method that draws more often than it declares is refused before anything is written or spent.
     o.method.bytes_per_round(o.algorithm, o.topology, o.stack.dim)
@@ -91,7 +91,7 @@ def _begin(parts: Parts, group: Group, path: Path, identity: str, accounts: Acco
 def _written(
     parts: Parts, group: Group, directory: RunDirectory, identity: str, accounts: Accounts, lock: RunLock
 ) -> Run:
-    o = parts.outline
+    o = parts.plan
     nonce = group.join([secrets.token_hex(16)])[0]
     here = _ledgers_of_machine(group)
     sealer: Sealer | None = agreed(
@@ -119,11 +119,11 @@ def _first_files(
     parts: Parts, directory: RunDirectory, identity: str, nonce: str, here: list[range]
 ) -> Sealer:
     """What the processes of a machine share. The manifest comes last: with it a run has begun."""
-    o = parts.outline
+    o = parts.plan
     try:
         directory.write_config(o.asked.model_dump())
         directory.write_json("topology.json", o.topology.to_json())
-        directory.write_text("epsilon.svg", epsilon_plot(o.plan, o.config.rounds))
+        directory.write_text("epsilon.svg", epsilon_plot(o.privacy, o.config.rounds))
         sealer = Sealer.create(directory.path, identity)
         manifest = _manifest(parts, identity, here) | {"nonce": nonce, "key": sealer.public}
         if (mark := records_mark(parts, sealer)) is not None:
@@ -144,7 +144,7 @@ def records_mark(parts: Parts, sealer: Sealer) -> str | None:
 
     Other records would be other runs: a hold-out of today may hold what was trained on before, and no ε covers it.
     """
-    o, digest_of_records = parts.outline, parts.dataset.provenance.get("sha256")
+    o, digest_of_records = parts.plan, parts.dataset.provenance.get("sha256")
     if not o.config.data.own or digest_of_records is None or len(parts.nodes) != o.config.nodes:
         return None
     return sealer.mark(digest_of_records)
@@ -171,8 +171,8 @@ def _ledgers_of_machine(group: Group) -> list[range]:
 
 def require_same_everywhere(parts: Parts, group: Group) -> None:
     """Processes with different settings would wait for each other's messages, or misread them."""
-    o = parts.outline
-    if group.spread and o.plan.copies > 1:
+    o = parts.plan
+    if group.spread and o.privacy.copies > 1:
         sites = o.config.privacy.max_sites
         said = (
             f"privacy.unit.max_sites = {sites} has the same person"
@@ -259,18 +259,18 @@ def digest(config: RunConfig, *, without: set[str]) -> str:
 
 def ledger_headers(parts: Parts, name: dict[str, str]) -> dict[int, dict[str, Any]]:
     """`name`: the run's, its nonce, and the key that it signs by."""
-    o = parts.outline
+    o = parts.plan
     common = {
-        "adjacency": o.plan.adjacency,
-        "unit": o.plan.unit,
-        **({"copies": o.plan.copies} if o.plan.copies > 1 else {}),
+        "adjacency": o.privacy.adjacency,
+        "unit": o.privacy.unit,
+        **({"copies": o.privacy.copies} if o.privacy.copies > 1 else {}),
         "noise": SEEDED if o.seeded else "system",
-        **o.plan.noise.header,
+        **o.privacy.noise.header,
     }
     made: dict[tuple[Any, ...], dict[str, Any]] = {}  # equal nodes share one
     found = {}
     for i in parts.nodes:
-        node = o.plan.nodes[i]
+        node = o.privacy.nodes[i]
         alike = (node.delta, node.epsilon, node.records, node.rate, node.lot)
         if alike not in made:
             public = {"records": node.records, "rate": node.rate, "lot": node.lot}
@@ -282,7 +282,7 @@ def ledger_headers(parts: Parts, name: dict[str, str]) -> dict[int, dict[str, An
 
 
 def _manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, Any]:
-    o = parts.outline
+    o = parts.plan
     own = o.config.data.own
     return {
         "name": o.config.name,
@@ -290,7 +290,7 @@ def _manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, Any]:
         "started": now(),
         "dimension": o.stack.dim,
         **({"frozen": fixed_digest(o.module)} if fixed_values(o.module) else {}),
-        "records_by_node": [node.records for node in o.plan.nodes],
+        "records_by_node": [node.records for node in o.privacy.nodes],
         # A digest of private records would let whoever holds this file test guesses of them.
         "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},
         "noise": SEEDED if o.seeded else "system",

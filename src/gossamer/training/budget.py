@@ -26,10 +26,10 @@ from gossamer.config.schema import RunConfig
 from gossamer.data.own import OwnFile
 from gossamer.data.partition import Even, Owner
 from gossamer.errors import UserError
-from gossamer.planning.outline import Outline
 from gossamer.results.certificate import SEEDED
 from gossamer.results.rundir import read_manifest
 from gossamer.runtime.group import Group
+from gossamer.training.plan import Plan
 
 UNNAMED = "a run on one of the nodes' records is one without a proof"
 Keep = Callable[[int, Event], bool]  # node, planned event → does it count?
@@ -100,17 +100,17 @@ def _place(
 
 
 def spending(
-    o: Outline, place: Place, run: str, at: str, *, times: int = 1, keep: Keep | None = None
+    o: Plan, place: Place, run: str, at: str, *, times: int = 1, keep: Keep | None = None
 ) -> Spending:
     """What the run releases about the place's records, as planned; `keep` leaves out what did not happen."""
     alike: dict[tuple[Any, ...], list[int]] = {}
     # The central baseline has one node for all records.
-    plans = {i: o.plan.nodes[0 if o.pool is not None else i] for i in place.nodes}
+    plans = {i: o.privacy.nodes[0 if o.pool is not None else i] for i in place.nodes}
     planned: dict[tuple[Any, ...], list[Event]] = {}
     for i, node in plans.items():
         key = node.spends
         if key not in planned:
-            planned[key] = o.plan.planned(node)
+            planned[key] = o.privacy.planned(node)
         events = planned[key] if keep is None else [event for event in planned[key] if keep(i, event)]
         alike.setdefault(tuple(collate(events)), []).append(i)
     return Spending(
@@ -120,13 +120,13 @@ def spending(
         name=o.asked.name,
         at=at,
         delta=min(node.delta for node in plans.values()),
-        adjacency=o.plan.adjacency,
-        no_privacy=SEEDED if o.seeded and o.plan.noise.adds else None,
+        adjacency=o.privacy.adjacency,
+        no_privacy=SEEDED if o.seeded and o.privacy.noise.adds else None,
         holder=place.holder,
         times=times,
         histories=tuple(History(tuple(nodes), releases) for releases, nodes in alike.items()),
         settled=keep is not None,
-        unit=o.plan.unit,
+        unit=o.privacy.unit,
     )
 
 
@@ -134,7 +134,7 @@ def spending(
 class Accounts:
     """The accounts that this process keeps of one run."""
 
-    outline: Outline
+    plan: Plan
     places: Sequence[Place]
     run: str
     times: int = 1
@@ -145,8 +145,8 @@ class Accounts:
         """Before the first release; what was reserved by this very run counts once. Raises where it passes a cap."""
         totals = []
         for place in self.places:
-            planned = spending(self.outline, place, self.run, at, times=self.times)
-            cap = self.outline.asked.privacy.cap
+            planned = spending(self.plan, place, self.run, at, times=self.times)
+            cap = self.plan.asked.privacy.cap
             totals.append(budget.reserve(place.account, planned, cap, place.listed()))
             self.reserved.setdefault(place.account, []).append(place)
         return totals
@@ -175,13 +175,13 @@ class Accounts:
                 steps |= dict.fromkeys(one.nodes, drawn_here)
 
         def drawn(i: int, event: Event) -> bool:
-            node = 0 if self.outline.pool is not None else i
+            node = 0 if self.plan.pool is not None else i
             return ledgers is not None and (node not in steps or event.step in steps[node])
 
         return [
             budget.settle(
                 place.account,
-                spending(self.outline, place, self.run, at, times=self.times, keep=drawn),
+                spending(self.plan, place, self.run, at, times=self.times, keep=drawn),
                 place.listed(),
             )
             for places in self.reserved.values()
@@ -205,11 +205,11 @@ def _files_of(directory: Path, data_dir: Path | None) -> list[Path]:
         return []
 
 
-def accounts_of(o: Outline, group: Group, run: str, data_dir: Path | None) -> Accounts:
+def accounts_of(o: Plan, group: Group, run: str, data_dir: Path | None) -> Accounts:
     return Accounts(o, places(o.asked, data_dir, group.nodes, shared=group.first_here), run)
 
 
-def charge(o: Outline, times: int, data_dir: Path | None) -> dict[str, Any] | None:
+def charge(o: Plan, times: int, data_dir: Path | None) -> dict[str, Any] | None:
     """So many runs that leave no ledgers, in this process: an audit's trainings."""
     kept = Accounts(o, places(o.asked, data_dir, range(o.asked.nodes)), secrets.token_hex(8), times)
     return worst(kept.reserve(now()), o.asked.privacy.cap)
@@ -245,7 +245,7 @@ class Prospect:
 
 
 def prospects(
-    wanted: Sequence[tuple[Outline, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
+    wanted: Sequence[tuple[Plan, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
 ) -> list[Prospect]:
     """Of every file of records: what was spent, and with these runs, each so many times. Writes nothing."""
     files: dict[Path, tuple[Place, list[Spending]]] = {}
@@ -264,7 +264,7 @@ def prospects(
 
 
 def preview(
-    wanted: Sequence[tuple[Outline, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
+    wanted: Sequence[tuple[Plan, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
 ) -> dict[str, Any] | None:
     """The figures of the records on which most would be spent; None where no account is kept."""
     found = max(prospects(wanted, data_dir, nodes), key=lambda one: one.together.epsilon, default=None)
@@ -278,7 +278,7 @@ def preview(
     }
 
 
-def refuse_above_cap(wanted: Sequence[tuple[Outline, int]], data_dir: Path | None) -> None:
+def refuse_above_cap(wanted: Sequence[tuple[Plan, int]], data_dir: Path | None) -> None:
     """All of these runs, before the first of them begins."""
     for one in prospects(wanted, data_dir):
         budget.refuse_above(one.account, one.together, one.before, one.cap, one.owners)

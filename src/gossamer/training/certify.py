@@ -13,10 +13,6 @@ from gossamer.accounting.by_observer import Sharing, Spent, by_observer
 from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import NodeProof, recompute
 from gossamer.errors import UserError
-from gossamer.planning.network import network_figures
-from gossamer.planning.observers import planned_sharing
-from gossamer.planning.outline import Outline
-from gossamer.planning.privacy import finite
 from gossamer.results.certificate import NOT_PUBLIC, SEEDED, not_covered, planned_parts
 from gossamer.results.files import digest_of
 from gossamer.results.released import model_digests
@@ -26,6 +22,8 @@ from gossamer.training.assemble import Parts
 from gossamer.training.begin import Run, nodes_here, versions
 from gossamer.training.budget import everyones, now
 from gossamer.training.budget import worst as worst_account
+from gossamer.training.plan import Plan
+from gossamer.training.privacy import finite
 
 # What `--json` of a run repeats of its certificate.
 SHARED = (
@@ -51,18 +49,18 @@ def certify(
 
     `rounds`: that were run here, if those are not all of the configuration.
     """
-    o, config = parts.outline, parts.outline.config
+    o, config = parts.plan, parts.plan.config
     totals = agreed(group, lambda: run.accounts.settle(now(), run.directory.ledger))
-    own = recompute(run.directory.ledger, group.nodes, observer=o.plan.observer)
+    own = recompute(run.directory.ledger, group.nodes, observer=o.privacy.observer)
     stated = group.join([asdict(node.proven) for node in own], per_node=True)
     draws, heads = group.join([node.draws for node in own], per_node=True), run.book.heads()
-    figures = o.plan.figures()
+    figures = o.privacy.figures()
     here = set(nodes_here(group))
     proofs = [
-        Proven(**proof) if i in here else _believed(proof, o.plan.nodes[i].proven)
+        Proven(**proof) if i in here else _believed(proof, o.privacy.nodes[i].proven)
         for i, proof in enumerate(stated)
     ]
-    shared, planned = planned_sharing(o.plan)
+    shared, planned = o.privacy.sharing()
     elsewhere = [spent for i, spent in enumerate(planned) if i not in here]
     by_node = [
         {**entry, "proven": finite(p.epsilon), **({} if i in here else {"stated_by": group.whose(i)})}
@@ -77,19 +75,19 @@ def certify(
         "epsilon_proven_lower": worst.lower,
         "epsilon_by_node": by_node,
         "not_proven_because": worst.because,
-        "unit": o.plan.unit,
-        "observer": o.plan.observer.describe(),
+        "unit": o.privacy.unit,
+        "observer": o.privacy.observer.describe(),
         **planned_parts(o),
         # What others than everyone learn, where that has a figure; of nodes elsewhere as it was planned.
         "network": _network(o, run.directory.ledger if len(here) == len(by_node) else None),
         **by_observer(
             shared,
             [] if shared is None else _against_others(shared, own, group, elsewhere, worst.epsilon),
-            planned=o.plan.observer,
+            planned=o.privacy.observer,
             epsilon=worst.epsilon,
             delta=figures["delta"],
-            adjacency=o.plan.adjacency,
-            unit=o.plan.unit,
+            adjacency=o.privacy.adjacency,
+            unit=o.privacy.unit,
         ),
         "mode": config.mode,
         "method": config.algorithm.kind,
@@ -99,11 +97,11 @@ def certify(
         "stamp": SEEDED if o.seeded else None,
         # Over all runs on the same records of the user's own; None for public ones.
         "budget": worst_account(everyones(totals, group), config.privacy.cap),
-        "notes": [*o.plan.notes, *_notes(parts, run), *_elsewhere(stated, here)],
-        "not_covered": not_covered(o.plan.unit, config.privacy.noise.arithmetic),
+        "notes": [*o.privacy.notes, *_notes(parts, run), *_elsewhere(stated, here)],
+        "not_covered": not_covered(o.privacy.unit, config.privacy.noise.arithmetic),
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
-            for i, node in enumerate(o.plan.nodes)
+            for i, node in enumerate(o.privacy.nodes)
         ],
         "draws": draws,
         "ledger_heads": group.join([heads[i] for i in group.nodes], per_node=True),
@@ -113,7 +111,7 @@ def certify(
 
 def _facts(parts: Parts, run: Run, models: list[str]) -> dict[str, Any]:
     """What the certificate is of, and from when."""
-    config, manifest = parts.outline.config, run.directory.read_manifest()
+    config, manifest = parts.plan.config, run.directory.read_manifest()
     data, digest = facts_of_data(data_of(run.directory.path), manifest)
     return {
         "name": config.name,
@@ -161,10 +159,10 @@ def _against_others(
     return shared.around([max(of_nodes) for of_nodes in zip(*stated, *planned, strict=True)], epsilon)
 
 
-def _network(o: Outline, ledgers: Path | None) -> dict[str, Any] | None:
+def _network(o: Plan, ledgers: Path | None) -> dict[str, Any] | None:
     """A figure beside the others: where it cannot be had, the certificate goes without it."""
     try:
-        return network_figures(o, ledgers)
+        return o.network_figures(ledgers)
     except UserError:
         return None
 

@@ -20,7 +20,7 @@ from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 from gossamer.kernels.footprint import Footprint, footprint
 from gossamer.kernels.stack import ParameterStack
-from gossamer.planning.privacy import rates_of
+from gossamer.training.calibration import rates_of
 from gossamer.training.data import DataFacts
 
 ARC_IN_ARRAYS = 150.0  # bytes of a link that is in no list

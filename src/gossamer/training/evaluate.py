@@ -28,7 +28,7 @@ Evaluation = Callable[
 
 
 def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
-    o, config, reader = parts.outline, parts.outline.config, run.reader
+    o, config, reader = parts.plan, parts.plan.config, run.reader
     measures, sample = o.measures, scored_nodes(config)
     headline = "truth_rmse" if config.evaluation.metric == "truth" else key_of(measures[0])
     score = Evaluator(
@@ -38,10 +38,10 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
     )  # fmt: skip
     at = evaluation_rounds(config.rounds, config.evaluation.every)
     # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
-    before = o.plan.draws_before if run.done else 0
-    unused = -(-(reader.draws - before - run.done * o.plan.draws_per_round) // o.plan.draws_per_round)
+    before = o.privacy.draws_before if run.done else 0
+    unused = -(-(reader.draws - before - run.done * o.privacy.draws_per_round) // o.privacy.draws_per_round)
     unused = max(0, unused)  # a site that skipped rounds has drawn less
-    spent = dict(zip(at, o.plan.epsilon_after([done + unused for done in at]), strict=True))
+    spent = dict(zip(at, o.privacy.epsilon_after([done + unused for done in at]), strict=True))
     # With thousands of nodes, the whole hold-out would outlast the training.
     most = max(1, MOST_SCORED // (config.nodes if sample is None else len(sample)))
     few = min(config.evaluation.rows or 2000, most)

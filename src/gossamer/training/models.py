@@ -31,7 +31,7 @@ def keep_models(
     first of a machine what they share, the average among it, of which every process knows the sum. `average`: is there
     one? A site of a consortium knows its own model alone.
     """
-    o, folder = parts.outline, run.directory.path
+    o, folder = parts.plan, run.directory.path
     points = o.method.released(o.algorithm, state, len(group.nodes)).detach()
     held = HeldWeights(o.stack, group.nodes, points, group.mean(points), fixed_values(o.module))
     description = describe(parts, run.identity)
@@ -45,7 +45,7 @@ def keep_models(
 
 
 def describe(parts: Parts, run: str) -> Description:
-    o, dataset = parts.outline, parts.dataset
+    o, dataset = parts.plan, parts.dataset
     shape = dataset.x_train.shape[1:]
     model = {"kind": o.config.model.kind, **kinds.options(o.config.model)}
     return Description(

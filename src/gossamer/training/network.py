@@ -8,10 +8,10 @@ from typing import Any
 
 from gossamer.config.layers import stored
 from gossamer.errors import UserError
-from gossamer.planning.network import network_figures
 from gossamer.results.rundir import ledgers_here, read_manifest
 from gossamer.results.verify import read_certificate
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
+from gossamer.training.views import network_figures
 
 UNCHECKED = "what one node and an outsider learn is as the certificate states it: {}"
 _CLOSE = 1e-3  # relative: figures of pairs are rounded up by less
@@ -25,7 +25,7 @@ def check_network(run: Path) -> str | None:
     if stated is None:
         return None
     try:
-        o = outline(stored(run / "config.toml"), force=True)
+        o = Plan.of(stored(run / "config.toml"), force=True)
     except UserError as error:
         return UNCHECKED.format(error)
     here = sum(map(len, ledgers_here(read_manifest(run)))) == o.config.nodes

@@ -19,16 +19,16 @@ from gossamer.errors import UserError
 from gossamer.mechanism.reader import Book
 from gossamer.mechanism.summaries import private_totals
 from gossamer.methods import method_of
-from gossamer.planning.outline import Outline
 from gossamer.preprocess import Found, Released, Step, steps_of
 from gossamer.results.rundir import RunDirectory, write_atomically
 from gossamer.runtime.group import Group
 from gossamer.training.assemble import Parts, records_of
+from gossamer.training.plan import Plan
 
 
 def preprocessed(parts: Parts, group: Group, book: Book, directory: RunDirectory) -> Parts:
     """The parts with records and loss as the models take them; these very parts where there is nothing to do."""
-    data = parts.outline.config.data
+    data = parts.plan.config.data
     for place, step in enumerate(steps_of(data)):
         path = directory.path / file_of(step)
         if _kept_everywhere(path, group):  # a run that goes on: what was released once is not released again
@@ -52,21 +52,21 @@ def file_of(step: Step) -> str:
 
 def bytes_of_preprocessing(parts: Parts) -> int:
     """What the hosted nodes' releases take on their way to all others."""
-    o, others = parts.outline, parts.outline.config.nodes - 1
+    o, others = parts.plan, parts.plan.config.nodes - 1
     numbers = sum(step.summary(o.config.data, parts.dataset).size for step in steps_of(o.config.data))
     return len(parts.nodes) * others * 4 * numbers
 
 
 def _with(parts: Parts, step: Step, found: Found) -> Parts:
-    o, before = parts.outline, parts.dataset
+    o, before = parts.plan, parts.dataset
     dataset = step.applied(o.config.data, before, found)
     if dataset.class_weights != before.class_weights:
         o = _weighted(o, dataset.class_weights)
-    parts = replace(parts, dataset=dataset, outline=o)
+    parts = replace(parts, dataset=dataset, plan=o)
     return parts if dataset.x_train is before.x_train else records_of(parts)
 
 
-def _weighted(o: Outline, weights: tuple[float, ...]) -> Outline:
+def _weighted(o: Plan, weights: tuple[float, ...]) -> Plan:
     """As if they had been declared, which after the release they might be. What was asked for stays as it was."""
     data = replace(o.config.data, class_weights=list(weights))
     config = o.config.model_copy(update={"data": data})
@@ -75,8 +75,8 @@ def _weighted(o: Outline, weights: tuple[float, ...]) -> Outline:
 
 def _released(parts: Parts, group: Group, book: Book, step: Step, place: int) -> Released:
     """Every node's noised total goes to all others; one with more noise counts less, by public numbers."""
-    o = parts.outline
-    events = [node.before[place] for node in o.plan.nodes]
+    o = parts.plan
+    events = [node.before[place] for node in o.privacy.nodes]
     counts = [_count(event, events) for event in events]
     totals = private_totals(
         step.summary(o.config.data, parts.dataset),
@@ -88,7 +88,7 @@ def _released(parts: Parts, group: Group, book: Book, step: Step, place: int) ->
     )
     own = torch.tensor(counts[parts.nodes.start : parts.nodes.stop]).to(totals)
     n = len(events)
-    units = sum(count * node.records for count, node in zip(counts, o.plan.nodes, strict=True))
+    units = sum(count * node.records for count, node in zip(counts, o.privacy.nodes, strict=True))
     noise = math.sqrt(
         sum((c * event.release.noise_multiplier) ** 2 for c, event in zip(counts, events, strict=True))
     )

@@ -21,12 +21,12 @@ from gossamer.kernels.finite import outputs_or_nan
 from gossamer.kernels.oracle import one_output, shape_of
 from gossamer.mechanism.judged import private_judgement
 from gossamer.models.measures import Cells, Predictions, cells_of, key_of
-from gossamer.planning.outline import Outline
 from gossamer.results.files import read_bytes
 from gossamer.results.released import model_digests
 from gossamer.runtime.group import Group
 from gossamer.training.assemble import Parts
 from gossamer.training.begin import Run
+from gossamer.training.plan import Plan
 
 FILE = "evaluation.json"
 ON_PRIVATE = "private records, kept out of training, with noise that is paid for"
@@ -35,14 +35,14 @@ OTHERS = "they were released before a stop, of other models than these"
 _BATCH, _REDRAWS = 1000, 200
 
 
-def cells(o: Outline) -> list[Cells]:
+def cells(o: Plan) -> list[Cells]:
     """Of every measure, in their order."""
     return [cells_of(measure, o.task, o.config.evaluation.bound) for measure in o.measures]
 
 
 def private_figures(parts: Parts, run: Run, group: Group, points: Tensor) -> dict[str, Any]:
     """Of the final models (m, d); without figures where a stop has lost them, and then it says why."""
-    o, path = parts.outline, run.directory.path / FILE
+    o, path = parts.plan, run.directory.path / FILE
     digests = group.join(model_digests(points), per_node=True)
     kept = group.join([path.exists()])
     if any(kept):
@@ -54,7 +54,7 @@ def private_figures(parts: Parts, run: Run, group: Group, points: Tensor) -> dic
         if of != digests:
             return {"not_measured_because": OTHERS}
     else:
-        on_file = group.join([run.book.next_step > o.plan.draws])
+        on_file = group.join([run.book.next_step > o.privacy.draws])
         if any(on_file) and not o.seeded:
             return {"not_measured_because": LOST}
         totals = _released(parts, run, group, points)
@@ -64,14 +64,14 @@ def private_figures(parts: Parts, run: Run, group: Group, points: Tensor) -> dic
 
 
 def _released(parts: Parts, run: Run, group: Group, points: Tensor) -> list[list[float]]:
-    o, judged = parts.outline, parts.judged
+    o, judged = parts.plan, parts.judged
     assert judged is not None
     made = cells(o)
     released = private_judgement(
         lambda i: judged_rows(o, made, points[i], *judged.of(i)),
         judged,
         parts.nodes,
-        event=o.plan.after[0],
+        event=o.privacy.after[0],
         stream=parts.stream(),
         book=run.book,
     )
@@ -80,7 +80,7 @@ def _released(parts: Parts, run: Run, group: Group, points: Tensor) -> list[list
 
 
 @torch.no_grad()
-def judged_rows(o: Outline, made: Sequence[Cells], point: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def judged_rows(o: Plan, made: Sequence[Cells], point: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """(J, k) what each record adds. Every record goes through a trace of the network by itself: none sees another."""
     values = {name: view[0] for name, view in o.stack.views(point[None]).items()}
     graph = one_output(o.module, x.shape[1:], x.dtype)
@@ -95,10 +95,10 @@ def judged_rows(o: Outline, made: Sequence[Cells], point: Tensor, x: Tensor, y: 
     return torch.cat(parts) if parts else torch.zeros(0, sum(one.size for one in made), dtype=torch.float64)
 
 
-def figures_of(o: Outline, totals: Sequence[Sequence[float]]) -> dict[str, Any]:
+def figures_of(o: Plan, totals: Sequence[Sequence[float]]) -> dict[str, Any]:
     """From what was released alone: `_mean` is of all nodes' sums together, and `_noise` how far noise moves it."""
     by_node = np.asarray(totals, dtype=np.float64)
-    sigma = o.plan.after[0].release.noise_multiplier * math.sqrt(len(by_node))
+    sigma = o.privacy.after[0].release.noise_multiplier * math.sqrt(len(by_node))
     redrawn = np.random.default_rng(0).standard_normal((_REDRAWS, by_node.shape[1])) * sigma
     found: dict[str, Any] = {"measured_on": ON_PRIVATE}
     start = 0

@@ -23,7 +23,7 @@ from gossamer.runtime.group import Alone, Group, Ranks, agreed
 from gossamer.training.assemble import Parts, assemble, without_private_hold_out
 from gossamer.training.budget import preview
 from gossamer.training.data import DataCache
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 
@@ -114,7 +114,7 @@ def parts_of(
     """What this process needs for its nodes; one process' mistake is everybody's."""
 
     def assembled() -> Parts:
-        o = outline(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force, cache=cache)
+        o = Plan.of(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force, cache=cache)
         parts = assemble(o, data_dir=data_dir, nodes=group.nodes, cache=cache)
         return parts if group.size == 1 else without_private_hold_out(parts)
 
@@ -147,9 +147,9 @@ def run_in(
     parts = parts_of(config, group, data_dir=request.data_dir, force=request.force)
     with RunDisplay(config.name, config.rounds, quiet=request.quiet, hidden=not shows(group)) as display:
         planned = [
-            (parts.outline, 1 if request.resume is None else 0)
+            (parts.plan, 1 if request.resume is None else 0)
         ]  # one that goes on has reserved its share
-        display.plan(parts.outline, agreed(group, lambda: preview(planned, request.data_dir, group.nodes)))
+        display.plan(parts.plan, agreed(group, lambda: preview(planned, request.data_dir, group.nodes)))
 
         def after_round(done: int) -> None:
             display.round(done)

@@ -18,7 +18,6 @@ from gossamer.accounting.ledger import LedgerBook
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_digest
-from gossamer.planning.outline import Outline
 from gossamer.results import checkpoint
 from gossamer.results.files import digest_of
 from gossamer.results.rundir import RunDirectory
@@ -37,6 +36,7 @@ from gossamer.training.begin import (
     unwritable,
 )
 from gossamer.training.budget import Accounts, accounts_of, now
+from gossamer.training.plan import Plan
 from gossamer.training.preprocess import preprocessed
 
 # Sets rounds done and the reader's own state from somewhere else than a checkpoint.
@@ -45,7 +45,7 @@ TakeUp = Callable[[Run], None]
 
 def resume(parts: Parts, group: Group, path: Path, take_up: TakeUp | None = None) -> Run:
     """The run of this directory, behind its last checkpoint that all its processes hold, or as `take_up` knows it."""
-    o = parts.outline
+    o = parts.plan
     require_same_everywhere(parts, group)
     _refuse_lost_secrets(o, path)
     directory: RunDirectory = agreed(group, lambda: RunDirectory.resume(path))
@@ -63,7 +63,7 @@ def resume(parts: Parts, group: Group, path: Path, take_up: TakeUp | None = None
 def _resume(
     parts: Parts, group: Group, directory: RunDirectory, lock: RunLock, take_up: TakeUp | None
 ) -> Run:
-    o, path = parts.outline, directory.path
+    o, path = parts.plan, directory.path
     manifest: dict[str, Any] = agreed(group, lambda: own_manifest(directory, o.asked, o.module))
     identity = manifest["run"]
     if len(set(group.join([identity]))) > 1:
@@ -109,7 +109,7 @@ def _take_up(
     parts: Parts, group: Group, run: Run, saved: checkpoint.Checkpoint | None, manifest: dict[str, Any]
 ) -> None:
     """The state, and the draws behind the last one on file."""
-    o, directory, at = parts.outline, run.directory, run.done
+    o, directory, at = parts.plan, run.directory, run.done
     if saved is not None:
         run.bytes_sent, run.seconds = saved.bytes_sent, saved.seconds
         run.state = agreed(group, lambda: _restored(o, run, saved))
@@ -136,7 +136,7 @@ def _take_up(
     run.lost_draws += sum(stop["lost_draws"] for stop in manifest.get("resumed", []))
 
 
-def _restored(o: Outline, run: Run, saved: checkpoint.Checkpoint) -> Any:
+def _restored(o: Plan, run: Run, saved: checkpoint.Checkpoint) -> Any:
     try:
         return o.method.restore(run.state, run.reader, saved.tensors)
     except (KeyError, RuntimeError, TypeError) as error:
@@ -168,7 +168,7 @@ def _same_records(parts: Parts, sealer: Sealer, manifest: dict[str, Any], path: 
         )
 
 
-def _refuse_lost_secrets(o: Outline, path: Path) -> None:
+def _refuse_lost_secrets(o: Plan, path: Path) -> None:
     if not o.seeded and o.method.lost_at_a_stop():
         raise UserError(
             f"--resume {path} cannot continue algorithm.kind = {o.config.algorithm.kind!r} with "

@@ -13,7 +13,6 @@ import torch
 
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.planning.outline import Outline
 from gossamer.results.certificate import SEEDED
 from gossamer.results.certificate_page import page
 from gossamer.results.notebook import outcome_html, outcome_text
@@ -29,6 +28,7 @@ from gossamer.training.begin import Run, begin, unwritable
 from gossamer.training.certify import SHARED, certify
 from gossamer.training.evaluate import evaluation_of, evaluation_rounds
 from gossamer.training.models import keep_models, layout_of
+from gossamer.training.plan import Plan
 from gossamer.training.resume import keep, seal
 from gossamer.training.resume import resume as resume_run
 
@@ -64,7 +64,7 @@ def execute(
     track: OpenTracker | None = None,
 ) -> Outcome:
     """Train, or go on in the directory `resume`; on the simulator, unless a `group` of processes carries it."""
-    group = group or Alone(parts.outline.config.nodes)
+    group = group or Alone(parts.plan.config.nodes)
     out = None if out is None else Path(out)
     try:
         run = resume_run(parts, group, resume) if resume is not None else begin(parts, group, out)
@@ -73,7 +73,7 @@ def execute(
     tracker = None
     try:
         if track is not None and group.first:
-            tracker = track(run.directory.path, _tracked_facts(parts.outline))
+            tracker = track(run.directory.path, _tracked_facts(parts.plan))
             on_metrics = _also(on_metrics, tracker)
         outcome = _train(run.parts, run, group, on_metrics, on_round)
         if tracker is not None:
@@ -93,10 +93,12 @@ def _also(on_metrics: OnMetrics, tracker: Tracker) -> OnMetrics:
     return both
 
 
-def _tracked_facts(o: Outline) -> dict[str, Any]:
+def _tracked_facts(o: Plan) -> dict[str, Any]:
     config = o.config
     what = f"{config.name}: {config.algorithm.kind}, {config.mode} mode, seed {config.seed}"
-    planned = privacy_facts({**o.plan.figures(), "unit": o.plan.unit, "observer": o.plan.observer.describe()})
+    planned = privacy_facts(
+        {**o.privacy.figures(), "unit": o.privacy.unit, "observer": o.privacy.observer.describe()}
+    )
     return {
         "run": what,
         **({"stamp": SEEDED} if o.seeded else {}),
@@ -105,7 +107,7 @@ def _tracked_facts(o: Outline) -> dict[str, Any]:
 
 
 def _train(parts: Parts, run: Run, group: Group, on_metrics: OnMetrics, on_round: OnRound) -> Outcome:
-    o, config, directory = parts.outline, parts.outline.config, run.directory
+    o, config, directory = parts.plan, parts.plan.config, run.directory
     kept_at = checkpoint_rounds(config.rounds, config.checkpoints.every)
     evaluated_at = evaluation_rounds(config.rounds, config.evaluation.every)
     exchange = parts.exchange(

@@ -26,7 +26,7 @@ from gossamer.data.features.pipeline import (
 )
 from gossamer.data.features.pretrained import EfficientNetLite, Pretrained
 from gossamer.errors import UserError
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 SMALL = {"kind": "pretrained", "weights": "efficientnet-lite0", "side": 32}
 
@@ -129,7 +129,7 @@ def test_the_statement_stands_beside_every_result() -> None:
     assert statements([SMALL]) == statements(inside) == [weights.KNOWN["efficientnet-lite0"].statement()]
     assert statements(["unit-norm"]) == []
     config = resolve(recipes.read("frontier/cifar10-pixels"), {"data.transform": [SMALL, "unit-norm"]})
-    assert statements([SMALL])[0] in outline(config).plan.notes
+    assert statements([SMALL])[0] in Plan.of(config).privacy.notes
 
 
 @pytest.mark.parametrize(

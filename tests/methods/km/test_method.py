@@ -15,14 +15,14 @@ from torch import Tensor
 from gossamer.errors import UserError
 from gossamer.training.api import configure
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 
 LASSO = "dp-dkm/lasso"
 
 
 def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
     """x ← W x̃ + α (T(x) − x) with T at the un-noised x: the noise enters through the messages alone."""
-    parts = assemble(outline(configured(LASSO, mode="paper", privacy__noise__source="seeded", seed=3)))
+    parts = assemble(Plan.of(configured(LASSO, mode="paper", privacy__noise__source="seeded", seed=3)))
     sent: list[Tensor] = []
 
     class Wire:
@@ -39,7 +39,7 @@ def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
     class Book:
         def write(self, releases: Any) -> None: ...
 
-    algorithm, book = parts.outline.algorithm, Book()
+    algorithm, book = parts.plan.algorithm, Book()
     grad = parts.reader(book)
     exchange = parts.exchange(
         Group(),
@@ -69,8 +69,8 @@ def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
 
 def test_sound_mode_sends_what_it_evaluates_the_operator_at(tmp_path: Path) -> None:
     """Messages are post-processing of noised answers: x goes out as it is, and T is asked at that x."""
-    parts = assemble(outline(configured(LASSO, privacy__noise__source="seeded")))
-    algorithm = parts.outline.algorithm
+    parts = assemble(Plan.of(configured(LASSO, privacy__noise__source="seeded")))
+    algorithm = parts.plan.algorithm
     seen: dict[str, Tensor] = {}
 
     def grad(points: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def test_mistakes_end_in_one_sentence(changes: dict[str, Any], says: str, tmp_pa
 
 def test_other_methods_refuse_its_noise_on_iterates() -> None:
     with pytest.raises(UserError, match="dp-dkm"):
-        outline(configured("quickstart", privacy__noise__on="iterate"))
+        Plan.of(configured("quickstart", privacy__noise__on="iterate"))
 
 
 @dataclass(frozen=True)
@@ -147,5 +147,5 @@ def test_resolvents_are_of_losses_of_this_library() -> None:
     with forgotten():
         own = configure(LASSO, {"algorithm.operator": "backward"}, loss=MeanOfTheLot())
         with pytest.raises(UserError, match="which it might mix; use operator = 'forward-backward'"):
-            outline(own)
-        outline(configure(LASSO, loss=MeanOfTheLot()))  # its gradients are traced for one record
+            Plan.of(own)
+        Plan.of(configure(LASSO, loss=MeanOfTheLot()))  # its gradients are traced for one record

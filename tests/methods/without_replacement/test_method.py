@@ -38,14 +38,14 @@ def test_a_controller_sees_what_it_may(changes: dict[str, Any], view: type[Any])
     assert isinstance(reader, LocalModels)
     assert isinstance(reader._view, view)
     raw = view is RawView
-    assert isinstance(parts.outline.method.noise, RawDecisions) == raw
+    assert isinstance(parts.plan.method.noise, RawDecisions) == raw
 
 
 def test_what_is_kept_is_public_unless_noise_is_seeded() -> None:
     public = {"public", "holder", "writes", "gradient.draws", "gradient.released_loss"}
     for source, private in (("system", False), ("seeded", True)):
         parts = assemble(outlined(DIGITS, **FIXED, privacy__noise__source=source))
-        algorithm, method, reader = parts.outline.algorithm, parts.outline.method, parts.reader(Book())
+        algorithm, method, reader = parts.plan.algorithm, parts.plan.method, parts.reader(Book())
         kept = method.kept(algorithm.init(parts.x0), reader)
         extra = {key.partition(".")[0] for key in set(kept) - public}
         assert public <= set(kept)
@@ -56,11 +56,11 @@ def test_everyone_has_the_one_shared_model() -> None:
     parts = assemble(
         outlined(DIGITS, **FIXED, algorithm__controller="global", algorithm__scored="local", mode="paper")
     )
-    algorithm, method, reader = parts.outline.algorithm, parts.outline.method, parts.reader(Book())
+    algorithm, method, reader = parts.plan.algorithm, parts.plan.method, parts.reader(Book())
     state = algorithm.init(torch.randn(1, 640).expand(4, -1))
     assert torch.equal(method.released(algorithm, state, 4), state.public.expand(4, -1))
     assert torch.equal(method.scored(algorithm, state, reader, 4), reader.models())
-    assert method.bytes_per_round(algorithm, parts.outline.topology, 640) == 4 * 640 * 4
+    assert method.bytes_per_round(algorithm, parts.plan.topology, 640) == 4 * 640 * 4
 
 
 def test_a_stop_loses_local_models() -> None:

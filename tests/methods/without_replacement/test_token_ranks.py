@@ -26,7 +26,7 @@ from gossamer.runtime.blocks import split
 from gossamer.runtime.group import Alone, Group, Ranks
 from gossamer.runtime.transport.memory import Memory, MemoryTransport
 from gossamer.training.assemble import assemble
-from gossamer.training.outline import outline
+from gossamer.training.plan import Plan
 from gossamer.training.train import execute
 
 CONTROLLERS = ["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"]
@@ -57,7 +57,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
 
 
 def alone(config: RunConfig, **where: Path) -> Any:
-    return execute(assemble(outline(config)), **where)
+    return execute(assemble(Plan.of(config)), **where)
 
 
 def on_ranks(pool: Pool, sizes: list[int], **arguments: Any) -> list[Any]:
@@ -180,9 +180,9 @@ def test_only_what_was_released_leaves_a_rank(two_ranks: Pool, tmp_path: Path) -
 )
 def test_figures_of_local_models_do_not_travel(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(UserError, match=rf"algorithm\.{key} = 'local'.*must not travel between processes"):
-        outline(resolve(TOKEN, {**changes, "privacy.noise.source": "system"}))
+        Plan.of(resolve(TOKEN, {**changes, "privacy.noise.source": "system"}))
     for allowed in ({"privacy.noise.source": "seeded"}, {"runtime.kind": "simulator", "mode": "paper"}):
-        outline(resolve(TOKEN, {"privacy.noise.source": "system", **changes, **allowed}))
+        Plan.of(resolve(TOKEN, {"privacy.noise.source": "system", **changes, **allowed}))
 
 
 def token_rounds(group: Group, rounds: int, wants: torch.Tensor) -> Any:

@@ -20,7 +20,7 @@ from gossamer.studies.jobs import Engine
 from gossamer.training.budget import preview, refuse_above_cap
 
 if TYPE_CHECKING:
-    from gossamer.planning.outline import Outline
+    from gossamer.training.plan import Plan
 
 MARK = "comparison.json"
 
@@ -114,7 +114,7 @@ def _run_rows(
 
 
 def _before(
-    rows: Sequence[Row], outlines: dict[str, Outline], out: Path, data_dir: Path | None
+    rows: Sequence[Row], outlines: dict[str, Plan], out: Path, data_dir: Path | None
 ) -> dict[str, Any] | None:
     """What was spent on the user's records so far; raises if what is left to run would pass their cap."""
     todo: dict[str, str] = {}  # cell → the one of its row that was outlined
@@ -140,21 +140,21 @@ def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
     return Batch(out, results, {}, 0, sum(map(len, done)), unsigned=unsigned)
 
 
-def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) -> dict[str, Outline]:
+def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) -> dict[str, Plan]:
     """Load and outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why."""
     from gossamer.training.data import DataCache
-    from gossamer.training.outline import outline
+    from gossamer.training.plan import Plan
 
     quiet_libraries()
     cache = DataCache()
-    seen: dict[str, Outline] = {}
+    seen: dict[str, Plan] = {}
     label_of = {row.cells[0].name: row.label for row in reversed(rows) if row.cells}
     firsts = {row.cells[0].name: row.cells[0] for row in rows if row.cells}
     for cell in by_records([*firsts.values()], data_dir):
         try:
             cache.load(cell.config, data_dir)  # are the records at hand, and may this run have them?
             # The records are not kept: those of all rows together may be too many.
-            o = outline(cell.config, data_dir=data_dir, cache=cache, force=force)
+            o = Plan.of(cell.config, data_dir=data_dir, cache=cache, force=force)
             seen[cell.name] = replace(o, dataset=None)
         except UserError as error:
             raise UserError(f"{label_of[cell.name]}: {error}") from None

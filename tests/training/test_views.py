@@ -13,9 +13,9 @@ from tests.support.configurations import outlined
 
 from gossamer.accounting.network import Floats, Ints
 from gossamer.errors import UserError
-from gossamer.planning.network import deviations_of, network_plan
 from gossamer.training.assemble import assemble
 from gossamer.training.train import execute
+from gossamer.training.views import deviations_of, network_plan
 
 EXACT = {
     "algorithm__mixes": "exact", "privacy__claim": "none", "privacy__sampling": {"kind": "full"}, "rounds": 20,
@@ -25,7 +25,7 @@ EXACT = {
 def test_every_observer_sees_less_than_everyone() -> None:
     o = outlined(**EXACT)
     network = network_plan(o)
-    everyone = o.plan.worst.proven.epsilon
+    everyone = o.privacy.worst.proven.epsilon
     pairs, outside = network.by_pair(), network.of_outsider()
     assert network.exchanges.orders.shape == (20, 8)
     assert np.nanmax(pairs) < everyone
@@ -95,7 +95,7 @@ def test_ledgers_say_what_was_planned_also_after_a_stop(tmp_path: Path) -> None:
 def test_sizes_weigh_and_budgets_end() -> None:
     sizes = {"data__partition": {"kind": "sizes", "sizes": [90] * 4 + [180] * 4}, "weighting": "size"}
     o = outlined(**EXACT, **sizes, privacy__noise__multiplier=4.0, privacy__epsilon=[2.0] * 4 + [8.0] * 4)
-    deviations = deviations_of(o.config, o.plan)
+    deviations = deviations_of(o.config, o.privacy)
     assert (deviations[0] > 0).all()
     assert (deviations[-1] == 0).any()
     network = network_plan(o)
@@ -126,9 +126,9 @@ def test_pairwise_noise_is_seen_with_its_masks_and_priced_from_the_ledgers(tmp_p
     # Nodes of 180 and of 179 records state slightly different noise: all go by the general formula, too.
     general = replace(network, all_alike=False).by_pair()
     np.testing.assert_allclose(pairs, general, rtol=1e-3)
-    everyone = [o.plan.noise.secrets.kept_against([v], 10.0) for v in range(8)]
+    everyone = [o.privacy.noise.secrets.kept_against([v], 10.0) for v in range(8)]
     assert min(everyone) > 2
-    assert np.nanmax(pairs) <= o.plan.worst.proven.epsilon
+    assert np.nanmax(pairs) <= o.privacy.worst.proven.epsilon
     np.testing.assert_allclose(network.of_coalition([2])[3:], pairs[2, 3:], rtol=1e-3)
     assert network.of_outsider().max() <= np.nanmin(pairs) * (1 + 1e-3)
     execute(assemble(o), out=tmp_path / "run")
@@ -140,4 +140,4 @@ def test_pairwise_noise_by_a_list_of_secrets_has_a_view_too() -> None:
     o = outlined(**EXACT, privacy__noise__family={"kind": "pairwise", "secrets": ring})
     network = network_plan(o)
     assert not network.all_alike
-    assert np.nanmax(network.by_pair()) <= o.plan.worst.proven.epsilon
+    assert np.nanmax(network.by_pair()) <= o.privacy.worst.proven.epsilon

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,9 +31,11 @@ from gossamer.accounting.releases import Event
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.noise import NoiseKind
-from gossamer.planning.outline import Outline
-from gossamer.planning.privacy import PrivacyPlan
 from gossamer.topology.exact import Relabelled, orders
+
+if TYPE_CHECKING:
+    from gossamer.training.plan import Plan
+    from gossamer.training.privacy import PrivacyPlan
 
 MOST_WORK, MOST_SYSTEMS = 5e7, 10_000  # of what is priced along with a plan: seconds at the most
 MOST_SHOWN = 64  # nodes up to which every pair is put on file
@@ -112,9 +114,9 @@ class NetworkPlan:
         return bool(same and (self.deviations > 0).all())
 
 
-def network_plan(o: Outline) -> NetworkPlan:
+def network_plan(o: Plan) -> NetworkPlan:
     """Of a run whose views can be accounted for, or a sentence about why not."""
-    rounds, plan, clip = o.topology.rounds, o.plan, o.config.privacy.clip
+    rounds, plan, clip = o.topology.rounds, o.privacy, o.config.privacy.clip
     if plan.after:
         raise UserError(
             "evaluation.private sends everyone a release of every node, which is not counted there; leave it out."
@@ -177,23 +179,23 @@ def _alone(events: Sequence[Event]) -> tuple[Event, ...]:
     return tuple(replace(event, release=event.release.alone) for event in events)
 
 
-def network_figures(o: Outline, ledgers: Path | None = None) -> dict[str, Any] | None:
+def network_figures(o: Plan, ledgers: Path | None = None) -> dict[str, Any] | None:
     """What a plan, or the run of these ledgers, shows of every node to one other and to an outsider; None: not priced.
 
     Only where it takes no time: full lots have a closed form, sampled ones a composition for many pairs.
     """
-    n, means = o.config.nodes, o.plan.draws
-    plain = o.plan.sampling.kind == "full" and math.isfinite(o.plan.worst.proven.epsilon)
+    n, means = o.config.nodes, o.privacy.draws
+    plain = o.privacy.sampling.kind == "full" and math.isfinite(o.privacy.worst.proven.epsilon)
     if not isinstance(o.topology.rounds, Relabelled) or not plain or n * n * means > MOST_WORK:
         return None
     clip = o.config.privacy.clip
     if (
-        not o.plan.noise.gaussian
+        not o.privacy.noise.gaussian
         or clip.follows_records
         or clip.of_lot
-        or o.plan.copies > 1
-        or o.plan.preprocesses
-        or o.plan.after
+        or o.privacy.copies > 1
+        or o.privacy.preprocesses
+        or o.privacy.after
     ):
         return None
     network = network_plan(o)

@@ -13,22 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.accounting.by_observer import Sharing, Spent, by_observer, sharing
 from gossamer.accounting.claimed import Claim
+from gossamer.accounting.groups import group_epsilons
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import Proven, curve, profile, proven
-from gossamer.accounting.releases import CLIPPED_LOT, Event, on_several_nodes
+from gossamer.accounting.releases import Event, collate, on_several_nodes
 from gossamer.accounting.tradeoff import TradeOff
-from gossamer.accounting.units import ONE_RECORD, Unit
-from gossamer.config.schema import RunConfig
-from gossamer.errors import UserError
+from gossamer.accounting.units import ONE_RECORD, RECORD, Unit
 from gossamer.mechanism.clipping import Schedule
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.sampling import NodeLot, SamplingKind
 from gossamer.methods.claims import ClaimRule, Draws
-from gossamer.options.stage import stage
-from gossamer.planning.evaluation import planned_evaluation
-from gossamer.planning.units import most_nodes, refuse_unlike
-from gossamer.preprocess import steps_of
+
+DRAWN = 0.05  # of ε: how close bounds come that are only drawn
 
 
 @dataclass(frozen=True)
@@ -281,98 +279,41 @@ class PrivacyPlan:
             for k in range(draws)
         ]
 
+    def by_group(self) -> dict[int, float]:
+        """k → proven ε of k records together, for runs that protect records; empty where persons or nodes are."""
+        if self.protects.kind != RECORD or not self.noise.adds or math.isinf(self.worst.proven.epsilon):
+            return {}
+        kinds = {node.spends: node for node in self.nodes}
+        delta = max(node.delta for node in self.nodes)
+        histories = [self.planned(node) for node in kinds.values()]
+        return group_epsilons(histories, delta, self.adjacency, observer=self.observer)
 
-DRAWN = 0.05  # of ε: how close bounds come that are only drawn
-
-# What calibration found for a node, kept while the process lives: nodes, seeds and graphs of a comparison share it.
-_solved: dict[tuple[Any, ...], NodePlan] = {}
-# The parts of a configuration that no accountant looks at.
-_NOT_PRICED = {
-    "name", "seed", "device", "data", "model", "topology", "algorithm", "evaluation", "checkpoints",
-}  # fmt: skip
-
-
-def plan_privacy(
-    config: RunConfig,
-    records: Sequence[int],
-    rates: Sequence[tuple[float, float]],
-    *,
-    draws_per_round: int,
-    noise: NoiseKind,
-    claim: ClaimRule,
-    dimension: int = 1,
-    notes: Sequence[str] = (),
-) -> PrivacyPlan:
-    """Budgets and schedules as numbers, one group of equal nodes at a time; `rates` are the nodes' (q_i, L_i)."""
-    from gossamer.planning.levels import plan_node, run_of
-
-    privacy = config.privacy
-    base = PrivacyPlan(
-        mode=config.mode,
-        adjacency=privacy.adjacency,
-        run=run_of(config, config.rounds * draws_per_round, noise, dimension),
-        # Of the iterates' sensitivity, and of a norm that scales its own noise, there is a belief only.
-        enforced=privacy.clip.enforced and privacy.noise.on == "gradient" and noise.without_proof is None,
-        draws_per_round=draws_per_round,
-        nodes=(),
-        notes=tuple(notes),
-        claim=claim,
-        draws_before=0 if privacy.centre is None else 1,
-        on=privacy.noise.on,
-        observer=noise.observer,
-        copies=most_nodes(config) if noise.adds else 1,
-        clipped=CLIPPED_LOT if privacy.clip.of_lot else None,
-        protects=privacy.protects,
-    )
-    stage("calibrating the noise")
-    base = replace(base, after=planned_evaluation(config, base.noise.adds, base.draws, base.copies))
-    epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
-    same = config.model_dump_json(exclude=_NOT_PRICED)
-    nodes = []
-    for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        steps = tuple(map(type, steps_of(config.data)))
-        spent = (base.copies, steps, base.after, draws_per_round, rate, epsilon, delta, dimension)
-        key = (same, spent, repr(noise), repr(claim))
-        if key not in _solved:
-            if len(_solved) >= 1000:
-                _solved.clear()
-            _solved[key] = plan_node(config, base, J, rate, lot, epsilon, delta)
-        weight = J * len(records) / sum(records) if config.weighting == "size" else 1.0
-        nodes.append(replace(_solved[key], records=J, lot=lot, weight=weight))
-    if base.copies > 1:
-        refuse_unlike(config, nodes)
-    return replace(base, nodes=tuple(_levelled(base, nodes) if noise.cancels else nodes))
-
-
-def _levelled(base: PrivacyPlan, nodes: Sequence[NodePlan]) -> list[NodePlan]:
-    """Masks cancel if all nodes add the same noise to their means: as much as the node that needs most.
-
-    With strong masks this costs nothing: what hides a record is then the noise of all means together, whoever adds it.
-    """
-    if len({node.allowance for node in nodes}) > 1:
-        fewest, most = min(node.allowance for node in nodes), max(node.allowance for node in nodes)
-        raise UserError(
-            f"privacy.epsilon pays for {fewest} draws of one node and {most} of another, and noise that cancels needs "
-            "all nodes in every draw; give all the same privacy.epsilon, or leave privacy.noise.multiplier out."
+    def by_observer(self) -> dict[str, Any]:
+        """`epsilon_by_observer` and `epsilon_by_colluders`: of the worst node, from what the nodes will write."""
+        shared, spent = self.sharing()
+        return by_observer(
+            shared,
+            shared.worst(spent) if shared else [],
+            planned=self.observer,
+            epsilon=self.worst.proven.epsilon,
+            delta=max(node.delta for node in self.nodes),
+            adjacency=self.adjacency,
+            unit=self.unit,
         )
-    most_needed = max(node.factor / node.divisor for node in nodes)
-    levelled, priced = [], {}
-    for node in nodes:
-        factor = most_needed * node.divisor
-        key = (factor, node.rate, node.delta, node.end, node.before)
-        if factor > node.factor * (1 + 1e-12) and key not in priced:
-            priced[key] = base.proven(factor, node.rate, node.delta, node.allowance, node.end, node.before)
-        levelled.append(replace(node, factor=factor, proven=priced[key]) if key in priced else node)
-    return levelled
 
-
-def rates_of(config: RunConfig, records: Sequence[int]) -> list[tuple[float, float]]:
-    """(q_i, L_i) from the declared J_i."""
-    return [config.privacy.sampling.lot_of(J, i) for i, J in enumerate(records)]
-
-
-def _per_node(value: Any, nodes: int) -> list[Any]:
-    return value if isinstance(value, list) else [value] * nodes
+    def sharing(self) -> tuple[Sharing | None, list[Spent]]:
+        """How the nodes share noise, and what each will spend; nothing where every node draws its own."""
+        if self.observer.colluders is None:
+            return None, []
+        made: dict[tuple[Any, ...], Spent] = {}
+        spent = []
+        for node in self.nodes:
+            key = node.spends, node.delta
+            if key not in made:
+                history = tuple(collate(self.planned(node)))
+                made[key] = Spent(history, node.delta, self.adjacency, node.proven.epsilon)
+            spent.append(made[key])
+        return sharing(release for one in made.values() for release, _ in one.history), spent
 
 
 def finite(value: float) -> float | None:

@@ -1,25 +1,200 @@
-"""How much noise a budget takes, and how many draws it pays for: by the paper's formula or by the accountant."""
+"""From budgets to noise: how much noise a budget takes, and how many draws it pays for, node by node.
+
+By the paper's formula in paper mode, by the accountant in sound mode.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gossamer.accounting import calibrate
+from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.noise_comparison import truncated_share
-from gossamer.accounting.releases import Event, of_several_runs
+from gossamer.accounting.releases import CLIPPED_LOT, Event, Gaussian, of_several_runs
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import After, Schedule, extremes
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.noise.shaped import magnitude
-from gossamer.methods.claims import Draws
+from gossamer.mechanism.summaries import release_of
+from gossamer.methods.claims import ClaimRule, Draws
+from gossamer.options.stage import stage
 from gossamer.options.types import LEAST_BOUND, MOST_BOUND
-from gossamer.planning.privacy import NodePlan, PrivacyPlan
 from gossamer.preprocess import planned_events, steps_of
+from gossamer.training.privacy import NodePlan, PrivacyPlan
+
+# What calibration found for a node, kept while the process lives: nodes, seeds and graphs of a comparison share it.
+_solved: dict[tuple[Any, ...], NodePlan] = {}
+# The parts of a configuration that no accountant looks at.
+_NOT_PRICED = {
+    "name", "seed", "device", "data", "model", "topology", "algorithm", "evaluation", "checkpoints",
+}  # fmt: skip
+
+
+def plan_privacy(
+    config: RunConfig,
+    records: Sequence[int],
+    rates: Sequence[tuple[float, float]],
+    *,
+    draws_per_round: int,
+    noise: NoiseKind,
+    claim: ClaimRule,
+    dimension: int = 1,
+    notes: Sequence[str] = (),
+) -> PrivacyPlan:
+    """Budgets and schedules as numbers, one group of equal nodes at a time; `rates` are the nodes' (q_i, L_i)."""
+    privacy = config.privacy
+    base = PrivacyPlan(
+        mode=config.mode,
+        adjacency=privacy.adjacency,
+        run=run_of(config, config.rounds * draws_per_round, noise, dimension),
+        # Of the iterates' sensitivity, and of a norm that scales its own noise, there is a belief only.
+        enforced=privacy.clip.enforced and privacy.noise.on == "gradient" and noise.without_proof is None,
+        draws_per_round=draws_per_round,
+        nodes=(),
+        notes=tuple(notes),
+        claim=claim,
+        draws_before=0 if privacy.centre is None else 1,
+        on=privacy.noise.on,
+        observer=noise.observer,
+        copies=most_nodes(config) if noise.adds else 1,
+        clipped=CLIPPED_LOT if privacy.clip.of_lot else None,
+        protects=privacy.protects,
+    )
+    stage("calibrating the noise")
+    base = replace(base, after=planned_evaluation(config, base.noise.adds, base.draws, base.copies))
+    epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
+    same = config.model_dump_json(exclude=_NOT_PRICED)
+    nodes = []
+    for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
+        steps = tuple(map(type, steps_of(config.data)))
+        spent = (base.copies, steps, base.after, draws_per_round, rate, epsilon, delta, dimension)
+        key = (same, spent, repr(noise), repr(claim))
+        if key not in _solved:
+            if len(_solved) >= 1000:
+                _solved.clear()
+            _solved[key] = plan_node(config, base, J, rate, lot, epsilon, delta)
+        weight = J * len(records) / sum(records) if config.weighting == "size" else 1.0
+        nodes.append(replace(_solved[key], records=J, lot=lot, weight=weight))
+    if base.copies > 1:
+        refuse_unlike(config, nodes)
+    return replace(base, nodes=tuple(_levelled(base, nodes) if noise.cancels else nodes))
+
+
+def _levelled(base: PrivacyPlan, nodes: Sequence[NodePlan]) -> list[NodePlan]:
+    """Masks cancel if all nodes add the same noise to their means: as much as the node that needs most.
+
+    With strong masks this costs nothing: what hides a record is then the noise of all means together, whoever adds it.
+    """
+    if len({node.allowance for node in nodes}) > 1:
+        fewest, most = min(node.allowance for node in nodes), max(node.allowance for node in nodes)
+        raise UserError(
+            f"privacy.epsilon pays for {fewest} draws of one node and {most} of another, and noise that cancels needs "
+            "all nodes in every draw; give all the same privacy.epsilon, or leave privacy.noise.multiplier out."
+        )
+    most_needed = max(node.factor / node.divisor for node in nodes)
+    levelled, priced = [], {}
+    for node in nodes:
+        factor = most_needed * node.divisor
+        key = (factor, node.rate, node.delta, node.end, node.before)
+        if factor > node.factor * (1 + 1e-12) and key not in priced:
+            priced[key] = base.proven(factor, node.rate, node.delta, node.allowance, node.end, node.before)
+        levelled.append(replace(node, factor=factor, proven=priced[key]) if key in priced else node)
+    return levelled
+
+
+def rates_of(config: RunConfig, records: Sequence[int]) -> list[tuple[float, float]]:
+    """(q_i, L_i) from the declared J_i."""
+    return [config.privacy.sampling.lot_of(J, i) for i, J in enumerate(records)]
+
+
+def _per_node(value: Any, nodes: int) -> list[Any]:
+    return value if isinstance(value, list) else [value] * nodes
+
+
+@dataclass(frozen=True)
+class Pool:
+    records: int  # Σ J_i
+    lot: float  # Σ L_i: as many records a round as all nodes together
+    rates: list[float]  # of the records that came from node i
+
+    @property
+    def rate(self) -> float:
+        """What is priced: no record is drawn more often."""
+        return max(self.rates)
+
+
+def pool(config: RunConfig, records: Sequence[int], pairs: Sequence[tuple[float, float]]) -> Pool:
+    """The pooled records with the objective of the decentralized run.
+
+    Weighted by size that is the plain mean over records: one rate for all. Uniform weights give every node's records
+    together the same say, so a record's rate is L / (n J_i). Sizes that differ by one (an even split) count as equal.
+    """
+    total, lot, n = sum(records), sum(lot for _, lot in pairs), len(records)
+    if config.weighting == "size" or max(records) - min(records) <= 1:
+        rate, lot = config.privacy.sampling.pooled(total, lot)
+        return Pool(total, lot, [rate] * n)
+    if config.privacy.sampling.make_uneven([1.0]) is None:
+        raise UserError(
+            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} cannot give nodes of different sizes equal "
+            "weight in the pooled records of baseline = 'central'; use kind = 'poisson' or weighting = 'size'."
+        )
+    rates = [lot / (n * J) for J in records]
+    if max(rates) > 1:
+        raise UserError(
+            f"weighting = 'uniform' would draw each record of the smallest node {max(rates):.3g} times a round in "
+            "baseline = 'central'; use a smaller privacy.sampling.rate or weighting = 'size'."
+        )
+    return Pool(total, lot, rates)
+
+
+def most_nodes(config: RunConfig) -> int:
+    """On how many nodes the same unit may be: as records are dealt out, or as it is declared of persons."""
+    return max(config.data.partition.most_copies(config.nodes), min(config.privacy.max_sites, config.nodes))
+
+
+def refuse_unlike(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
+    """Copies of a record, or the parts of a person, are priced as so many nodes that do the same."""
+    if len({(node.delta, node.spends) for node in nodes}) > 1:
+        said = (
+            f"privacy.unit.max_sites = {config.privacy.max_sites} has a person"
+            if config.privacy.max_sites > 1
+            else "data.partition.kind = 'sampled' puts copies of a record"
+        )
+        raise UserError(
+            f"{said} on several nodes, which are priced together only where all nodes have the same size, budget and "
+            "sampling; give all the same (data.records: one number for all)."
+        )
+
+
+def planned_evaluation(config: RunConfig, noised: bool, draws: int, copies: int) -> tuple[Event, ...]:
+    """Of a run of so many draws, whose records lie on so many nodes each."""
+    privacy = config.privacy
+    epsilon, delta = privacy.epsilon if noised else None, privacy.delta
+    if config.evaluation.private is None:
+        return ()
+    assert not isinstance(epsilon, list)
+    assert not isinstance(delta, list)
+    times = privacy.runs * copies
+    share, adjacency = config.evaluation.private, privacy.adjacency
+    return evaluation_events(share, adjacency, step=draws, epsilon=epsilon, delta=delta, times=times)
+
+
+def evaluation_events(
+    share: float, adjacency: str, *, step: int, epsilon: float | None, delta: float, times: int
+) -> tuple[Event, ...]:
+    """Alone, so many times, it costs the share of ε; what training may then cost is what is left: no less than the
+    rest. `epsilon`: None where nothing has noise."""
+    multiplier = 0.0
+    if epsilon is not None:
+        shift = 2 if adjacency == "replace-one" else 1
+        multiplier = shift * math.sqrt(times) / gdp_mu(share * epsilon, delta) * (1 + 1e-9)
+    return (Event(step, release_of(Gaussian, multiplier, adjacency)),)
 
 
 def run_of(config: RunConfig, draws: int, noise: NoiseKind, dimension: int) -> Draws:

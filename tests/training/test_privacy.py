@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from scipy.stats import norm
 from tests.support.configurations import outlined
 
-from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.observers import Colluders
 from gossamer.accounting.tradeoff import TradeOff
+from gossamer.config import recipes, resolve
 from gossamer.errors import UserError
+from gossamer.training.calibration import most_nodes
+from gossamer.training.plan import Plan
 
 QUICK = {"rounds": 40}
 
 
 def plan(recipe: str = "quickstart", **changes: Any) -> Any:
-    return outlined(recipe, **changes).plan
+    return outlined(recipe, **changes).privacy
 
 
 SOUND_METHODS = (
@@ -129,3 +133,60 @@ def test_a_curve_to_be_looked_at_is_never_below_the_fine_one_nor_above_the_whole
     whole = made.worst.proven.epsilon
     assert all(0.99 * min(f, whole) <= d <= min(1.06 * f, whole) for f, d in zip(fine, drawn, strict=True))
     assert [c for c, _ in made.drawn_after(at)] == [c for c, _ in made.epsilon_after(at)]
+
+
+PAIRWISE = {
+    "privacy__epsilon": 1.0, "privacy__noise__kind": "pairwise", "privacy__sampling": {"kind": "full"}, "rounds": 20,
+}  # fmt: skip
+
+
+def test_a_plan_with_shared_noise_has_the_whole_curve() -> None:
+    plan = outlined(**PAIRWISE).privacy
+    found = plan.by_observer()
+    curve = {point["colluders"]: point["epsilon"] for point in found["epsilon_by_colluders"]}
+    assert list(curve) == list(range(8))
+    assert curve[1] == plan.worst.proven.epsilon == pytest.approx(1.0)
+    assert list(curve.values()) == sorted(curve.values())
+    assert curve[7] > 2 * curve[1]
+    assert [line["planned"] for line in found["epsilon_by_observer"]] == [False, True, False, False]
+    shared, spent = plan.sharing()
+    assert shared is not None
+    assert (shared.nodes, shared.planned, len(spent)) == (8, 1, 8)
+    assert spent[0] is spent[4] is not spent[7]  # equal nodes are priced once
+
+
+def test_a_plan_with_noise_of_each_nodes_own_has_one_observer() -> None:
+    plan = outlined(rounds=5, privacy__sampling={"kind": "full"}).privacy
+    found = plan.by_observer()
+    (line,) = found["epsilon_by_observer"]
+    assert line["words"] == plan.observer.describe()
+    assert line["epsilon"] == plan.worst.proven.epsilon
+    assert found["epsilon_by_colluders"] == []
+    assert plan.sharing() == (None, [])
+
+
+FULL = {"privacy.sampling": {"kind": "full"}, "privacy.clip": {"kind": "constant", "bound": 1.0}, "rounds": 4,
+        "privacy.noise.schedule": {"kind": "constant"}, "privacy.noise.multiplier": 8.0, "privacy.epsilon": None}  # fmt: skip
+
+
+def test_a_group_is_priced_for_runs_that_protect_records_alone() -> None:
+    plan = Plan.of(resolve(recipes.read("quickstart"), FULL)).privacy
+    assert plan.by_group()[5] == pytest.approx(gdp_epsilon(5 * math.sqrt(4) / 8, 1e-4))
+    assert (
+        Plan.of(resolve(recipes.read("quickstart"), {**FULL, "privacy.unit": "node"})).privacy.by_group()
+        == {}
+    )
+
+
+def test_sites_are_no_more_than_nodes() -> None:
+    unit = {"column": "p", "max_sites": 50}
+    assert most_nodes(resolve(recipes.read("quickstart"), {"nodes": 3, "privacy.unit": unit})) == 3
+
+
+def test_unlike_nodes_have_no_joint_price() -> None:
+    asked = {**FULL, "nodes": 2, "data.persons": 100, "privacy.unit": {"column": "p", "max_sites": 2},
+             "privacy.sampling": {"kind": "poisson", "rate": [0.1, 0.2]}}  # fmt: skip
+    with pytest.raises(
+        UserError, match="max_sites = 2 has a person on several nodes, which are priced together only"
+    ):
+        Plan.of(resolve(recipes.read("quickstart"), asked))

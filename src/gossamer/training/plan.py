@@ -1,0 +1,264 @@
+"""Plan: what a run is and would cost. Nothing is trained, and no record is read where public facts are enough."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from gossamer.algorithms.base import Algorithm
+from gossamer.algorithms.means import FilterMean, WindowMean, grid_of
+from gossamer.algorithms.wrappers import Centre, ExactMean, Mean
+from gossamer.config.baselines import effective
+from gossamer.config.checks import check
+from gossamer.config.schema import RunConfig
+from gossamer.data.dataset import Dataset
+from gossamer.errors import UserError
+from gossamer.kernels.stack import ParameterStack
+from gossamer.methods import method_of
+from gossamer.methods.base import Method
+from gossamer.methods.objective import per_sample_loss, prediction_task
+from gossamer.models.layers import Centred, check_module, check_no_mixing, check_outputs
+from gossamer.models.measures import Measure, cells_of, measures_of
+from gossamer.models.tasks import Task
+from gossamer.options.stage import stage
+from gossamer.results.console import summary
+from gossamer.results.notebook import plan_html, plan_text
+from gossamer.topology.exact import Relabelled, filter_of, window_topology
+from gossamer.topology.kinds import isolated
+from gossamer.topology.schedule import Topology
+from gossamer.training.calibration import Pool, plan_privacy, pool, rates_of
+from gossamer.training.data import DataCache, DataFacts, facts_of
+from gossamer.training.estimate import estimate, expected, refuse_beyond_machine, refuse_long_pricing
+from gossamer.training.notes import notes_of
+from gossamer.training.privacy import PrivacyPlan
+from gossamer.training.views import deviations_of, network_figures
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """What a run is and would cost. Shows itself as a table and the growth of ε in a notebook."""
+
+    config: RunConfig  # what runs
+    asked: RunConfig  # what was asked for; a baseline runs something else
+    method: Method
+    algorithm: Algorithm
+    topology: Topology
+    module: nn.Module
+    stack: ParameterStack
+    privacy: PrivacyPlan
+    classes: int | None
+    task: Task  # what is predicted
+    dataset: Dataset | None  # loaded only where the plan needs it
+    pool: Pool | None  # of the central baseline
+    forced: bool = False  # whether or not this machine has the means
+    own_module: bool = False  # did the user bring the module along, in place of the configuration's?
+
+    @classmethod
+    def of(
+        cls,
+        config: RunConfig,
+        *,
+        data_dir: Path | None = None,
+        module: nn.Module | None = None,
+        cache: DataCache | None = None,
+        nodes: range | None = None,
+        force: bool = False,
+    ) -> Plan:
+        """`module`: the user's own in place of the configuration's; `nodes`: those hosted here; all, if None.
+
+        `force`: also what would not fit into this machine's memory, or a month.
+        """
+        asked, config = config, effective(config)
+        check(config)
+        if module is not None:
+            check_module(module)
+        method = method_of(config)
+        algorithm = method.algorithm()
+        hosted = config.nodes if nodes is None else len(nodes)
+        if not force:
+            refuse_beyond_machine(estimate(config, algorithm, hosted=hosted))
+            refuse_long_pricing(config, config.rounds * algorithm.draws)
+        stage("building the graph")
+        topology = _topology(config, algorithm)
+        facts = facts_of(asked, data_dir, cache, nodes)
+        method.check(facts.classes)
+        task = prediction_task(facts.classes, facts.several, config)
+        for measure in measures_of(config.evaluation.measures, task):  # refuses what does not fit
+            if config.evaluation.private is not None:
+                cells_of(measure, task, config.evaluation.bound)
+        own = module is not None or config.model.kind == "own"
+        if not force:
+            refuse_beyond_machine(expected(config, facts, algorithm, hosted=hosted, module=module))
+        if module is None:
+            module = _model(config, facts)
+            if own:
+                check_module(module)
+        module, algorithm = _centred(config, facts, module, algorithm)
+        check_no_mixing(module)
+        rates, pooled, records = rates_of(config, facts.records), None, facts.records
+        if config.baseline == "central":
+            pooled = pool(config, records, rates)
+            records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
+        vector = method.vector(algorithm, module, facts.classes)  # refuses a loss that does not fit
+        if own or hasattr(config.loss, "per_record"):
+            _try_on(vector, facts)
+        if own and facts.classes and (config.loss is None or config.loss.kind == "cross-entropy"):
+            kind = torch.float32 if facts.shape else torch.int64
+            check_outputs(module, torch.zeros(1, *facts.shape, dtype=kind), facts.classes)
+        plan = plan_privacy(
+            config,
+            records,
+            rates,
+            draws_per_round=algorithm.draws,
+            noise=method.noise,
+            claim=method.claim(algorithm, topology, facts.classes, sum(records)),
+            dimension=ParameterStack(module).dim,
+            notes=notes_of(config, method),
+        )
+        if _takes_exact_means(config):
+            algorithm, plan = _with_exact_means(config, algorithm, topology, plan)
+        return cls(
+            config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.classes, task,
+            facts.dataset, pooled, force, own,
+        )  # fmt: skip
+
+    @property
+    def loss(self) -> Any:
+        return per_sample_loss(self.classes, self.config)
+
+    @property
+    def measures(self) -> list[Measure]:
+        """What is measured on the hold-out, the first being what the run is read by."""
+        return measures_of(self.config.evaluation.measures, self.task)
+
+    @property
+    def seeded(self) -> bool:
+        """Is the noise one that everyone can draw, and no privacy?"""
+        return self.config.privacy.noise.source == "seeded"
+
+    @property
+    def size(self) -> str:
+        """How many parameters there are, and how many of them are trained."""
+        every = sum(parameter.numel() for parameter in self.module.parameters())
+        own = self.stack.dim
+        return f"{own:,} parameters" if own == every else f"{own:,} of {every:,} parameters trained"
+
+    @property
+    def bytes_per_round(self) -> float:
+        return self.method.bytes_per_round(self.algorithm, self.topology, self.stack.dim)
+
+    def network_figures(self, ledgers: Path | None = None) -> dict[str, Any] | None:
+        """What one node and an outsider learn, planned or from these ledgers; None where it is not priced."""
+        return network_figures(self, ledgers)
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """What `gossamer plan --json` prints, but for what was spent on the same records before."""
+        return summary(self)
+
+    @property
+    def epsilon_proven(self) -> float | None:
+        """Of the worst node; δ, adjacency, unit and observer are next to it in `result`."""
+        proven: float | None = self.result["epsilon_proven"]
+        return proven
+
+    @property
+    def epsilon_claimed(self) -> float | None:
+        claimed: float | None = self.result["epsilon_claimed"]
+        return claimed
+
+    def __repr__(self) -> str:
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)
+
+
+def _topology(config: RunConfig, algorithm: Algorithm) -> Topology:
+    if config.baseline == "no-communication":
+        return isolated(config.nodes, algorithm.weights)  # type: ignore[arg-type]
+    if _takes_exact_means(config):
+        return _exact_topology(config)
+    return config.topology.build(nodes=config.nodes, weights=algorithm.weights, seed=config.seed)
+
+
+def _model(config: RunConfig, facts: DataFacts) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return config.model.make(facts.shape, facts.outputs)
+
+
+def _try_on(vector: Any, facts: DataFacts) -> None:
+    """A user's own module or loss is refused here, before anything is written, if it cannot keep records apart."""
+    if not hasattr(vector, "try_on"):
+        return
+    kind = torch.float32 if facts.shape else torch.int64  # a record without a shape is a place in a table
+    label = () if facts.several is None else (facts.several,)
+    targets = torch.zeros(1, 1, *label, dtype=torch.int64 if facts.classes else torch.float32)
+    vector.try_on(torch.zeros(1, 1, *facts.shape, dtype=kind), targets)
+
+
+def _centred(
+    config: RunConfig, facts: DataFacts, module: nn.Module, algorithm: Algorithm
+) -> tuple[nn.Module, Algorithm]:
+    """With `privacy.centre`: a private mean of the records first, which the model subtracts from each."""
+    centre, size = config.privacy.centre, math.prod(facts.shape)
+    if centre is None:
+        return module, algorithm
+    if len(facts.shape) > 1 and config.model.kind not in ("softmax", "mlp"):
+        raise UserError(
+            f"privacy.centre = {centre:g} turns records into rows of numbers, which model.kind = "
+            f"{config.model.kind!r} does not take; use softmax or mlp."
+        )
+    # As many exchanges as at the end, for a common mean matters as much as a common model; exact ones are common.
+    exchanges = 0 if config.algorithm.mixes == "exact" else config.algorithm.final_gossip or 20
+    return Centred(module, size), Centre(algorithm, size, config.privacy.clip.unit, exchanges)
+
+
+def _takes_exact_means(config: RunConfig) -> bool:
+    """Asked for, and is there anybody to exchange with?"""
+    return config.algorithm.mixes == "exact" and config.nodes > 1 and config.baseline != "no-communication"
+
+
+def _exact_topology(config: RunConfig) -> Topology:
+    """The network of a run with exact means: windows where a node may send to any other, else the graph as it is."""
+    asked = config.topology
+    if asked.dropout or asked.slow:
+        key = f"dropout = {asked.dropout:g}" if asked.dropout else "slow"
+        raise UserError(
+            f"topology.{key} loses messages, and algorithm.mixes = 'exact' needs every one of them; leave it out, or "
+            "use a number of mixes."
+        )
+    base = asked.build(nodes=config.nodes, weights="doubly", seed=config.seed)
+    if asked.any_peer:
+        return window_topology(base, config.seed)
+    filter_of(base)  # refused now, not after a plan was made
+    return base
+
+
+def _with_exact_means(
+    config: RunConfig, algorithm: Algorithm, topology: Topology, plan: PrivacyPlan
+) -> tuple[Algorithm, PrivacyPlan]:
+    """The algorithm on common means, and the plan with a line about them."""
+    mean: Mean
+    if isinstance(topology.rounds, Relabelled):
+        mean = WindowMean(topology.rounds.windows, grid_of(_least_deviation(config, plan), config.nodes))
+        equal = "all nodes hold the same model to the last bit"
+    else:
+        mean = FilterMean(filter_of(topology))
+        equal = f"models of two nodes differ by rounding (at most {mean.filter.error:.1g} of the largest value a mean)"
+    times = "1 exchange" if mean.exchanges == 1 else f"{mean.exchanges} exchanges"
+    note = f"Every gradient is the exact mean over all nodes, by {times}; {equal}."
+    return ExactMean(algorithm, mean), replace(plan, notes=(*plan.notes, note))
+
+
+def _least_deviation(config: RunConfig, plan: PrivacyPlan) -> float:
+    """Of the noise on a node's gradient, over all nodes and draws that have some; 0 where there is none."""
+    found = deviations_of(config, plan)
+    return float(found[found > 0].min(initial=math.inf)) if (found > 0).any() else 0.0
