@@ -22,7 +22,7 @@ demo: $(READY)
 
 # The documentation as a folder, site/, that opens without a server: pages and API reference, every link checked.
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python .ci/build_site.py
 	$(BIN)/python .ci/check_site.py site
 
 $(VENV)/.docs: $(READY)
