@@ -12,9 +12,9 @@ import pytest
 from pyarrow import csv, parquet
 from pydantic import TypeAdapter
 
-from gossamer.data import check
-from gossamer.data.check import fits, skeleton, types_of
-from gossamer.data.columns import Schema
+from gossamer.data import tables
+from gossamer.data.columns import Schema, skeleton
+from gossamer.data.tables import open_table
 
 FORM: TypeAdapter[Any] = TypeAdapter(Schema)
 SECRETS = ("31337", "xyzzy", "1931")
@@ -31,7 +31,7 @@ TABLE = pa.table(
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(check, "BATCH", 2)  # what the last part holds counts as well
+    monkeypatch.setattr(tables, "BATCH", 2)  # what the last part holds counts as well
     path = tmp_path / f"t.{kind}"
     csv.write_csv(TABLE, path) if kind == "csv" else parquet.write_table(TABLE, path)
     schema = FORM.validate_python(
@@ -44,7 +44,7 @@ def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: st
             "height": [0, 3],
         }
     )
-    found = fits(kind, path, schema)
+    found = open_table(kind, path).findings(schema)
     assert [astuple(finding) for finding in found] == [
         ("height", "numeric", "is not in the file", True),
         ("age", "numeric", "values outside the range count as the nearer end", False),
@@ -62,13 +62,13 @@ def test_a_column_of_another_kind(tmp_path: Path) -> None:
     wrong = FORM.validate_python(
         {"plan": {"range": [0, 1], "missing": True}, "ok": ["2020-01-01", "2021-01-01"]}
     )
-    found = fits("parquet", tmp_path / "t.parquet", wrong)
+    found = open_table("parquet", tmp_path / "t.parquet").findings(wrong)
     assert [(finding.said, finding.must) for finding in found] == [
         ("has no value that is numeric", False),
         ("holds values of type bool, which cannot be date", True),
     ]
     assert not any(secret in str(found) for secret in SECRETS)
-    assert types_of("csv", tmp_path / "t.csv") == {
+    assert open_table("csv", tmp_path / "t.csv").kinds == {
         "age": "numeric",
         "gap": "numeric",
         "plan": "categorical",

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from gossamer.data.arrays import MOST_COLUMNS
 from gossamer.data.load import load
-from gossamer.data.tables import existing, from_arrays, load_npz, read_table
+from gossamer.data.tables import CsvTable, ParquetTable, Roles, existing, load_npz
 from gossamer.errors import UserError
 
 CSV = """age,weight,smoker,hospital,outcome
@@ -98,14 +98,14 @@ def test_many_columns_are_refused_before_they_are_read(tmp_path):
     path = tmp_path / "wide.csv"
     path.write_text(",".join(f"c{i}" for i in range(MOST_COLUMNS)) + ",y\n" + "1," * MOST_COLUMNS + "1\n")
     with pytest.raises(UserError, match=r"wide\.csv has 20001 columns, and at most 20000 are read"):
-        read_table("csv", path, "y", None, None)
+        CsvTable(path).records(Roles(label="y"))
 
 
 def test_columns_that_hold_lists_are_refused_by_name(tmp_path):
     path = tmp_path / "own.parquet"
     parquet.write_table(pa.table({"a": [1.0, 2.0], "y": [[1, 2], [3]]}), path)
     with pytest.raises(UserError, match=r"own\.parquet: column 'y' holds values of type list"):
-        read_table("parquet", path, "y", None, None)
+        ParquetTable(path).records(Roles(label="y"))
 
 
 def test_an_npz_that_promises_more_than_it_holds_allocates_nothing(tmp_path):
@@ -119,14 +119,14 @@ def test_an_npz_that_promises_more_than_it_holds_allocates_nothing(tmp_path):
         load_npz(path)
     np.savez(path, x=np.zeros((3, 0)), y=np.zeros(3))
     with pytest.raises(UserError, match="give at least one number per record"):
-        from_arrays(path, load_npz(path), ("x",), ("y",), None)
+        load("npz", path=str(path))
 
 
 def test_names_that_are_no_utf8_and_pipes_are_one_sentence(tmp_path):
     path = tmp_path / "latin.csv"
     path.write_bytes("größe,y\n1,0\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"latin\.csv"):
-        read_table("csv", path, "y", None, None)
+        CsvTable(path).records(Roles(label="y"))
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="is no file"):
         existing("data.path", str(tmp_path / "pipe"), None)

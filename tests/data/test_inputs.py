@@ -13,7 +13,7 @@ from tests.support.own_records import write_table
 
 from gossamer.data.inputs import Inputs, inputs_of
 from gossamer.data.load import datasets
-from gossamer.data.tables import read_table
+from gossamer.data.tables import CsvTable, Roles
 from gossamer.errors import UserError
 
 
@@ -41,7 +41,7 @@ def test_a_new_row_becomes_what_a_row_of_the_hold_out_became(tmp_path: Path, opt
     dataset = source.load()
     inputs = inputs_of(source, dataset)
     assert (inputs.shape, inputs.columns, inputs.label, inputs.owner) == ((2,), ("a", "b"), "y", "site")
-    raw = read_table("csv", test, None, inputs.columns, None).x
+    raw = CsvTable(test).records(Roles(features=inputs.columns)).x
     found = inputs.prepared(inputs.records(raw))
     np.testing.assert_allclose(found, dataset.x_test, rtol=0, atol=0 if "transform" not in options else 1e-6)
 
@@ -129,7 +129,7 @@ def test_declared_columns_of_new_rows_follow_the_same_rules(tmp_path: Path) -> N
     form = TypeAdapter(Inputs)
     inputs = form.validate_json(form.dump_json(inputs_of(source, dataset)))
     assert (inputs.shape, inputs.columns) == ((4,), ("age", "ward"))
-    raw = read_table("csv", tmp_path / "new.csv", None, inputs.columns, None, schema=inputs.schema).x
+    raw = CsvTable(tmp_path / "new.csv").records(Roles(schema=inputs.schema)).x
     frame = pandas.DataFrame({"ward": ["new", "a", "b"], "age": [200.0, np.nan, 5.0], "more": [1, 2, 3]})
     for rows in (raw, frame):
         np.testing.assert_array_equal(inputs.prepared(inputs.records(rows)), dataset.x_test)

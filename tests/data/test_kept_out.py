@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from gossamer.data.dataset import Dataset
-from gossamer.data.partition import kept_out
+from gossamer.data.persons import held_out_rows
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(4000, 3)).astype(np.float32), RNG.integers(0, 2, 4000)
@@ -11,11 +10,7 @@ PERSON = RNG.integers(0, 2**62, 800).repeat(5)
 
 
 def parts(x, y, person=None, part=0.25, seed=0, by_person=False):
-    data = Dataset(
-        name="", x_train=x, y_train=y, x_test=x[:0], y_test=y[:0], classes=2, public_test=False, owner=None,
-        provenance={}, person=person,
-    )  # fmt: skip
-    return kept_out(data, np.arange(len(y)), part, seed, by_person=by_person)
+    return held_out_rows(x, y, person if by_person else None, np.arange(len(y)), part, seed)
 
 
 def test_about_the_part_is_kept_out_and_follows_the_seed():

@@ -358,7 +358,7 @@ def test_several_labels_that_cannot_be(csv, options, text, says):
 
 def test_arrays_that_cannot_be_several_labels(tmp_path):
     np.savez(tmp_path / "own.npz", x=np.ones((3, 2)), y=np.ones((3, 2), np.int64))
-    with pytest.raises(UserError, match=r"Then set data\.task = 'multi-label'"):
+    with pytest.raises(UserError, match=r"set data\.task = 'multi-label'"):
         load("npz", path=str(tmp_path / "own.npz"))
     np.savez(tmp_path / "own.npz", x=np.ones((3, 2)), y=np.ones(3, np.int64))
     with pytest.raises(UserError, match=r"needs \(3, labels\)"):

@@ -1,4 +1,4 @@
-"""The declared columns of a table, `[data.columns]`: what a value may be, and which numbers a model sees in its place.
+"""The declared columns of a table, `[data.columns]`: which values each may hold, and the numbers that encode them.
 
 A declaration is public: it is in the configuration, in model.json and in the certificate, and the same at every node
 whatever the order of the columns in its own file. The numbers follow from it and from one value alone: no other record
@@ -13,7 +13,9 @@ is looked at. What a value cannot be is decided once, so that no record can stop
 from __future__ import annotations
 
 import datetime
+import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from gossamer.data.arrays import MOST_COLUMNS, Floats, listed
+from gossamer.data.arrays import MOST_COLUMNS, Floats
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 
@@ -42,8 +44,6 @@ def plain(values: Any) -> Any:
 
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-        if isinstance(values, pa.ChunkedArray):  # of no chunks, in older versions
-            values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     return values.dictionary_decode() if types.is_dictionary(values.type) else values
 
 
@@ -60,8 +60,8 @@ def texts(values: Any) -> Any:
 
     if types.is_floating(values.type):
         values = compute.if_else(compute.is_nan(values), pa.scalar(None, values.type), values)
-    said = compute.utf8_trim_whitespace(values.cast(pa.string()))
-    return compute.replace_substring_regex(said, r"^(-?[0-9]+)\.0*$", r"\1")
+    trimmed = compute.utf8_trim_whitespace(values.cast(pa.string()))
+    return compute.replace_substring_regex(trimmed, r"^(-?[0-9]+)\.0*$", r"\1")
 
 
 def level(level: Level) -> str:
@@ -71,12 +71,12 @@ def level(level: Level) -> str:
     return whole if point and not rest.strip("0") and whole.removeprefix("-").isdecimal() else text
 
 
-def is_nothing(said: Any) -> Missing:
+def is_nothing(words: Any) -> Missing:
     import pyarrow as pa
     from pyarrow import compute
 
-    empty = compute.is_in(compute.utf8_lower(said), value_set=pa.array(NOTHING))
-    found: Missing = compute.or_(compute.is_null(said), empty).to_numpy(zero_copy_only=False)
+    empty = compute.is_in(compute.utf8_lower(words), value_set=pa.array(NOTHING))
+    found: Missing = compute.or_(compute.is_null(words), empty).to_numpy(zero_copy_only=False)
     return found
 
 
@@ -125,13 +125,22 @@ def is_day(value: Any) -> bool:
     return isinstance(value, str) and len(value) == 10 and not math.isnan(day(value))
 
 
-OUTSIDE = "values outside the range count as the nearer end"
 YES, NO = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """About one column, or about the file; `must`: a run would refuse it."""
+
+    column: str
+    kind: str  # as it was declared, else the type of its values
+    said: str
+    must: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column(ABC):
-    """What the values of one column may be."""
+    """The values that one column may hold. A new kind is a subclass, registered in `kinds`."""
 
     missing: Annotated[
         bool,
@@ -140,28 +149,71 @@ class Column(ABC):
 
     kind: ClassVar[str]
 
-    @abstractmethod
     def numbers(self, name: str) -> list[str]:
-        """The names of the numbers that come in place of a value, without the indicator."""
+        """The names of the numbers that encode a value, without the indicator of a missing one."""
+        return [name]
 
-    @abstractmethod
+    def all_numbers(self, name: str) -> list[str]:
+        return [*self.numbers(name), *([f"{name} missing"] if self.missing else [])]
+
     def fits(self, arrow_type: Any) -> bool:
-        """May values of this type be such a column? Words may: what they say is looked at one by one."""
+        """May values of this type be such a column? Words may: they are read one by one."""
+        from pyarrow import types
+
+        tests = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
+        return any(test(arrow_type) for test in tests) or is_words(arrow_type)
 
     @abstractmethod
     def encode(self, values: Any, out: Floats) -> Missing:
-        """Write the numbers of an Arrow array into `out`, which is zero; which values are missing stay so."""
+        """Write the numbers of an Arrow array into `out`, which is zero; return which values are missing."""
 
     def surprise(self, values: Any) -> str | None:
-        """What whoever holds the records should hear of values that have a place all the same; no value is named."""
+        """A remark on values that are encoded but probably not meant; it names no value."""
         return None
 
     @abstractmethod
     def words(self) -> str:
-        """What is done, for a page."""
+        """The encoding in words, for a page."""
 
-    def all_numbers(self, name: str) -> list[str]:
-        return [*self.numbers(name), *([f"{name} missing"] if self.missing else [])]
+    def remarks(self, values: Any) -> dict[str, bool]:
+        """What the holder of these values should know, and whether a run would refuse them; names no value."""
+        if not self.fits(values.type):
+            return {f"holds values of type {values.type}, which cannot be {self.kind}": True}
+        found = {}
+        missing = self.encode(values, np.zeros((len(values), len(self.numbers(""))), np.float32))
+        if missing.all() and len(values):
+            found[f"has no value that is {self.kind}"] = not self.missing
+        elif missing.any() and not self.missing:
+            found[f"has gaps, or values that are not {self.kind}: set missing = true"] = True
+        if (surprise := self.surprise(values)) is not None:
+            found[surprise] = False
+        return found
+
+
+class _Interval(Column):
+    """One number within two public ends; beyond them the nearer end counts."""
+
+    @abstractmethod
+    def _raw(self, values: Any) -> Numbers:
+        """NaN where there is no value."""
+
+    @abstractmethod
+    def _ends(self) -> tuple[float, float]: ...
+
+    def _scaled(self, raw: Numbers) -> Numbers:
+        lo, hi = self._ends()
+        return (np.clip(raw, lo, hi) - lo) / (hi - lo)
+
+    def encode(self, values: Any, out: Floats) -> Missing:
+        raw = self._raw(values)
+        missing = np.isnan(raw)
+        out[:, 0] = np.where(missing, 0, self._scaled(raw))
+        return missing
+
+    def surprise(self, values: Any) -> str | None:
+        raw, (lo, hi) = self._raw(values), self._ends()
+        outside = bool(((raw < lo) | (raw > hi)).any())
+        return "values outside the range count as the nearer end" if outside else None
 
 
 kinds: Registry[Column] = Registry("data.columns.NAME")
@@ -169,7 +221,7 @@ kinds: Registry[Column] = Registry("data.columns.NAME")
 
 @kinds.register("numeric")
 @dataclass(frozen=True, kw_only=True)
-class Numeric(Column):
+class Numeric(_Interval):
     """A number with a public range, which becomes [0, 1], or with a public mean and scale."""
 
     range: Annotated[
@@ -187,56 +239,39 @@ class Numeric(Column):
     def __post_init__(self) -> None:
         if (self.range is None) == (self.mean is None) or (self.mean is None) != (self.scale is None):
             raise ValueError("a numeric column has either range = [lo, hi] or mean and scale")
-        if self.range is None:
-            finite = [v for v in (self.mean, self.scale, self.clip) if v is not None and not math.isfinite(v)]
-            if finite:
-                raise ValueError("mean, scale and clip must be finite")
-        elif self.clip is not None:
+        if not all(math.isfinite(value) for value in (self.mean or 0, self.scale or 1, self.clip or 1)):
+            raise ValueError("mean, scale and clip must be finite")
+        if self.range is not None and self.clip is not None:
             raise ValueError("clip goes with mean and scale; a range is clipped at its ends")
-        elif not (math.isfinite(self.range[0]) and self.range[0] < self.range[1] < math.inf):
+        if self.range is not None and not -math.inf < self.range[0] < self.range[1] < math.inf:
             raise ValueError("range must be [lo, hi] with lo < hi")
 
-    def numbers(self, name: str) -> list[str]:
-        return [name]
+    @property
+    def _standard(self) -> tuple[float, float, float]:
+        """Mean, scale and clip."""
+        return self.mean or 0.0, self.scale or 1.0, self.clip or 5.0
 
-    def fits(self, arrow_type: Any) -> bool:
-        from pyarrow import types
-
-        tests = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
-        return any(test(arrow_type) for test in tests) or is_words(arrow_type)
-
-    def encode(self, values: Any, out: Floats) -> Missing:
-        raw = floats(values)
-        if self.range is not None:
-            lo, hi = self.range
-            scaled = (np.clip(raw, lo, hi) - lo) / (hi - lo)
-        else:
-            assert self.mean is not None
-            assert self.scale is not None
-            most = 5.0 if self.clip is None else self.clip
-            with np.errstate(over="ignore"):  # beyond all numbers is beyond the clip
-                scaled = np.clip((raw - self.mean) / self.scale, -most, most)
-        missing = np.isnan(raw)
-        out[:, 0] = np.where(missing, 0, scaled)
-        return missing
-
-    def surprise(self, values: Any) -> str | None:
-        raw = floats(values)
-        lo, hi = self._ends()
-        return OUTSIDE if bool(((raw < lo) | (raw > hi)).any()) else None
+    def _raw(self, values: Any) -> Numbers:
+        return floats(values)
 
     def _ends(self) -> tuple[float, float]:
         if self.range is not None:
             return self.range[0], self.range[1]
-        assert self.mean is not None
-        assert self.scale is not None
-        most = self.scale * (5.0 if self.clip is None else self.clip)
-        return self.mean - most, self.mean + most
+        mean, scale, clip = self._standard
+        return mean - clip * scale, mean + clip * scale
+
+    def _scaled(self, raw: Numbers) -> Numbers:
+        if self.range is not None:
+            return super()._scaled(raw)
+        mean, scale, clip = self._standard
+        with np.errstate(over="ignore"):  # beyond all numbers is beyond the clip
+            return np.clip((raw - mean) / scale, -clip, clip)
 
     def words(self) -> str:
         if self.range is not None:
             return f"[{self.range[0]:g}, {self.range[1]:g}] becomes [0, 1], clipped"
-        return f"(x − {self.mean:g})/{self.scale:g}, clipped at ±{5.0 if self.clip is None else self.clip:g}"
+        mean, scale, clip = self._standard
+        return f"(x − {mean:g})/{scale:g}, clipped at ±{clip:g}"
 
 
 @kinds.register("categorical")
@@ -264,33 +299,31 @@ class Categorical(Column):
     def fits(self, arrow_type: Any) -> bool:
         from pyarrow import types
 
-        return Numeric.fits(_AS_NUMBER, arrow_type) or types.is_date(arrow_type)
+        return super().fits(arrow_type) or types.is_date(arrow_type)
 
     def encode(self, values: Any, out: Floats) -> Missing:
-        import pyarrow as pa
-        from pyarrow import compute
-
-        said = texts(values)
-        found = compute.index_in(said, value_set=pa.array([level(one) for one in self.levels]))
-        at = found.fill_null(-1).to_numpy(zero_copy_only=False)
+        at, missing = self._levels_of(values)
         known = at >= 0
-        missing: Missing = ~known & is_nothing(said)
         out[np.flatnonzero(known), at[known]] = 1
         if self.other:
             out[~known & ~missing, len(self.levels)] = 1
         return missing
 
+    def _levels_of(self, values: Any) -> tuple[npt.NDArray[np.int32], Missing]:
+        """The place of each value's level, −1 for none, and which values are missing."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        words = texts(values)
+        places = compute.index_in(words, value_set=pa.array([level(one) for one in self.levels]))
+        at = places.fill_null(-1).to_numpy(zero_copy_only=False)
+        return at, (at < 0) & is_nothing(words)
+
     def surprise(self, values: Any) -> str | None:
-        out = np.zeros((len(values), len(self.numbers(""))), np.float32)
-        missing = self.encode(values, out)
-        strange = ~missing & (out[:, : len(self.levels)].sum(axis=1) == 0)
-        if not strange.any():
+        at, missing = self._levels_of(values)
+        if not ((at < 0) & ~missing).any():
             return None
-        return (
-            "values that are no level count as other"
-            if self.other
-            else "values that are no level are 0 in all"
-        )
+        return f"values that are no level {'count as other' if self.other else 'are 0 in all'}"
 
     def words(self) -> str:
         rest = "1 more for others" if self.other else "others are 0"
@@ -302,18 +335,12 @@ class Categorical(Column):
 class Boolean(Column):
     """True or false (also 1 or 0, yes or no): 1 or 0."""
 
-    def numbers(self, name: str) -> list[str]:
-        return [name]
-
-    def fits(self, arrow_type: Any) -> bool:
-        return Numeric.fits(_AS_NUMBER, arrow_type)
-
     def encode(self, values: Any, out: Floats) -> Missing:
         import pyarrow as pa
         from pyarrow import compute
 
-        found = compute.index_in(compute.utf8_lower(texts(values)), value_set=pa.array([*YES, *NO]))
-        at = found.fill_null(-1).to_numpy(zero_copy_only=False)
+        places = compute.index_in(compute.utf8_lower(texts(values)), value_set=pa.array([*YES, *NO]))
+        at = places.fill_null(-1).to_numpy(zero_copy_only=False)
         out[:, 0] = (at >= 0) & (at < len(YES))
         return np.asarray(at < 0)
 
@@ -323,7 +350,7 @@ class Boolean(Column):
 
 @kinds.register("date")
 @dataclass(frozen=True, kw_only=True)
-class Date(Column):
+class Date(_Interval):
     """A day in a public range of days, which becomes [0, 1]; of a time of day the day counts."""
 
     range: Annotated[
@@ -332,12 +359,9 @@ class Date(Column):
     ]
 
     def __post_init__(self) -> None:
-        first, last = (day(text) for text in self.range)
+        first, last = self._ends()
         if not first < last:
             raise ValueError("range must be two days as 2024-01-31, the earlier first")
-
-    def numbers(self, name: str) -> list[str]:
-        return [name]
 
     def fits(self, arrow_type: Any) -> bool:
         from pyarrow import types
@@ -345,7 +369,7 @@ class Date(Column):
         tests = (types.is_date, types.is_timestamp, types.is_null)
         return any(test(arrow_type) for test in tests) or is_words(arrow_type)
 
-    def _days(self, values: Any) -> npt.NDArray[np.float64]:
+    def _raw(self, values: Any) -> Numbers:
         import pyarrow as pa
         from pyarrow import types
 
@@ -353,22 +377,11 @@ class Date(Column):
             return floats(values.cast(pa.date32(), safe=False).cast(pa.int32()))
         return one_by_one(values, day)
 
-    def surprise(self, values: Any) -> str | None:
-        days, (first, last) = self._days(values), (day(text) for text in self.range)
-        return OUTSIDE if bool(((days < first) | (days > last)).any()) else None
-
-    def encode(self, values: Any, out: Floats) -> Missing:
-        days = self._days(values)
-        first, last = (day(text) for text in self.range)
-        missing = np.isnan(days)
-        out[:, 0] = np.where(missing, 0, (np.clip(days, first, last) - first) / (last - first))
-        return missing
+    def _ends(self) -> tuple[float, float]:
+        return day(self.range[0]), day(self.range[1])
 
     def words(self) -> str:
         return f"{self.range[0]} to {self.range[1]} becomes [0, 1], clipped"
-
-
-_AS_NUMBER = Numeric(range=[0.0, 1.0])
 
 
 def _in_full(value: Any) -> Any:
@@ -420,8 +433,8 @@ Columns = Annotated[
 ]
 
 
-def refuse_said_twice(data: Any) -> None:
-    """A table [data] says of each column once what it is."""
+def check_declared_once(data: Any) -> None:
+    """Refuse a table [data] with two declarations of one column."""
     schema = data.schema
     if schema is None:
         return
@@ -432,8 +445,8 @@ def refuse_said_twice(data: Any) -> None:
     if getattr(data, "features", None) is not None:
         raise UserError("data.features is what data.columns declares by name: leave out one of the two")
     for key in ("label", "owner", "person"):
-        said = getattr(data, key, None)
-        for name in said if isinstance(said, list) else [said]:
+        named = getattr(data, key, None)
+        for name in named if isinstance(named, list) else [named]:
             if name in schema:
                 raise UserError(f"data.columns.{name} is data.{key}, no feature: leave it out there")
 
@@ -474,16 +487,42 @@ def encode_into(where: str, schema: Mapping[str, Column], table: Mapping[str, An
             )
 
 
-def refuse_absent(where: str, schema: Mapping[str, Column], names: Sequence[str]) -> None:
-    lacking = [name for name in schema if name not in names]
-    if lacking:
-        raise UserError(
-            f"{where} has no column {listed(lacking)}, which data.columns declares: it has {listed(names)}"
-        )
-
-
 def _iso(value: Any) -> Any:
     """TOML has dates of its own."""
     if isinstance(value, datetime.datetime):
         value = value.date()
     return value.isoformat() if isinstance(value, datetime.date) else value
+
+
+def kind_of(arrow_type: Any) -> str:
+    """The kind of column that Arrow's type suggests."""
+    from pyarrow import types
+
+    if types.is_boolean(arrow_type):
+        return "boolean"
+    if types.is_date(arrow_type) or types.is_timestamp(arrow_type):
+        return "date"
+    numbers = (types.is_integer, types.is_floating, types.is_decimal)
+    return "numeric" if any(test(arrow_type) for test in numbers) else "categorical"
+
+
+_BLANKS = {
+    "numeric": "{ range = [] }",
+    "categorical": "{ levels = [] }",
+    "boolean": '"boolean"',
+    "date": '{ kind = "date", range = [] }',
+}
+_HINT = """\
+# From names and types alone; label, owner and person are left out.
+# range: the lowest and the highest value that everybody may know, or the days.
+# levels: all that are to be told apart; other = true keeps the rest as one.
+# missing = true in every column that may have gaps."""
+
+
+def skeleton(kinds: Mapping[str, str], without: Sequence[str | None]) -> list[str]:
+    """A `[data.columns]` to be filled in, from names and types alone: no level and no range is read off."""
+    columns = []
+    for name, kind in kinds.items():
+        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+        columns += [f"{key} = {_BLANKS[kind]}"] if name not in without else []
+    return [*_HINT.splitlines(), "[data.columns]", *columns]

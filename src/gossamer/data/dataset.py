@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.arrays import Array, Floats
+from gossamer.data.arrays import Array, Floats, gathered
 from gossamer.errors import UserError
 
 FAR = 5.0  # spreads from the middle, where values are cut off
@@ -88,6 +88,20 @@ class Dataset:
     raw_shape: tuple[int, ...] | None = (
         None  # of a record as it came, before the table's steps; None: as it is
     )
+
+    def take(self, rows: Array) -> Dataset:
+        """Only these training rows."""
+        return replace(
+            self,
+            x_train=gathered(self.x_train, rows),
+            y_train=self.y_train[rows],
+            owner=None if self.owner is None else self.owner[rows],
+            person=None if self.person is None else self.person[rows],
+        )
+
+    def noted(self, **notes: str) -> Dataset:
+        """With these notes in its provenance."""
+        return replace(self, provenance={**self.provenance, **notes})
 
     @property
     def several(self) -> int | None:

@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 
 from gossamer.data.arrays import Array, Floats, fit_components, listed, project, to_ranges, with_bias
-from gossamer.data.columns import Schema, encoded, refuse_absent
+from gossamer.data.columns import Schema
 from gossamer.data.dataset import FAR, Dataset, Standard
 from gossamer.data.features import pipeline
 from gossamer.data.source import SCALES, Source, datasets
-from gossamer.data.tables import array_of, as_records, columns_of, is_frame, of_frame
+from gossamer.data.tables import FrameTable, array_of, as_records, is_frame
 from gossamer.errors import UserError
 
 
@@ -42,10 +42,7 @@ class Inputs:
     def records(self, x: Any) -> Array:
         """Rows as a user has them (an array, a tensor, a frame) as records of this shape, not prepared yet."""
         if self.schema is not None and is_frame(x):
-            here = Path("x")
-            table = columns_of(here, of_frame(x, "x"))
-            refuse_absent("x", self.schema, [*table])
-            return encoded("x", self.schema, table)
+            return FrameTable(x, "x").encode(self.schema)[0]
         names = [str(name) for name in getattr(x, "columns", ())]  # of pandas or polars
         if names and self.columns:
             lacking = [name for name in self.columns if name not in names]

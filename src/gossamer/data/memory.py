@@ -1,7 +1,7 @@
-"""Records handed over in Python: arrays, tensors, a pandas or polars frame, a torch Dataset; for all nodes, or by node.
+"""Records passed in Python: arrays, tensors, a pandas or polars frame, a torch Dataset; for all nodes, or by node.
 
 They are the user's own and private, as those in a file are, and pass the same checks. Nothing of them is written down:
-the configuration says that there were such records, and who goes on with the run hands them over again.
+the configuration says that there were such records, and resuming the run needs them passed again.
 """
 
 from __future__ import annotations
@@ -17,26 +17,20 @@ from pydantic import Field
 from gossamer.data.arrays import Array
 from gossamer.data.columns import Column, Columns
 from gossamer.data.dataset import Dataset
-from gossamer.data.own import OwnRecords, joined_persons, joined_provenance
-from gossamer.data.partition import numbers_of
+from gossamer.data.own import OwnRecords, join_nodes
 from gossamer.data.source import datasets
 from gossamer.data.tables import (
+    FrameTable,
     Records,
+    Roles,
     array_of,
-    columns_of,
     from_arrays,
-    from_columns,
     is_frame,
     names_of,
-    no_value_missing,
-    of_frame,
-    refuse_too_many,
     same_index,
 )
 from gossamer.errors import UserError
 from gossamer.options.sentences import short
-
-_HERE = Path("data=")  # how messages speak of what was handed over
 
 
 @datasets.register("memory")
@@ -115,32 +109,35 @@ class Data:
 
     @property
     def nodes(self) -> int | None:
-        """How many there are, where each has its own records."""
+        """The number of nodes, where each has its own records."""
         return len(self.records) if self.by_node else None
 
     @property
     def by_node(self) -> bool:
         return isinstance(self.records, list | dict)
 
+    @property
+    def _parts(self) -> list[Any]:
+        """The records of each node, or of all nodes as one part."""
+        if not self.by_node:
+            return [self.records]
+        return [*self.records.values()] if isinstance(self.records, dict) else self.records
+
     def check(self) -> None:
-        """Refuse what is none of the forms above, before anything else is said of it."""
+        """Refuse what is none of the forms above, before anything else is done with it."""
         if self.by_node and not self.records:
             raise UserError(f"data= is an empty {type(self.records).__name__}; give each node's records.")
-        its = self.records.values() if isinstance(self.records, dict) else self.records
-        parts = [*its] if self.by_node else [self.records]
-        for part in parts:
-            if not (
-                is_frame(part) or _is_torch_dataset(part) or (isinstance(part, tuple) and len(part) == 2)
-            ):
+        for part in self._parts:
+            if not (is_frame(part) or _is_torch_dataset(part) or _is_pair(part)):
                 raise _no_form("data=", part)
-        if not any(map(is_frame, parts)):
+        if not any(map(is_frame, self._parts)):
             for name, value in (("label", self.label), ("features", self.features)):
                 if value is not None:
                     raise UserError(
                         f"{name} = {short(value)} names columns, and data= has none; give a frame."
                     )
-        several = [*(self.label if isinstance(self.label, list | tuple) else [self.label or ""])]
-        if not all(isinstance(name, str) for name in several):
+        labels = self.label if isinstance(self.label, list | tuple) else [self.label or ""]
+        if not all(isinstance(name, str) for name in labels):
             raise UserError(
                 f"label = {short(self.label)} must be a column's name, as text, or a list of them."
             )
@@ -169,13 +166,13 @@ class Data:
                 )
 
     def table(self) -> dict[str, Any]:
-        """What the configuration says of them."""
+        """The table [data] of the configuration for these records."""
         declared: dict[str, Any] = {
             "classes": _plain(self.classes),
             "task": self.task if self.label is None or isinstance(self.label, str) else "multi-label",
             "records": _plain(self.count),
             "ranges": None if self.ranges is None else {k: [*map(float, v)] for k, v in self.ranges.items()},
-            "columns": None if self.columns is None else {k: _plain(v) for k, v in self.columns.items()},
+            "columns": _plain(self.columns),
         }
         return {
             "kind": "memory",
@@ -188,151 +185,88 @@ class Data:
 
     def dataset(self, source: Memory, nodes: Sequence[int], data_dir: Path | None, seed: int) -> Dataset:
         """The records of these nodes, or, where they came as one, of all."""
-        self._check_is(source)
-        column = isinstance(self.persons, str) and self.persons in getattr(self.test, "columns", ())
-        held_out = None if self.test is None else self._test(source, self.persons if column else None)
+        table = self.table()
+        for key in ("by_node", "owners", "whose", "test"):  # the partition of a resumed run must not change
+            if table.get(key, False) != getattr(source, key):
+                raise UserError(
+                    f"data.{key} = {str(getattr(source, key)).lower()} in the configuration, and data= has it "
+                    "otherwise; pass the records in the form that the run began with."
+                )
+        held_out = None if self.test is None else self._hold_out(source)
         if not self.by_node:
-            return source.prepared(
-                source.dataset(self._read(source, self.records, self.owners, self.persons), held_out),
-                data_dir,
-                seed,
-            )
+            records = self._read(source, self.records, self.owners, self.persons)
+            return source.prepared(source.dataset(records, held_out), data_dir, seed)
         if self.owners is not None:
             raise UserError(
                 "data= has each node's records apart, and owners besides; give one of the two, not both."
             )
-        found = {
-            i: source.dataset(self._read(source, self._of(i), None, self._persons_of(i)), held_out)
-            for i in nodes
-        }
-        first = found[nodes[0]]
-        for i, its in found.items():
-            if its.x_train.shape[1:] != first.x_train.shape[1:] or its.columns != first.columns:
-                raise UserError(
-                    f"data= has other columns for node {i} than for node {nodes[0]}; give all nodes the same."
-                )
-            if its.labels != first.labels:  # a class would be one thing on this node and another on that
-                raise UserError(
-                    f"data= has other labels for node {i} than for node {nodes[0]}; declare all in classes=."
-                )
-        together = replace(
-            first,
-            x_train=np.concatenate([its.x_train for its in found.values()]),
-            y_train=np.concatenate([its.y_train for its in found.values()]),
-            provenance=joined_provenance(found.values()),
-            test_shares_rows=any(its.test_shares_rows for its in found.values()),
-            owner=np.concatenate([np.full(len(its.y_train), i, np.int64) for i, its in found.items()]),
-            person=joined_persons(found.values()),
-        )
-        return source.prepared(together, data_dir, seed)
-
-    def _test(self, source: Memory, persons: Any) -> Records:
-        """Its columns are matched by name."""
-        first = self._of(min(self.records)) if isinstance(self.records, dict) else self.records
-        first = first[0] if isinstance(first, list) else first
-        try:
-            if not is_frame(first) or not is_frame(self.test):
-                return self._read(source, self.test, None, persons)
-            if source.schema is not None:
-                return self._table(source.schema, self.test, None, persons)
-            beside = {
-                *names_of(self.label),
-                self.owners if isinstance(self.owners, str) else None,
-                persons,
-                self.persons if isinstance(self.persons, str) else None,
-            }
-            features = self.features or [str(name) for name in first.columns if str(name) not in beside]
-            return replace(self, features=features)._table(None, self.test, None, persons)
-        except UserError as error:
-            raise UserError(
-                str(error).replace("data.features", "test=: features").replace("data=", "test=")
-            ) from None
-
-    def _check_is(self, source: Memory) -> None:
-        """What goes on with a run is handed over as it was: who holds which record must not change."""
-        here = self.table()
-        for key in ("by_node", "owners", "whose", "test"):
-            if here.get(key, False) != getattr(source, key):
-                raise UserError(
-                    f"data.{key} = {str(getattr(source, key)).lower()} in the configuration, and data= has it "
-                    "otherwise; hand the records over in the form that the run began with."
-                )
-
-    def _of(self, node: int) -> Any:
-        try:
-            return self.records[node]
-        except (KeyError, IndexError):
-            raise UserError(f"data= has no records for node {node}; hand over those of every node.") from None
+        parts = {}
+        for i in nodes:
+            records = self._read(source, _of_node("data=", self.records, i), None, self._persons_of(i))
+            parts[i] = source.dataset(records, held_out)
+        return source.prepared(join_nodes(parts, "data="), data_dir, seed)
 
     def _persons_of(self, node: int) -> Any:
         if self.persons is None or isinstance(self.persons, str):
             return self.persons
-        try:
-            return self.persons[node]
-        except (KeyError, IndexError, TypeError):
-            raise UserError(
-                f"persons= has nothing for node {node}; give a list or dictionary of arrays, as the records are."
-            ) from None
+        return _of_node("persons=", self.persons, node)
 
-    def _read(self, source: Memory, given: Any, owners: Any, persons: Any = None) -> Records:
-        if is_frame(given):
-            return self._table(source.schema, given, owners, persons)
-        if source.schema is not None:
-            raise UserError(
-                "data.columns declares columns by name, and data= has none; give a frame, or leave columns= out."
-            )
-        if _is_torch_dataset(given):
-            given = _pairs(given)
-        if not isinstance(given, tuple) or len(given) != 2:
-            raise _no_form("data=", given)
-        arrays = {"x": _array("data=: x", given[0]), "y": _array("data=: y", given[1])}
-        for name, value in (("y", given[1]), ("owners", owners), ("persons", persons)):
-            same_index(name, value, "x", given[0])
-        if isinstance(owners, str):
-            raise UserError(f"owners = {owners!r} names a column, and data= has none; give an array.")
-        owner = None if owners is None else "owners"
-        if owner is not None:
-            arrays["owners"] = _array("owners", owners)
-            no_value_missing("owners", arrays["owners"])
-        if isinstance(persons, str):
-            raise UserError(f"persons = {persons!r} names a column, and data= has none; give an array.")
-        person = None if persons is None else "persons"
-        if person is not None:
-            arrays["persons"] = _array("persons", persons)
-        return from_arrays(_HERE, arrays, ["x"], ["y"], owner, person, several=source.multi_label)
+    def _hold_out(self, source: Memory) -> Records:
+        """The rows of `test`; the columns of a frame are matched by name."""
+        features, first = self.features, self._parts[0]
+        if features is None and is_frame(first):
+            named = (*names_of(self.label), *(n for n in (self.owners, self.persons) if isinstance(n, str)))
+            features = [str(name) for name in first.columns if str(name) not in named]
+        return replace(self, features=features)._read(source, self.test, None, None, "test=")
 
-    def _table(
-        self, schema: Mapping[str, Column] | None, frame: Any, owners: Any, persons: Any = None
-    ) -> Records:
+    def _read(self, source: Memory, given: Any, owners: Any, persons: Any, where: str = "data=") -> Records:
+        frame = is_frame(given)
+        beside = [
+            None
+            if value is None or (frame and isinstance(value, str))
+            else (name, _by_row(name, value, where, given))
+            for name, value in (("owners", owners), ("persons", persons))
+        ]
+        if not frame:
+            return self._arrays(source, given, where).attach(where, *beside)
         if self.label is None:
             raise UserError(
                 "data= is a frame; say which column is to be predicted: gossamer.Data(frame, label=…)."
             )
-        owner = owners if isinstance(owners, str) else None
-        columns = columns_of(_HERE, of_frame(frame, "data="))
-        refuse_too_many(_HERE, [*columns])
-        person = persons if isinstance(persons, str) else None
-        if schema is not None and self.features is not None:
+        if source.schema is not None and self.features is not None and where == "data=":
             raise UserError("features= is what columns= declares by name; leave out one of the two.")
-        read = from_columns(_HERE, columns, self.label, self.features, owner, person, schema=schema)
-        if owner is None and owners is not None:
-            by_row = _array("owners", owners)
-            no_value_missing("owners", by_row)
-            same_index("owners", owners, "data=", frame)
-            if by_row.shape != (len(read.y),):
-                raise UserError(
-                    f"owners has shape {by_row.shape}, and there are {len(read.y)} records; give one value for each."
-                )
-            read = replace(read, owner=by_row)
-        if person is None and persons is not None:
-            ids = _array("persons", persons)
-            same_index("persons", persons, "data=", frame)
-            if ids.shape != (len(read.y),):
-                raise UserError(
-                    f"persons has shape {ids.shape}, and there are {len(read.y)} records; give one value for each."
-                )
-            read = replace(read, person=numbers_of(ids, "persons", "data="))
-        return read
+        owner, person = (name if isinstance(name, str) else None for name in (owners, persons))
+        roles = Roles(
+            label=self.label, features=self.features, owner=owner, person=person, schema=source.schema
+        )
+        return FrameTable(given, where).records(roles).attach(where, *beside)
+
+    def _arrays(self, source: Memory, given: Any, where: str) -> Records:
+        if source.schema is not None:
+            raise UserError(
+                "data.columns declares columns by name, and data= has none; give a frame, or leave columns= out."
+            )
+        pair = _pairs(given) if _is_torch_dataset(given) else given
+        if not _is_pair(pair):
+            raise _no_form(where, given)
+        same_index("y", pair[1], "x", pair[0])
+        x, y = (_array(f"{where}: {name}", value) for name, value in zip("xy", pair, strict=True))
+        return from_arrays(where, x, y, several=source.multi_label)
+
+
+def _of_node(key: str, parts: Any, node: int) -> Any:
+    try:
+        return parts[node]
+    except (KeyError, IndexError, TypeError):
+        raise UserError(f"{key} has no records for node {node}; give those of every node.") from None
+
+
+def _by_row(name: str, value: Any, where: str, given: Any) -> Array:
+    """One value for each record, in their order."""
+    if isinstance(value, str):
+        raise UserError(f"{name} = {value!r} names a column, and {where} has none; give an array.")
+    same_index(name, value, where, given[0] if _is_pair(given) else given)
+    return _array(name, value)
 
 
 def _plain(value: Any) -> Any:
@@ -342,6 +276,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
 
 
 def _no_form(name: str, value: Any) -> UserError:
@@ -366,7 +304,7 @@ def _is_torch_dataset(value: Any) -> bool:
 
 
 def _pairs(dataset: Any) -> tuple[Array, Array]:
-    """Every record once: what a dataset draws anew at each visit stays as it was drawn here."""
+    """Every record once: what a dataset draws at random stays as it was drawn here."""
     if not hasattr(dataset, "__len__"):
         raise UserError("data= is a Dataset without a length; give one with __len__.")
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,21 +11,21 @@ import numpy as np
 from pydantic import Field
 
 from gossamer.data.arrays import Array, is_large, joined, listed, share_rows, to_ranges
-from gossamer.data.columns import Column, Columns, number_names, refuse_said_twice
+from gossamer.data.columns import Column, Columns, check_declared_once, number_names
 from gossamer.data.dataset import Dataset, digest
-from gossamer.data.partition import Numbers
 from gossamer.data.source import Source, datasets
 from gossamer.data.tables import (
+    CsvTable,
+    ParquetTable,
     Records,
+    Roles,
     class_numbers,
-    column_names,
     existing,
     from_arrays,
     known_labels,
     load_npz,
     names_of,
-    read_table,
-    rows_in,
+    open_table,
     targets_of,
     yes_or_no,
 )
@@ -37,7 +37,7 @@ BUDGET = "budget.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRecords(Source):
-    """Records of the user's own, wherever they lie: what is private about them is declared."""
+    """Records of the user's own: what is private about them is declared, not read off."""
 
     task: Annotated[
         Literal["classification", "regression", "multi-label"] | None,
@@ -57,7 +57,7 @@ class OwnRecords(Source):
     own: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        refuse_said_twice(self)
+        check_declared_once(self)
 
     @property
     def multi_label(self) -> bool:  # type: ignore[override]
@@ -65,19 +65,67 @@ class OwnRecords(Source):
 
     @property
     def one_lot(self) -> bool:
-        """Do all nodes' records come as one, without a word on who holds which?"""
+        """Do all nodes' records come together, without their owners?"""
         return not self.file_per_node
 
     def dataset(self, train: Records, held_out: Records | None) -> Dataset:
-        return _assemble(
-            self.kind,
-            train,
-            held_out,
-            task=self.task,
-            classes=self.classes,
-            ranges=self.ranges,
-            public_test=self.test_is_public,
+        """The records with their labels as classes, targets or 0 and 1, and declared ranges as [0, 1]."""
+        test = train.first(0) if held_out is None else held_out
+        if test.x.shape[1:] != train.x.shape[1:]:
+            raise UserError(
+                f"data.test holds records of shape {test.x.shape[1:]}: it must be {train.x.shape[1:]} as in training"
+            )
+        if test.y.shape[1:] != train.y.shape[1:]:
+            raise UserError(
+                f"data.test has {test.y.shape[1:]} labels a record: it must be {train.y.shape[1:]}"
+            )
+        y_train, y_test, labels, classes = self._labels(train.y, test.y)
+        note = "private records: the digest stays on the node"
+        if classes is not None:
+            note += "; classes " + (
+                "declared" if self.classes is not None else "read off the training labels"
+            )
+        parts = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
+        if train.person is not None:  # a resumed run needs the same persons
+            parts["person"] = train.person
+        x_train, x_test = (
+            to_ranges(x, train.columns, self.ranges) if self.ranges else x for x in (train.x, test.x)
         )
+        return Dataset(
+            name=self.kind,
+            x_train=x_train,
+            y_train=y_train,
+            x_test=x_test,
+            y_test=y_test,
+            classes=classes,
+            public_test=self.test_is_public,
+            owner=None
+            if train.owner is None
+            else np.unique(train.owner, return_inverse=True)[1].astype(np.int64),
+            person=train.person,
+            columns=tuple(train.columns),
+            labels=train.labels if train.y.ndim == 2 else labels,
+            test_shares_rows=self.test_is_public and share_rows(train.x, test.x),
+            provenance={"source": "own file", "sha256": digest(parts), "note": note},
+        )
+
+    def _labels(self, train: Array, test: Array) -> tuple[Array, Array, tuple[Any, ...], int | None]:
+        """(training labels, those of the hold-out, the names of the classes, their number)."""
+        task, classes = self.task, self.classes
+        if (task == "regression" or train.ndim == 2) and classes is not None:
+            raise UserError(
+                f"data.classes is set and data.task = {task or 'multi-label'!r} has none: leave out the one that is "
+                "not meant"
+            )
+        if train.ndim == 2:
+            return yes_or_no(train, "data.label"), yes_or_no(test, "data.test"), (), None
+        # Declared classes are classes also where a program wrote their numbers as 0.0 and 1.0.
+        if task == "regression" or (task is None and train.dtype.kind == "f" and classes is None):
+            return targets_of(train), targets_of(test), (), None
+        known = known_labels(train, classes)
+        where = "the training labels" if classes is None else "the declared data.classes"
+        y_train = class_numbers(train, known, "data.label", "the declared data.classes")
+        return y_train, class_numbers(test, known, "data.test", where), tuple(known.tolist()), len(known)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +154,7 @@ class OwnFile(OwnRecords):
 
     @property
     def test_is_public(self) -> bool:
-        """Was a hold-out given apart from the records, and so declared public?"""
+        """A hold-out in a file of its own is declared public."""
         return self.test is not None
 
     @property
@@ -118,32 +166,32 @@ class OwnFile(OwnRecords):
         return PLACE in self.path
 
     def file_of(self, node: int | None, data_dir: Path | None) -> Path:
-        """Where the records lie, with a file per node those of `node`."""
+        """The file of the records, with a file per node that of `node`."""
         path = self.path if node is None else self.path.replace(PLACE, str(node))
         return existing("data.path", path, data_dir).resolve()
 
     def budget_of(self, node: int | None, file: Path) -> Path:
-        """Where what is spent on them is kept: beside them if not said otherwise."""
+        """The file that records what was spent on them: in their folder if not declared."""
         if self.budget is None:
             return file.parent / BUDGET
         named = Path(self.budget if node is None else self.budget.replace(PLACE, str(node))).expanduser()
         return named.parent.resolve() / named.name
 
     def public_rows(self, data_dir: Path | None) -> Records | None:
-        """What may be known without the records: the public hold-out alone, or its columns; None if neither is said."""
+        """The public hold-out, or the columns of a record without any row; None if neither is declared."""
         return None
 
     def without_records(self, rows: Records, data_dir: Path | None, seed: int) -> Dataset:
-        """The public hold-out as a run sees it, and no training record: for whoever plans for others."""
-        none = replace(rows, x=rows.x[:0], y=rows.y[:0], owner=None, person=None)
+        """The public hold-out as a run sees it, and no training record: to plan for other sites."""
         nobody = np.zeros(0, dtype=np.int64)
-        return replace(self.prepared(self.dataset(none, rows), data_dir, seed), owner=nobody, person=nobody)
+        public = self.prepared(self.dataset(rows.first(0), rows), data_dir, seed)
+        return replace(public, owner=nobody, person=nobody)
 
     def names(self, data_dir: Path | None) -> list[str]:
-        """The names of what a record holds; empty where its numbers have places only."""
+        """The names of the columns that make a record; empty where its numbers have places only."""
         return []
 
-    def reading(self, names: Sequence[str]) -> OwnFile:
+    def with_features(self, names: Sequence[str]) -> OwnFile:
         """The same, with the columns of these names in this order."""
         return self
 
@@ -183,71 +231,59 @@ class _Table(OwnFile):
     def schema(self) -> Mapping[str, Column] | None:
         return self.columns
 
-    def names(self, data_dir: Path | None) -> list[str]:
-        if self.columns is not None:
-            return [*self.columns]
+    @property
+    def roles(self) -> Roles:
+        return Roles(
+            label=self.label,
+            features=self.features,
+            owner=self.owner,
+            person=self.person,
+            schema=self.columns,
+        )
+
+    def _open(self, key: str, data_dir: Path | None) -> CsvTable | ParquetTable:
+        return open_table(self.kind, existing(f"data.{key}", getattr(self, key), data_dir))
+
+    def _features(self, table: CsvTable | ParquetTable) -> list[str]:
         if self.features is not None:
             return self.features
-        there = column_names(self.kind, existing("data.path", self.path, data_dir))
-        return [name for name in there if name not in self._beside]
+        return [name for name in table.names if name not in self.roles.beside]
 
-    def reading(self, names: Sequence[str]) -> OwnFile:
+    def names(self, data_dir: Path | None) -> list[str]:
+        return self._features(self._open("path", data_dir)) if self.columns is None else [*self.columns]
+
+    def with_features(self, names: Sequence[str]) -> OwnFile:
         return self if self.columns is not None else replace(self, features=list(names))
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        mapped = self.mapped if isinstance(self, Parquet) else False
+        train = self._open("path", data_dir).records(self.roles, mapped=mapped)
+        return self.dataset(train, self._hold_out(data_dir, train.columns))
+
+    def _hold_out(self, data_dir: Path | None, features: list[str] | None) -> Records | None:
+        """The rows of data.test, their columns matched by name; `features`: those of training, if known."""
+        if self.test is None:
+            return None
+        table = self._open("test", data_dir)
+        features = self._features(table) if features is None else features
+        used = features if self.columns is None else [*self.columns]
+        absent = [name for name in (*used, *names_of(self.label)) if name not in table.names]
+        if absent:
+            raise UserError(
+                f"data.test = {self.test!r} has no column {listed(absent)}, which training has: columns are matched by "
+                f"name, and it has {listed(table.names)}"
+            )
+        return table.records(Roles(label=self.label, features=features, schema=self.columns))
 
     def public_rows(self, data_dir: Path | None) -> Records | None:
         if self.test is not None:
-            public = existing("data.test", self.test, data_dir)
-            features = self._public_features(public)
-            return read_table(self.kind, public, self.label, features, None, schema=self.columns)
+            return self._hold_out(data_dir, None)
         known = self.features if self.columns is None else number_names(self.columns)
         if known is None:
             return None
         shape = (0, len(self.label)) if self.multi_label else (0,)
         labels = np.zeros(shape, dtype=np.float32 if self.task == "regression" else np.int64)
-        return Records(np.zeros((0, len(known)), dtype=np.float32), labels, None, known)
-
-    @property
-    def _mapped(self) -> bool | None:
-        """Are the numbers of training records to lie in a file, in place of memory? None: where memory is short."""
-        return False
-
-    @property
-    def _beside(self) -> tuple[str | None, ...]:
-        """Columns that are no features."""
-        return (*names_of(self.label), self.owner, self.person)
-
-    def _public_features(self, public: Path) -> list[str] | None:
-        """A hold-out may have the column of persons too."""
-        if self.columns is not None or self.features is not None or self.person is None:
-            return self.features
-        return [n for n in column_names(self.kind, public) if n not in self._beside]
-
-    def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        path = existing("data.path", self.path, data_dir)
-        train = read_table(
-            self.kind,
-            path,
-            self.label,
-            self.features,
-            self.owner,
-            self.person,
-            self.columns,
-            mapped=self._mapped,
-        )
-        held_out = None
-        if self.test is not None:
-            public = existing("data.test", self.test, data_dir)
-            there = column_names(self.kind, public)
-            used = train.columns if self.columns is None else [*self.columns]
-            lacking = [name for name in (*used, *names_of(self.label)) if name not in there]
-            if lacking:
-                raise UserError(
-                    f"data.test = {self.test!r} has no column {listed(lacking)}, which training has: columns are "
-                    f"matched by name, and it has {listed(there)}"
-                )
-            features = None if self.columns is not None else train.columns
-            held_out = read_table(self.kind, public, self.label, features, None, schema=self.columns)
-        return self.dataset(train, held_out)
+        return Records(np.zeros((0, len(known)), dtype=np.float32), labels, known)
 
 
 @datasets.register("csv")
@@ -274,16 +310,11 @@ class Parquet(_Table):
         if self.mapped and self.columns is None:
             raise UserError("data.mapped = true needs data.columns, by which a file is read in parts")
 
-    @property
-    def _mapped(self) -> bool | None:
-        return self.mapped
-
     def bytes_of_numbers(self, data_dir: Path | None) -> float:
         """Of all training records' declared columns; 0 where none are declared."""
         if self.columns is None:
             return 0.0
-        rows = rows_in(existing("data.path", self.path, data_dir))
-        return 4.0 * rows * len(number_names(self.columns))
+        return 4.0 * ParquetTable(self.file_of(None, data_dir)).rows * len(number_names(self.columns))
 
 
 @datasets.register("npz")
@@ -298,163 +329,84 @@ class Npz(OwnFile):
     def public_rows(self, data_dir: Path | None) -> Records | None:
         if self.test is None:
             return None
-        public = existing("data.test", self.test, data_dir)
-        return from_arrays(
-            public, load_npz(public), ("x_test", "x"), ("y_test", "y"), None, several=self.multi_label
-        )
+        path = existing("data.test", self.test, data_dir)
+        return self._records(path.name, load_npz(path), "test")
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        file = existing("data.path", self.path, data_dir)
-        raw = load_npz(file)
-        train = from_arrays(
-            file, raw, ("x_train", "x"), ("y_train", "y"), self.owner, self.person, several=self.multi_label
+        path = existing("data.path", self.path, data_dir)
+        arrays = load_npz(path)
+        owner, person = (
+            None if name is None else (name, _pick(path.name, arrays, name))
+            for name in (self.owner, self.person)
         )
-        held_out = None
-        if self.test is not None:
-            held_out = self.public_rows(data_dir)
-        elif "x_test" in raw:
-            held_out = from_arrays(file, raw, ("x_test",), ("y_test",), None, several=self.multi_label)
+        train = self._records(path.name, arrays, "train").attach(path.name, owner, person)
+        held_out = self.public_rows(data_dir)
+        if held_out is None and "x_test" in arrays:
+            held_out = self._records(path.name, arrays, "test")
         return self.dataset(train, held_out)
 
+    def _records(self, name: str, arrays: Mapping[str, Array], part: str) -> Records:
+        x, y = (_pick(name, arrays, f"{letter}_{part}", letter) for letter in "xy")
+        return from_arrays(name, x, y, y_name=f"y_{part}", several=self.multi_label)
 
-def _assemble(
-    name: str,
-    train: Records,
-    held_out: Records | None,
-    *,
-    task: str | None,
-    classes: int | list[Any] | None,
-    ranges: dict[str, list[float]] | None,
-    public_test: bool,
-) -> Dataset:
-    if held_out is None:
-        held_out = replace(train, x=train.x[:0], y=train.y[:0], owner=None, person=None)
-    if held_out.x.shape[1:] != train.x.shape[1:]:
-        raise UserError(
-            f"data.test holds records of shape {held_out.x.shape[1:]}: it must be {train.x.shape[1:]} as in "
-            "training"
-        )
-    if held_out.y.shape[1:] != train.y.shape[1:]:
-        raise UserError(
-            f"data.test has {held_out.y.shape[1:]} labels a record: it must be {train.y.shape[1:]}"
-        )
-    if (task == "regression" or train.y.ndim == 2) and classes is not None:
-        said = task or "multi-label"
-        raise UserError(
-            f"data.classes is set and data.task = {said!r} has none: leave out the one that is not meant"
-        )
-    # Who declares classes has classes, also where a program wrote their numbers as 0.0 and 1.0.
-    targets = train.y.dtype.kind == "f" and classes is None
-    kind = task or ("regression" if targets else "classification")
-    y: dict[str, Array] = {}
-    count: int | None = None
-    names: tuple[Any, ...] = ()
-    note = "private records: the digest stays on the node"
-    if train.y.ndim == 2:
-        y = {"y_train": yes_or_no(train.y, "data.label"), "y_test": yes_or_no(held_out.y, "data.test")}
-        names = train.labels
-    elif kind == "regression":
-        y = {"y_train": targets_of(train.y), "y_test": targets_of(held_out.y)}
-    else:
-        known = known_labels(train.y, classes)
-        y["y_train"] = class_numbers(train.y, known, "data.label", "the declared data.classes")
-        where = "the training labels" if classes is None else "the declared data.classes"
-        y["y_test"] = class_numbers(held_out.y, known, "data.test", where)
-        count, names = len(known), tuple(known.tolist())
-        note += "; classes declared" if classes is not None else "; classes read off the training labels"
-    owner = None if train.owner is None else np.unique(train.owner, return_inverse=True)[1].astype(np.int64)
-    parts = {
-        "x_train": train.x,
-        "y_train": y["y_train"],
-        "x_test": held_out.x,
-        "y_test": y["y_test"],
-    }
-    if train.person is not None:  # a run that goes on knows whose its records were
-        parts["person"] = train.person
-    scaled = [train.x, held_out.x]
-    if ranges:
-        scaled = [to_ranges(x, train.columns, ranges) for x in scaled]
-    return Dataset(
-        name=name,
-        x_train=scaled[0],
-        y_train=y["y_train"],
-        x_test=scaled[1],
-        y_test=y["y_test"],
-        classes=count,
-        public_test=public_test,
-        owner=owner,
-        person=train.person,
-        columns=tuple(train.columns),
-        labels=names,
-        test_shares_rows=public_test and share_rows(train.x, held_out.x),
-        provenance={"source": "own file", "sha256": digest(parts), "note": note},
-    )
+
+def _pick(file: str, arrays: Mapping[str, Array], *names: str) -> Array:
+    for name in names:
+        if name in arrays:
+            return arrays[name]
+    raise UserError(f"{file} has no array {' or '.join(names)}: it has {', '.join(arrays)}")
 
 
 def load_nodes(
     source: OwnFile, nodes: Sequence[int], *, data_dir: Path | None = None, seed: int = 0
 ) -> Dataset:
-    """The records of these nodes, one file after the other; `owner` holds the nodes' numbers."""
+    """The records of these nodes, one file after the other, columns matched by name; `owner` is the node."""
     if source.owner is not None:
         raise UserError(f"data.owner = {source.owner!r} does not go with a file per node: leave it out.")
-    files = {i: source.path.replace(PLACE, str(i)) for i in nodes}
-    sources = _same_columns({i: replace(source, path=path) for i, path in files.items()}, data_dir)
-    found = {i: its.load(data_dir, seed) for i, its in _with_room(sources, data_dir).items()}
-    first = found[nodes[0]]
-    for i, dataset in found.items():
-        if dataset.x_train.shape[1:] != first.x_train.shape[1:] or dataset.labels != first.labels:
+    files = {i: replace(source, path=source.path.replace(PLACE, str(i))) for i in nodes}
+    first = files[nodes[0]]
+    names = first.names(data_dir)
+    for file in files.values():
+        own = file.names(data_dir)
+        absent, more = [n for n in names if n not in own], [n for n in own if n not in names]
+        if absent or more:
+            parts = [f"lacks {listed(absent)}"] * bool(absent) + [f"has {listed(more)} besides"] * bool(more)
             raise UserError(
-                f"data.path = {files[i]!r} has other columns or classes than {files[nodes[0]]!r}; "
-                "name them in data.features and data.classes."
+                f"data.path = {file.path!r} has other columns than {first.path!r}: it {' and '.join(parts)}; "
+                "give all files the same names, or name those to use in data.features."
             )
-    return replace(
-        first,
-        x_train=joined([dataset.x_train for dataset in found.values()]),
-        y_train=np.concatenate([dataset.y_train for dataset in found.values()]),
-        provenance=joined_provenance(found.values()),
-        test_shares_rows=any(dataset.test_shares_rows for dataset in found.values()),
-        owner=np.concatenate([np.full(len(d.y_train), i, dtype=np.int64) for i, d in found.items()]),
-        person=joined_persons(found.values()),
+    # Whether memory has room is decided for all files together: many small ones fill it too.
+    undecided = [file for file in files.values() if isinstance(file, Parquet) and file.mapped is None]
+    if is_large(sum(file.bytes_of_numbers(data_dir) for file in undecided)):
+        files = {i: replace(file, mapped=True) if file in undecided else file for i, file in files.items()}
+    return join_nodes(
+        {i: file.with_features(names).load(data_dir, seed) for i, file in files.items()}, "data.path"
     )
 
 
-def _with_room(sources: Mapping[int, OwnFile], data_dir: Path | None) -> Mapping[int, OwnFile]:
-    """Whether memory has room for the records is asked of all files together: many small ones fill it too."""
-    asked = {i: its for i, its in sources.items() if isinstance(its, Parquet) and its.mapped is None}
-    if not is_large(sum(its.bytes_of_numbers(data_dir) for its in asked.values())):
-        return sources
-    return {**sources, **{i: replace(its, mapped=True) for i, its in asked.items()}}
-
-
-def joined_persons(found: Iterable[Dataset]) -> Numbers | None:
-    """Whose the rows are, one data set after the other: the same id is the same person in all of them."""
-    parts = [dataset.person for dataset in found]
-    known = [part for part in parts if part is not None]
-    return np.concatenate(known) if known and len(known) == len(parts) else None
-
-
-def joined_provenance(found: Iterable[Dataset]) -> dict[str, Any]:
-    """That of the first, with a digest of all."""
-    said = [dataset.provenance for dataset in found]
-    return {**said[0], "sha256": digest({"parts": np.array([its["sha256"] for its in said])})}
-
-
-def _same_columns(sources: Mapping[int, OwnFile], data_dir: Path | None) -> dict[int, OwnFile]:
-    """The files as they are to be read: every one in the order of the first, columns matched by name."""
-    first = next(iter(sources.values()))
-    names = first.names(data_dir)
-    for its in sources.values():
-        there = its.names(data_dir)
-        lacking, more = _apart(names, there), _apart(there, names)
-        if lacking or more:
-            said = [f"lacks {listed(lacking)}"] * bool(lacking) + [f"has {listed(more)} besides"] * bool(more)
+def join_nodes(parts: Mapping[int, Dataset], key: str) -> Dataset:
+    """The data sets of several nodes as one; `owner` is the node, and the same person id the same person."""
+    node, first = next(iter(parts.items()))
+    for i, its in parts.items():
+        if its.x_train.shape[1:] != first.x_train.shape[1:] or its.columns != first.columns:
             raise UserError(
-                f"data.path = {its.path!r} has other columns than {first.path!r}: it {' and '.join(said)}; "
-                "give all files the same names, or name those to use in data.features."
+                f"{key} has other columns for node {i} than for node {node}; give all nodes the same."
             )
-    return {i: its.reading(names) for i, its in sources.items()}
-
-
-def _apart(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    known = set(others)
-    return [name for name in names if name not in known]
+        if its.labels != first.labels:  # class 0 would differ from node to node
+            raise UserError(
+                f"{key} has other labels for node {i} than for node {node}; declare all in data.classes."
+            )
+    every = list(parts.values())
+    persons = [its.person for its in every if its.person is not None]
+    return replace(
+        first,
+        x_train=joined([its.x_train for its in every]),
+        y_train=np.concatenate([its.y_train for its in every]),
+        provenance={
+            **first.provenance,
+            "sha256": digest({"parts": np.array([its.provenance["sha256"] for its in every])}),
+        },
+        test_shares_rows=any(its.test_shares_rows for its in every),
+        owner=np.repeat(np.array([*parts], np.int64), [len(its.y_train) for its in every]),
+        person=np.concatenate(persons) if len(persons) == len(every) else None,
+    )

@@ -150,47 +150,28 @@ def only_labels(dataset: Dataset, labels: list[int]) -> Dataset:
     for label in labels:
         at_most("data.labels", label, dataset.classes - 1, least=0)
     train, test = np.isin(dataset.y_train, labels), np.isin(dataset.y_test, labels)
-    return replace(
-        dataset,
-        x_train=gathered(dataset.x_train, train),
-        y_train=dataset.y_train[train],
-        x_test=dataset.x_test[test],
-        y_test=dataset.y_test[test],
-        owner=None if dataset.owner is None else dataset.owner[train],
-        person=None if dataset.person is None else dataset.person[train],
-        provenance={**dataset.provenance, "labels": f"only {labels}"},
-    )
+    chosen = replace(dataset.take(train), x_test=dataset.x_test[test], y_test=dataset.y_test[test])
+    return chosen.noted(labels=f"only {labels}")
 
 
 def hold_out(dataset: Dataset, held_out: int) -> Dataset:
     available = len(dataset.y_train)
     rows = at_most("data.held_out", held_out, available - 1)
-    out, kept = np.split(np.random.default_rng([0x401D]).permutation(available), [rows])
-    return replace(
-        dataset,
-        x_train=gathered(dataset.x_train, kept),
-        y_train=dataset.y_train[kept],
+    out, rest = np.split(np.random.default_rng([0x401D]).permutation(available), [rows])
+    chosen = replace(
+        dataset.take(rest),
         x_test=gathered(dataset.x_train, out),
         y_test=dataset.y_train[out],
-        owner=None if dataset.owner is None else dataset.owner[kept],
-        person=None if dataset.person is None else dataset.person[kept],
-        public_test=False,  # training records: what they show is not private
-        provenance={**dataset.provenance, "held_out": f"{rows} training rows in place of the test rows"},
+        public_test=False,  # training records: figures on them are not private
     )
+    return chosen.noted(held_out=f"{rows} training rows in place of the test rows")
 
 
 def first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
     available = len(dataset.y_train)
     rows = at_most("data.train_rows", train_rows, available)
     chosen = np.random.default_rng([seed, 1]).permutation(available)[:rows]
-    return replace(
-        dataset,
-        x_train=gathered(dataset.x_train, chosen),
-        y_train=dataset.y_train[chosen],
-        owner=None if dataset.owner is None else dataset.owner[chosen],
-        person=None if dataset.person is None else dataset.person[chosen],
-        provenance={**dataset.provenance, "train_rows": f"{rows} of {available}, drawn with seed {seed}"},
-    )
+    return dataset.take(chosen).noted(train_rows=f"{rows} of {available}, drawn with seed {seed}")
 
 
 def made_up_persons(dataset: Dataset, persons: int, *, own: bool) -> Dataset:

@@ -1,71 +1,411 @@
-"""Tables and arrays in files and frames: features, raw labels and raw owners."""
+"""Tables and arrays of the user's own, read into records: features, labels, owners and persons.
+
+No message quotes a value: messages are sent on, and values are private.
+"""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.data import decode
 from gossamer.data.arrays import MOST_COLUMNS, Array, Floats, listed, room_for, zeros
-from gossamer.data.columns import NOTHING, Column, Numeric, encode_into, encoded, number_names, refuse_absent
-from gossamer.data.partition import Numbers, numbers_of
+from gossamer.data.columns import (
+    NOTHING,
+    Column,
+    Finding,
+    Numeric,
+    encode_into,
+    encoded,
+    kind_of,
+    number_names,
+    plain,
+)
+from gossamer.data.persons import Numbers, person_ids
 from gossamer.errors import UserError
 
-# What Arrow raises on files that are not what they say: its own exceptions are ValueErrors, KeyErrors and so on.
-ARROW = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    NotImplementedError,
-    IndexError,
-    MemoryError,
-    OverflowError,
-)
+# What Arrow and numpy raise on files that are damaged or of another kind.
+UNREADABLE = (
+    OSError, ValueError, LookupError, TypeError, RuntimeError, MemoryError, OverflowError, SyntaxError, EOFError,
+)  # fmt: skip
+BATCH = 1 << 16  # rows of a Parquet file that are turned into numbers at a time
+Label = str | Sequence[str] | None  # the column to predict, or several of yes or no
 
 
-def column_names(file_kind: str, path: Path) -> list[str]:
-    """All names, in the order of the file, without reading its records."""
-    return [name for name, _ in _named_types(file_kind, path)]
+def names_of(label: Label) -> list[str]:
+    return [] if label is None else [label] if isinstance(label, str) else list(label)
 
 
-def first_types(file_kind: str, path: Path) -> dict[str, Any]:
-    """Column → Arrow's type; of a CSV file as far as its first lines tell."""
-    found = _named_types(file_kind, path)
-    refuse_twice(path, [name for name, _ in found])
-    return dict(found)
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """Which columns of a table are what. `schema`: the declared columns, in place of `features`."""
+
+    label: Label = None
+    features: Sequence[str] | None = None  # None: all columns without another role
+    owner: str | None = None
+    person: str | None = None
+    schema: Mapping[str, Column] | None = None
+
+    @property
+    def beside(self) -> list[str]:
+        """The columns that are no features."""
+        return [name for name in (*names_of(self.label), self.owner, self.person) if name is not None]
+
+    def check(self, table: str, names: Sequence[str]) -> None:
+        """Refuse a key that names no column of the table."""
+        keys = [("label", name) for name in names_of(self.label)]
+        keys += [("owner", self.owner or ""), ("person", self.person or "")]
+        keys += [("features", name) for name in self.features or () if self.schema is None]
+        for key, name in keys:
+            if name and name not in names:
+                raise UserError(f"data.{key} = {name!r} is no column of {table}: it has {listed(names)}")
+
+    def features_in(self, table: str, names: Sequence[str]) -> list[str]:
+        """The feature columns of an undeclared table."""
+        chosen = self.features
+        if chosen is None:
+            chosen = [name for name in names if name not in self.beside]
+        if not chosen:
+            raise UserError(
+                f"data.features leaves no column of {table} to learn from: it has {listed(names)}"
+            )
+        if len(set(chosen)) < len(chosen):
+            raise UserError(f"data.features = {chosen} names a column twice")
+        for name in names_of(self.label):
+            if name in chosen:
+                raise UserError(f"data.features must not contain the label {name!r}")
+        if self.person in (*names_of(self.label), *chosen):
+            raise UserError(f"data.person = {self.person!r} must be neither a feature nor the label")
+        return list(chosen)
 
 
-def _named_types(file_kind: str, path: Path) -> list[tuple[str, Any]]:
-    try:
-        if file_kind == "csv":
-            from pyarrow import csv
+@dataclass(frozen=True)
+class Records:
+    """Features, raw labels, raw owners and persons of one table, before labels become class numbers."""
 
-            with csv.open_csv(path) as reader:
-                return [(field.name, field.type) for field in reader.schema]
+    x: Floats
+    y: Array
+    columns: list[str]  # of the numbers in x; empty for images
+    labels: tuple[str, ...] = ()  # the names of several labels of yes or no, y being (N, L)
+    owner: Array | None = None
+    person: Numbers | None = None
+
+    def first(self, rows: int) -> Records:
+        """The first rows, without owners and persons."""
+        return replace(self, x=self.x[:rows], y=self.y[:rows], owner=None, person=None)
+
+    def attach(
+        self, table: str, owner: tuple[str, Array] | None, person: tuple[str, Array] | None
+    ) -> Records:
+        """Add the owner and the person of each record, each as (name, values)."""
+        for name, values in filter(None, (owner, person)):
+            if values.shape != (len(self.x),):
+                raise UserError(
+                    f"{table}: {name} has shape {values.shape} where one value per row needs ({len(self.x)},)"
+                )
+        if owner is not None:
+            no_value_missing(*owner)
+        return replace(
+            self,
+            owner=self.owner if owner is None else owner[1],
+            person=self.person if person is None else person_ids(person[1], person[0], table),
+        )
+
+
+class Table(ABC):
+    """Named columns in a file or a frame."""
+
+    kind: ClassVar[str]
+    name: str  # in messages
+
+    @abstractmethod
+    def _arrow_schema(self) -> Any:
+        """Names and types, without reading records; of a CSV file as far as its first lines tell."""
+
+    @abstractmethod
+    def _arrow(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Any:
+        """These columns as an Arrow table. `schema`: the declared ones among them."""
+
+    @cached_property
+    def types(self) -> dict[str, Any]:
+        """Arrow's type of each column."""
+        with reading(self.kind, self.name):
+            fields = [(field.name, field.type) for field in self._arrow_schema()]
+        twice = next((name for name, count in Counter(name for name, _ in fields).items() if count > 1), None)
+        if twice is not None:
+            raise UserError(f"{self.name} has two columns named {twice!r}: give each a name of its own")
+        return dict(fields)
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.types]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Column → numeric, categorical, boolean or date, by its type alone."""
+        return {name: kind_of(arrow_type) for name, arrow_type in self.types.items()}
+
+    def read(self, names: Sequence[str], schema: Mapping[str, Column] | None = None) -> dict[str, Any]:
+        """These columns as Arrow arrays."""
+        with reading(self.kind, self.name):
+            table = self._arrow([*dict.fromkeys(names)], schema)
+        return {name: table.column(name) for name in table.column_names}
+
+    def batches(self, schema: Mapping[str, Column]) -> Iterator[Mapping[str, Any]]:
+        """The declared columns, some rows at a time."""
+        yield self.read([*schema], schema)
+
+    def encode(
+        self, schema: Mapping[str, Column], beside: Sequence[str] = (), *, mapped: bool | None = False
+    ) -> tuple[Floats, Mapping[str, Any]]:
+        """The numbers of the declared columns, and the columns beside them."""
+        self.check_declared(schema)
+        columns = self.read([*schema, *beside], schema)
+        return encoded(self.name, schema, columns), columns
+
+    def check_declared(self, schema: Mapping[str, Column]) -> None:
+        absent = [name for name in schema if name not in self.types]
+        if absent:
+            raise UserError(
+                f"{self.name} has no column {listed(absent)}, which data.columns declares: it has {listed(self.names)}"
+            )
+
+    def findings(self, schema: Mapping[str, Column]) -> list[Finding]:
+        """Compare the table with its declared columns; for the holder of the records alone."""
+        there = {name: column for name, column in schema.items() if name in self.types}
+        absent = [Finding(n, c.kind, "is not in the file", True) for n, c in schema.items() if n not in there]
+        remarks: dict[str, dict[str, bool]] = {name: {} for name in there}
+        for batch in self.batches(there) if there else ():
+            for name, column in there.items():
+                remarks[name].update(column.remarks(plain(batch[name])))
+        return absent + [
+            Finding(name, there[name].kind, text, must)
+            for name, its in remarks.items()
+            for text, must in (its or {"fits": False}).items()
+        ]
+
+    def records(self, roles: Roles, *, mapped: bool | None = False) -> Records:
+        """The records of the table; without a label they have no y."""
+        names = self.names
+        if len(names) > MOST_COLUMNS:
+            raise UserError(
+                f"{self.name} has {len(names)} columns, and at most {MOST_COLUMNS} are read: leave some out"
+            )
+        roles.check(self.name, names)
+        if roles.schema is None:
+            numbers = roles.features_in(self.name, names)
+            columns: Mapping[str, Any] = self.read([*numbers, *roles.beside])
+            x = self._floats({name: columns[name] for name in numbers})
+        else:
+            numbers = number_names(roles.schema)
+            x, columns = self.encode(roles.schema, roles.beside, mapped=mapped)
+        if not len(x):
+            raise UserError(f"{self.name} has no rows: give a file with records")
+        values = {name: self._values(name, columns[name]) for name in roles.beside}
+        labels = [values[name] for name in names_of(roles.label)]
+        several = roles.label is not None and not isinstance(roles.label, str)
+        y: Array = np.stack(labels, 1) if several else labels[0] if labels else np.zeros(0, np.float32)
+        for name, label in zip(names_of(roles.label), labels, strict=True):
+            if label.dtype.kind == "f":
+                _check_finite(self.name, label[:, None], [name])
+        found = Records(x, y, numbers, tuple(names_of(roles.label)) if several else ())
+        owner, person = (
+            None if name is None else (name, values[name]) for name in (roles.owner, roles.person)
+        )
+        return found.attach(self.name, owner, person)
+
+    def _floats(self, columns: Mapping[str, Any]) -> Floats:
+        """(rows, columns) of undeclared columns, which must be numbers without gaps."""
+        rows = len(next(iter(columns.values())))
+        x = np.empty((rows, len(columns)), np.float32)
+        if not rows:
+            return x
+        for name, column in columns.items():
+            self._check_no_gaps(name, column)
+        words = [name for name, column in columns.items() if not _is_numeric(column.type)]
+        if words:
+            raise UserError(
+                f"{self.name} has non-numeric feature columns {', '.join(words)}: name others in data.features"
+            )
+        with np.errstate(
+            over="ignore"
+        ):  # a number too large for float32 becomes infinite and is refused by name
+            for place, (name, column) in enumerate(columns.items()):
+                x[:, place] = self._values(name, column)
+        _check_finite(self.name, x, [*columns])
+        return x
+
+    def _values(self, name: str, column: Any) -> Array:
+        """A column without gaps as an array of numbers, truth values or words."""
+        import pyarrow as pa
+        from pyarrow import types
+
+        self._check_no_gaps(name, column)
+        kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+        if types.is_decimal(kind):
+            kind = pa.float64()
+        try:
+            if not _is_numeric(kind):
+                return np.asarray(column.cast(pa.string()).to_pylist(), dtype=np.str_)
+            return np.asarray(column.cast(kind).to_numpy())
+        except UNREADABLE:
+            raise UserError(
+                f"{self.name}: column {name!r} holds values of type {column.type}, give numbers or words"
+            ) from None
+
+    def _check_no_gaps(self, name: str, column: Any) -> None:
+        if column.null_count:  # in how many rows is private
+            raise UserError(f"{self.name}: column {name!r} has rows without a value: fill or remove them")
+
+
+@dataclass(frozen=True)
+class CsvTable(Table):
+    path: Path
+    kind: ClassVar[str] = "csv"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.path.name
+
+    def _arrow_schema(self) -> Any:
+        from pyarrow import csv
+
+        with csv.open_csv(self.path) as reader:
+            return reader.schema
+
+    def _arrow(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Any:
+        """Words of declared columns stay as they are, also where Arrow would read a gap or a number."""
+        import pyarrow as pa
+        from pyarrow import compute, csv
+
+        size = self.path.stat().st_size
+        room_for(self.name, 3.0 * size)
+        words = {n: pa.string() for n, c in (schema or {}).items() if not isinstance(c, Numeric)}
+        convert = csv.ConvertOptions(
+            strings_can_be_null=schema is None, column_types=words, include_columns=list(names)
+        )
+        # In one block: Arrow fixes a column's type by the first one, and fractions may follow whole numbers.
+        block = csv.ReadOptions(block_size=min(max(size + 1, 1 << 20), 1 << 30))
+        table = csv.read_csv(self.path, block, convert_options=convert)
+        for place, name in enumerate(names):
+            if schema is not None and name not in schema and pa.types.is_string(table.column(name).type):
+                column = table.column(name)
+                gap = compute.is_in(compute.utf8_lower(column), value_set=pa.array(NOTHING))
+                column = compute.if_else(gap, pa.scalar(None, pa.string()), column)
+                table = table.set_column(place, name, column)
+        return table
+
+
+@dataclass(frozen=True)
+class ParquetTable(Table):
+    path: Path
+    kind: ClassVar[str] = "parquet"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.path.name
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """The file alone, not the folder it is in, without a buffer of all bytes that were read."""
         from pyarrow import parquet
 
-        with path.open("rb") as file:
-            return [(field.name, field.type) for field in parquet.read_schema(file)]
-    except ARROW as error:
-        raise unreadable(file_kind, path, error) from None  # its words may quote a record
+        with reading(self.kind, self.name), self.path.open("rb") as file:
+            yield parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 16)
+
+    @property
+    def rows(self) -> int:
+        with self._opened() as file:
+            return int(file.metadata.num_rows)
+
+    def _arrow_schema(self) -> Any:
+        with self._opened() as file:
+            return file.schema_arrow
+
+    def _arrow(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Any:
+        with self._opened() as file:
+            facts = file.metadata
+            if schema is None:
+                unpacked = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
+                room_for(self.name, max(8.0 * facts.num_rows * len(names), 2.0 * unpacked))
+            return file.read(columns=list(names))
+
+    def batches(self, schema: Mapping[str, Column]) -> Iterator[Mapping[str, Any]]:
+        with self._opened() as file:
+            for batch in file.iter_batches(BATCH, columns=list(schema)):
+                yield {name: batch.column(name) for name in schema}
+
+    def encode(
+        self, schema: Mapping[str, Column], beside: Sequence[str] = (), *, mapped: bool | None = False
+    ) -> tuple[Floats, Mapping[str, Any]]:
+        """The numbers of the declared columns; the records themselves are never all in memory."""
+        self.check_declared(schema)
+        out, at = zeros(self.name, (self.rows, len(number_names(schema))), mapped=mapped), 0
+        for batch in self.batches(schema):
+            rows = len(next(iter(batch.values())))
+            encode_into(self.name, schema, batch, out[at : at + rows])
+            at += rows
+        return out, self.read(beside, schema) if beside else {}
 
 
-def unreadable(file_kind: str, path: Path, error: Exception) -> UserError:
-    if isinstance(error, UserError):
-        return error
-    return UserError(f"{path.name} is not readable as {file_kind}: {_without_values(error)}")
+@dataclass(frozen=True)
+class FrameTable(Table):
+    """A pandas or polars frame."""
+
+    frame: Any
+    name: str
+    kind: ClassVar[str] = "a frame"
+
+    @cached_property
+    def _table(self) -> Any:
+        import pyarrow as pa
+
+        try:
+            if hasattr(self.frame, "to_arrow"):  # polars
+                return self.frame.to_arrow()
+            return pa.Table.from_pandas(self.frame, preserve_index=False)
+        except (pa.ArrowException, TypeError, ValueError):
+            raise UserError(
+                f"{self.name} holds a column whose values are neither all numbers nor all words: give each one type"
+            ) from None
+
+    def _arrow_schema(self) -> Any:
+        return self._table.schema
+
+    def _arrow(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Any:
+        return self._table.select(names)
+
+
+def open_table(kind: str, path: Path) -> CsvTable | ParquetTable:
+    return CsvTable(path) if kind == "csv" else ParquetTable(path)
+
+
+def is_frame(value: Any) -> bool:
+    return hasattr(value, "columns") and (hasattr(value, "to_arrow") or hasattr(value, "iloc"))
+
+
+@contextmanager
+def reading(kind: str, name: str) -> Iterator[None]:
+    """Raise what a damaged file causes as one UserError without the values that the cause quotes."""
+    try:
+        yield
+    except UserError:
+        raise
+    except UNREADABLE as error:
+        raise UserError(f"{name} is not readable as {kind}: {_without_values(error)}") from None
 
 
 def _without_values(error: Exception) -> str:
-    """Arrow's reasons quote the line or the value that they stumbled over, and it may be anybody's."""
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     counted = re.search(r"Expected (\d+) columns, got (\d+)", reason)
     if counted:
@@ -73,147 +413,6 @@ def _without_values(error: Exception) -> str:
     if "conversion error" in reason:
         return "a value is of another type than those before it in its column"
     return re.sub(r"'[^']*'|\"[^\"]*\"", "…", reason)[:160]
-
-
-def declared_csv(path: Path, schema: Mapping[str, Column], beside: Sequence[str]) -> dict[str, Any]:
-    """The columns that are needed; words stay what they are, whatever Arrow would take for nothing or for a number."""
-    import pyarrow as pa
-    from pyarrow import compute, csv
-
-    words = {name: pa.string() for name, column in schema.items() if not isinstance(column, Numeric)}
-    convert = csv.ConvertOptions(
-        strings_can_be_null=False, column_types=words, include_columns=[*dict.fromkeys([*schema, *beside])]
-    )
-    refuse_twice(path, column_names("csv", path))
-    try:
-        room_for(path.name, 3.0 * path.stat().st_size)
-        found = columns_of(path, csv.read_csv(path, _one_block(path), convert_options=convert))
-    except ARROW as error:
-        raise unreadable("csv", path, error) from None  # its words may quote a record
-    for name in beside:
-        if pa.types.is_string(found[name].type):
-            nothing = compute.is_in(compute.utf8_lower(found[name]), value_set=pa.array(NOTHING))
-            found[name] = compute.if_else(nothing, pa.scalar(None, pa.string()), found[name])
-    return found
-
-
-def _one_block(path: Path) -> Any:
-    """Arrow fixes a column's type by the first block, and fractions may follow whole numbers."""
-    from pyarrow import csv
-
-    return csv.ReadOptions(block_size=min(max(path.stat().st_size + 1, 1 << 20), 1 << 30))
-
-
-BATCH = 1 << 16  # rows of a Parquet file that are turned into numbers at a time
-
-
-def in_parts(file: Any) -> Any:
-    """An open Parquet file, to be read in batches. Arrow would otherwise keep all bytes of it that it has read."""
-    from pyarrow import parquet
-
-    return parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 16)
-
-
-def in_batches(path: Path, schema: Mapping[str, Column], *, mapped: bool | None = False) -> Floats:
-    """The numbers of a Parquet file's declared columns; its records are never in memory all at once."""
-    try:
-        with path.open("rb") as opened:
-            file = in_parts(opened)
-            rows, names = file.metadata.num_rows, file.schema_arrow.names
-            refuse_twice(path, names)
-            out, at = zeros(path.name, (rows, len(number_names(schema))), mapped=mapped), 0
-            for batch in file.iter_batches(BATCH, columns=[name for name in names if name in schema]):
-                part = out[at : at + batch.num_rows]
-                encode_into(path.name, schema, {name: batch.column(name) for name in schema}, part)
-                at += batch.num_rows
-            return out
-    except ARROW as error:
-        raise unreadable("parquet", path, error) from None  # its words may quote a record
-
-
-def rows_in(path: Path) -> int:
-    """Of a Parquet file, without reading a record."""
-    from pyarrow import parquet
-
-    try:
-        with path.open("rb") as opened:
-            return int(parquet.ParquetFile(opened).metadata.num_rows)
-    except ARROW as error:
-        raise unreadable("parquet", path, error) from None  # its words may quote a record
-
-
-def columns_in(file_kind: str, path: Path, only: Sequence[str] | None = None) -> dict[str, Any]:
-    """The columns of a file by name, as Arrow arrays; `only` these of a Parquet file, if not None."""
-    try:
-        if file_kind == "csv":
-            from pyarrow import csv
-
-            room_for(path.name, 3.0 * path.stat().st_size)
-            convert = csv.ConvertOptions(strings_can_be_null=True)
-            found: Any = csv.read_csv(path, _one_block(path), convert_options=convert)
-        else:
-            from pyarrow import parquet
-
-            with path.open("rb") as file:  # one file, whatever folder it lies in
-                facts = parquet.ParquetFile(file).metadata
-                if only is None:
-                    groups = [facts.row_group(i).total_byte_size for i in range(facts.num_row_groups)]
-                    # As arrays of eight bytes a number, or as large as its parts say they are unpacked.
-                    room_for(path.name, max(8.0 * facts.num_rows * facts.num_columns, 2.0 * sum(groups)))
-                found = parquet.read_table(file, columns=None if only is None else list(only))
-    except ARROW as error:
-        raise unreadable(file_kind, path, error) from None  # its words may quote a record
-    return columns_of(path, found)
-
-
-def columns_of(path: Path, table: Any) -> dict[str, Any]:
-    """The columns of an Arrow table by name."""
-    refuse_twice(path, table.column_names)
-    return {name: table.column(name) for name in table.column_names}
-
-
-def refuse_twice(path: Path, names: Sequence[str]) -> None:
-    twice = next((name for name, count in Counter(names).items() if count > 1), None)
-    if twice is not None:
-        raise UserError(f"{path.name} has two columns named {twice!r}: give each a name of its own")
-
-
-def of_frame(frame: Any, where: str) -> Any:
-    """polars brings its own way to Arrow; of pandas Arrow knows one, and leaves the index out."""
-    import pyarrow as pa
-
-    try:
-        if hasattr(frame, "to_arrow"):
-            return frame.to_arrow()
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError):
-        raise UserError(
-            f"{where} holds a column whose values are neither all numbers nor all words: give each one type"
-        ) from None
-
-
-def is_frame(value: Any) -> bool:
-    return hasattr(value, "columns") and (hasattr(value, "to_arrow") or hasattr(value, "iloc"))
-
-
-Label = str | Sequence[str] | None  # the column to predict, or several of yes or no
-
-
-def names_of(label: Label) -> list[str]:
-    """The columns of the label, or labels."""
-    return [] if label is None else [label] if isinstance(label, str) else list(label)
-
-
-@dataclass(frozen=True)
-class Records:
-    """One file's features, raw labels and raw owners, before labels get their ids."""
-
-    x: Floats
-    y: Array
-    owner: Array | None
-    columns: list[str]  # of the numbers in x; empty for images
-    person: Numbers | None = None  # whose each is
-    labels: tuple[str, ...] = ()  # the names of several labels of yes or no, y being (N, L)
 
 
 def existing(key: str, value: str, data_dir: Path | None) -> Path:
@@ -226,30 +425,34 @@ def existing(key: str, value: str, data_dir: Path | None) -> Path:
     return path
 
 
+def load_npz(path: Path) -> dict[str, Array]:
+    with reading("npz", path.name):
+        return decode.npz(path)
+
+
 def array_of(name: str, value: Any) -> Array:
-    """An array, a tensor or lists as numpy's; what has no such form, or would lose something, is refused by name."""
+    """An array, a tensor or lists as a numpy array; what has no such form, or would lose something, is refused."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         raise UserError(
             f"{name} is a masked array with masked values; fill them, or leave their records out."
         )
     if hasattr(value, "toarray") or isinstance(value, Iterator):
-        kind = type(value).__name__
         raise UserError(
-            f"{name} is of type {kind}; give a dense array, for example by .toarray() or list(…)."
+            f"{name} is of type {type(value).__name__}; give a dense array, for example by .toarray() or list(…)."
         )
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError):
-        said = f"a tensor {value.dtype} on {value.device}" if hasattr(value, "detach") else "no table"
+        kind = f"a tensor {value.dtype} on {value.device}" if hasattr(value, "detach") else "no table"
         raise UserError(
-            f"{name} is {said} that numpy cannot hold; give numbers, with rows of one length."
+            f"{name} is {kind} that numpy cannot hold; give numbers, with rows of one length."
         ) from None
 
 
 def same_index(name: str, value: Any, others: str, other: Any) -> None:
-    """Two of pandas are matched by place: another index means that another order may be meant."""
+    """Refuse two pandas objects with different indices: they are matched by place."""
     index: Any = getattr(value, "index", None)
     known: Any = getattr(other, "index", None)
     if hasattr(index, "equals") and hasattr(known, "equals") and not index.equals(known):
@@ -267,150 +470,48 @@ def no_value_missing(name: str, values: Array) -> None:
         raise UserError(f"{name} has no value for some records; give one for each.")
 
 
-def read_table(
-    file_kind: str,
-    path: Path,
-    label: Label,
-    features: Sequence[str] | None,
-    owner: str | None,
-    person: str | None = None,
-    schema: Mapping[str, Column] | None = None,
-    *,
-    mapped: bool | None = False,
-) -> Records:
-    """`label`: None where nothing is to be learned or compared; the records then have no y.."""
-    names = column_names(file_kind, path)
-    refuse_too_many(path, names)
-    if schema is None:
-        return from_columns(path, columns_in(file_kind, path), label, features, owner, person)
-    refuse_absent(path.name, schema, names)
-    beside = [name for name in (*names_of(label), owner, person) if name is not None and name in names]
-    if file_kind == "csv":
-        return from_columns(
-            path, declared_csv(path, schema, beside), label, None, owner, person, schema=schema
-        )
-    x = in_batches(path, schema, mapped=mapped)
-    return _beside(path, columns_in(file_kind, path, beside), x, schema, label, owner, person)
-
-
-def refuse_too_many(path: Path, names: Sequence[str]) -> None:
-    if len(names) > MOST_COLUMNS:
+def from_arrays(name: str, x: Array, y: Array, *, y_name: str = "y", several: bool = False) -> Records:
+    """Records of arrays; `several`: y is (N, L), labels of yes or no."""
+    if x.ndim == 0 or 0 in x.shape[1:]:
+        raise UserError(f"{name}: x has shape {x.shape}, give at least one number per record")
+    if several and (y.ndim != 2 or len(y) != len(x) or not y.shape[1]):
         raise UserError(
-            f"{path.name} has {len(names)} columns, and at most {MOST_COLUMNS} are read: leave some out"
+            f"{name}: {y_name} has shape {y.shape}, and data.task = 'multi-label' needs ({len(x)}, labels)"
         )
-
-
-def from_columns(
-    path: Path,
-    columns: Mapping[str, Any],
-    label: Label,
-    features: Sequence[str] | None,
-    owner: str | None,
-    person: str | None = None,
-    *,
-    schema: Mapping[str, Column] | None = None,
-) -> Records:
-    """A table's Arrow columns by name; of `path` only the name is used, to speak of it."""
-    if schema is not None:
-        refuse_absent(path.name, schema, [*columns])
-        return _beside(path, columns, encoded(path.name, schema, columns), schema, label, owner, person)
-    _refuse_absent_keys(path, columns, label, owner, person, features)
-    chosen = (
-        list(features)
-        if features is not None
-        else [name for name in columns if name not in (*names_of(label), owner, person)]
-    )
-    if not chosen:
+    if not several and y.shape != (len(x),):
+        hint = "; for several labels of yes or no set data.task = 'multi-label'" if y.ndim == 2 else ""
         raise UserError(
-            f"data.features leaves no column of {path.name} to learn from: it has {listed([*columns])}"
+            f"{name}: {y_name} has shape {y.shape} where one value per row needs ({len(x)},){hint}"
         )
-    for name in names_of(label):
-        if name in chosen:
-            raise UserError(f"data.features must not contain the label {name!r}")
-    if person is not None and (person in names_of(label) or person in chosen):
-        raise UserError(f"data.person = {person!r} says whose a record is: it is no feature and no label")
-    if len(set(chosen)) < len(chosen):
-        raise UserError(f"data.features = {chosen} names a column twice")
-
-    rows = len(columns[chosen[0]])
-    if not rows:
-        raise UserError(f"{path.name} has no rows: give a file with records")
-    needed = {
-        *chosen,
-        *names_of(label),
-        *([owner] if owner else []),
-        *([person] if person else []),
-    }
-    _refuse_missing(path, {name: columns[name].null_count for name in columns if name in needed})
-    words = [name for name in chosen if not _is_numeric(columns[name].type)]
-    if words:
+    if x.ndim not in (2, 3, 4) or x.dtype.kind not in "iufb":
         raise UserError(
-            f"{path.name} has non-numeric feature columns {', '.join(words)}: name others in data.features"
+            f"{name}: x has shape {x.shape} and dtype {x.dtype}, give numbers as (N, p) or images"
         )
-    x = np.empty((rows, len(chosen)), np.float32)
-    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite and is refused by name
-        for position, name in enumerate(chosen):
-            x[:, position] = _numpy(path, name, columns[name])
-    _refuse_non_finite(path, x, chosen)
-    return _with_labels(path, columns, x, chosen, label, owner, person)
-
-
-def _refuse_absent_keys(
-    path: Path,
-    columns: Mapping[str, Any],
-    label: Label,
-    owner: str | None,
-    person: str | None,
-    features: Sequence[str] | None = None,
-) -> None:
-    named = [
-        *(("label", name) for name in names_of(label)),
-        ("owner", owner),
-        ("person", person),
-        *(("features", n) for n in features or ()),
-    ]
-    for key, name in named:
-        if name is not None and name not in columns:
-            raise UserError(f"data.{key} = {name!r} is no column of {path.name}: it has {listed([*columns])}")
-
-
-def _beside(
-    path: Path,
-    columns: Mapping[str, Any],
-    x: Floats,
-    schema: Mapping[str, Column],
-    label: Label,
-    owner: str | None,
-    person: str | None,
-) -> Records:
-    """The numbers of declared columns, with what is beside them."""
-    _refuse_absent_keys(path, columns, label, owner, person)
+    if y.dtype.kind not in "iufbUS":
+        raise UserError(f"{name}: y has dtype {y.dtype}, give numbers or words")
     if not len(x):
-        raise UserError(f"{path.name} has no rows: give a file with records")
-    needed = {name: columns[name] for name in (*names_of(label), owner, person) if name is not None}
-    _refuse_missing(path, {name: column.null_count for name, column in needed.items()})
-    return _with_labels(path, columns, x, number_names(schema), label, owner, person)
+        raise UserError(f"{name} has no rows: give a file with records")
+    columns = [str(column) for column in range(x.shape[1])] if x.ndim == 2 else []
+    features = as_records(x)
+    _check_finite(name, features.reshape(len(x), -1), columns or ["x"])
+    if y.dtype.kind == "f":
+        _check_finite(name, y.reshape(len(y), -1), [y_name])
+    return Records(features, y, columns)
 
 
-def _with_labels(
-    path: Path,
-    columns: Mapping[str, Any],
-    x: Floats,
-    names: list[str],
-    label: Label,
-    owner: str | None,
-    person: str | None,
-) -> Records:
-    each = [_numpy(path, name, columns[name]) for name in names_of(label)]
-    for name, values in zip(names_of(label), each, strict=True):
-        if values.dtype.kind == "f":
-            _refuse_non_finite(path, values[:, None], [name])
-    y: Array = np.zeros(0, np.float32) if label is None else each[0]
-    if label is not None and not isinstance(label, str):
-        y = np.stack(each, 1)
-    whose = numbers_of(_numpy(path, person, columns[person]), person, path.name) if person else None
-    owners = _numpy(path, owner, columns[owner]) if owner else None
-    return Records(x, y, owners, names, whose, tuple(names_of(label)) if y.ndim == 2 else ())
+def as_records(x: Array) -> Floats:
+    """Numbers of any type as float32: tables as they are, images as (N, C, H, W), bytes divided by 255."""
+    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite and is refused by name
+        floats = np.ascontiguousarray(x, dtype=np.float32)
+    if x.ndim == 2:
+        return floats
+    if x.dtype == np.uint8:
+        floats = floats / np.float32(255)
+    if x.ndim == 3:
+        return floats[:, None]
+    if x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
+        return np.ascontiguousarray(floats.transpose(0, 3, 1, 2))
+    return floats
 
 
 def _is_numeric(kind: Any) -> bool:
@@ -420,121 +521,13 @@ def _is_numeric(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _numpy(path: Path, name: str, column: Any) -> Array:
-    """A column without missing values as a numpy array of numbers, truth values or words."""
-    import pyarrow as pa
-    from pyarrow import types
-
-    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-    if types.is_decimal(kind):
-        kind = pa.float64()
-    try:
-        if not _is_numeric(kind):
-            return np.asarray(column.cast(pa.string()).to_pylist(), dtype=np.str_)
-        return np.asarray(column.cast(kind).to_numpy())
-    except ARROW:
-        raise UserError(
-            f"{path.name}: column {name!r} holds values of type {column.type}, give numbers or words"
-        ) from None
-
-
-def load_npz(path: Path) -> dict[str, Array]:
-    try:
-        return decode.npz(path)
-    except (*ARROW, RuntimeError, SyntaxError, EOFError) as error:  # encrypted, packed in unknown ways, …
-        raise unreadable("npz", path, error) from error
-
-
-def from_arrays(
-    path: Path,
-    raw: Mapping[str, Array],
-    x_names: Sequence[str],
-    y_names: Sequence[str],
-    owner: str | None,
-    person: str | None = None,
-    *,
-    several: bool = False,
-) -> Records:
-    """`several`: y is (N, L), labels of yes or no."""
-
-    def pick(names: Sequence[str]) -> Array:
-        for name in names:
-            if name in raw:
-                return raw[name]
-        raise UserError(f"{path.name} has no array {' or '.join(names)}: it has {', '.join(raw)}")
-
-    x, y = pick(x_names), pick(y_names)
-    if x.ndim == 0 or 0 in x.shape[1:]:
-        raise UserError(f"{path.name}: x has shape {x.shape}, give at least one number per record")
-    owners = pick([owner]) if owner else None
-    ids = pick([person]) if person else None
-    beside = [(name, array) for name, array in ((owner, owners), (person, ids)) if name and array is not None]
-    if y.ndim == 2 and not several:
-        raise UserError(
-            f"{path.name}: {y_names[0]} has shape {y.shape} where one value per row needs ({len(x)},): or are these "
-            "several labels of yes or no? Then set data.task = 'multi-label'"
-        )
-    if several and (y.ndim != 2 or len(y) != len(x) or not y.shape[1]):
-        raise UserError(
-            f"{path.name}: {y_names[0]} has shape {y.shape}, and data.task = 'multi-label' needs ({len(x)}, labels)"
-        )
-    for name, array in [*([] if several else [(y_names[0], y)]), *beside]:
-        if array.shape != (len(x),):
-            raise UserError(
-                f"{path.name}: {name} has shape {array.shape} where one value per row needs ({len(x)},)"
-            )
-    if x.ndim not in (2, 3, 4) or x.dtype.kind not in "iufb":
-        raise UserError(
-            f"{path.name}: x has shape {x.shape} and dtype {x.dtype}, give numbers as (N, p) or images"
-        )
-    if y.dtype.kind not in "iufbUS":
-        raise UserError(f"{path.name}: y has dtype {y.dtype}, give numbers or words")
-    if not len(x):
-        raise UserError(f"{path.name} has no rows: give a file with records")
-    columns = [str(column) for column in range(x.shape[1])] if x.ndim == 2 else []
-    features = as_records(x)
-    _refuse_non_finite(path, features.reshape(len(x), -1), columns or ["x"])
-    if y.dtype.kind == "f":
-        _refuse_non_finite(path, y.reshape(len(y), -1), [y_names[0]])
-    whose = numbers_of(ids, person, path.name) if person and ids is not None else None
-    return Records(features, y, owners, columns, whose)
-
-
-def as_records(x: Array) -> Floats:
-    """Numbers of any type as a model's records: tables as they are, images with their channels first."""
-    return _images(x) if x.ndim > 2 else _float32(x)
-
-
-def _images(x: Array) -> Floats:
-    """(N, C, H, W), whichever of the common layouts came."""
-    scaled = _float32(x) / np.float32(255) if x.dtype == np.uint8 else _float32(x)
-    if x.ndim == 3:
-        return scaled[:, None]
-    if x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
-        return np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))
-    return scaled
-
-
-def _float32(x: Array) -> Floats:
-    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite and is refused by name
-        return np.ascontiguousarray(x, dtype=np.float32)
-
-
-def _refuse_missing(path: Path, missing: Mapping[str, int]) -> None:
-    """In how many rows is nobody's business: what a program prints may be sent on."""
-    for name, count in missing.items():
-        if count:
-            raise UserError(f"{path.name}: column {name!r} has rows without a value: fill or remove them")
-
-
-def _refuse_non_finite(path: Path, values: Array, columns: Sequence[str]) -> None:
+def _check_finite(name: str, values: Array, columns: Sequence[str]) -> None:
     bad = ~np.isfinite(values.astype(np.float32, copy=False))
-    if not bad.any():
-        return
-    column = int(bad.any(axis=0).argmax()) if len(columns) > 1 else 0
-    raise UserError(
-        f"{path.name}: column {columns[column]!r} has rows that are NaN or infinite: fill or remove them"
-    )
+    if bad.any():
+        column = int(bad.any(axis=0).argmax()) if len(columns) > 1 else 0
+        raise UserError(
+            f"{name}: column {columns[column]!r} has rows that are NaN or infinite: fill or remove them"
+        )
 
 
 def yes_or_no(y: Array, key: str) -> npt.NDArray[np.float32]:
@@ -551,7 +544,7 @@ def targets_of(y: Array) -> npt.NDArray[np.float32]:
 
 
 def known_labels(y: Array, classes: int | list[Any] | None) -> Array:
-    """All labels in the order of their ids."""
+    """All labels in the order of their class numbers."""
     if classes is None:
         known = np.unique(_class_labels(y))
         if len(known) < 2:
@@ -565,16 +558,6 @@ def known_labels(y: Array, classes: int | list[Any] | None) -> Array:
     return np.arange(classes)
 
 
-def _class_labels(y: Array) -> Array:
-    if y.dtype.kind != "f":
-        return y
-    if not np.all(y == np.round(y)):
-        raise UserError(
-            "data.task = 'classification' needs whole numbers or words as labels: the column has fractions"
-        )
-    return y.astype(np.int64)
-
-
 def class_numbers(y: Array, known: Array, key: str, where: str) -> npt.NDArray[np.int64]:
     """The position of every label in `known`."""
     y = _class_labels(y)
@@ -583,6 +566,16 @@ def class_numbers(y: Array, known: Array, key: str, where: str) -> npt.NDArray[n
     order = np.argsort(known)
     position = np.minimum(np.searchsorted(known, y, sorter=order), len(known) - 1)
     ids: npt.NDArray[np.int64] = order[position].astype(np.int64)
-    if (known[ids] != y).any():  # which ones stays unsaid: they are values of records
+    if (known[ids] != y).any():
         raise UserError(f"{key} has labels that are not among {where}")
     return ids
+
+
+def _class_labels(y: Array) -> Array:
+    if y.dtype.kind != "f":
+        return y
+    if not np.all(y == np.round(y)):
+        raise UserError(
+            "data.task = 'classification' needs whole numbers or words as labels: the column has fractions"
+        )
+    return y.astype(np.int64)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.config.layers import named
-from gossamer.data.check import Finding, fits, skeleton, types_of
+from gossamer.data.columns import Finding, skeleton
 from gossamer.data.load import datasets
 from gossamer.data.own import PLACE, OwnFile
+from gossamer.data.tables import open_table
 from gossamer.errors import UserError
 
 KINDS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
@@ -32,7 +33,7 @@ def check_data(file: Path, config: str | None, data_dir: Path | None = None) -> 
     if not file.is_file():
         raise UserError(f"{file} is no file; give the path of an existing one.")
     if config is None:
-        kinds = types_of(kind, file)
+        kinds = open_table(kind, file).kinds
         told = {"file": str(file), "findings": [], "types": kinds, "skeleton": skeleton(kinds, [])}
         return {"config": None, "files": [told]}
     source, _ = _source(config)
@@ -74,9 +75,10 @@ def _paths(source: OwnFile, nodes: int, data_dir: Path | None) -> list[Path]:
 
 
 def _checked(source: OwnFile, path: Path, data_dir: Path | None) -> dict[str, Any]:
-    kinds = types_of(source.kind, path)
+    table = open_table(source.kind, path)
+    kinds = table.kinds
     beside = [getattr(source, key, None) for key in ("label", "owner", "person")]
-    findings = [] if source.schema is None else fits(source.kind, path, source.schema)
+    findings = [] if source.schema is None else table.findings(source.schema)
     if not any(finding.must for finding in findings):
         findings += _as_a_run_reads_it(source, path, data_dir)
     used = [*(source.schema or {}), *beside]

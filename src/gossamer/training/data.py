@@ -21,9 +21,9 @@ from gossamer.data.dataset import Dataset
 from gossamer.data.load import datasets
 from gossamer.data.memory import Data, Memory
 from gossamer.data.own import PLACE, OwnFile, load_nodes
-from gossamer.data.partition import Even, Owner, Sizes, dealt, grouped, kept_out, most_sites
-from gossamer.data.partition import count as persons_in
+from gossamer.data.partition import Even, Owner, Sizes
 from gossamer.data.partition import split as deal_out
+from gossamer.data.persons import count_persons, group_rows, held_out_rows, most_sites, rows_of_persons
 from gossamer.errors import UserError
 from gossamer.options.stage import stage
 
@@ -135,8 +135,9 @@ def held(config: RunConfig, dataset: Dataset) -> Held:
             f"evaluation.private = {config.evaluation.private:g} takes a part of each node's records, and there is a "
             "hold-out besides, which is no node's; leave it out of the file, or name a public one in data.test."
         )
-    by_person = isinstance(config.privacy.unit, PersonUnit)
-    out = [kept_out(dataset, own, config.evaluation.part, config.seed, by_person=by_person) for own in rows]
+    person = dataset.person if isinstance(config.privacy.unit, PersonUnit) else None
+    part, x, y = config.evaluation.part, dataset.x_train, dataset.y_train
+    out = [held_out_rows(x, y, person, own, part, config.seed) for own in rows]
     judged = _units(config, dataset, [own[of] for own, of in zip(rows, out, strict=True)])
     found = _units(config, dataset, [own[~of] for own, of in zip(rows, out, strict=True)])
     return replace(found, judged=judged)
@@ -149,7 +150,7 @@ def _units(config: RunConfig, dataset: Dataset, rows: list[Rows]) -> Held:
         return Held(rows)
     if isinstance(unit, PersonUnit):
         assert dataset.person is not None
-        found = [grouped(own, dataset.person, unit.max_records) for own in rows]
+        found = [group_rows(own, dataset.person, unit.max_records) for own in rows]
         return Held([own for own, _ in found], [counts for _, counts in found])
     return Held(rows, [np.array([len(own)] if len(own) else [], dtype=np.int64) for own in rows])
 
@@ -171,8 +172,8 @@ def split(config: RunConfig, dataset: Dataset) -> list[Rows]:
             "person's apart; use 'even', 'sizes' (of persons) or 'owner'."
         )
     if not fixed:
-        persons = replace(dataset, y_train=np.zeros(persons_in(dataset.person), np.int64), owner=None)
-        return dealt(_split(config, persons), dataset.person)
+        persons = replace(dataset, y_train=np.zeros(count_persons(dataset.person), np.int64), owner=None)
+        return rows_of_persons(_split(config, persons), dataset.person)
     pieces = _split(config, dataset)
     if most_sites(pieces, dataset.person) > unit.max_sites:
         raise UserError(

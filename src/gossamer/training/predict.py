@@ -14,12 +14,12 @@ from torch import nn
 from gossamer.data.arrays import listed
 from gossamer.data.inputs import Inputs
 from gossamer.data.tables import (
+    Roles,
     as_records,
     class_numbers,
-    column_names,
     load_npz,
     names_of,
-    read_table,
+    open_table,
     yes_or_no,
 )
 from gossamer.errors import UserError
@@ -107,7 +107,8 @@ def _from_table(kind: str, file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any
             f"the model takes records of shape {inputs.shape} without names of columns; give an .npz file with an "
             "array x."
         )
-    there = column_names(kind, file)
+    table = open_table(kind, file)
+    there = table.names
     lacking = [name for name in inputs.columns if name not in there]
     if lacking:
         raise UserError(
@@ -116,7 +117,7 @@ def _from_table(kind: str, file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any
         )
     labels = names_of(inputs.label)
     label = inputs.label if labels and all(name in there for name in labels) else None
-    found = read_table(kind, file, label, inputs.columns, None, schema=inputs.schema)
+    found = table.records(Roles(label=label, features=inputs.columns, schema=inputs.schema))
     unused = [name for name in there if name not in (*inputs.columns, *labels)]
     return found.x, None if label is None else found.y, unused
 
