@@ -1,4 +1,4 @@
-"""The pages say what is there: short lines, links and paths that lead somewhere, the layers that are checked."""
+"""Links and paths of the pages, and the layers that the design page shows."""
 
 from __future__ import annotations
 
@@ -24,11 +24,6 @@ DESIGN = ROOT / "docs" / "design.md"
 PICTURE = ROOT / "docs" / "figures" / "way-of-a-record.svg"
 FOLDERS = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
 
-LONGEST = 120
-GONE = (
-    "build.py", "beginning.py", "experiment.py", "start.py", "privacy_plan", "presets.py", "tuning.py", "private/",
-    "shelf.py", "config.py", "audit/front", "compare/workers",
-)  # fmt: skip
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"""\]\(([^)\s]+)\)|\bsrc="([^"]+)\"""")
 
@@ -37,12 +32,6 @@ LINK = re.compile(r"""\]\(([^)\s]+)\)|\bsrc="([^"]+)\"""")
 def page(request: pytest.FixtureRequest) -> Path:
     path: Path = request.param
     return path
-
-
-def test_no_line_is_too_long(page: Path) -> None:
-    """Tables that commands write are no exception: the commands keep to it as well."""
-    lines = enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
-    assert [(number, len(line)) for number, line in lines if len(line) > LONGEST] == []
 
 
 def test_every_link_leads_somewhere(page: Path) -> None:
@@ -60,11 +49,6 @@ def test_every_module_in_backticks_exists(page: Path) -> None:
     named = CODE.findall(page.read_text(encoding="utf-8"))
     modules = [name for name in named if re.fullmatch(r"(gossamer|accounting|mechanism)(\.\w+)+", name)]
     assert [name for name in modules if not resolves(name)] == []
-
-
-def test_no_name_of_an_old_module(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert [name for name in GONE if re.search(rf"(?<![\w/.-]){re.escape(name)}", text)] == []
 
 
 def test_figures_of_the_readme_stand_in_the_pages_that_commands_write() -> None:
