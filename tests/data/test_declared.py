@@ -134,7 +134,7 @@ def test_a_bad_schema_is_refused(tables: dict[str, Any], wrong: str) -> None:
     [
         ({"ranges": {"age": [0, 1]}}, "data.ranges is part of"),
         ({"features": ["age"]}, "data.features is what"),
-        ({"label": "plan"}, "data.columns.privacy is data.label"),
+        ({"label": "plan"}, "data.columns.plan is data.label"),
         ({"person": "age"}, "data.columns.age is data.person"),
     ],
 )

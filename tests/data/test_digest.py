@@ -4,7 +4,8 @@ import struct
 import numpy as np
 import pytest
 
-from gossamer.data.dataset import MismatchError, canonical, check_archive, check_arrays, digest, recorded
+from gossamer.data.dataset import digest
+from gossamer.data.sources import MismatchError, canonical, check_archive, check_arrays, recorded
 
 
 def tiny():

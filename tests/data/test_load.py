@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data import sources
-from gossamer.data.load import catalogue, get, load
+from gossamer.data.load import catalogue, datasets, get, load
 from gossamer.errors import UserError
 
 
@@ -51,13 +50,13 @@ def test_catalogue_tells_what_is_here_without_reading(tmp_path):
     assert not lines["cifar100"].available
     assert lines["digits"].available
     assert lines["covertype"].rows == (464_809, 116_202)
-    assert set(lines) >= set(sources.PUBLIC)
+    assert set(lines) >= {name for name, kind in datasets.kinds.items() if kind.origin}
 
 
 def test_a_tampered_public_set_stops_load(tmp_path):
     parts = {"x_train": (6, 28, 28), "y_train": 6, "x_test": (2, 28, 28), "y_test": 2}
     np.savez(tmp_path / "mnist.npz", **{name: np.zeros(shape, np.uint8) for name, shape in parts.items()})
-    with pytest.raises(UserError, match=r"data.kind = 'mnist': .*mnist.npz is refused"):
+    with pytest.raises(UserError, match=r"'mnist': .*mnist.npz is refused"):
         load("mnist", data_dir=Path(tmp_path))
 
 
@@ -87,7 +86,7 @@ def test_records_on_the_sphere_have_their_bias_inside_it_or_outside():
             "digits comes with the program: there is nothing to get; use it with data.kind = 'digits'.",
         ),
         ("csv", "csv needs a file of your own: there is nothing to get; "),
-        ("mnst", "'mnst' is not a data set I know; to get there are mnist, .*; did you mean mnist?"),
+        ("mnst", "'mnst' is not a data set I know; to get there are .*mnist, .*; did you mean mnist?"),
     ],
 )
 def test_what_cannot_be_fetched_is_said_as_the_list_says_it(name, says):

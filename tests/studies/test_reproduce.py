@@ -13,6 +13,8 @@ import pytest
 from tests.support.tables import TINY
 
 from gossamer.config import recipes
+from gossamer.data.public import FashionMnist
+from gossamer.data.sources import Origin
 from gossamer.errors import UserError
 from gossamer.studies import papers
 from gossamer.studies.papers import names, titles
@@ -269,8 +271,7 @@ def test_a_mistake_is_one_sentence(
     command: Any,
 ) -> None:
     monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("gossamer.data.sources.system_folders", lambda entry: [])
-    monkeypatch.setattr("gossamer.data.sources.PUBLIC", _without_remotes())
+    monkeypatch.setattr(FashionMnist, "origin", Origin("fashion-mnist", "fashion_mnist.npz"))
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.toml").write_text(TINY.replace("[[grid]]", "[[grids]]"))
     before = sorted(tmp_path.rglob("*"))
@@ -280,14 +281,6 @@ def test_a_mistake_is_one_sentence(
     for word in named:
         assert word in err
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def _without_remotes() -> dict[str, object]:
-    from dataclasses import replace
-
-    from gossamer.data import sources
-
-    return {name: replace(entry, remotes=()) for name, entry in sources.PUBLIC.items()}
 
 
 def test_the_list_names_every_table(command: Any) -> None:

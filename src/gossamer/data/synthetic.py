@@ -56,7 +56,6 @@ class _Linear(Source):
             y_test=y[n:],
             classes=classes,
             public_test=True,
-            owner=None,
             provenance={"source": f"generated from seed {seed}", "sha256": digest(parts)},
             truth=truth,
         )

@@ -98,7 +98,7 @@ def test_what_was_computed_is_read_from_the_cache_without_weights(
     def gone(*_: object, **__: object) -> object:
         raise AssertionError("the weights were asked for again")
 
-    monkeypatch.setattr(weights, "find", gone)
+    monkeypatch.setattr(weights.Weights, "find", gone)
     assert np.array_equal(transformed(data, transform, none, keep=True).x_train, first.x_train)
     with pytest.raises(AssertionError, match="asked for again"):
         transformed(dataset(images(9, 3, seed=5)), transform, none, keep=True)

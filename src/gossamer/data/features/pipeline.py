@@ -146,7 +146,7 @@ def written_out(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         options = {o.name: o.default for o in options_of(KINDS[step["kind"]]) if not o.required}
         full = {**options, **step, **_VERSIONS.get(step["kind"], {})}
         if step["kind"] == "pretrained":
-            full["sha256"] = KNOWN[full["weights"]].sha256
+            full["sha256"] = KNOWN[full["weights"]].digest
         if step["kind"] == "beside":
             full["branches"] = [written_out(named_steps(branch)) for branch in step["branches"]]
         written.append(full)

@@ -210,8 +210,8 @@ class Pretrained:
             self._network is None
         ):  # not before it is needed: a shape, or features in the cache, need no weights
             entry = known.KNOWN[self.weights]
-            content, _ = known.find(self.weights, self.data_dir)
-            self._network = EfficientNetLite(known.tensors(content), width=entry.width, depth=entry.depth)
+            tensors = known.tensors(entry.find(self.data_dir).content)
+            self._network = EfficientNetLite(tensors, width=entry.width, depth=entry.depth)
         starts = range(0, len(block), _TOGETHER)
         return torch.cat([self._features(block[at : at + _TOGETHER], self._network) for at in starts])
 
