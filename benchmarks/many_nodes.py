@@ -120,7 +120,7 @@ def measured(nodes: int, rounds: int, runtime: str) -> Measured:
         words = ["run", str(config), "--out", str(out), "--json"]
         words += ["--runtime", runtime, "--set", "runtime.ranks=2"] if runtime == "processes" else []
         ran = Command(*words, metrics=out / "metrics.jsonl")
-        ledgers = list((out / "ledger").iterdir())
+        ledgers = list(out.glob("ledger*.jsonl"))
         size, events = sum(path.stat().st_size for path in ledgers), nodes * rounds
         certificate = (out / "certificate.json").stat().st_size
         checked, reported = Command("plan", "--ledger", str(out)), Command("report", str(out))
@@ -152,14 +152,16 @@ def bytes_apart(nodes: int = 20_000, draws: int = 5) -> tuple[float, float]:
         )
 
     with tempfile.TemporaryDirectory() as folder:
-        with LedgerBook.create(folder, {i: {} for i in range(nodes)}, sync=False) as book:
+        with LedgerBook.create(
+            Path(folder) / "ledger.jsonl", {i: {} for i in range(nodes)}, sync=False
+        ) as book:
             for step in range(draws):
                 book.write([((i,), event(step, i)) for i in range(nodes)])
-        together = sum(path.stat().st_size for path in Path(folder).iterdir()) / (nodes * draws)
-        with LedgerBook.create(Path(folder) / "alone", {0: {}}, sync=False) as book:
+        together = (Path(folder) / "ledger.jsonl").stat().st_size / (nodes * draws)
+        with LedgerBook.create(Path(folder) / "alone" / "ledger.jsonl", {0: {}}, sync=False) as book:
             for step in range(draws):
-                book.append(0, event(step, 1))
-        alone = sum(path.stat().st_size for path in (Path(folder) / "alone").iterdir()) / draws
+                book.write([((0,), event(step, 1))])
+        alone = (Path(folder) / "alone" / "ledger.jsonl").stat().st_size / draws
     return together, alone
 
 

@@ -36,7 +36,7 @@ def path(recipe: str, weights: Sequence[float], changes: dict[str, object]) -> F
         with tempfile.TemporaryDirectory() as folder:
             settings = {**changes, "algorithm.penalty": {"kind": "l1", "weight": weight}}
             outcome = gossamer.run(recipe, settings, out=Path(folder) / "run")
-            events += read_all(Path(folder) / "run" / "ledger")[0][1]
+            events += read_all(Path(folder) / "run")[0][1]
         models.append(outcome.points.mean(0).tolist())
         accuracies.append(outcome.result["accuracy_average_model"])
         used = sum(abs(value) > 1e-3 for value in models[-1])

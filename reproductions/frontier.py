@@ -243,9 +243,7 @@ def _shown(folder: Path, results: Sequence[dict[str, Any]]) -> Shown:
 
 def _replace_one(folder: Path, results: Sequence[dict[str, Any]]) -> float | None:
     """What the same releases prove where one record is replaced by another."""
-    found = [
-        worst_epsilon([folder / "cells" / result["cell"] / "ledger"], "replace-one") for result in results
-    ]
+    found = [worst_epsilon([folder / "cells" / result["cell"]], "replace-one") for result in results]
     return max(found) if found and max(found) < float("inf") else None
 
 

@@ -34,9 +34,8 @@ def test_run_ends_with_one_json_object(command, tmp_path: Path) -> None:  # type
         assert key in result
     assert 0 < result["epsilon_proven"] <= 8.0
     assert result["bytes_sent"] == 8 * 8 * 4 * (650 + 1)
-    for name in ("config.toml", "manifest.json", "topology.json", "metrics.jsonl", "certificate.json"):
+    for name in ("config.toml", "manifest.json", "topology.json", "metrics.jsonl", "ledger.jsonl"):
         assert (tmp_path / "r" / name).is_file()
-    assert len(list((tmp_path / "r" / "ledger").glob("node-*.jsonl"))) == 8
     assert [
         json.loads(line)["round"] for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()
     ] == [4, 8]
@@ -60,7 +59,7 @@ def test_ledger_alone_gives_the_same_epsilon_and_shows_tampering(command, tmp_pa
     again = json.loads(out.strip().splitlines()[-1])
     assert again["epsilon_proven"] == pytest.approx(ran["epsilon_proven"], rel=1e-9)
     assert again["matches_certificate"] is True
-    ledger = tmp_path / "r" / "ledger" / "node-002.jsonl"
+    ledger = tmp_path / "r" / "ledger.jsonl"
     lines = ledger.read_text().splitlines(keepends=True)
     for damaged in (
         [*lines[:3], lines[3].replace('"sigma":', '"sigma":9'), *lines[4:]],
@@ -71,7 +70,7 @@ def test_ledger_alone_gives_the_same_epsilon_and_shows_tampering(command, tmp_pa
         ledger.write_text("".join(damaged))
         code, _, err = command("plan", "--ledger", "r")
         assert code == 2
-        assert "node-002.jsonl" in err
+        assert "ledger.jsonl" in err
         assert "Traceback" not in err
     ledger.write_text("".join(lines))
     assert command("plan", "--ledger", "r")[0] == 0
@@ -104,7 +103,7 @@ def test_seeded_noise_is_stamped_and_repeats(command, tmp_path: Path) -> None:  
     certificate = json.loads((tmp_path / "a" / "certificate.json").read_text())
     assert certificate["stamp"] == "seeded noise: no privacy"
     assert "seeded noise: no privacy" in (tmp_path / "a" / "manifest.json").read_text()
-    assert "seeded noise: no privacy" in (tmp_path / "a" / "ledger" / "node-000.jsonl").read_text()
+    assert "seeded noise: no privacy" in (tmp_path / "a" / "ledger.jsonl").read_text()
     one, two = (torch.load if False else _checkpoint)(tmp_path / "a"), _checkpoint(tmp_path / "b")
     assert all(torch.equal(one[key], two[key]) for key in one)
 

@@ -337,10 +337,9 @@ def _plan_from_ledger(directory: Path, anchor: str | None, as_json: bool) -> Non
     from gossamer.results.verify import verify_run
     from gossamer.training.network import check_network
 
-    ledgers = directory / "ledger" if (directory / "ledger").is_dir() else directory
-    proofs = recompute(ledgers)
-    verdict = verify_run(ledgers, proofs, anchor)
-    unchecked = check_network(ledgers.parent)
+    proofs = recompute(directory)
+    verdict = verify_run(directory, proofs, anchor)
+    unchecked = check_network(directory)
     if as_json:
         _print_json(ledger_summary(proofs, verdict))
     else:

@@ -1,63 +1,39 @@
-"""ε from the ledgers of a run directory that the program wrote when ledgers had version 1."""
+"""ε from the ledgers of a run directory."""
 
 import math
 
 import pytest
-from tests.support.old_runs import certificate_of, copy_of_old_run
+from tests.support.ledgers import write_histories
+from tests.support.releases import gaussian
 
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.ledger import Ledger, LedgerError, node_path
-from gossamer.accounting.observers import UNIT, Colluders
-from gossamer.accounting.recompute import (
-    by_observer_of,
-    check_certificate,
-    recompute,
-    shared_noise,
-    worst_epsilon,
-)
-from gossamer.accounting.releases import Event, Pairwise
+from gossamer.accounting.observers import Colluders
+from gossamer.accounting.recompute import by_observer_of, recompute, shared_noise, worst_epsilon
+from gossamer.accounting.releases import Pairwise
 from gossamer.accounting.secrets import Secrets
 
 
-@pytest.fixture
-def old_run(tmp_path):
-    return copy_of_old_run(tmp_path)
+def full(sigma):
+    return gaussian(sigma, sampling="full", rate=1.0)
 
 
-@pytest.fixture
-def certificate(old_run):
-    return certificate_of(old_run)
-
-
-def test_an_old_run_costs_what_its_certificate_says(old_run, certificate):
-    assert '"mechanism"' in (old_run / "ledger" / "node-000.jsonl").read_text()
-    proofs = recompute(old_run / "ledger")
-    stated = [entry["proven"] for entry in certificate["epsilon_by_node"]]
-    found = [proof.proven.epsilon for proof in proofs]
-    # A sharper accountant may find a little less than was certified, never more.
-    assert found == pytest.approx(stated, rel=1e-3)
-    assert all(now <= then * (1 + 1e-9) for now, then in zip(found, stated, strict=True))
-    assert check_certificate(old_run / "ledger", old_run / "certificate.json")
-    assert worst_epsilon([old_run / "ledger"]) == pytest.approx(max(found), rel=1e-9)
-    twice = worst_epsilon([old_run / "ledger"] * 2)
-    assert certificate["epsilon_proven"] < twice < 2 * certificate["epsilon_proven"]
-
-
-def test_a_cut_tail_of_an_old_ledger_shows(old_run):
-    path = old_run / "ledger" / "node-001.jsonl"
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(LedgerError, match="5 events where 6 were certified"):
-        check_certificate(old_run / "ledger", old_run / "certificate.json")
-
-
-def test_an_old_run_has_one_observer(old_run):
-    proofs = recompute(old_run / "ledger")
+def test_every_node_is_priced_by_its_own_events(tmp_path):
+    write_histories(tmp_path / "one", [[full(20.0)] * 9, [full(10.0)] * 9, [full(10.0)] * 9])
+    proofs = recompute(tmp_path / "one")
+    expected = [gdp_epsilon(3 / sigma, 1e-5) for sigma in (20, 10, 10)]
+    assert [proof.proven.epsilon for proof in proofs] == pytest.approx(expected, rel=1e-6)
     assert shared_noise(proofs) is None
     found = by_observer_of(proofs)
-    assert [line["epsilon"] for line in found["epsilon_by_observer"]] == [
-        max(p.proven.epsilon for p in proofs)
-    ]
+    assert [line["epsilon"] for line in found["epsilon_by_observer"]] == [proofs[1].proven.epsilon]
     assert found["epsilon_by_colluders"] == []
+
+
+def test_runs_on_the_same_records_are_composed_and_priced_under_either_relation(tmp_path):
+    write_histories(tmp_path, [[full(20.0)] * 9, [full(10.0)] * 9])
+    assert worst_epsilon([tmp_path]) == pytest.approx(gdp_epsilon(3 / 10, 1e-5), rel=1e-6)
+    assert worst_epsilon([tmp_path] * 4) == pytest.approx(gdp_epsilon(6 / 10, 1e-5), rel=1e-6)
+    # Exchanging a record moves twice as much as removing it.
+    assert worst_epsilon([tmp_path], "replace-one") == pytest.approx(gdp_epsilon(6 / 10, 1e-5), rel=1e-6)
 
 
 def test_ledgers_with_shared_noise_give_the_whole_curve(tmp_path):
@@ -66,11 +42,7 @@ def test_ledgers_with_shared_noise_give_the_whole_curve(tmp_path):
         sigma=4.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove", nodes=nodes, colluders=2,
         ratio=50.0, secrets=Secrets.complete(nodes).digest,
     )  # fmt: skip
-    header = {"delta": 1e-5, "adjacency": "add-remove", "unit": UNIT, "noise": "system"}
-    for node in range(nodes):
-        with Ledger.create(node_path(tmp_path, node), {**header, "node": node}, sync=False) as ledger:
-            for step in range(7 + node):
-                ledger.append(Event(step=step, release=release))
+    write_histories(tmp_path, [[release] * (7 + node) for node in range(nodes)])
     proofs = recompute(tmp_path)
     assert shared_noise(proofs).nodes == nodes
     found = by_observer_of(proofs)

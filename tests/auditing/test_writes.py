@@ -254,4 +254,4 @@ def test_a_step_may_be_undone_without_a_topology() -> None:
     reader, all_classes = Reader(a, found.append), torch.tensor([True])
     reader.see(0, 7, torch.zeros(1, 1), torch.full((1, 1), 3.0), all_classes)
     reader.see(1, 7, torch.ones(1, 1), torch.full((1, 1), 1.5), all_classes)
-    assert [float(one.step) for one in found] == [3.0, -0.5]
+    assert [float(one.draw) for one in found] == [3.0, -0.5]

@@ -150,7 +150,7 @@ def test_a_run_on_patients_says_its_unit_everywhere(tmp_path: Path) -> None:
     assert stated["unit"] == words
     assert stated["epsilon_by_group"] == []
     assert any("at most 3 records" in note for note in stated["notes"])
-    proofs = recompute(tmp_path / "run" / "ledger")
+    proofs = recompute(tmp_path / "run")
     assert {proof.header["unit"] for proof in proofs} == {words}
     assert max(proof.proven.epsilon for proof in proofs) == pytest.approx(stated["epsilon_proven"])
     assert json.loads((tmp_path / "budget.jsonl").read_text().split("\n")[1])["unit"] == words

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.accounting.ledger import read_all
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.demo import NAMES, demo, prepare, start, stop
 from gossamer.consortium.journal import FileStorage, Journal
@@ -44,19 +45,13 @@ def test_with_the_same_seed_the_demo_is_the_simulator_ledger_for_ledger(tmp_path
         assert proven == pytest.approx(epsilon, rel=1e-9)
     for k, name in enumerate(found.sites):
         site, simulated = (
-            events(folder / "ledger" / f"node-{k:03d}.jsonl")
+            read_all(folder)[k][1]
             for folder in (tmp_path / name / "part" / "run", tmp_path / "simulated" / "run")
         )
         assert len(site) == 30
-        assert site == simulated  # step, mechanism, multiplier, rate: all that an ε is computed from
+        assert site == simulated  # draw, kind, multiplier, rate: all that an ε is computed from
     print("\n" + "\n".join(said[-7:]))
     assert "no privacy" in said[-1]
-
-
-def events(ledger: Path) -> list[dict[str, object]]:
-    """Without what chains them to their own file."""
-    rows = [json.loads(line) for line in ledger.read_text().splitlines()[1:]]
-    return [{key: value for key, value in row.items() if key != "prev"} for row in rows]
 
 
 @pytest.mark.slow
@@ -86,8 +81,7 @@ def test_killed_sites_lose_no_mass_and_pay_nothing_twice(tmp_path: Path) -> None
         storage.close()
         assert held.meta is not None
         masses.append(Mass.restore(held.meta, held.tensors, late=4))
-        lines = (part / "run" / "ledger" / f"node-{k:03d}.jsonl").read_text().splitlines()[1:]
-        steps = [json.loads(line)["step"] for line in lines]
+        steps = [event.draw for event in read_all(part / "run")[k][1]]
         assert len(set(steps)) == len(steps) <= rounds
         certificate = json.loads((part / "run" / "certificate.json").read_text())
         assert certificate["epsilon_by_node"][k]["proven"] <= 8.0

@@ -118,8 +118,8 @@ class Study:
         return float(total([self.held(name)["mass"] for name in names or self.sites])[1])
 
     def steps(self, name: str) -> list[int]:
-        (ledger,) = (self.out(name) / RUN / "ledger").glob("*.jsonl")  # its own node's, and no other's
-        return [json.loads(line)["step"] for line in ledger.read_text().splitlines()[1:]]
+        (ledger,) = (self.out(name) / RUN).glob("ledger*.jsonl")  # its own node's, and no other's
+        return [json.loads(line)["draw"] for line in ledger.read_text().splitlines()[1:]]
 
 
 def test_two_sites_train_and_their_certificates_are_one_set(tmp_path: Path) -> None:

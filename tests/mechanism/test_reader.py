@@ -88,9 +88,9 @@ def test_events_say_what_happened() -> None:
     )
     for _ in range(4):
         grad(torch.zeros(2, D))
-    assert [(node, e.step) for node, e in book.events] == [(i, k) for k in range(4) for i in (0, 1)]
+    assert [(node, e.draw) for node, e in book.events] == [(i, k) for k in range(4) for i in (0, 1)]
     for node, e in book.events:
-        assert e.release.sensitivity == pytest.approx(2.0 * 0.5 ** (e.step / 4))
+        assert e.release.sensitivity == pytest.approx(2.0 * 0.5 ** (e.draw / 4))
         assert e.release.noise_multiplier == pytest.approx(1.5, rel=1e-12)
         assert (e.release.sampling, e.release.rate, e.release.adjacency) == (
             "poisson",

@@ -20,7 +20,7 @@ DELTA = 1e-6
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_together_they_cost_what_was_asked(adjacency: str, steps: tuple[object, ...], epsilon: float) -> None:
     events = planned_events(steps, adjacency, epsilon=epsilon, delta=DELTA, times=1)  # type: ignore[arg-type]
-    assert [event.step for event in events] == list(range(-len(steps), 0))
+    assert [event.draw for event in events] == list(range(-len(steps), 0))
     assert proven(events, DELTA, adjacency).epsilon == pytest.approx(epsilon, rel=1e-6)
     # In closed form: μ = shift / σ, and their squares add up.
     shifts = {OneSided: math.sqrt(2), Gaussian: 2.0} if adjacency == "replace-one" else {}

@@ -24,7 +24,7 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be made"):
         make_empty(tmp_path / "thesis.txt" / "r")
     made = RunDirectory.create(tmp_path / "new")
-    assert sorted(path.name for path in made.path.iterdir()) == ["checkpoints", "ledger"]
+    assert sorted(path.name for path in made.path.iterdir()) == ["checkpoints"]
 
 
 def test_only_a_run_that_has_begun_and_not_finished_goes_on(tmp_path: Path) -> None:

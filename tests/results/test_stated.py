@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.signed_runs import edit, unsigned, verdict
+from tests.support.signed_runs import edit, relaid, unsigned, verdict
 
 from gossamer.errors import UserError
 
@@ -51,13 +51,14 @@ def test_nodes_that_the_certificate_is_about_must_be_here_or_are_not_said_to_agr
     edit(unsigned(run) / "manifest.json", lambda m: m.update(ledgers_here=[]))
     with pytest.raises(UserError, match="'ledgers_here' names no node"):
         verdict(run)
-    edit(run / "manifest.json", lambda m: m.update(ledgers_here=[0, 2]))
-    with pytest.raises(UserError, match=r"node-001\.jsonl is of no node"):
+    relaid(run, [range(1), range(1, 2), range(2, 3)])
+    edit(run / "manifest.json", lambda m: m.update(ledgers_here=[[0, 0], [2, 2]]))
+    with pytest.raises(UserError, match=r"ledger-001\.jsonl is of no node"):
         verdict(run)
-    (run / "ledger" / "node-001.jsonl").unlink()
+    (run / "ledger-001.jsonl").unlink()
     found = verdict(run)
     assert found.elsewhere == (1,)
     assert "as stated by their ranks" in found.sentences()[0]
-    edit(run / "manifest.json", lambda m: m.update(ledgers_here=[0, 1, 2]))
-    with pytest.raises(UserError, match=r"node-001\.jsonl is missing"):
+    edit(run / "manifest.json", lambda m: m.update(ledgers_here=[[0, 2]]))
+    with pytest.raises(UserError, match="no ledger of node 1"):
         verdict(run)

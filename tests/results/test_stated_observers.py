@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.signed_runs import CHANGES, edit, unsigned, verdict
+from tests.support.signed_runs import CHANGES, edit, relaid, unsigned, verdict
 
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
@@ -90,9 +90,8 @@ def test_where_ledgers_are_elsewhere_more_may_be_stated_and_never_less(shared_ru
     edit(unsigned(shared_run) / "certificate.json", dearer)
     with pytest.raises(UserError, match="epsilon_by_colluders, 3"):
         verdict(shared_run)
-    edit(shared_run / "manifest.json", lambda m: m.update(ledgers_here=[0, 1]))
-    for node in (2, 3):
-        (shared_run / "ledger" / f"node-00{node}.jsonl").unlink()
+    edit(shared_run / "manifest.json", lambda m: m.update(ledgers_here=[[0, 1]]))
+    relaid(shared_run, [range(2)])
     assert verdict(shared_run).elsewhere == (2, 3)
     edit(shared_run / "certificate.json", lambda c: c["epsilon_by_colluders"][3].update(epsilon=0.1))
     with pytest.raises(UserError, match="epsilon_by_colluders, 3"):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.old_runs import copy_of_old_run
 from tests.support.signed_runs import CHANGES, edit, rechained, unsigned, verdict
 
 from gossamer.accounting.chain import digest
@@ -32,7 +31,7 @@ def test_an_untouched_run_agrees_is_signed_and_has_no_key_left(run: Path) -> Non
 
 
 def test_two_runs_of_one_configuration_have_ledgers_that_differ(made: Path) -> None:
-    one, two = ((made / name / "ledger" / "node-000.jsonl").read_text() for name in ("run", "twin"))
+    one, two = ((made / name / "ledger.jsonl").read_text() for name in ("run", "twin"))
     assert one.splitlines()[0] != two.splitlines()[0]
     names = [json.loads(text.splitlines()[0]) for text in (one, two)]
     for key in ("run", "nonce", "key"):
@@ -43,7 +42,7 @@ def test_a_signed_run_does_not_become_an_unsigned_or_another_one(run: Path, made
     edit(run / "manifest.json", lambda m: m.update(ledgers_here=[]))
     with pytest.raises(UserError, match="ledgers_here"):
         verdict(run)
-    edit(run / "manifest.json", lambda m: m.update(ledgers_here=[0, 1, 2], dimension=3))
+    edit(run / "manifest.json", lambda m: m.update(ledgers_here=[[0, 2]], dimension=3))
     with pytest.raises(UserError, match=r"manifest\.json is not what the run had signed when it began"):
         verdict(run)
     edit(run / "manifest.json", lambda m: m.pop("key"))
@@ -59,29 +58,27 @@ def noise_times_ten(event: dict[str, Any]) -> None:
 
 
 def test_ten_times_the_noise_chained_anew_and_certified_anew_is_noticed(run: Path) -> None:
-    heads = [rechained(path, noise_times_ten) for path in sorted((run / "ledger").glob("*.jsonl"))]
-    cheaper = [proof.proven.epsilon for proof in recompute(run / "ledger")]
+    heads = [rechained(run / "ledger.jsonl", noise_times_ten)] * 3
+    cheaper = [proof.proven.epsilon for proof in recompute(run)]
 
     def certify_anew(c: dict[str, Any]) -> None:
         c.update(ledger_heads=heads, epsilon_proven=max(cheaper))
-        c["epsilon_proven_lower"] = max(p.proven.lower or 0.0 for p in recompute(run / "ledger"))
-        c.update(by_observer_of(recompute(run / "ledger")))
+        c["epsilon_proven_lower"] = max(p.proven.lower or 0.0 for p in recompute(run))
+        c.update(by_observer_of(recompute(run)))
         for entry, epsilon in zip(c["epsilon_by_node"], cheaper, strict=True):
             entry["proven"] = epsilon
 
     edit(run / "certificate.json", certify_anew)
-    with pytest.raises(UserError, match="no longer holds what was signed after round"):
+    with pytest.raises(UserError, match="no longer hold what was signed after round"):
         verdict(run)
 
 
 def cut_back(run: Path) -> None:
     """All ledgers end where the checkpoint after round 2 saw them, and the certificate says so."""
-    heads = []
-    for path in sorted((run / "ledger").glob("*.jsonl")):
-        lines = path.read_bytes().splitlines(keepends=True)[:3]
-        path.write_bytes(b"".join(lines))
-        heads.append(digest(lines[-1]))
-    proofs = recompute(run / "ledger")
+    lines = (run / "ledger.jsonl").read_bytes().splitlines(keepends=True)[:3]
+    (run / "ledger.jsonl").write_bytes(b"".join(lines))
+    heads = [digest(lines[-1])] * 3
+    proofs = recompute(run)
 
     def certify_anew(c: dict[str, Any]) -> None:
         c.update(ledger_heads=heads, draws=[2] * 3, epsilon_proven=max(p.proven.epsilon for p in proofs))
@@ -95,7 +92,7 @@ def cut_back(run: Path) -> None:
 
 def test_tails_cut_back_to_a_checkpoint_are_noticed(run: Path) -> None:
     cut_back(run)
-    with pytest.raises(UserError, match="no longer holds the 4 events that were signed after round 4"):
+    with pytest.raises(UserError, match="no longer holds the 4 lines that were signed after round 4"):
         verdict(run)
     seals = (run / SEALS).read_bytes().splitlines(keepends=True)
     (run / SEALS).write_bytes(b"".join(seals[:3]))  # up to the checkpoint's own seal
@@ -158,17 +155,9 @@ def test_an_anchor_pins_the_run(run: Path, made: Path) -> None:
         verdict(unsigned(run), line)
 
 
-def test_an_old_run_agrees_and_says_that_it_is_not_signed(tmp_path: Path) -> None:
-    old = copy_of_old_run(tmp_path)
-    found = verdict(old)
-    assert (found.certified, found.signed) == (True, False)
-    assert found.sentences()[1] == "not signed: it was begun before runs had keys"
-    with pytest.raises(UserError, match="begun before runs had keys"):
-        anchor_of(old)
-
-
-def test_ledgers_alone_are_not_said_to_agree_with_anything(tmp_path: Path) -> None:
-    shutil.copytree(copy_of_old_run(tmp_path) / "ledger", tmp_path / "bare" / "ledger")
+def test_ledgers_alone_are_not_said_to_agree_with_anything(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    shutil.copy(unsigned(run) / "ledger.jsonl", tmp_path / "bare")
     assert verdict(tmp_path / "bare") == Verdict(certified=False, unsigned_because="there is no manifest")
 
 
@@ -200,13 +189,13 @@ def test_of_a_killed_run_it_is_said_how_much_is_not_signed(killed: Path) -> None
     assert "not signed: the run has not ended; its last seal is of round 4, and 3 events behind it" in said
     assert "are chained but not signed" in said
     assert verify_files(run) == look_at(run) == found
-    for path in (run / "ledger").glob("*.jsonl"):  # the promise of the sentence
+    for path in run.glob("ledger*.jsonl"):  # the promise of the sentence
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     assert verdict(run).behind == 0
     assert "behind" not in verdict(run).sentences()[1]
-    for path in (run / "ledger").glob("*.jsonl"):
+    for path in run.glob("ledger*.jsonl"):
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(UserError, match="no longer holds the 4 events that were signed after round 4"):
+    with pytest.raises(UserError, match="no longer holds the 4 lines that were signed after round 4"):
         verify_files(run)
 
 
@@ -233,9 +222,9 @@ def test_a_signed_run_cannot_be_shown_as_one_from_before_there_were_keys(run: Pa
 
 
 def test_events_behind_the_end_are_noticed_without_pricing_them(run: Path) -> None:
-    path = run / "ledger" / "node-001.jsonl"
+    path = run / "ledger.jsonl"
     path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[-1])
-    with pytest.raises(UserError, match="holds 1 events more than were signed at the run's end"):
+    with pytest.raises(UserError, match="has 3 events more in its ledgers than were signed at the run's end"):
         verify_files(run)
 
 
@@ -280,6 +269,6 @@ def test_figures_of_another_kind_are_a_sentence_not_a_traceback(run: Path) -> No
 
 
 def test_a_last_line_without_its_end_says_the_same(run: Path) -> None:
-    path = run / "ledger" / "node-002.jsonl"
+    path = run / "ledger.jsonl"
     path.write_bytes(path.read_bytes().removesuffix(b"\n"))
     assert verify_files(run).behind == 0

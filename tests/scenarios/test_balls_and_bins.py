@@ -11,7 +11,7 @@ from tests.support.configurations import outlined
 
 from gossamer.accounting.chain import LedgerError
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.ledger import node_path, read
+from gossamer.accounting.ledger import read_all
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
@@ -32,25 +32,25 @@ BALLS: dict[str, Any] = {
 def test_what_is_planned_is_what_the_ledgers_say(tmp_path: Path) -> None:
     outcome = run("quickstart", BALLS, out=tmp_path / "run")
     planned = outlined("quickstart", **BALLS).privacy
-    header, events = read(node_path(tmp_path / "run/ledger", 0))
+    header, events = read_all(tmp_path / "run")[0]
     assert [(e.release.pass_number, e.release.lot_number) for e in events] == [
         (k // 10, k % 10) for k in range(14)
     ]
-    found = {proof.proven.epsilon for proof in recompute(tmp_path / "run/ledger")}
+    found = {proof.proven.epsilon for proof in recompute(tmp_path / "run")}
     assert found == {outcome.result["epsilon_proven"]} == {planned.worst.proven.epsilon}
     dealt = outlined("quickstart", **{**BALLS, "privacy.sampling": {"kind": "one-pass", "lot": 48}}).privacy
     assert planned.worst.proven.epsilon < 0.5 * dealt.worst.proven.epsilon
     proofs = [json.loads(line)["epsilon_proven"] for line in (tmp_path / "run/metrics.jsonl").open()]
     assert proofs == sorted(proofs)
     # A ledger in which one lot took the number of another is priced as if nothing were known about lots.
-    path = node_path(tmp_path / "run/ledger", 0)
+    path = tmp_path / "run" / "ledger.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:-1], lines[-1].replace('"lot":3', '"lot":2')]))
-    _, spoilt = read(path)
+    _, spoilt = read_all(path.parent)[0]
     assert proven(spoilt, 1e-4, header["adjacency"]).epsilon > 4 * planned.worst.proven.epsilon
     path.write_text("".join([*lines[:-2], lines[-2].replace('"lot":2', '"lot":1'), lines[-1]]))
     with pytest.raises(LedgerError):  # and in the middle of the chain it shows
-        recompute(tmp_path / "run/ledger")
+        recompute(tmp_path / "run")
 
 
 def test_a_budget_is_calibrated_on_secret_lots() -> None:

@@ -17,8 +17,9 @@ from tests.support.namespaces import SCRIPT, SPREAD, no_namespaces, rank_in
 
 import gossamer
 from gossamer.accounting import ledger
-from gossamer.accounting.recompute import check_certificate
+from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
+from gossamer.results.verify import verify_run
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
     averages: list[torch.Tensor] = []
     for host, nodes in ((0, range(5)), (1, range(5, 8))):
         run = tmp_path / f"host-{host}" / "r"
-        assert sorted(ledger.read_all(run / "ledger")) == list(nodes)
+        assert sorted(ledger.read_all(run)) == list(nodes)
         models = gossamer.load(run).models
         assert models.nodes == list(nodes)
         averages.append(models.weights()["1.weight"])  # of all eight nodes, on either host
@@ -57,7 +58,7 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
         assert [p.name for p in (run / "checkpoints").iterdir()] == [
             f"round-000040.nodes-{nodes.start:03d}-{nodes.stop - 1:03d}.safetensors"
         ]
-        assert check_certificate(run / "ledger", run / "certificate.json", nodes)
+        verify_run(run, recompute(run))
         command = [sys.executable, "-P", "-m", "gossamer", "plan", "--ledger", str(run)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "agree with the certificate" in done.stdout
@@ -95,6 +96,6 @@ def test_a_host_that_dies_is_named_by_the_other_and_both_go_on_later(two_hosts: 
     assert process.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["rounds"] == 1500
     for host in (0, 1):
-        for _, events in ledger.read_all(tmp_path / f"host-{host}" / "r" / "ledger").values():
-            steps = [event.step for event in events]
+        for _, events in ledger.read_all(tmp_path / f"host-{host}" / "r").values():
+            steps = [event.draw for event in events]
             assert steps == sorted(set(steps))

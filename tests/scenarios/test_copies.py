@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 from tests.support.configurations import configured, outlined
+from tests.support.ledgers import write_histories
 from tests.support.without_replacement import DIGITS
 
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.ledger import Ledger, LedgerError, node_path, read_all
+from gossamer.accounting.ledger import LedgerError, read_all
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute, worst_epsilon
-from gossamer.accounting.releases import Event, Gaussian
+from gossamer.accounting.releases import Gaussian
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.console import summary
@@ -158,12 +159,7 @@ def ledgers_of(folder: Path, histories: list[list[Gaussian]], copies: int) -> Pa
         "noise": "system",
         "copies": copies,
     }
-    for node, releases in enumerate(histories):
-        ledger = Ledger.create(node_path(folder, node), {"node": node, **header}, sync=False)
-        for step, release in enumerate(releases):
-            ledger.append(Event(step, release))
-        ledger.close()
-    return folder
+    return write_histories(folder, histories, **header)
 
 
 def gaussian(sigma: float, sampling: str, rate: float, number: int | None = None) -> Gaussian:
@@ -188,7 +184,7 @@ HISTORIES = {
 def test_no_choice_of_nodes_costs_more_than_the_ledgers_say(tmp_path: Path, name: str, copies: int) -> None:
     """By brute force over the nodes that may hold a record, each with a history of its own."""
     histories = HISTORIES[name]
-    folder = ledgers_of(tmp_path / "ledger", histories, copies)
+    folder = ledgers_of(tmp_path, histories, copies)
     stated = {proof.proven.epsilon for proof in recompute(folder)}
     assert len(stated) == 1  # what a record costs does not depend on whose ledger is asked
     # Passes of two nodes are different passes; other releases have none.
@@ -208,7 +204,7 @@ def gaussian_on(node: int, one: Gaussian) -> Gaussian:
 
 
 def test_nodes_that_do_the_same_cost_no_more_than_that(tmp_path: Path) -> None:
-    folder = ledgers_of(tmp_path / "ledger", [[gaussian(9.0, "full", 1.0)] * 4] * 5, copies=3)
+    folder = ledgers_of(tmp_path, [[gaussian(9.0, "full", 1.0)] * 4] * 5, copies=3)
     assert recompute(folder)[0].proven.epsilon == pytest.approx(
         gdp_epsilon(math.sqrt(12) / 9, DELTA), rel=1e-9
     )
@@ -216,7 +212,7 @@ def test_nodes_that_do_the_same_cost_no_more_than_that(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("copies", [0, -1, "3", 2.0, True])
 def test_a_first_line_without_a_number_of_copies_is_damaged(tmp_path: Path, copies: Any) -> None:
-    folder = ledgers_of(tmp_path / "ledger", [[gaussian(9.0, "full", 1.0)]], copies)
+    folder = ledgers_of(tmp_path, [[gaussian(9.0, "full", 1.0)]], copies)
     with pytest.raises(LedgerError, match="'copies'"):
         recompute(folder)
 
@@ -227,15 +223,15 @@ def test_run_ledger_and_certificate_say_the_same(tmp_path: Path, controller: str
         DIGITS, algorithm__controller=controller, data__partition=sampled(copies=3), privacy__sampling__lot=15
     )
     out = execute(assemble(Plan.of(config)), out=tmp_path / "run")
-    proofs = recompute(out.directory / "ledger")
-    verify_run(out.directory / "ledger", proofs)  # raises where they do not agree
+    proofs = recompute(out.directory)
+    verify_run(out.directory, proofs)  # raises where they do not agree
     joint = {entry["proven"] for entry in out.certificate["epsilon_by_node"]}
     assert joint == {proofs[0].proven.epsilon}
     assert 0.9 < out.result["epsilon_proven"] <= 1.0
     assert out.certificate["unit"].endswith("on up to 3 nodes")
-    assert all(header["copies"] == 3 for header, _ in read_all(out.directory / "ledger").values())
+    assert all(header["copies"] == 3 for header, _ in read_all(out.directory).values())
     # What one node alone would cost stands nowhere: not in the certificate, not over the rounds.
-    _, own = read_all(out.directory / "ledger")[0]
+    _, own = read_all(out.directory)[0]
     alone = proven(own, config.privacy.delta, "replace-one").epsilon
     assert alone < 0.7
     last = json.loads((out.directory / "metrics.jsonl").read_text().splitlines()[-1])

@@ -261,8 +261,8 @@ def statement(row: Crossing, run: Path) -> dict[str, Any]:
     assert 0 < certificate["epsilon_proven"] <= EPSILON
     assert certificate["delta"] == 1e-4
     assert {"record": "record", "person": "who", "node": "node"}[row.unit] in certificate["unit"]
-    for _, events in ledger.read_all(run / "ledger").values():
-        steps = [event.step for event in events]
+    for _, events in ledger.read_all(run).values():
+        steps = [event.draw for event in events]
         assert steps == sorted(set(steps))
     assert json.loads((run / "manifest.json").read_text())["dimension"] == TRAINED[row.model]
     last = json.loads(figures(run).splitlines()[-1])
@@ -295,7 +295,7 @@ def check(command: Command, folder: Path, row: Crossing, runs: list[Path]) -> No
     elif row.action == "verify":
         study = ["--study", "north/crossing-1.study"] if row.runtime == "sites" else []
         done(command("certificate", "verify", *map(str, runs), *study))
-        path = next((run / "ledger").glob("*.jsonl"))
+        path = next(run.glob("ledger*.jsonl"))
         path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")  # one draw less
         assert command("certificate", "verify", *map(str, runs), *study)[0] == 2
     elif row.action == "report":

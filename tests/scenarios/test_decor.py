@@ -71,6 +71,6 @@ def test_neighbours_masks_are_a_noise_like_any_other(decor: dict[str, Any], tmp_
     outcome = execute(assemble(o), out=tmp_path / "run")
     assert outcome.certificate["epsilon_proven"] <= 8.0
     graphs._known.clear()
-    proofs = recompute(tmp_path / "run" / "ledger")
+    proofs = recompute(tmp_path / "run")
     assert {proof.observer for proof in proofs} == {Colluders(1)}
     assert max(proof.proven.epsilon for proof in proofs) == outcome.certificate["epsilon_proven"]

@@ -100,8 +100,8 @@ class Sites:
 
 
 def released(run: Path) -> list[int]:
-    (ledger,) = (run / "ledger").glob("*.jsonl")
-    return [json.loads(line)["step"] for line in ledger.read_text().splitlines()[1:]]
+    (ledger,) = run.glob("ledger*.jsonl")
+    return [json.loads(line)["draw"] for line in ledger.read_text().splitlines()[1:]]
 
 
 def check_ended(sites: Sites, everyone: tuple[str, ...], last: tuple[str, ...], epoch: int) -> None:

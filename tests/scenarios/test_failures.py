@@ -17,7 +17,8 @@ import pytest
 from tests.support.pool import Pool
 
 from gossamer.accounting import ledger
-from gossamer.accounting.recompute import check_certificate
+from gossamer.accounting.recompute import recompute
+from gossamer.results.verify import verify_run
 
 pytestmark = pytest.mark.slow
 
@@ -106,10 +107,10 @@ def continues(out: Path) -> dict[str, Any]:
         [*COMMAND, "--resume", str(out), "--runtime", "simulator", "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    for _, events in ledger.read_all(out / "ledger").values():
-        steps = [event.step for event in events]
+    for _, events in ledger.read_all(out).values():
+        steps = [event.draw for event in events]
         assert len(set(steps)) == len(steps)
-    assert check_certificate(out / "ledger", out / "certificate.json")
+    verify_run(out, recompute(out))
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.kill_server import MANY
 
-from gossamer.accounting import chain, columns, ledger
+from gossamer.accounting import ledger
 from gossamer.accounting.proven import proven
-from gossamer.accounting.recompute import check_certificate, recompute
+from gossamer.accounting.recompute import recompute
+from gossamer.results.verify import verify_run
 
 NODES, ROUNDS = 4, 60
 SEEDS = "GOSSAMER_KILL_SEEDS"  # which fifties of kills under trouble: "0 1 2 3" are 200, `make kills`
@@ -29,11 +29,9 @@ SETTINGS = [
 
 
 class Server:
-    def __init__(self, folder: Path, *, together: bool = False):
-        """`together`: the nodes have one ledger, as those of a process that hosts many."""
+    def __init__(self, folder: Path):
         warm = ["--out", str(folder / "warm"), *SETTINGS, "--set", "rounds=2"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        environment |= {MANY: "1"} if together else {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.kill_server", *warm],
             stdin=subprocess.PIPE,
@@ -74,14 +72,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
     it.close()
 
 
-@pytest.fixture
-def server_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(ledger, "MANY", 1)
-    it = Server(tmp_path, together=True)
-    yield it
-    it.close()
-
-
 def lines(path: Path) -> list[tuple[int, ...]]:
     text = path.read_text() if path.exists() else ""
     return [tuple(map(int, line.split())) for line in text.splitlines()]
@@ -92,29 +82,24 @@ def check(run: Path, folder: Path) -> None:
     drawn = Counter(lines(folder / "drawn"))
     assert all(count == 1 for count in drawn.values()), "noise was drawn twice"
     released = {step for (step,) in lines(folder / "released")}
-    for nodes in ledger.ledgers_for(range(NODES)):
-        path = ledger.ledger_path(run / "ledger", nodes)
-        if not path.exists() or b"\n" not in path.read_bytes():
-            assert not released
-            continue
-        if len(nodes) > 1:
-            found = [one.events for one in columns.read_columns(path, nodes, lenient=True).groups()]
-            # A draw is on file for all of them or for none; they differ in their headers alone.
-            assert all(events == found[0] for events in found)
-        else:  # the chain, but for a torn line
-            found = [chain.parse(path, path.read_bytes(), lenient=True)[1]]
-        events = found[0]
-        spent = {event.step for event in events}
-        assert len(spent) == len(events)
-        # A step is skipped by a node only where a stop came before its line: then that value never left.
-        assert released <= spent, "a value left that is not in the ledger"
+    path = run / "ledger.jsonl"
+    if not path.exists() or b"\n" not in path.read_bytes():
+        assert not released
+        return
+    by_group = [one.events for one in ledger.read_ledger(path, lenient=True).groups()]
+    # A draw is on file for all of them or for none; they differ in their headers alone.
+    assert all(events == by_group[0] for events in by_group)
+    spent = {event.draw for event in by_group[0]}
+    assert len(spent) == len(by_group[0])
+    # A draw is skipped only where a stop came before its line: then that value never left.
+    assert released <= spent, "a value left that is not in the ledger"
 
 
 def trouble(rng: random.Random, resumed: bool) -> dict[str, Any]:
     """A low limit of open files, a disk that is soon full, and the same run continued twice at once."""
     limits = {}
     if rng.random() < 0.5:
-        limits["files"] = rng.randrange(64, 128)  # too few to keep ledgers open and have 128 left
+        limits["files"] = rng.randrange(64, 128)
     if rng.random() < 0.3:
         limits["bytes"] = rng.randrange(100, 25_000)
     return {"limits": limits, "twice": resumed and rng.random() < 0.5}
@@ -154,15 +139,15 @@ def torture(
 
 
 def finished(run: Path, folder: Path) -> None:
-    assert check_certificate(run / "ledger", run / "certificate.json")
+    verify_run(run, recompute(run))
     released = {step for (step,) in lines(folder / "released")}
-    for proof in recompute(run / "ledger"):
-        header, events = ledger.read_all(run / "ledger")[proof.node]
-        left = [event for event in events if event.step in released]
+    for proof in recompute(run):
+        header, events = ledger.read_all(run)[proof.node]
+        left = [event for event in events if event.draw in released]
         assert proof.proven.epsilon >= proven(left, header["delta"], header["adjacency"]).epsilon
         assert proof.proven.epsilon <= 8.0
     certificate = json.loads((run / "certificate.json").read_text())
-    assert certificate["epsilon_proven"] == max(proof.proven.epsilon for proof in recompute(run / "ledger"))
+    assert certificate["epsilon_proven"] == max(proof.proven.epsilon for proof in recompute(run))
     rounds = [json.loads(line)["round"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert rounds == [20, 40, 60]
 
@@ -192,11 +177,3 @@ MASKED = ["--set", "privacy.noise.kind=pairwise", "--set", "privacy.noise.secret
 @pytest.mark.slow
 def test_thirty_kills_draw_no_mask_twice(server: Server, tmp_path: Path) -> None:
     torture(server, tmp_path, kills=30, seed=3, more_settings=MASKED)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hard", [False, True])
-def test_forty_kills_of_nodes_that_have_one_ledger(
-    server_of_many: Server, tmp_path: Path, hard: bool
-) -> None:
-    torture(server_of_many, tmp_path, kills=40, seed=4 + hard, hard=hard)

@@ -10,7 +10,7 @@ from tests.support.configurations import outlined
 
 from gossamer import audit
 from gossamer.accounting.claimed import dyn_d2p
-from gossamer.accounting.ledger import node_path, read
+from gossamer.accounting.ledger import read_all
 from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
 from gossamer.training.api import run
@@ -33,10 +33,10 @@ def test_what_is_planned_is_what_the_ledgers_say(tmp_path: Path, kind: str, adja
     changes = {**LOTS, "privacy.sampling": {"kind": kind, "lot": 16}, "privacy.adjacency": adjacency}
     outcome = run("quickstart", changes, out=tmp_path / "run")
     planned = outlined("quickstart", **changes).privacy
-    _, events = read(node_path(tmp_path / "run/ledger", 0))
+    _, events = read_all(tmp_path / "run")[0]
     assert {e.release.clipped for e in events} == {"lot"}
     assert events[0].release.sensitivity == pytest.approx(16.0)
-    assert {proof.proven.epsilon for proof in recompute(tmp_path / "run/ledger")} == {
+    assert {proof.proven.epsilon for proof in recompute(tmp_path / "run")} == {
         outcome.result["epsilon_proven"]
     }
     # σ over a falling bound differs in the last bits

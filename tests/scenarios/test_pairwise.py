@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.ledgers import lines_of
 from tests.support.pool import Pool, uneven
 
 from gossamer.accounting import secrets as graphs
@@ -48,12 +47,11 @@ def test_the_ledgers_alone_price_the_run_against_any_coalition(tmp_path, listed)
     outcome = run(tmp_path / "r", **changes)
     assert outcome.certificate["observer"] == Colluders(1).describe()
     graphs._known.clear()  # as in a process that never saw the configuration
-    proofs = recompute(tmp_path / "r" / "ledger")
+    proofs = recompute(tmp_path / "r")
     assert max(p.proven.epsilon for p in proofs) == outcome.certificate["epsilon_proven"] <= 1.0
     assert {p.observer for p in proofs} == {Colluders(1)}
     by_size = [
-        max(p.proven.epsilon for p in recompute(tmp_path / "r" / "ledger", observer=Colluders(q)))
-        for q in (0, 1, 4, 7)
+        max(p.proven.epsilon for p in recompute(tmp_path / "r", observer=Colluders(q))) for q in (0, 1, 4, 7)
     ]
     assert by_size == sorted(by_size)
     assert by_size[1] == outcome.certificate["epsilon_proven"]
@@ -61,7 +59,7 @@ def test_the_ledgers_alone_price_the_run_against_any_coalition(tmp_path, listed)
 
 def test_a_line_has_all_that_its_price_needs(tmp_path) -> None:
     run(tmp_path / "r", **{"privacy.noise.colluders": 2, "privacy.noise.ratio": 50.0})
-    line = lines_of(tmp_path / "r" / "ledger" / "node-000.jsonl")[1]
+    line = json.loads((tmp_path / "r" / "ledger.jsonl").read_text().splitlines()[1])
     found = {key: line[key] for key in ("kind", "nodes", "colluders", "ratio", "secrets")}
     assert found == {
         "kind": "pairwise", "nodes": 8, "colluders": 2, "ratio": 50.0, "secrets": Secrets.complete(8).digest
@@ -149,9 +147,7 @@ def test_processes_with_secrets_of_their_own_reach_what_one_process_does(pool, t
     for text in [p.read_bytes() for p in (tmp_path / "ranks").rglob("*") if p.is_file()]:
         assert b"X25519" not in text
     certificate = json.loads((tmp_path / "ranks" / "certificate.json").read_text())
-    assert certificate["epsilon_proven"] == max(
-        p.proven.epsilon for p in recompute(tmp_path / "ranks" / "ledger")
-    )
+    assert certificate["epsilon_proven"] == max(p.proven.epsilon for p in recompute(tmp_path / "ranks"))
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.old_runs import copy_of_old_run
 from tests.support.tampering import WAYS, cut, files_of, finished, flip, noticed, same_content, stopped, swap
 
 import gossamer
@@ -141,7 +140,7 @@ def test_two_thousand_tampered_directories(runs: Runs) -> None:
 
 
 READ_BY = {
-    "plan": ("manifest.json", "certificate.json", "ledger/node-001.jsonl"),
+    "plan": ("manifest.json", "certificate.json", "ledger.jsonl"),
     "report": ("config.toml", "manifest.json", "topology.json", "metrics.jsonl", "certificate.json"),
     "audit": ("config.toml", "certificate.json"),
     "run": ("config.toml", "manifest.json"),
@@ -160,12 +159,13 @@ def opened_by(command: Any, name: str, run: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", READ_BY)
-def test_the_commands_say_one_sentence_about_a_damaged_file(command: Any, tmp_path: Path, name: str) -> None:
+def test_the_commands_say_one_sentence_about_a_damaged_file(
+    command: Any, tmp_path: Path, runs: Runs, name: str
+) -> None:
     for number, file in enumerate(READ_BY[name]):
         for damage in (b"", b"[1]\n", b"\xff\n", None):
-            run = copy_of_old_run(tmp_path / f"{number}-{damage!r:.5}".replace("\\", ""))
-            if name == "run":
-                (run / "certificate.json").unlink()
+            run = tmp_path / f"{number}-{damage!r:.5}".replace("\\", "")
+            shutil.copytree(runs.base / ("stopped" if name == "run" else "finished"), run)
             (run / file).unlink()
             if damage is None:
                 os.mkfifo(run / file)

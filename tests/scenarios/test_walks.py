@@ -177,7 +177,7 @@ def test_the_engineer_trains_predicts_and_hands_over_a_certificate(tmp_path: Pat
     gossamer("certificate", "key", "--out", "clinic.pem", at=tmp_path)
     gossamer("certificate", "sign", "trained", "--key", "clinic.pem", at=tmp_path)
     gossamer("certificate", "verify", "trained", at=tmp_path)
-    ledger = next((tmp_path / "trained" / "ledger").glob("*.jsonl"))
+    ledger = next((tmp_path / "trained").glob("ledger*.jsonl"))
     ledger.write_text(ledger.read_text().replace('"sigma":1.', '"sigma":2.', 1))
     refused = gossamer("certificate", "verify", "trained", at=tmp_path, fails=True)
     assert len(refused.strip().splitlines()) == 1

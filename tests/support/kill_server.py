@@ -18,13 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.accounting import ledger
 from gossamer.cli import main
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import MASK, NOISE
 from gossamer.mechanism.reader import PrivateGradient
 
-MANY = "GOSSAMER_TEST_MANY"  # nodes of a process that still have a ledger each
 PAIRS = 1_000_000  # masks are written down as noise of nodes from here on
 
 
@@ -94,7 +92,6 @@ def start(job: dict[str, Any]) -> int:
 
 
 def serve() -> None:
-    ledger.MANY = int(os.environ.get(MANY, ledger.MANY))
     answers, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: SIM115
     call(["run", *sys.argv[1:]])  # compiles and loads everything before the first fork
     for line in sys.stdin:

@@ -1,16 +1,36 @@
-"""Ledgers of two runs that did the same: equal but for the runs' names and what follows from them."""
+"""Ledgers for tests: written from lists of releases, and read back to compare runs."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gossamer.accounting.ledger import LedgerBook, ledgers_in, read_all
+from gossamer.accounting.releases import Event, Release
 
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Every line as it was written, without the run's own name, nonce and key, and the hashes that depend on them."""
-    own = ("run", "nonce", "key", "prev")
-    return [
-        {key: value for key, value in json.loads(line).items() if key not in own}
-        for line in path.read_text(encoding="utf-8").splitlines()
-    ]
+HEADER = {"delta": 1e-5, "adjacency": "add-remove", "unit": "one record of one node", "noise": "system"}
+OWN = ("version", "nodes", "run", "nonce", "key")  # of the file, or of the run
+
+
+def write_histories(run: Path, histories: Sequence[Sequence[Release]], **header: Any) -> Path:
+    """The ledger of nodes 0, 1, … that made these releases, one per draw."""
+    headers = {node: {**HEADER, **header} for node in range(len(histories))}
+    with LedgerBook.create(run / "ledger.jsonl", headers, sync=False) as book:
+        for node, releases in enumerate(histories):
+            for draw, release in enumerate(releases):
+                book.write([((node,), Event(draw, release))])
+    return run
+
+
+def resumed(run: Path, headers: Mapping[int, Mapping[str, Any]], **options: Any) -> LedgerBook:
+    """The ledgers in a folder, opened again."""
+    return LedgerBook.resume(ledgers_in(run), headers, sync=False, **options)
+
+
+def histories(run: Path) -> dict[int, tuple[dict[str, Any], list[Event]]]:
+    """node → (header, events), without the run's own name, nonce and key, however many processes wrote them."""
+    return {
+        node: ({key: value for key, value in header.items() if key not in OWN}, events)
+        for node, (header, events) in read_all(run).items()
+    }

@@ -190,10 +190,10 @@ class Peers:
     def steps(self, name: str) -> list[int]:
         """Of the site's ledger: one a draw that was paid for."""
         lines = self._ledger(name).read_text().splitlines()[1:]
-        return [json.loads(line)["step"] for line in lines]
+        return [json.loads(line)["draw"] for line in lines]
 
     def _ledger(self, name: str) -> Path:
-        (found,) = (self.part(name) / "run" / "ledger").glob("*.jsonl")
+        (found,) = (self.part(name) / "run").glob("ledger*.jsonl")
         return found
 
     def released_once(self) -> None:

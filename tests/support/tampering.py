@@ -94,7 +94,7 @@ def files_of(run: Path) -> list[str]:
 
 def finished(run: Path) -> None:
     """What `plan --ledger` and `report` read of it."""
-    verify_run(run / "ledger", recompute(run / "ledger"))
+    verify_run(run, recompute(run))
     read_runs([run])
 
 

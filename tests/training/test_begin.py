@@ -33,7 +33,7 @@ def test_a_directory_says_what_was_asked_for_and_holds_empty_ledgers(tmp_path: P
         [1437],
         [0],
     )
-    ((header, events),) = read_all(tmp_path / "r" / "ledger").values()
+    ((header, events),) = read_all(tmp_path / "r").values()
     assert events == []
     assert header["public"]["records"] == 1437
     assert header["noise"] == "system"

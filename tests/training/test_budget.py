@@ -38,7 +38,7 @@ def account(table: Path) -> budget.Budget:
 def test_the_total_is_the_composition_of_all_ledgers(table: Path, tmp_path: Path) -> None:
     """Against the ledgers themselves, priced together."""
     runs = [api.run(on_table(table), {"rounds": rounds}, out=tmp_path / str(rounds)) for rounds in (2, 5)]
-    together = worst_epsilon([run.directory / "ledger" for run in runs])
+    together = worst_epsilon([run.directory for run in runs])
     stated = runs[1].certificate["budget"]
     assert stated["epsilon"] == pytest.approx(together, rel=1e-9)
     assert together > 1.3 > runs[1].certificate["epsilon_proven"]
@@ -124,7 +124,7 @@ def test_what_was_drawn_is_settled_not_what_was_planned(table: Path, tmp_path: P
     asked["model"] = {"kind": "one-vs-all"}
     run = api.run(asked, {"rounds": 6}, out=tmp_path / "run")
     (settled,) = account(table).spendings
-    lines = (run.directory / "ledger" / "node-000.jsonl").read_text().splitlines()
+    lines = (run.directory / "ledger.jsonl").read_text().splitlines()
     assert sum(count for _, count in settled.histories[0].releases) == len(lines) - 1 < 6
 
 

@@ -125,7 +125,7 @@ def test_a_multiplier_that_pays_for_no_round_is_refused_not_trained_with(mode: s
 @pytest.mark.parametrize("times", [1, 3])
 def test_alone_it_costs_its_share(adjacency: str, times: int) -> None:
     events = evaluation_events(0.25, adjacency, step=10, epsilon=4.0, delta=1e-5, times=times)
-    assert [event.step for event in events] == [10]
+    assert [event.draw for event in events] == [10]
     found = proven(events * times, 1e-5, adjacency)
     assert found.epsilon == pytest.approx(1.0, rel=0.01)
     assert found.epsilon <= 1.0 + 1e-6

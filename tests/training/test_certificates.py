@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.old_runs import copy_of_old_run
 from tests.support.own_records import on_table, write_table
 from tests.support.signed_runs import CHANGES, edit
 
@@ -100,15 +99,6 @@ def test_mistakes_are_one_sentence(command: Any, run: Path, tmp_path: Path) -> N
     }.items():
         code, _, err = command("certificate", "verify", name)
         assert (code, err.count("\n"), sentence in err) == (2, 1, True), err
-
-
-def test_an_old_certificate_verifies_and_may_be_signed(command: Any, tmp_path: Path) -> None:
-    copy_of_old_run(tmp_path)
-    command("certificate", "key", "--out", "key.pem")
-    code, out, _ = command("certificate", "verify", "old")
-    assert (code, "without a date" in out) == (0, True)
-    assert command("certificate", "sign", "old", "--key", "key.pem", "--name", "Archive")[0] == 0
-    assert command("certificate", "verify", "old")[0] == 0
 
 
 def test_a_certificate_of_own_records_has_no_digest_of_them(command: Any, tmp_path: Path) -> None:

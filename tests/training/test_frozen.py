@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.support.ledgers import lines_of
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -134,7 +133,7 @@ def test_a_run_leaves_them_alone_and_counts_only_what_is_trained(kind: str, tmp_
     assert set(load_file(tmp_path / "r" / "average.safetensors")) == set(trained)
     kept = next((tmp_path / "r" / "checkpoints").glob("*.safetensors"))
     assert {value.shape[1] for value in load_file(kept).values() if value.ndim == 2} <= {0, 1, count}
-    assert lines_of(tmp_path / "r" / "ledger" / "node-000.jsonl")
+    assert (tmp_path / "r" / "ledger.jsonl").is_file()
     every = sum(p.numel() for p in module.parameters())
     assert (
         gossamer.plan("quickstart", QUICK, module=module).size == f"{count:,} of {every:,} parameters trained"

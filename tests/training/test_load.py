@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.old_runs import copy_of_old_run
 from tests.support.own_records import on_table, write_table
 from tests.support.trained import trained
 
@@ -65,13 +64,6 @@ def test_of_a_run_that_was_stopped_what_it_has(tmp_path: Path) -> None:
         UserError, match=r"has not ended: models are written at a run's end; `gossamer run --resume"
     ):
         loaded.module()
-
-
-def test_a_run_from_before_models_were_kept_says_so(tmp_path: Path) -> None:
-    loaded = gossamer.load(copy_of_old_run(tmp_path / "old"))
-    assert loaded.certificate["epsilon_proven"]
-    with pytest.raises(UserError, match=r"made before runs kept their models; run it anew"):
-        loaded.predict([[0.0]])
 
 
 def test_another_folder_is_no_run(tmp_path: Path) -> None:

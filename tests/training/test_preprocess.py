@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.support.configurations import configured, outlined
+from tests.support.ledgers import resumed
 from tests.support.without_replacement import DIGITS
 
 import gossamer
@@ -85,16 +86,16 @@ def test_copies_and_runs_pay_for_their_moments_too() -> None:
 
 def test_ledger_certificate_and_recomputation_agree(tmp_path: Path) -> None:
     out = run(tmp_path, algorithm__controller="pass-end", rounds=72)
-    for _, events in read_all(out.directory / "ledger").values():
-        assert events[0].step == -1
+    for _, events in read_all(out.directory).values():
+        assert events[0].draw == -1
         assert events[0].release.sampling == "full"
-        assert all(event.step >= 0 for event in events[1:])
-    proofs = recompute(out.directory / "ledger")
-    verify_run(out.directory / "ledger", proofs)
+        assert all(event.draw >= 0 for event in events[1:])
+    proofs = recompute(out.directory)
+    verify_run(out.directory, proofs)
     assert out.result["epsilon_proven"] == proofs[0].proven.epsilon
     assert 0.9 < out.result["epsilon_proven"] <= 1.0
     # Training alone would be said to cost less.
-    _, events = read_all(out.directory / "ledger")[0]
+    _, events = read_all(out.directory)[0]
     assert proven(events[1:], 1e-6, "replace-one").epsilon < 0.97 * out.result["epsilon_proven"]
     first = json.loads((out.directory / "metrics.jsonl").read_text().splitlines()[0])
     assert first["epsilon_proven"] > 0.5  # before anything was trained
@@ -147,16 +148,16 @@ def test_a_run_that_goes_on_takes_the_components_that_were_released(tmp_path: Pa
     before = (stopped / FILE).read_bytes()
     out = execute(assemble(Plan.of(configured("quickstart", **GOSSIP))), resume=stopped)
     assert (stopped / FILE).read_bytes() == before
-    for _, events in read_all(stopped / "ledger").values():
-        assert [event.step for event in events].count(-1) == 1
-    verify_run(stopped / "ledger", recompute(stopped / "ledger"))
+    for _, events in read_all(stopped).values():
+        assert [event.draw for event in events].count(-1) == 1
+    verify_run(stopped, recompute(stopped))
     assert out.result["epsilon_proven"] <= 4.0
 
 
 def test_a_run_whose_components_are_lost_does_not_draw_new_ones(tmp_path: Path) -> None:
     stopped = stopped_run(tmp_path / "run")
     (stopped / FILE).unlink()
-    with pytest.raises(UserError, match="step -1 of node 0 is on file: its noise was drawn and is spent"):
+    with pytest.raises(UserError, match="draw -1 of node 0 is on file: its noise was drawn and is spent"):
         execute(assemble(Plan.of(configured("quickstart", **GOSSIP))), resume=stopped)
     assert not (stopped / FILE).exists()
 
@@ -176,15 +177,15 @@ def test_moments_on_file_are_never_drawn_again(tmp_path: Path) -> None:
             SecondMoment(3), records, [0], events=[event], stream=Stream.seeded(seed), book=book
         )
 
-    book = LedgerBook.create(tmp_path, header, sync=False)
+    book = LedgerBook.create(tmp_path / "ledger.jsonl", header, sync=False)
     first = draw(book, 0)
     book.close()
-    again = LedgerBook.resume(tmp_path, header, sync=False)
-    assert again.next_step == 0  # the draws begin where they would have
-    with pytest.raises(LedgerError, match="step -1 of node 0 is on file: its noise was drawn and is spent"):
+    again = resumed(tmp_path, header)
+    assert again.next_draw == 0  # the draws begin where they would have
+    with pytest.raises(LedgerError, match="draw -1 of node 0 is on file: its noise was drawn and is spent"):
         draw(again, 1)
     again.close()
-    seeded = LedgerBook.resume(tmp_path, header, sync=False, repeats=True)
+    seeded = resumed(tmp_path, header, repeats=True)
     assert torch.equal(draw(seeded, 0), first)  # one release, written once
     seeded.close()
     assert len(read_all(tmp_path)[0][1]) == 1
@@ -236,11 +237,11 @@ FILES = ("class-weights.safetensors", "standardise.safetensors", "components.saf
 def test_all_steps_together_for_every_unit(tmp_path: Path, unit: Any) -> None:
     persons = {"data__persons": 300} if isinstance(unit, dict) else {}
     out = run(tmp_path, "quickstart", **{**ALL, "rounds": 3}, privacy__unit=unit, **persons)
-    for _, events in read_all(out.directory / "ledger").values():
-        assert [event.step for event in events] == [-3, -2, -1, 0, 1, 2]
+    for _, events in read_all(out.directory).values():
+        assert [event.draw for event in events] == [-3, -2, -1, 0, 1, 2]
         assert proven(events[:3], 1e-5, "add-remove").epsilon == pytest.approx(2.0, rel=1e-6)
-    proofs = recompute(out.directory / "ledger")
-    verify_run(out.directory / "ledger", proofs)
+    proofs = recompute(out.directory)
+    verify_run(out.directory, proofs)
     assert 3.8 < out.result["epsilon_proven"] <= 4.0
     assert out.result["epsilon_proven"] == proofs[0].proven.epsilon
     said = json.loads((out.directory / "certificate.json").read_text())["preprocessing"]
@@ -256,12 +257,12 @@ def test_all_steps_together_for_every_unit(tmp_path: Path, unit: Any) -> None:
 def test_nodes_with_budgets_of_their_own_add_noise_of_their_own(tmp_path: Path) -> None:
     asked = [1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0]
     out = run(tmp_path, "quickstart", **{**ALL, "privacy__epsilon": asked, "rounds": 3})
-    found = read_all(out.directory / "ledger")
+    found = read_all(out.directory)
     for node, epsilon in enumerate(asked):
         alone = proven(found[node][1][:3], 1e-5, "add-remove").epsilon
         assert alone == pytest.approx(epsilon / 2, rel=1e-6)
         assert out.result["epsilon_by_node"][node]["proven"] <= epsilon
-    verify_run(out.directory / "ledger", recompute(out.directory / "ledger"))
+    verify_run(out.directory, recompute(out.directory))
 
 
 def test_seeded_runs_release_the_same_and_go_on_with_it(tmp_path: Path) -> None:
@@ -280,8 +281,8 @@ def test_seeded_runs_release_the_same_and_go_on_with_it(tmp_path: Path) -> None:
     (stopped / FILES[1]).unlink()  # seeded: the same noise again is the same release
     again = execute(assemble(Plan.of(configured("quickstart", **ALL))), resume=stopped)
     assert torch.equal(again.points, one.points)
-    for _, events in read_all(stopped / "ledger").values():
-        assert [event.step for event in events][:3] == [-3, -2, -1]
+    for _, events in read_all(stopped).values():
+        assert [event.draw for event in events][:3] == [-3, -2, -1]
         assert len(events) == 9
 
 
@@ -305,8 +306,8 @@ def test_killed_between_two_steps_what_was_released_is_kept_and_the_rest_is_not_
         execute(assemble(Plan.of(configured("quickstart", **asked))), out=tmp_path / "run")
     monkeypatch.undo()
     assert [(tmp_path / "run" / file).exists() for file in FILES] == [i < at for i in range(3)]
-    _, events = read_all(tmp_path / "run" / "ledger")[0]
-    assert [event.step for event in events] == [-3, -2, -1][: at + 1]  # spent, though nobody has it
+    _, events = read_all(tmp_path / "run")[0]
+    assert [event.draw for event in events] == [-3, -2, -1][: at + 1]  # spent, though nobody has it
     with pytest.raises(
         UserError, match=f"step {at - 3} of node 0 is on file: its noise was drawn and is spent"
     ):
@@ -350,13 +351,13 @@ def test_a_run_that_fails_while_it_begins_keeps_in_its_account_what_it_had_relea
 
 def test_an_edited_ledger_does_not_verify(tmp_path: Path) -> None:
     out = run(tmp_path, "quickstart", **{**ALL, "rounds": 3})
-    ledger = next((out.directory / "ledger").glob("node*.jsonl"))
+    ledger = out.directory / "ledger.jsonl"
     lines = ledger.read_text().splitlines()
     assert '"one-sided"' in lines[1]
     lines[1] = lines[1].replace('"sigma":', '"sigma":1')
     ledger.write_text("\n".join(lines) + "\n")
     with pytest.raises(UserError):
-        verify_run(out.directory / "ledger", recompute(out.directory / "ledger"))
+        verify_run(out.directory, recompute(out.directory))
 
 
 @pytest.mark.parametrize(
@@ -372,11 +373,11 @@ def test_a_certificate_that_says_something_else_is_refused(tmp_path: Path, chang
 
     out = run(tmp_path, "quickstart", **{**ALL, "rounds": 2})
     certificate = json.loads((out.directory / "certificate.json").read_text())
-    proofs = recompute(out.directory / "ledger")
-    compare_figures(out.directory / "ledger", certificate, None, proofs)
+    proofs = recompute(out.directory)
+    compare_figures(out.directory, certificate, None, proofs)
     change(certificate["preprocessing"])
     with pytest.raises(UserError, match=says):
-        compare_figures(out.directory / "ledger", certificate, None, proofs)
+        compare_figures(out.directory, certificate, None, proofs)
 
 
 @pytest.mark.parametrize("kind", ["torchscript", "safetensors"])

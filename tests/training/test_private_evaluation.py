@@ -58,7 +58,7 @@ def test_the_figure_is_near_the_truth_and_says_what_it_is(done: Any) -> None:
 
 
 def test_the_release_is_on_file_and_the_certificate_counts_it(done: Any) -> None:
-    proofs = recompute(done.directory / "ledger")
+    proofs = recompute(done.directory)
     assert [proof.draws for proof in proofs] == [4, 4]  # three draws and the evaluation
     assert max(proof.proven.epsilon for proof in proofs) == pytest.approx(done.certificate["epsilon_proven"])
     assert 19 < done.certificate["epsilon_proven"] <= 20

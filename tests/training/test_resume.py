@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.support.ledgers import lines_of
+from tests.support.ledgers import histories
 from tests.support.methods import METHODS
 
-from gossamer.accounting import chain, ledger
-from gossamer.accounting.recompute import check_certificate, recompute
+from gossamer.accounting import ledger
+from gossamer.accounting.recompute import recompute
 from gossamer.config import recipes
 from gossamer.config.layers import resolve, stored
 from gossamer.config.methods import PRESETS
@@ -64,7 +64,7 @@ def evaluations(run: Path) -> list[dict[str, Any]]:
 
 
 def steps(run: Path) -> list[list[int]]:
-    return [[e.step for e in events] for _, events in ledger.read_all(run / "ledger").values()]
+    return [[e.draw for e in events] for _, events in ledger.read_all(run).values()]
 
 
 def test_every_algorithm_is_stopped_and_continued() -> None:
@@ -99,10 +99,8 @@ def goes_on_bit_for_bit(parts: Any, tmp_path: Path) -> None:
     for key, value in one.items():
         assert torch.equal(value, two[key]), key
     assert evaluations(whole) == evaluations(cut)
-    for node in range(5):
-        name = f"node-{node:03d}.jsonl"
-        assert lines_of(whole / "ledger" / name) == lines_of(cut / "ledger" / name)
-    assert check_certificate(cut / "ledger", cut / "certificate.json")
+    assert histories(whole) == histories(cut)
+    verify_run(cut, recompute(cut))
     assert outcome.result["bytes_sent"] == evaluations(whole)[-1]["bytes_sent"]
 
 
@@ -158,21 +156,8 @@ def test_secret_noise_is_never_drawn_twice_and_what_was_logged_is_spent(tmp_path
 def recompute_after(run: Path, draws: int) -> float:
     from gossamer.accounting.proven import proven
 
-    header, events = ledger.read(run / "ledger" / "node-000.jsonl")
+    header, events = ledger.read_all(run)[0]
     return proven(events[:draws], header["delta"], header["adjacency"]).epsilon
-
-
-def test_a_step_that_some_nodes_had_logged_is_no_nodes_any_more(tmp_path: Path) -> None:
-    """A stop between two nodes' lines: the step is spent where it is on file, and skipped where it is not."""
-    run, parts = tmp_path / "r", parts_of({"checkpoints.every": 4})
-    with pytest.raises(CrashError):
-        execute(parts, out=run, on_round=stopping(6, CrashError))
-    for node in (3, 4):
-        path = run / "ledger" / f"node-{node:03d}.jsonl"
-        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    execute(again(run), resume=run)
-    everything = list(range(12))
-    assert steps(run) == [everything] * 3 + [[k for k in everything if k != 5]] * 2
 
 
 def test_every_start_has_a_key_of_its_own(tmp_path: Path) -> None:
@@ -224,10 +209,10 @@ def stopped(tmp_path: Path) -> Path:
 
 def test_a_ledger_cut_or_changed_since_the_checkpoint_is_refused(tmp_path: Path) -> None:
     run = stopped(tmp_path)
-    path = run / "ledger" / "node-002.jsonl"
+    path = run / "ledger.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     for damaged, what in (
-        (lines[:4], "no longer holds the 5 events"),
+        (lines[:4], "no longer holds the 5 lines"),
         ([*lines[:2], *lines[3:]], "line 3"),
         ([lines[0].replace(b"0.0001", b"0.1"), *lines[1:]], "another configuration|line 2"),
     ):
@@ -275,7 +260,6 @@ def test_a_run_is_not_continued_twice_at_once(tmp_path: Path) -> None:
 
 
 def test_a_run_is_not_continued_twice_at_once_below_a_file_limit(tmp_path: Path) -> None:
-    """Too few descriptors to keep every ledger open: the lock is the directory's and needs two."""
     run = stopped(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     refused = []
@@ -288,11 +272,9 @@ def test_a_run_is_not_continued_twice_at_once_below_a_file_limit(tmp_path: Path)
 
     used = max(map(int, os.listdir("/proc/self/fd"))) + 1
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, hard))
-    before, ledger._room_for = ledger._room_for, lambda files: False  # as if the hard limit were no higher
     try:
         execute(again(run), resume=run, on_round=intrude)
     finally:
-        ledger._room_for = before
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert refused == [9]
     assert all(len(taken) == len(set(taken)) for taken in steps(run))
@@ -302,9 +284,9 @@ def test_a_tail_that_was_signed_when_the_run_was_stopped_cannot_be_cut(tmp_path:
     run = tmp_path / "r"
     with pytest.raises(KeyboardInterrupt):
         execute(parts_of({}), out=run, on_round=stopping(6, KeyboardInterrupt))
-    for path in (run / "ledger").iterdir():  # back to what the last checkpoint saw, after round 5
+    for path in run.glob("ledger*.jsonl"):  # back to what the last checkpoint saw, after round 5
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:6]))
-    with pytest.raises(UserError, match="no longer holds the 6 events that were signed"):
+    with pytest.raises(UserError, match="no longer holds the 6 lines that were signed"):
         execute(again(run), resume=run)
 
 
@@ -321,7 +303,7 @@ def test_a_run_goes_on_only_with_its_own_key_and_seals(tmp_path: Path) -> None:
     (run / "seals.jsonl").write_bytes(seals)
     execute(again(run), resume=run)
     assert not (run / "run.key").exists()
-    assert verify_run(run / "ledger", recompute(run / "ledger")).signed
+    assert verify_run(run, recompute(run)).signed
 
 
 def run_limited(size: int, *words: str) -> subprocess.CompletedProcess[str]:
@@ -347,18 +329,13 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_it_goes_on_with_room(tmp_
     assert "cannot write into the run directory" in sentence
     assert f"gossamer run --resume {run}" in sentence
     assert "Traceback" not in done.stderr
-    torn = max(len(events) for _, events, _, _ in map(lenient, sorted((run / "ledger").glob("*.jsonl"))))
-    assert 60 < torn < 150
+    assert 60 < len(ledger.read_ledger(run / "ledger.jsonl", lenient=True).lines) < 150
     outcome = execute(again(run), resume=run)
     assert outcome.result["epsilon_proven"] <= 8.0
-    assert (run / "ledger" / "node-000.jsonl.torn").is_file()  # the line that did not fit, and was not spent
+    assert (run / "ledger.jsonl.torn").is_file()  # the line that did not fit, and was not spent
     assert all(len(taken) == len(set(taken)) for taken in steps(run))
-    assert check_certificate(run / "ledger", run / "certificate.json")
-    assert max(proof.proven.epsilon for proof in recompute(run / "ledger")) <= 8.0
-
-
-def lenient(path: Path) -> Any:
-    return chain.parse(path, path.read_bytes(), lenient=True)
+    verify_run(run, recompute(run))
+    assert max(proof.proven.epsilon for proof in recompute(run)) <= 8.0
 
 
 @pytest.mark.parametrize(
@@ -429,4 +406,4 @@ def test_control_c_at_the_command_says_how_to_go_on(tmp_path: Path, start: Any) 
     assert process.returncode == 130
     assert err.strip() == f"gossamer: stopped; continue with `gossamer run --resume {run}`."
     last = max(int(path.name[6:12]) for path in (run / "checkpoints").iterdir())
-    assert last >= len(ledger.read(run / "ledger" / "node-000.jsonl")[1]) - 1  # all but the round under way
+    assert last >= len(ledger.read_ledger(run / "ledger.jsonl").lines) - 1  # all but the round under way

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support.configurations import outlined
+from tests.support.signed_runs import relaid
 
 from gossamer.accounting.network import Floats, Ints
 from gossamer.errors import UserError
@@ -79,17 +81,18 @@ def test_ledgers_say_what_was_planned_also_after_a_stop(tmp_path: Path) -> None:
     outcome = execute(assemble(o), resume=stopped)
     assert set(outcome.certificate["draws"]) == {8}
     assert all(torch.equal(row, outcome.points[0]) for row in outcome.points)
-    written = network.as_written(stopped / "ledger")
-    assert [event.step for event in written.histories[0]] == list(range(8))
+    written = network.as_written(stopped)
+    assert [event.draw for event in written.histories[0]] == list(range(8))
     np.testing.assert_allclose(written.by_pair(), network.by_pair(), rtol=1e-4)
     np.testing.assert_allclose(written.of_outsider(), network.of_outsider(), rtol=1e-4)
     # Of draws that were not planned nothing would be seen, and ε of a coalition would be 0.
     fewer = replace(network, histories=tuple(own[:4] for own in network.histories))
     with pytest.raises(UserError, match="in draw 4 of node 0 another noise than this configuration plans"):
-        fewer.as_written(stopped / "ledger")
-    (stopped / "ledger" / "node-007.jsonl").unlink()
+        fewer.as_written(stopped)
+    shutil.copytree(stopped, tmp_path / "fewer")
+    relaid(tmp_path / "fewer", [range(7)])
     with pytest.raises(UserError, match="7 of 8 nodes"):
-        network.as_written(stopped / "ledger")
+        network.as_written(tmp_path / "fewer")
 
 
 def test_sizes_weigh_and_budgets_end() -> None:
@@ -132,7 +135,7 @@ def test_pairwise_noise_is_seen_with_its_masks_and_priced_from_the_ledgers(tmp_p
     np.testing.assert_allclose(network.of_coalition([2])[3:], pairs[2, 3:], rtol=1e-3)
     assert network.of_outsider().max() <= np.nanmin(pairs) * (1 + 1e-3)
     execute(assemble(o), out=tmp_path / "run")
-    np.testing.assert_allclose(network.as_written(tmp_path / "run" / "ledger").by_pair(), pairs, rtol=1e-3)
+    np.testing.assert_allclose(network.as_written(tmp_path / "run").by_pair(), pairs, rtol=1e-3)
 
 
 def test_pairwise_noise_by_a_list_of_secrets_has_a_view_too() -> None:

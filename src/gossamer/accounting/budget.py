@@ -129,7 +129,7 @@ def _parsed(path: Path, data: bytes) -> tuple[Budget, str, bytes]:
     """(what it says, the hash of its last line, the rest of a line within which a writer was stopped)."""
     entries = _Entries()
     header, _, head, rest = parse_chain(
-        path, data, lenient=True, what="budget", readable=(VERSION,), read=entries
+        path, data, lenient=True, what="budget", version=VERSION, read=entries
     )
     cap = header.get("cap")
     if header.get("kind") != "budget" or not (cap is None or (isinstance(cap, int | float) and cap > 0)):

@@ -1,13 +1,9 @@
-"""Files whose lines carry the hash of the line before, JSONL: ledgers, and the budget that lies beside records.
+"""Hash-chained JSONL files: ledgers, seals, and the budget next to a file of records.
 
-The first line is a header (of a ledger: version, node, δ, adjacency, unit, noise source, public constants); every
-later line is one entry (of a ledger: one event). `prev` is the SHA-256 of the previous line's bytes with its newline,
-so a changed, missing or reordered line breaks the chain at a known place. The chain alone cannot show that its tail was
-cut off: the certificate keeps the head hash and the number of events of a ledger, and `ledger.verify` compares them.
-
-In version 1 of a ledger an event's kind was called `mechanism`; until version 2 the header did not say which run it
-belongs to (`run`, `nonce`) and by which key that run signs (`key`). Such ledgers are read and resumed as they are, and
-what is appended to them is written as today.
+The first line is a header with the file's version; every later line is one entry. Its `prev` is the SHA-256 of the
+previous line's bytes with its newline, so a changed, missing or reordered line breaks the chain at a known place. The
+chain alone cannot show that its tail was cut off: certificates, seals and checkpoints keep the hash of the last line
+and the number of lines.
 """
 
 import errno
@@ -16,28 +12,17 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from gossamer.accounting.releases import Event
 from gossamer.errors import UserError
-
-VERSION = 3
-READABLE = (1, 2, 3)
-
 
 Entry = TypeVar("Entry")
 
 
 class LedgerError(UserError):
-    """A ledger that is not what was written: one sentence with file, line and what is wrong."""
-
-
-def parse(path: Path, data: bytes, *, lenient: bool) -> tuple[dict[str, Any], list[Event], str, bytes]:
-    """(header, events, head, torn rest) of a ledger. `lenient` hands a torn rest back instead of refusing it."""
-    return parse_chain(path, data, lenient=lenient, what="ledger", readable=READABLE, read=_event)
+    """A chained file that is not what was written: the sentence names the file, the line and the fault."""
 
 
 def parse_chain(
@@ -46,10 +31,15 @@ def parse_chain(
     *,
     lenient: bool,
     what: str,
-    readable: Sequence[int],
+    version: int,
     read: Callable[[bytes], Entry],
+    begin: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[dict[str, Any], list[Entry], str, bytes]:
-    """The same of any such file; `read` makes an entry of a line, which it gets without its end: the chain's part."""
+    """Return (header, entries, hash of the last line, torn rest) of a chained file.
+
+    `begin` gets the header before the first entry is read; `read` makes an entry of a line without its `prev` and
+    closing brace. Either refuses with a ValueError. `lenient` hands a torn rest back instead of refusing it.
+    """
     *whole, last = data.split(b"\n")
     lines: list[bytes] = [*whole, last] if last else whole
     header: dict[str, Any] = {}
@@ -62,9 +52,10 @@ def parse_chain(
                 header = json.loads(line, object_pairs_hook=no_name_twice)
                 if not isinstance(header, dict):
                     raise ValueError("it is not a JSON object")
-                if header.get("version") not in readable:
-                    known = " and ".join(map(str, readable))
-                    raise ValueError(f"version {header.get('version')!r}, this program reads {known}")
+                if header.get("version") != version:
+                    raise ValueError(f"version {header.get('version')!r}, this program reads {version}")
+                if begin is not None:
+                    begin(header)
             else:
                 payload, mark, rest = line.rpartition(b',"prev":"')
                 if not mark or len(rest) != 66 or not rest.endswith(b'"}'):
@@ -86,12 +77,6 @@ def parse_chain(
     if not header:
         raise LedgerError(f"{path} line 1 is missing: a {what} begins with its header")
     return header, entries, head, b""
-
-
-@lru_cache(maxsize=1 << 16)
-def _event(payload: bytes) -> Event:
-    """A line without its chain. Nodes that did the same share it, which makes a thousand ledgers quick to read."""
-    return Event.from_json(json.loads(payload + b"}", object_pairs_hook=no_name_twice))
 
 
 def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -151,16 +136,19 @@ def lock_in_turn(fd: int, path: Path, seconds: float) -> None:
             return
 
 
-def check_header(path: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
-    expected = json.loads(json.dumps(expected))
-    for key in {**found, **expected}:
-        if found.get(key) != expected.get(key):
-            raise LedgerError(f"{path} line 1 was written for another configuration: its '{key}' differs")
-
-
-def unwritten(path: Path) -> bool:
-    """Not there, or stopped within its first line, so before any event."""
-    return not path.exists() or b"\n" not in content(path)
+def open_to_extend(path: Path, data: bytes, torn: bytes, sync: bool) -> int:
+    """Open a parsed file to append to it; a torn rest moves to a `.torn` file, a missing last newline is written."""
+    fd = open_to_append(path)
+    try:
+        if torn:
+            path.with_suffix(path.suffix + ".torn").write_bytes(torn)
+            os.truncate(path, len(data) - len(torn))
+        elif not data.endswith(b"\n"):
+            write_line(fd, b"\n", sync)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def write_line(fd: int, line: bytes, sync: bool) -> None:

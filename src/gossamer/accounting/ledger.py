@@ -1,80 +1,159 @@
-"""The append-only record of the nodes' releases: who writes it, and when. The file itself is described in `chain`.
+"""The ledger: what the nodes of one process released, a line per draw.
 
-A node has a ledger of its own, `node-003.jsonl`; where a process hosts more than `MANY`, they have one together,
-`nodes-000-99999.jsonl`, with columns over the nodes (`columns`). Which it is, is decided here, and nobody else asks.
+    {"version": 1, "nodes": [0, 99999], "run": …, "delta": 1e-05, …, "by_node": {"values": […], "of": […]}}
+    {"draw": 0, "kind": "gaussian", "sigma": 1.4, …, "prev": "…"}
+    {"draw": 1, "kind": "gaussian", …, "columns": {"sigma": [1.4, 1.5]}, "of": [[0, 7, 0], [9, 9, 1]], "prev": "…"}
 
-An event is on file (with `sync`, on the disk) before the value it describes leaves the node, so a line that
-is there counts as spent whether or not the value was sent. If a crash tears the last line: when what is left
-is the whole event without its newline it counts as spent; otherwise the write had not returned, nothing was
-released, and `Ledger.resume` moves the fragment to a `.torn` file beside the ledger and reports it in `torn`.
+The first line is the header: the nodes, the public constants that are the same for all of them, and under `by_node`
+those that differ. A later line is what nodes released together: the values that all these events share, under `columns`
+one value per different event of the rest, and under `of` which nodes released which event, by runs (`runs.py`). A node
+that is not named released nothing. Without `of` they are the nodes of the line before; in the first line, all nodes.
+An event of one node is its line with its own values in place of the columns. The key `step` is reserved for the public
+step of releases in whole numbers.
 
-A ledger has one writer at a time. The run directory's lock sees to that (`results.runlock`), whoever opens ledgers to
-write them takes it first.
+The lines are chained (`chain.py`). A line is on file (with `sync`, on the disk) before the values it describes leave
+the process, so a line that is there counts as spent whether or not a value was sent. If a crash tears the last line:
+when what is left is the whole line without its newline it counts as spent; otherwise the write had not returned,
+nothing was released, and `Ledger.resume` moves the fragment to a `.torn` file.
+
+A run directory has one ledger per process: `ledger.jsonl`, and `ledger-005.jsonl` for a further process of the same
+machine whose first node is 5. A ledger has one writer at a time: the run directory's lock (`results.runlock`).
 """
 
+from __future__ import annotations
+
+import itertools
 import json
 import os
-import resource
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gossamer.accounting.chain import (
-    VERSION,
     LedgerError,
-    check_header,
     content,
     digest,
-    open_to_append,
-    parse,
-    unwritten,
+    no_name_twice,
+    open_to_extend,
+    open_to_read,
+    parse_chain,
     write_line,
 )
-from gossamer.accounting.columns import (
-    Alike,
-    ColumnLedger,
-    Released,
-    columns_in,
-    columns_path,
-    read_columns,
-)
-from gossamer.accounting.releases import FIRST_STEP, Event
+from gossamer.accounting.releases import FIRST_DRAW, Event
+from gossamer.accounting.runs import MOST_NODES, Runs, checked_runs, packed, runs_of, spread
 
-MANY = 1000  # nodes of a process that still have a file each: more are too many to keep open, and to look through
-_SPARE_FILES = 128  # descriptors left for everything else in the process
+VERSION = 1
+_NAME = re.compile(r"ledger(?:-(\d{3,7}))?\.jsonl")
+Headers = Mapping[int, Mapping[str, Any]]  # node → its public constants
+Released = tuple[Sequence[int], Event]  # nodes, and what each of them releases
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Nodes of one ledger with the same header and the same events."""
+
+    path: Path
+    nodes: Sequence[int]
+    header: dict[str, Any]
+    events: list[Event]
+    head: str  # the hash of the ledger's last line
+
+
+@dataclass(frozen=True)
+class Line:
+    """The different events of one line, and the nodes of each."""
+
+    events: tuple[Event, ...]
+    of: Runs
+
+    @property
+    def node_count(self) -> int:
+        return int((self.of[:, 1] - self.of[:, 0] + 1).sum())
+
+    def parts(self, first: int) -> Iterable[tuple[Event, NDArray[np.int64]]]:
+        """Every event with its nodes, counted from `first`."""
+        for number, event in enumerate(self.events):
+            runs = self.of[self.of[:, 2] == number]
+            lengths = runs[:, 1] - runs[:, 0] + 1
+            within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            yield event, np.repeat(runs[:, 0] - first, lengths) + within
+
+
+@dataclass(frozen=True)
+class LedgerContent:
+    """A parsed ledger, its chain verified."""
+
+    path: Path
+    nodes: range
+    header: dict[str, Any]
+    lines: list[Line]
+    head: str
+    torn: bytes
+
+    def groups(self) -> list[NodeGroup]:
+        """Group the nodes by what they did; an event is looked at once for all nodes that share their past."""
+        headers, slot = _headers_by_node(self.path, self.header, self.nodes)
+        size = np.bincount(slot, minlength=len(headers)).tolist()
+        past: list[list[Event]] = [[] for _ in headers]
+        origin = list(range(len(headers)))
+        for line in self.lines:
+            if len(line.events) == 1 and line.node_count == len(self.nodes):
+                for own in past:
+                    own.append(line.events[0])
+                continue
+            for event, nodes in line.parts(self.nodes.start):
+                where = slot[nodes]
+                slots, counts = np.unique(where, return_counts=True)
+                for s, count in zip(slots.tolist(), counts.tolist(), strict=True):
+                    if count == size[s]:
+                        past[s].append(event)
+                        continue
+                    slot[nodes[where == s]] = len(past)
+                    size[s] -= count
+                    size.append(count)
+                    past.append([*past[s], event])
+                    origin.append(origin[s])
+        order = np.argsort(slot, kind="stable") + self.nodes.start
+        return [
+            NodeGroup(self.path, _as_range(own), headers[origin[s]], past[s], self.head)
+            for s, own in enumerate(np.split(order, np.cumsum(size)[:-1]))
+        ]
 
 
 class Ledger:
-    """The open ledger of one node. Make it with `create` or `resume`."""
+    """The open ledger of a block of nodes. Make it with `create` or `resume`."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        head: str,
-        events: Sequence[Event] = (),
-        sync: bool,
-        fd: int | None,
-        torn: bytes = b"",
-    ):
-        self.path = path
-        self.head = head
-        self.length = len(events)  # the header not counted
-        self.found = events  # what was there when it was opened
-        self.torn = torn
+    def __init__(self, written: LedgerContent, *, sync: bool, fd: int, repeats: bool = False):
+        self.path, self.nodes, self.head, self.torn = written.path, written.nodes, written.head, written.torn
+        self.length = len(written.lines)  # the header not counted
+        self.counts = np.zeros(len(written.nodes), np.int64)  # events of every node
+        # 1 + the largest draw that was on file when it was opened.
+        self._on_file = np.full(len(written.nodes), FIRST_DRAW)
+        self._recorded: dict[int, list[tuple[Event, NDArray[np.bool_]]]] = {}
+        for line in written.lines:
+            for event, own in line.parts(self.nodes.start):
+                self.counts[own] += 1
+                self._on_file[own] = np.maximum(self._on_file[own], 1 + event.draw)
+                if repeats:
+                    left = np.zeros(len(written.nodes), bool)
+                    left[own] = True
+                    self._recorded.setdefault(event.draw, []).append((event, left))
+        # The nodes of the last line; unknown after a resume, where the next line names them again.
+        self._of: list[list[int]] | None = None if written.lines else _all_alike(self.nodes).tolist()
         self._sync = sync
-        self._fd = fd  # kept open; None where there are too many ledgers for that
+        self._fd: int | None = fd
 
     @classmethod
-    def create(
-        cls, path: Path | str, header: Mapping[str, Any], *, sync: bool, keep_open: bool = True
-    ) -> "Ledger":
+    def create(cls, path: Path, nodes: range, headers: Headers, *, sync: bool) -> Ledger:
         """Start a new ledger; an existing file is never overwritten."""
-        path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps({"version": VERSION, **header}, allow_nan=False).encode() + b"\n"
+        header = header_of(nodes, headers)
+        line = json.dumps(header, allow_nan=False).encode() + b"\n"
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
@@ -84,378 +163,392 @@ class Ledger:
         except BaseException:
             os.close(fd)
             raise
-        if not keep_open:
-            os.close(fd)
-        return cls(path, head=digest(line), sync=sync, fd=fd if keep_open else None)
+        return cls(LedgerContent(path, nodes, header, [], digest(line), b""), sync=sync, fd=fd)
 
     @classmethod
     def resume(
         cls,
-        path: Path | str,
+        path: Path,
+        nodes: range,
+        headers: Headers,
         *,
         sync: bool,
-        keep_open: bool = True,
-        header: Mapping[str, Any] | None = None,
         known: tuple[int, str] | None = None,
-    ) -> "Ledger":
-        """Verify what is there and go on behind it; see the module's text for a torn last line.
+        repeats: bool = False,
+    ) -> Ledger:
+        """Verify a ledger and open it to append; see the module's text for a torn last line.
 
-        `header` is what the first line must say; `known` the number of events and the head hash of an earlier time,
-        which must still be part of the chain: it shows a tail that was cut off since.
+        `known` is the number of lines and the head hash that a checkpoint has: they must still be part of the chain,
+        which shows a tail that was cut off since.
         """
-        path = Path(path)
-        fd = open_to_append(path)
-        try:
-            data = content(path)
-            found, events, head, rest = parse(path, data, lenient=True)
-            if header is not None:
-                check_header(path, found, {"version": found["version"], **header})
-            if known is not None and (
-                len(events) < known[0] or digest(data.split(b"\n")[known[0]] + b"\n") != known[1]
-            ):
-                raise LedgerError(f"{path} no longer holds the {known[0]} events that a checkpoint saw there")
-            if rest:
-                path.with_suffix(path.suffix + ".torn").write_bytes(rest)
-                os.truncate(path, len(data) - len(rest))
-            elif not data.endswith(b"\n"):
-                write_line(fd, b"\n", sync)
-        except BaseException:
-            os.close(fd)
-            raise
-        if not keep_open:
-            os.close(fd)
-        return cls(path, head=head, events=events, sync=sync, fd=fd if keep_open else None, torn=rest)
+        data = content(path)
+        written = parse_ledger(path, data, lenient=True)
+        expected = json.loads(json.dumps(header_of(nodes, headers)))
+        for key in {**written.header, **expected}:
+            if written.header.get(key) != expected.get(key):
+                raise LedgerError(f"{path} line 1 was written for another configuration: its '{key}' differs")
+        if known is not None and (
+            len(written.lines) < known[0] or digest(data.split(b"\n")[known[0]] + b"\n") != known[1]
+        ):
+            raise LedgerError(f"{path} no longer holds the {known[0]} lines that a checkpoint saw there")
+        fd = open_to_extend(path, data, written.torn, sync)
+        return cls(written, sync=sync, fd=fd, repeats=repeats)
 
-    def append(self, event: Event, text: str | None = None) -> None:
-        """Write one event, in one system call, before returning; `text` is its JSON where that is known."""
-        line = f'{(text or event.to_json())[:-1]},"prev":"{self.head}"}}\n'.encode()
-        if self._fd is not None:
-            write_line(self._fd, line, self._sync)
-        else:
-            fd = open_to_append(self.path)
-            try:
-                write_line(fd, line, self._sync)
-            finally:
-                os.close(fd)
-        self.head = digest(line)
-        self.length += 1
+    @property
+    def next_draw(self) -> int:
+        """The first draw that no node had on file when it was opened."""
+        return int(self._on_file.max())
+
+    def write(self, releases: Sequence[tuple[NDArray[np.int64], Event]]) -> None:
+        """Write what nodes (counted from the first) release at once: one line, on file when this returns."""
+        due = [(own, event) for nodes, event in releases if len(own := self._not_on_file(nodes, event))]
+        if not due:
+            return
+        which = np.full(len(self.nodes), -1)
+        for number, (own, _) in enumerate(due):
+            which[own] = number
+        if int((which >= 0).sum()) == sum(len(own) for own, _ in due):
+            self._append(due, runs_of(which, self.nodes.start))
+            return
+        for own, event in due:  # a node that releases twice at once has two lines
+            which = np.full(len(self.nodes), -1)
+            which[own] = 0
+            self._append([(own, event)], runs_of(which, self.nodes.start))
+
+    def _not_on_file(self, nodes: NDArray[np.int64], event: Event) -> NDArray[np.int64]:
+        """The nodes for which this event is new; one on file is refused, or with `repeats` must be the same."""
+        old = nodes[self._on_file[nodes] > event.draw]
+        if not len(old):
+            return nodes
+        if not self._recorded:
+            node = int(old[0]) + self.nodes.start
+            raise LedgerError(
+                f"draw {event.draw} of node {node} is on file: its noise was drawn and is spent"
+            )
+        for recorded, left in self._recorded.get(event.draw, []):
+            again = old[left[old]]
+            if len(again) and recorded != event:
+                node = int(again[0]) + self.nodes.start
+                raise LedgerError(f"draw {event.draw} of node {node} is on file as another release")
+            left[again] = False
+            old = np.setdiff1d(old, again, assume_unique=True)
+        # The old nodes that remain were stopped between two events of this draw.
+        return np.sort(np.concatenate([nodes[self._on_file[nodes] <= event.draw], old]))
+
+    def _append(self, due: Sequence[tuple[NDArray[np.int64], Event]], of: Runs) -> None:
+        if self._fd is None:
+            raise ValueError("the ledger is closed")
+        entry, runs = _entry([event for _, event in due]), of.tolist()
+        if runs != self._of:
+            entry["of"] = runs
+        text = json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        line = f'{text[:-1]},"prev":"{self.head}"}}\n'.encode()
+        self._of = None  # until it is on file
+        write_line(self._fd, line, self._sync)
+        self._of, self.head, self.length = runs, digest(line), self.length + 1
+        for own, _ in due:
+            self.counts[own] += 1
 
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
-    def __enter__(self) -> "Ledger":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 class LedgerBook:
-    """The ledgers of all nodes hosted here, in one directory: each its own, or many of them one together."""
+    """The ledgers of all nodes hosted here: one, or several where a run resumes with fewer processes."""
 
-    def __init__(
-        self,
-        ledgers: dict[int, Ledger],
-        *,
-        together: Sequence[ColumnLedger] = (),
-        repeats: bool = False,
-    ):
-        self._ledgers, self._together = ledgers, list(together)
-        self._on_file = {
-            node: 1 + max((e.step for e in ledger.found), default=FIRST_STEP - 1)
-            for node, ledger in ledgers.items()
-        }
-        self._recorded: dict[tuple[int, int], list[Event]] = {}
-        if repeats:
-            for node, ledger in ledgers.items():
-                for event in ledger.found:
-                    self._recorded.setdefault((node, event.step), []).append(event)
+    def __init__(self, ledgers: Sequence[Ledger]):
+        self._ledgers = sorted(ledgers, key=lambda one: one.nodes.start)
 
     @classmethod
-    def create(
-        cls, directory: Path | str, headers: Mapping[int, Mapping[str, Any]], *, sync: bool
-    ) -> "LedgerBook":
-        if (nodes := _as_one(headers)) is not None:
-            path = columns_path(directory, nodes)
-            return cls({}, together=[ColumnLedger.create(path, nodes, headers, sync=sync)])
-        keep_open = _room_for(len(headers))
-        return cls(
-            {
-                node: Ledger.create(
-                    node_path(directory, node), {"node": node, **header}, sync=sync, keep_open=keep_open
-                )
-                for node, header in headers.items()
-            }
-        )
+    def create(cls, path: Path, headers: Headers, *, sync: bool) -> LedgerBook:
+        """Start the ledger of these nodes, which follow each other."""
+        first = min(headers)
+        return cls([Ledger.create(path, range(first, first + len(headers)), headers, sync=sync)])
 
     @classmethod
     def resume(
         cls,
-        directory: Path | str,
-        headers: Mapping[int, Mapping[str, Any]],
+        paths: Mapping[range, Path],
+        headers: Headers,
         *,
         sync: bool,
         known: Mapping[int, tuple[int, str]] | None = None,
         repeats: bool = False,
-    ) -> "LedgerBook":
-        """The ledgers of these nodes, verified; `known`: as for `Ledger.resume`, from a checkpoint, by first node.
+    ) -> LedgerBook:
+        """Open those of the run's ledgers whose nodes are hosted here, verified.
 
-        With `repeats` (seeded noise) a step that is on file may happen again, exactly as it is there: the same noise
-        gives the same value, so it is one release. Otherwise such a step is refused: its noise is gone with its key,
-        and fresh noise would be a second release.
+        `known`: first node of a ledger → as for `Ledger.resume`. With `repeats` (seeded noise) a draw that is on file
+        may happen again, exactly as it is there: the same noise gives the same value, so it is one release. Otherwise
+        such a draw is refused: its noise is gone with its key, and fresh noise would be a second release.
         """
-        known, shared = known or {}, _shared_by(directory, headers)
-        alone = sorted(set(headers).difference(*shared))
-        paths = {node: node_path(directory, node) for node in alone}
-        if not shared and not any(path.exists() for path in paths.values()) and _as_one(headers):
-            shared, paths = [range(alone[0], alone[-1] + 1)], {}
-        keep_open = _room_for(len(paths))
-        ledgers: dict[int, Ledger] = {}
-        together: list[ColumnLedger] = []
+        known = known or {}
+        own = {nodes: path for nodes, path in paths.items() if any(node in headers for node in nodes)}
+        for nodes, path in own.items():
+            if not all(node in headers for node in nodes):
+                raise LedgerError(
+                    f"{path} is the ledger of nodes {nodes.start} to {nodes.stop - 1}, and a process is to host only "
+                    "some of them; resume with as many processes as before, or fewer (runtime.ranks, runtime.blocks)"
+                )
+        if missing := set(headers).difference(*own):
+            raise LedgerError(f"no ledger here is of node {min(missing)}; resume where the run began")
+        ledgers: list[Ledger] = []
         try:
-            for nodes in shared:
-                path = columns_path(directory, nodes)
-                if not unwritten(path):
+            absent = {nodes: path for nodes, path in own.items() if _unwritten(path)}
+            for nodes, path in own.items():
+                if nodes not in absent:
                     at = known.get(nodes.start)
-                    together.append(
-                        ColumnLedger.resume(path, nodes, headers, sync=sync, known=at, repeats=repeats)
-                    )
-            for node, path in paths.items():
-                if not unwritten(path):
-                    ledgers[node] = Ledger.resume(
-                        path,
-                        sync=sync,
-                        keep_open=keep_open,
-                        header={"node": node, **headers[node]},
-                        known=known.get(node),
-                    )
+                    ledgers.append(Ledger.resume(path, nodes, headers, sync=sync, known=at, repeats=repeats))
             # All headers are written before the first event: one can be absent only if nothing happened yet.
-            begun = bool(known) or any(
-                [one.length for one in together] + [one.length for one in ledgers.values()]
-            )
-            for nodes in [nodes for nodes in shared if nodes not in [one.nodes for one in together]]:
-                path = _never_written(columns_path(directory, nodes), begun)
-                together.append(ColumnLedger.create(path, nodes, headers, sync=sync))
-            for node in sorted(set(paths) - set(ledgers)):
-                path = _never_written(paths[node], begun)
-                header = {"node": node, **headers[node]}
-                ledgers[node] = Ledger.create(path, header, sync=sync, keep_open=keep_open)
+            begun = bool(known) or any(one.length for one in ledgers)
+            for nodes, path in absent.items():
+                if begun:
+                    raise LedgerError(f"{path} is missing or empty although the run had begun")
+                path.unlink(missing_ok=True)
+                ledgers.append(Ledger.create(path, nodes, headers, sync=sync))
         except BaseException:
-            cls(ledgers, together=together).close()
+            cls(ledgers).close()
             raise
-        together.sort(key=lambda one: one.nodes.start)
-        return cls(dict(sorted(ledgers.items())), together=together, repeats=repeats)
+        return cls(ledgers)
 
     def write(self, releases: Sequence[Released]) -> None:
-        """What nodes are about to release: every event with the nodes that it is of. On file when this returns."""
-        for one in self._together:
-            own = [(_within(nodes, one.nodes), event) for nodes, event in releases]
-            one.write([(nodes, event) for nodes, event in own if len(nodes)])
-        if not self._ledgers:
-            return
-        for nodes, event in releases:
-            text = event.to_json()  # nodes that do the same write the same: it is put into words once
-            for node in map(int, nodes):
-                if node in self._ledgers:
-                    self._append(node, event, text)
-
-    def append(self, node: int, event: Event) -> None:
-        """Of one node alone."""
-        self.write([((node,), event)])
-
-    def _append(self, node: int, event: Event, text: str) -> None:
-        if event.step >= self._on_file[node]:
-            self._ledgers[node].append(event, text)
-        elif not self._recorded:
-            raise LedgerError(
-                f"step {event.step} of node {node} is on file: its noise was drawn and is spent"
-            )
-        elif not (left := self._recorded.get((node, event.step))):
-            self._ledgers[node].append(event, text)  # the step had been stopped between two of its events
-        elif left.pop(0) != event:
-            raise LedgerError(f"step {event.step} of node {node} is on file as another release")
+        """Write what nodes are about to release: every event with its nodes. On file when this returns."""
+        for one in self._ledgers:
+            own = [(_places(nodes, one.nodes), event) for nodes, event in releases]
+            one.write([(places, event) for places, event in own if len(places)])
 
     @property
-    def next_step(self) -> int:
-        """The first step that no node hosted here had on file when the book was opened."""
-        # What is released before the first draw has a step below 0.
-        return max(0, *self._on_file.values(), *(one.next_step for one in self._together))
+    def next_draw(self) -> int:
+        """The first draw that no node hosted here had on file when the book was opened."""
+        # What is released before the first draw has a number below 0.
+        return max(0, *(one.next_draw for one in self._ledgers))
 
     def marks(self) -> dict[int, tuple[int, str]]:
         """First node of each ledger → its lines and the hash of the last: what seals and checkpoints keep."""
-        own = {node: (ledger.length, ledger.head) for node, ledger in self._ledgers.items()}
-        return own | {one.nodes.start: (one.length, one.head) for one in self._together}
+        return {one.nodes.start: (one.length, one.head) for one in self._ledgers}
 
     def heads(self) -> dict[int, str]:
         """node → hash of the last line of its ledger: what the certificate stores."""
-        own = {node: ledger.head for node, ledger in self._ledgers.items()}
-        return own | {node: one.head for one in self._together for node in one.nodes}
+        return {node: one.head for one in self._ledgers for node in one.nodes}
 
     def counts(self) -> dict[int, int]:
         """node → number of events."""
-        own = {node: ledger.length for node, ledger in self._ledgers.items()}
-        return own | {
+        return {
             node: count
-            for one in self._together
+            for one in self._ledgers
             for node, count in zip(one.nodes, one.counts.tolist(), strict=True)
         }
 
     def close(self) -> None:
-        for shared in self._together:
-            shared.close()
-        for ledger in self._ledgers.values():
-            ledger.close()
+        for one in self._ledgers:
+            one.close()
 
-    def __enter__(self) -> "LedgerBook":
+    def __enter__(self) -> LedgerBook:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def ledgers_for(nodes: Sequence[int]) -> list[range]:
-    """The ledgers that a new run's process makes for the nodes that it hosts, by the nodes of each."""
-    together = _as_one(nodes)
-    return [range(node, node + 1) for node in nodes] if together is None else [together]
+def ledger_paths(run: Path, blocks: Sequence[range]) -> dict[range, Path]:
+    """Name the ledgers of the processes that share a run directory, by the nodes of each."""
+    ordered = sorted(blocks, key=lambda nodes: nodes.start)
+    return {
+        nodes: run / (f"ledger-{nodes.start:03d}.jsonl" if place else "ledger.jsonl")
+        for place, nodes in enumerate(ordered)
+    }
 
 
-def ledger_path(directory: Path | str, nodes: range) -> Path:
-    """Of the ledger that these nodes have together, or that one of them has alone."""
-    return node_path(directory, nodes.start) if len(nodes) == 1 else columns_path(directory, nodes)
+def ledgers_in(run: Path) -> dict[range, Path]:
+    """Find the ledgers of a run directory, by the nodes that their first lines name, in the order of the nodes."""
+    blocks: dict[range, Path] = {}
+    for path in sorted(run.glob("ledger*.jsonl")):
+        if name := _NAME.fullmatch(path.name):
+            nodes = _nodes_of(path)
+            if (name[1] is not None and int(name[1]) != nodes.start) or nodes in blocks:
+                raise LedgerError(f"{path} line 1 names other nodes than the file's name")
+            blocks[nodes] = path
+    ordered = sorted(blocks, key=lambda nodes: nodes.start)
+    for before, after in itertools.pairwise(ordered):
+        if after.start < before.stop:  # such a node would have spent what either says
+            raise LedgerError(
+                f"{blocks[after]} and {blocks[before]} are ledgers of the same nodes; remove the one that the run did "
+                "not make"
+            )
+    return {nodes: blocks[nodes] for nodes in ordered}
 
 
-def read_groups(directory: Path | str, nodes: Iterable[int] | None = None) -> list[Alike]:
-    """These nodes' headers and events (all nodes'), the chains verified; nodes that did the same may come together."""
-    shared = columns_in(directory)
-    alone = dict(_node_paths(directory))
-    _refuse_two_of_a_node(directory, shared, alone)
-    wanted = None if nodes is None else sorted(set(nodes))
-    found = []
-    for together, path in shared.items():
-        own = together if wanted is None else [node for node in wanted if node in together]
-        if own:
-            groups = read_columns(path, together).groups()
-            found += groups if len(own) == len(together) else _of_these(groups, set(own))
-    listed = sorted(alone) if wanted is None else [i for i in wanted if not any(i in one for one in shared)]
-    for node in listed:
-        path = node_path(directory, node)
-        header, events, head, _ = parse(path, content(path), lenient=False)
-        found.append(Alike(path, (node,), header, events, head))
-    if not found:
-        raise LedgerError(f"{directory} holds no ledger; expected files named node-000.jsonl")
-    return found
+def read_groups(run: Path, nodes: Iterable[int] | None = None) -> list[NodeGroup]:
+    """Read the headers and events of these nodes (of all), chains verified; nodes that did the same come together."""
+    wanted = None if nodes is None else set(nodes)
+    groups: list[NodeGroup] = []
+    for block, path in ledgers_in(run).items():
+        if wanted is None or wanted.issuperset(block):
+            groups += read_ledger(path).groups()
+        elif not wanted.isdisjoint(block):
+            of_block = [(one, [i for i in one.nodes if i in wanted]) for one in read_ledger(path).groups()]
+            groups += [NodeGroup(g.path, own, g.header, g.events, g.head) for g, own in of_block if own]
+    missing = () if wanted is None else wanted.difference(*(one.nodes for one in groups))
+    if missing or not groups:
+        of_node = f" of node {min(missing)}" if missing else ""
+        raise LedgerError(f"{run} holds no ledger{of_node}; expected a file named ledger.jsonl")
+    return groups
 
 
-def read(path: Path | str) -> tuple[dict[str, Any], list[Event]]:
-    """Header and events of one ledger, the chain verified."""
-    header, events, _, _ = parse(Path(path), content(Path(path)), lenient=False)
-    return header, events
+def read_all(run: Path) -> dict[int, tuple[dict[str, Any], list[Event]]]:
+    """Map every node with a ledger in a run directory to (header, events); nodes that did the same share the list."""
+    by_node = {node: (one.header, one.events) for one in read_groups(run) for node in one.nodes}
+    return dict(sorted(by_node.items()))
 
 
-def read_all(directory: Path | str) -> dict[int, tuple[dict[str, Any], list[Event]]]:
-    """node → (header, events) for every node with a ledger in a directory; do not write to what nodes share."""
-    found = {node: (one.header, one.events) for one in read_groups(directory) for node in one.nodes}
-    return dict(sorted(found.items()))
+def read_ledger(path: Path, *, lenient: bool = False) -> LedgerContent:
+    """Read one ledger and verify its chain; `lenient` accepts a torn last line."""
+    return parse_ledger(path, content(path), lenient=lenient)
 
 
-def verify(path: Path | str, head: str | None = None, count: int | None = None) -> None:
-    """Check the chain and, by the certified head hash and count, that no tail was cut off or added."""
-    path = Path(path)
-    _, events, found, _ = parse(path, content(path), lenient=False)
-    compare_end(path, len(events), found, head=head, count=count)
+def parse_ledger(path: Path, data: bytes, *, lenient: bool) -> LedgerContent:
+    """Parse the bytes of a ledger."""
+    lines = _LineReader()
+    header, entries, head, torn = parse_chain(
+        path, data, lenient=lenient, what="ledger", version=VERSION, read=lines.read, begin=lines.begin
+    )
+    return LedgerContent(path, lines.nodes, header, entries, head, torn)
 
 
 def compare_end(
-    path: Path, events: int, found: str, *, head: str | None = None, count: int | None = None
+    path: Path, events: int, head: str, *, certified_head: str | None = None, certified: int | None = None
 ) -> None:
-    """What a node's ledger holds beside what was certified of it."""
-    if count is not None and events != count:
-        raise LedgerError(f"{path} holds {events} events where {count} were certified")
-    if head is not None and found != head:
-        raise LedgerError(f"{path} ends in hash {found[:12]}… where {head[:12]}… was certified")
+    """Refuse a node's ledger whose events or last hash are not what was certified."""
+    if certified is not None and events != certified:
+        raise LedgerError(f"{path} holds {events} events where {certified} were certified")
+    if certified_head is not None and head != certified_head:
+        raise LedgerError(f"{path} ends in hash {head[:12]}… where {certified_head[:12]}… was certified")
 
 
-def path_of(directory: Path | str, node: int) -> Path:
-    """The ledger that this node's events are in, or would be: its own, unless there is one with others."""
-    return next(
-        (path for nodes, path in columns_in(directory).items() if node in nodes), node_path(directory, node)
-    )
+def header_of(nodes: range, headers: Headers) -> dict[str, Any]:
+    """Build the first line: what all nodes' headers share, and under `by_node` what differs."""
+    by_node = packed([headers[node] for node in nodes], lambda header: json.dumps(header, allow_nan=False))
+    different = by_node["values"]
+    common = {
+        key: value
+        for key, value in different[0].items()
+        if all(key in other and other[key] == value for other in different)
+    }
+    first, last = nodes.start, nodes.stop - 1
+    header: dict[str, Any] = {"version": VERSION, "nodes": [first, last], **common}
+    if len(different) > 1:
+        values = [{k: v for k, v in one.items() if k not in common} for one in different]
+        of = [[a + first, b + first, which] for a, b, which in by_node["of"]]
+        header["by_node"] = {"values": values, "of": of}
+    return header
 
 
-def node_path(directory: Path | str, node: int) -> Path:
-    return Path(directory) / f"node-{node:03d}.jsonl"
+def _headers_by_node(
+    path: Path, header: Mapping[str, Any], nodes: range
+) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
+    """(the different headers, which of them each node has)."""
+    common = {key: value for key, value in header.items() if key != "by_node"}
+    if "by_node" not in header:
+        return [common], np.zeros(len(nodes), np.int64)
+    try:
+        values = header["by_node"]["values"]
+        if any(own.keys() & common.keys() for own in values):
+            raise ValueError("it repeats what is the same for all")
+        numbers = spread({**header["by_node"], "values": list(range(len(values)))}, nodes)
+        return [{**common, **own} for own in values], np.array(numbers, dtype=np.int64)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LedgerError(
+            f"{path} line 1 is damaged: its 'by_node' is not what a ledger has ({error})"
+        ) from None
 
 
-def _node_paths(directory: Path | str) -> Iterator[tuple[int, Path]]:
-    def number(path: Path) -> int:
-        return int(path.stem.removeprefix("node-"))
-
-    paths = [p for p in Path(directory).glob("node-*.jsonl") if p.stem.removeprefix("node-").isdigit()]
-    yield from ((number(path), path) for path in sorted(paths, key=number))
-
-
-def _as_one(nodes: Iterable[int]) -> range | None:
-    """The nodes, if they are to have one ledger together."""
-    listed = list(nodes)
-    together = range(listed[0], listed[0] + len(listed)) if listed else range(0)
-    return together if len(listed) > MANY and listed == list(together) else None
+def _entry(events: Sequence[Event]) -> dict[str, Any]:
+    """A line without its nodes: what the events share, and columns of the rest; null where an event lacks a key."""
+    written = [json.loads(event.to_json()) for event in events]
+    keys = list(dict.fromkeys(key for one in written for key in one))
+    columns = {key: [one.get(key) for one in written] for key in keys}
+    common = {
+        key: column[0] for key, column in columns.items() if all(value == column[0] for value in column)
+    }
+    each = {key: column for key, column in columns.items() if key not in common}
+    return {**common, **({"columns": each} if each else {})}
 
 
-def _shared_by(directory: Path | str, headers: Mapping[int, Any]) -> list[range]:
-    """The ledgers of several nodes that are all hosted here. One of which only some are cannot have two writers."""
-    found = []
-    for nodes, path in columns_in(directory).items():
-        here = [node for node in nodes if node in headers]
-        if here and len(here) < len(nodes):
-            raise LedgerError(
-                f"{path} is the ledger of nodes {nodes.start} to {nodes.stop - 1} together, and a process is to host "
-                "only some of them; go on with as many processes as before, or fewer (runtime.ranks, runtime.blocks)"
-            )
-        if here:
-            found.append(nodes)
-    _refuse_two_of_a_node(directory, found, dict(_node_paths(directory)))
-    return found
+class _LineReader:
+    """Reads the lines in their order: one without `of` is about the nodes of the line before."""
+
+    nodes = range(0)
+
+    def begin(self, header: dict[str, Any]) -> None:
+        self.nodes = _block(header)
+        self._before = 1, _all_alike(self.nodes)
+
+    def read(self, payload: bytes) -> Line:
+        entry = json.loads(payload + b"}", object_pairs_hook=no_name_twice)
+        columns, of = entry.pop("columns", {}), entry.pop("of", None)
+        if entry.keys() & columns.keys() or len({len(column) for column in columns.values()}) > 1:
+            raise ValueError("its columns do not belong together")
+        if any(type(column) is not list for column in columns.values()):
+            raise ValueError("its columns are not lists")
+        rows = (
+            [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            if columns
+            else [{}]
+        )
+        events = tuple(
+            Event.from_json({**entry, **{key: value for key, value in row.items() if value is not None}})
+            for row in rows
+        )
+        if of is not None:
+            self._before = len(events), checked_runs(of, len(events), self.nodes)
+        elif self._before[0] != len(events):
+            raise ValueError("it does not say of which nodes it is")
+        return Line(events, self._before[1])
 
 
-def _refuse_two_of_a_node(directory: Path | str, shared: Iterable[range], alone: Iterable[int]) -> None:
-    """A node that had two ledgers would have spent what either says."""
-    listed = list(shared)
-    for node in alone if listed else ():
-        if any(node in nodes for nodes in listed):
-            raise LedgerError(
-                f"{node_path(directory, node)} is the ledger of a node that has another here, together with others; "
-                "remove the one that the run did not make"
-            )
+def _block(header: Mapping[str, Any]) -> range:
+    """The nodes that a first line names; a ValueError where it names none."""
+    ends = header.get("nodes")
+    if type(ends) is not list or len(ends) != 2 or any(type(end) is not int for end in ends):
+        raise ValueError("its 'nodes' is not [first, last]")
+    if not 0 <= ends[0] <= ends[1] < MOST_NODES:
+        raise ValueError("its 'nodes' are no nodes of a run")
+    return range(ends[0], ends[1] + 1)
 
 
-def _never_written(path: Path, begun: bool) -> Path:
-    if begun:
-        raise LedgerError(f"{path} is missing or empty although the run had begun")
-    path.unlink(missing_ok=True)
-    return path
+def _nodes_of(path: Path) -> range:
+    """The nodes of a ledger, from its first line alone."""
+    try:
+        with open_to_read(path) as file:
+            line = file.readline()
+        if not line.endswith(b"\n"):
+            raise ValueError("the run stopped while writing it; resume the run")
+        return _block(json.loads(line))
+    except LedgerError:
+        raise
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise LedgerError(f"{path} line 1 is not the header of a ledger ({error})") from None
 
 
-def _within(nodes: Sequence[int], hosted: range) -> Any:
-    """Those of the nodes, counted from the first that the ledger is of."""
-    own = np.asarray(nodes, dtype=np.int64) - hosted.start
-    return own[(own >= 0) & (own < len(hosted))]
+def _unwritten(path: Path) -> bool:
+    """Not there, or stopped within its first line, so before any event."""
+    return not path.exists() or b"\n" not in content(path)
 
 
-def _of_these(groups: Iterable[Alike], wanted: set[int]) -> list[Alike]:
-    kept = [(one, [node for node in one.nodes if node in wanted]) for one in groups]
-    return [Alike(one.path, nodes, one.header, one.events, one.head) for one, nodes in kept if nodes]
+def _all_alike(nodes: range) -> Runs:
+    return np.array([[nodes.start, nodes.stop - 1, 0]], np.int64)
 
 
-def _room_for(files: int) -> bool:
-    """Whether so many files may stay open; raises the soft limit towards the hard one if that helps."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = files + _SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        except (ValueError, OSError):
-            return False
-    return soft == resource.RLIM_INFINITY or soft >= wanted
+def _places(nodes: Sequence[int], block: range) -> NDArray[np.int64]:
+    """Those of the nodes that are in the block, counted from its first."""
+    places = np.asarray(nodes, dtype=np.int64) - block.start
+    return places[(places >= 0) & (places < len(block))]
+
+
+def _as_range(nodes: NDArray[np.int64]) -> Sequence[int]:
+    """In order; a range where there is no gap."""
+    first, last = int(nodes[0]), int(nodes[-1])
+    return range(first, last + 1) if last - first + 1 == len(nodes) else nodes.tolist()

@@ -109,7 +109,7 @@ def _by_node(squared: Floats, histories: Sequence[History], delta: float, adjace
 def _placed(history: History, means: int | None = None) -> dict[int, Release]:
     """The releases by the mean that each went into."""
     placed = {
-        (one.step if isinstance(one, Event) else k): (one.release if isinstance(one, Event) else one)
+        (one.draw if isinstance(one, Event) else k): (one.release if isinstance(one, Event) else one)
         for k, one in enumerate(history)
     }
     if len(placed) < len(history) or (means is not None and max(placed, default=0) >= max(means, 1)):

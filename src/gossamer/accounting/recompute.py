@@ -1,15 +1,13 @@
-"""ε from the ledgers alone: what happened, as written down, priced anew."""
+"""ε from the ledgers alone: the events on file, priced again."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.by_observer import Sharing, Spent, by_observer, sharing
-from gossamer.accounting.chain import LedgerError, content
-from gossamer.accounting.columns import Alike
-from gossamer.accounting.ledger import compare_end, read_groups
+from gossamer.accounting.chain import LedgerError
+from gossamer.accounting.ledger import NodeGroup, read_groups
 from gossamer.accounting.observers import EVERYONE, Observer, against_all
 from gossamer.accounting.passes import Counted
 from gossamer.accounting.proven import Proven, proven
@@ -121,35 +119,7 @@ def worst_epsilon(
     return max(priced.values())
 
 
-def check_certificate(directory: Path, certificate: Path, nodes: Iterable[int] | None = None) -> bool:
-    """Compare heads and counts with the certificate beside the ledgers; False where there is none.
-
-    The chain shows a changed, missing or reordered line; only the certificate shows a cut tail. `nodes` are those whose
-    ledgers must be here: all of them, unless the run was spread over machines. What else a certificate states is
-    compared by `results.verify`.
-    """
-    if not certificate.exists():
-        return False
-    try:
-        stated = json.loads(content(certificate))
-        expected = {
-            node: (stated["ledger_heads"][node], stated["draws"][node])
-            for node in (range(len(stated["draws"])) if nodes is None else nodes)
-        }
-    except LedgerError:
-        raise
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise LedgerError(
-            f"{certificate} is damaged: it does not name every ledger's head ({error!r})"
-        ) from None
-    found = {node: one for one in read_groups(directory, expected) for node in one.nodes}
-    for node, (head, count) in expected.items():
-        one = found[node]
-        compare_end(one.path, len(one.events), one.head, head=head, count=count)
-    return True
-
-
-def _of_copies(directory: Path, found: Sequence[Alike]) -> dict[int, list[Event]]:
+def _of_copies(directory: Path, found: Sequence[NodeGroup]) -> dict[int, list[Event]]:
     """Copies k → what the k nodes that hold a record release together, at most; nothing where every record is alone.
 
     Nodes may have released different things (who writes when is their own choice). Whatever one did is among what all
@@ -163,7 +133,7 @@ def _of_copies(directory: Path, found: Sequence[Alike]) -> dict[int, list[Event]
     for group in read_groups(directory):
         for one, count in collate(group.events):
             most[one] = max(most.get(one, 0), count)
-    together = [Event(step, one) for step, (one, count) in enumerate(most.items()) for _ in range(count)]
+    together = [Event(draw, one) for draw, (one, count) in enumerate(most.items()) for _ in range(count)]
     return {copies: on_several_nodes(together, copies) for copies in asked - {1}}
 
 

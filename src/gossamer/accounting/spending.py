@@ -214,12 +214,12 @@ def _numbered(one: Release) -> bool:
 
 def _written(release: Release, count: int) -> dict[str, Any]:
     """A release as a ledger has it, with how often it happens in place of when."""
-    said = json.loads(Event(step=0, release=release).to_json())
-    return {"count": count, **{key: value for key, value in said.items() if key != "step"}}
+    said = json.loads(Event(draw=0, release=release).to_json())
+    return {"count": count, **{key: value for key, value in said.items() if key != "draw"}}
 
 
 def _read(data: Mapping[str, Any]) -> Counted:
     count = int(data["count"])
     if count < 1:
         raise ValueError("a release happens at least once")
-    return Event.from_json({**data, "step": 0}).release, count
+    return Event.from_json({**{k: v for k, v in data.items() if k != "count"}, "draw": 0}).release, count

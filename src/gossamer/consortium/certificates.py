@@ -94,7 +94,7 @@ def verify_set(
                 )
             _check_one(file, certificate, study, rosters, asked)
             if path.is_dir():  # its ledger, seals and models, not the certificate alone
-                verify_run(path / "ledger", recompute(path / "ledger"))
+                verify_run(path, recompute(path))
             found[site] = file, certificate
     heads = [certificate[SITE]["ledger_head"] for _, certificate in found.values()]
     if len(set(heads)) < len(heads):

@@ -200,7 +200,7 @@ class _Peer:
         self._said: set[str] = set()
         held = journal.contents.meta
         span = found.first if held is None else (held["epoch"], tuple(held.get("sites", found.study.sites)))
-        self._grad = Replayed(run.reader, journal, paid=run.book.next_step)
+        self._grad = Replayed(run.reader, journal, paid=run.book.next_draw)
         self._exchange = self._exchange_in(span, span[0])
         self._first, self._state, self._grad.uses = self._exchange.resume()
         self._evaluate = evaluation_of(parts, run, Alone(1))

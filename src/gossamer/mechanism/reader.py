@@ -271,7 +271,7 @@ class PrivateGradient:
                 part,
                 enforced=step.enforced,
             )
-            releases.append((self._index[rows[own]], Event(step=k, release=release)))
+            releases.append((self._index[rows[own]], Event(draw=k, release=release)))
         self._book.write(releases)
 
     def _standard_normals(self, k: int) -> Tensor:

@@ -66,7 +66,7 @@ def private_totals(
         x, y = records.of(i)
         total = summary.total(x, y, unit_weights(records, i))
         # The last one before the first round has counter 0, so that every step has a counter of its own.
-        total = noised(total, stream, SUMMARY, node, -1 - event.step, event.release.noise_multiplier)
+        total = noised(total, stream, SUMMARY, node, -1 - event.draw, event.release.noise_multiplier)
         released.append(total.float())
     return torch.stack(released)
 

@@ -1,7 +1,7 @@
 """Lists with an entry per node, in the JSON files and outputs of a run with many nodes: what is alike is written once.
 
 A list of more than `MANY` entries of which most repeat others stands there as `{"values": […], "of": [[first, last,
-which], …]}` (accounting/alike.py); `"numbered": true` where every entry said its own place under `node`. Whoever reads
+which], …]}` (accounting/runs.py); `"numbered": true` where every entry said its own place under `node`. Whoever reads
 a file through `files.read_object` gets the list, so digests and comparisons know nothing of it. A list whose entries
 are all different, as the digests of models are, stays one.
 """
@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gossamer.accounting.alike import MOST_NODES, packed, spread
+from gossamer.accounting.runs import MOST_NODES, packed, spread
 
 MANY = 1000  # entries: up to here a list is a list
 

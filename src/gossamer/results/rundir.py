@@ -6,20 +6,20 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from gossamer.accounting.alike import MOST_NODES
+from gossamer.accounting.runs import MOST_NODES
 from gossamer.errors import UserError
 from gossamer.results.files import read_metrics, read_object, read_text
 from gossamer.results.packing import pack
 
 
 class RunDirectory:
-    """config.toml, manifest.json, topology.json, metrics.jsonl, seals.jsonl, ledger/, checkpoints/, certificate.json"""
+    """The files of a run: configuration, manifest, topology, metrics, seals, ledgers, checkpoints, certificate."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -28,8 +28,7 @@ class RunDirectory:
     def create(cls, path: Path) -> RunDirectory:
         """A new directory; `path` must not exist or be empty, so that nothing is ever overwritten."""
         make_empty(path)
-        for part in ("ledger", "checkpoints"):
-            (path / part).mkdir(exist_ok=True)
+        (path / "checkpoints").mkdir(exist_ok=True)
         return cls(path)
 
     @classmethod
@@ -46,16 +45,11 @@ class RunDirectory:
             raise UserError(f"--resume {path} is a finished run; nothing is left to do.")
         read_text(path / "config.toml")  # damage shows before anything is planned
         read_manifest(path)
-        for part in ("ledger", "checkpoints"):
-            try:
-                (path / part).mkdir(exist_ok=True)
-            except OSError as error:
-                raise UserError(f"{path / part} cannot be used: {error.strerror}.") from None
+        try:
+            (path / "checkpoints").mkdir(exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{path / 'checkpoints'} cannot be used: {error.strerror}.") from None
         return cls(path)
-
-    @property
-    def ledger(self) -> Path:
-        return self.path / "ledger"
 
     @property
     def checkpoints(self) -> Path:
@@ -117,7 +111,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         ledgers_here(manifest)
     except ValueError:
         raise UserError(
-            f"{file} is damaged: its 'ledgers_here' is not a list of nodes and of [first, last] nodes."
+            f"{file} is damaged: its 'ledgers_here' is not a list of [first, last] nodes."
         ) from None
     if any(
         not isinstance(s, dict) or type(s.get("lost_draws")) is not int for s in manifest.get("resumed", [])
@@ -127,19 +121,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def ledgers_here(manifest: Mapping[str, Any]) -> list[range]:
-    """The ledgers that lie in the directory, by their nodes: a number has one alone, [first, last] one together."""
-    found = []
+    """The nodes of every ledger of the directory, in their order."""
+    blocks = []
     for entry in manifest.get("ledgers_here", []):
-        first, last = entry if type(entry) is list and len(entry) == 2 else (entry, entry)
+        first, last = entry if type(entry) is list and len(entry) == 2 else (None, None)
         if type(first) is not int or type(last) is not int or not 0 <= first <= last < MOST_NODES:
             raise ValueError("not nodes")
-        found.append(range(first, last + 1))
-    return sorted(found, key=lambda nodes: nodes.start)
-
-
-def entries_of(ledgers: Sequence[range]) -> list[int | list[int]]:
-    """What a manifest has under 'ledgers_here'."""
-    return [one.start if len(one) == 1 else [one.start, one.stop - 1] for one in ledgers]
+        blocks.append(range(first, last + 1))
+    return sorted(blocks, key=lambda nodes: nodes.start)
 
 
 def make_empty(path: Path) -> None:

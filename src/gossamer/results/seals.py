@@ -127,7 +127,7 @@ def read_seals(
     except (ValueError, TypeError):
         raise UserError(f"{directory / 'manifest.json'} is damaged: its 'key' is not a public key.") from None
     header, seals, head, rest = parse_chain(
-        path, read_bytes(path), lenient=lenient, what="seal", readable=(VERSION,), read=_reader(key)
+        path, read_bytes(path), lenient=lenient, what="seal", version=VERSION, read=_reader(key)
     )
     if (header.get("kind"), header.get("run"), header.get("key")) != ("seals", run, public):
         raise UserError(f"{path} belongs to another run than {directory / 'manifest.json'}; put them back.")

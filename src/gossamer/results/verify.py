@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.accounting.chain import content, digest
-from gossamer.accounting.columns import columns_in, read_columns
-from gossamer.accounting.ledger import ledger_path
+from gossamer.accounting.ledger import ledger_paths, ledgers_in, read_ledger
 from gossamer.accounting.recompute import NodeProof, recompute
 from gossamer.errors import UserError
 from gossamer.results import seals
@@ -70,19 +69,18 @@ def look_at(run: Path) -> Verdict:
     try:
         ended = _there(run / "certificate.json")
         # Of one that goes on a line may be half written: what was signed is compared, and nothing priced.
-        return verify_run(run / "ledger", recompute(run / "ledger")) if ended else verify_files(run)
+        return verify_run(run, recompute(run)) if ended else verify_files(run)
     except UserError as error:
         return Verdict(certified=False, broken=str(error))
 
 
-def verify_run(ledgers: Path, proofs: Sequence[NodeProof], anchor: str | None = None) -> Verdict:
-    """Of the run whose ledgers these are; raises a sentence where anything differs."""
-    run = ledgers.parent
+def verify_run(run: Path, proofs: Sequence[NodeProof], anchor: str | None = None) -> Verdict:
+    """Compare all that a run directory states; raises a sentence where anything differs."""
     with whatever_it_holds(run):
         manifest = read_manifest(run) if _there(run / "manifest.json") else None
         certificate = read_certificate(run) if _there(run / "certificate.json") else None
         _same_key(run, manifest, {proof.path: proof.header for proof in proofs})
-        elsewhere = compare_figures(ledgers, certificate, manifest, proofs) if certificate is not None else ()
+        elsewhere = compare_figures(run, certificate, manifest, proofs) if certificate is not None else ()
         models = certificate is not None and compare_facts(run, certificate, manifest)
         return replace(_signed(run, manifest, certificate, elsewhere, anchor), models=models)
 
@@ -92,9 +90,8 @@ def verify_files(run: Path) -> Verdict:
     with whatever_it_holds(run):
         certificate = read_certificate(run) if _there(run / "certificate.json") else None
         manifest = read_manifest(run)
-        due = {ledger_path(run / "ledger", nodes) for nodes in ledgers_here(manifest)}
-        shared = columns_in(run / "ledger").values()
-        ledgers = sorted({*due, *shared, *run.glob("ledger/node-*.jsonl")})
+        due = ledger_paths(run, ledgers_here(manifest)).values()
+        ledgers = sorted({*due, *ledgers_in(run).values()})
         _same_key(run, manifest, {path: _header(path) for path in ledgers})
         return _signed(run, manifest, certificate)
 
@@ -140,7 +137,9 @@ def _signed(
     else:
         _check_end(run, certificate, found)
         if behind:
-            raise UserError(f"{run / 'ledger'} holds {behind} events more than were signed at the run's end.")
+            raise UserError(
+                f"{run} has {behind} events more in its ledgers than were signed at the run's end."
+            )
         if _there(run / seals.KEY):
             because = f"{seals.KEY} is still there, and who has it can sign anything: remove it"
     return Verdict(
@@ -157,15 +156,16 @@ def _behind(run: Path, manifest: Mapping[str, Any], last: Mapping[str, Any]) -> 
     """Events of all ledgers here that no seal has seen."""
     ledgers = ledgers_here(manifest)
     sealed = seals.counts(last, ledgers) if last["kind"] != seals.BEGIN else dict.fromkeys(ledgers, 0)
-    return sum(_events_behind(ledger_path(run / "ledger", one), one, sealed[one]) for one in ledgers)
+    paths = ledger_paths(run, ledgers)
+    return sum(_events_behind(paths[one], sealed[one]) for one in ledgers)
 
 
-def _events_behind(path: Path, nodes: range, sealed: int) -> int:
-    """Of one ledger: whole lines behind those that were sealed, each of one event or of many nodes' events."""
+def _events_behind(path: Path, sealed: int) -> int:
+    """Count the events of one ledger in whole lines behind those that were sealed."""
     lines = content(path).count(b"\n") - 1
-    if len(nodes) == 1 or lines <= sealed:
-        return max(0, lines - sealed)
-    return sum(line.nodes for line in read_columns(path, nodes, lenient=True).lines[sealed:])
+    if lines <= sealed:
+        return 0
+    return sum(line.node_count for line in read_ledger(path, lenient=True).lines[sealed:])
 
 
 def read_certificate(run: Path) -> dict[str, Any]:
@@ -203,26 +203,28 @@ def check_sealed(run: Path, manifest: Mapping[str, Any], found: Sequence[Mapping
             raise UserError(f"{run / name} is not what the run had signed when it began; put it back.")
     ledgers, later = ledgers_here(manifest), found[1:]
     hashes = {
-        nodes: _line_hashes(ledger_path(run / "ledger", nodes), later, ledgers, nodes)
-        for nodes in ledgers
+        nodes: _line_hashes(path, later, ledgers, nodes)
+        for nodes, path in ledger_paths(run, ledgers).items()
         if later
     }
     for one in later:
         counts = seals.counts(one, ledgers)
         if seals.heads_digest([hashes[nodes][counts[nodes]] for nodes in ledgers]) != one["heads"]:
-            raise UserError(f"{run / 'ledger'} no longer holds what was signed after round {one['round']}.")
+            raise UserError(
+                f"the ledgers of {run} no longer hold what was signed after round {one['round']}."
+            )
 
 
 def _line_hashes(
     path: Path, found: Sequence[Mapping[str, Any]], ledgers: Sequence[range], nodes: range
 ) -> dict[int, str]:
-    """Number of events → the hash of the last of them, for the numbers that were sealed."""
+    """Number of lines → the hash of the last of them, for the numbers that were sealed."""
     lines = content(path).removesuffix(b"\n").split(b"\n")
     wanted = {seals.counts(one, ledgers)[nodes]: one["round"] for one in found}
     missing = next((count for count in sorted(wanted) if count >= len(lines)), None)
     if missing is not None:
         raise UserError(
-            f"{path} no longer holds the {missing} events that were signed after round {wanted[missing]}: "
+            f"{path} no longer holds the {missing} lines that were signed after round {wanted[missing]}: "
             "its tail was cut off."
         )
     return {count: digest(lines[count] + b"\n") for count in wanted}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import gossamer
-from gossamer.accounting.ledger import LedgerBook, ledgers_for
+from gossamer.accounting.ledger import LedgerBook, ledger_paths
 from gossamer.config.schema import RunConfig
 from gossamer.data.load import datasets
 from gossamer.errors import UserError
@@ -21,7 +21,7 @@ from gossamer.models.networks import Own
 from gossamer.results.certificate import SEEDED
 from gossamer.results.epsilon_plot import epsilon_plot
 from gossamer.results.files import digest_of, digest_of_object
-from gossamer.results.rundir import RunDirectory, entries_of, free_path, read_manifest
+from gossamer.results.rundir import RunDirectory, free_path, read_manifest
 from gossamer.results.runlock import RunLock
 from gossamer.results.seals import BEGIN, Sealer
 from gossamer.runtime.group import Group, agreed
@@ -93,15 +93,14 @@ def _written(
 ) -> Run:
     o = parts.plan
     nonce = group.join([secrets.token_hex(16)])[0]
-    here = _ledgers_of_machine(group)
+    here = _blocks_of_machine(group)
     sealer: Sealer | None = agreed(
         group, lambda: _first_files(parts, directory, identity, nonce, here), here=group.first_here
     )
     # From this machine's own file: of the others' keys nobody here has any use.
     name = {"run": identity, "nonce": nonce, "key": read_manifest(directory.path)["key"]}
-    book = agreed(
-        group, lambda: LedgerBook.create(directory.ledger, ledger_headers(parts, name), sync=group.spread)
-    )
+    ledger = ledger_paths(directory.path, here)[group.nodes]
+    book = agreed(group, lambda: LedgerBook.create(ledger, ledger_headers(parts, name), sync=group.spread))
     try:
         sent = bytes_of_preprocessing(parts)
         parts = preprocessed(parts, group, book, directory)
@@ -109,7 +108,7 @@ def _written(
         reader = parts.agreed(group, identity, 0).reader(book)
     except BaseException:
         if any(book.counts().values()):  # what is found on the records is released before the run has begun
-            accounts.ledgers = directory.ledger
+            accounts.ledgers = directory.path
         book.close()
         raise
     return Run(directory, identity, book, reader, state, accounts, lock, sealer, parts, bytes_sent=sent)
@@ -163,10 +162,6 @@ def _blocks_of_machine(group: Group) -> list[range]:
     """What each process of this machine hosts."""
     machines = group.join([group.machine])
     return [nodes for nodes, one in zip(group.blocks, machines, strict=True) if one == group.machine]
-
-
-def _ledgers_of_machine(group: Group) -> list[range]:
-    return [ledger for nodes in _blocks_of_machine(group) for ledger in ledgers_for(nodes)]
 
 
 def require_same_everywhere(parts: Parts, group: Group) -> None:
@@ -296,7 +291,7 @@ def _manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, Any]:
         "noise": SEEDED if o.seeded else "system",
         "format": FORMAT,
         "configuration": digest(o.asked, without={"runtime"}),
-        "ledgers_here": entries_of(here),  # the other nodes' lie on their own machines
+        "ledgers_here": [[nodes.start, nodes.stop - 1] for nodes in here],  # others are on their own machines
         "versions": versions(),
     }
 

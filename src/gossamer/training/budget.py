@@ -171,12 +171,12 @@ class Accounts:
         steps: dict[int, set[int]] = {}
         if ledgers is not None and self.reserved:
             for one in read_groups(ledgers):
-                drawn_here = {event.step for event in one.events}
+                drawn_here = {event.draw for event in one.events}
                 steps |= dict.fromkeys(one.nodes, drawn_here)
 
         def drawn(i: int, event: Event) -> bool:
             node = 0 if self.plan.pool is not None else i
-            return ledgers is not None and (node not in steps or event.step in steps[node])
+            return ledgers is not None and (node not in steps or event.draw in steps[node])
 
         return [
             budget.settle(

@@ -64,7 +64,7 @@ def sign(run: Path, key: Path, name: str) -> list[str]:
 
 
 def _run(run: Path) -> list[str]:
-    verdict = verify_run(run / "ledger", recompute(run / "ledger"))
+    verdict = verify_run(run, recompute(run))
     if not verdict.signed and (run / KEY).exists():
         raise UserError(f"{run} counts as signed by nobody: {verdict.unsigned_because}.")
     unchecked = check_network(run)

@@ -50,8 +50,8 @@ def certify(
     `rounds`: that were run here, if those are not all of the configuration.
     """
     o, config = parts.plan, parts.plan.config
-    totals = agreed(group, lambda: run.accounts.settle(now(), run.directory.ledger))
-    own = recompute(run.directory.ledger, group.nodes, observer=o.privacy.observer)
+    totals = agreed(group, lambda: run.accounts.settle(now(), run.directory.path))
+    own = recompute(run.directory.path, group.nodes, observer=o.privacy.observer)
     stated = group.join([asdict(node.proven) for node in own], per_node=True)
     draws, heads = group.join([node.draws for node in own], per_node=True), run.book.heads()
     figures = o.privacy.figures()
@@ -79,7 +79,7 @@ def certify(
         "observer": o.privacy.observer.describe(),
         **planned_parts(o),
         # What others than everyone learn, where that has a figure; of nodes elsewhere as it was planned.
-        "network": _network(o, run.directory.ledger if len(here) == len(by_node) else None),
+        "network": _network(o, run.directory.path if len(here) == len(by_node) else None),
         **by_observer(
             shared,
             [] if shared is None else _against_others(shared, own, group, elsewhere, worst.epsilon),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from gossamer.accounting.ledger import MANY
 from gossamer.algorithms.base import Algorithm
 from gossamer.config.schema import RunConfig
 from gossamer.data.arrays import free_memory, in_words, is_mapped, resident
@@ -23,6 +22,7 @@ from gossamer.kernels.stack import ParameterStack
 from gossamer.training.calibration import rates_of
 from gossamer.training.data import DataFacts
 
+MANY = 1000  # nodes: a graph of more that follows a rule is never listed
 ARC_IN_ARRAYS = 150.0  # bytes of a link that is in no list
 MOST_SECONDS = 30 * 86400.0
 # Bytes: of a process that trains hardly anything, of torch's convolutions, of a link, of a planned draw.

@@ -89,7 +89,7 @@ class LoadedRun(UsesModels):
     @cached_property
     def proofs(self) -> Sequence[NodeProof]:
         """Proven ε of every node whose ledger lies here, recomputed from it."""
-        return recompute(self.directory / "ledger")
+        return recompute(self.directory)
 
     @cached_property
     def verdict(self) -> Verdict:

@@ -29,7 +29,7 @@ def check_network(run: Path) -> str | None:
     except UserError as error:
         return UNCHECKED.format(error)
     here = sum(map(len, ledgers_here(read_manifest(run)))) == o.config.nodes
-    found = network_figures(o, run / "ledger" if here else None)
+    found = network_figures(o, run if here else None)
     due = _numbers(found)
     said = _numbers(stated)
     if len(due) != len(said) or any(

@@ -260,7 +260,7 @@ class PrivacyPlan:
         sensitivity = 1.0 if self.enforced else math.inf
         return [*before] + [
             Event(
-                step=k,
+                draw=k,
                 release=self.noise.release(
                     factor * self.shape(k),
                     sensitivity,

@@ -54,7 +54,7 @@ def private_figures(parts: Parts, run: Run, group: Group, points: Tensor) -> dic
         if of != digests:
             return {"not_measured_because": OTHERS}
     else:
-        on_file = group.join([run.book.next_step > o.privacy.draws])
+        on_file = group.join([run.book.next_draw > o.privacy.draws])
         if any(on_file) and not o.seeded:
             return {"not_measured_because": LOST}
         totals = _released(parts, run, group, points)

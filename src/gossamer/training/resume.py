@@ -14,13 +14,13 @@ from typing import Any
 
 from torch import nn
 
-from gossamer.accounting.ledger import LedgerBook
+from gossamer.accounting.ledger import LedgerBook, ledger_paths
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_digest
 from gossamer.results import checkpoint
 from gossamer.results.files import digest_of
-from gossamer.results.rundir import RunDirectory
+from gossamer.results.rundir import RunDirectory, ledgers_here
 from gossamer.results.runlock import RunLock
 from gossamer.results.seals import CHECKPOINT, RESUMED, SEALS, Heads, Sealer, read_seals
 from gossamer.results.verify import check_sealed
@@ -76,7 +76,7 @@ def _resume(
     book: LedgerBook = agreed(
         group,
         lambda: LedgerBook.resume(
-            directory.ledger,
+            ledger_paths(path, ledgers_here(manifest)),
             ledger_headers(parts, name),
             sync=group.spread,
             known=saved.ledgers if saved else None,
@@ -114,7 +114,7 @@ def _take_up(
         run.bytes_sent, run.seconds = saved.bytes_sent, saved.seconds
         run.state = agreed(group, lambda: _restored(o, run, saved))
     if not o.seeded:
-        on_file, drawn = max(group.join([run.book.next_step])), run.reader.draws
+        on_file, drawn = max(group.join([run.book.next_draw])), run.reader.draws
         run.lost_draws, run.reader.draws = max(on_file - drawn, 0), max(on_file, drawn)
     stops = [*manifest.get("resumed", []), {"round": at, "at": now(), "lost_draws": run.lost_draws}]
 

@@ -68,12 +68,12 @@ class NetworkPlan:
         histories = tuple(_alone(written[u][1]) for u in sorted(written))
         for u, (own, planned) in enumerate(zip(histories, self.histories, strict=True)):
             # What is seen of a release follows from the planned noise of all: of another one it would be too little.
-            due = {event.step: event.release.noise_multiplier for event in planned}
+            due = {event.draw: event.release.noise_multiplier for event in planned}
             for event in own:
                 found = event.release.noise_multiplier
-                if not math.isclose(found, due.get(event.step, -1.0), rel_tol=1e-9):
+                if not math.isclose(found, due.get(event.draw, -1.0), rel_tol=1e-9):
                     raise UserError(
-                        f"{ledgers} has in draw {event.step} of node {u} another noise than this configuration plans; "
+                        f"{ledgers} has in draw {event.draw} of node {u} another noise than this configuration plans; "
                         "name the run's own configuration."
                     )
         return replace(self, histories=histories)

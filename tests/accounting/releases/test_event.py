@@ -16,7 +16,6 @@ from gossamer.accounting.releases import (
     SAMPLINGS,
     Event,
     Gaussian,
-    GeneralisedGaussian,
     TruncatedGaussian,
     Unnoised,
     collate,
@@ -62,8 +61,8 @@ def test_an_event_survives_json_exactly(step, one):
     data = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert data["kind"] == one.kind
     assert Event.from_json(text) == event
-    data["mechanism"] = data.pop("kind")  # version 1
-    assert Event.from_json({"prev": "0" * 64, **data}) == event
+    with pytest.raises(ValueError, match="has no 'step'"):
+        Event.from_json({**data, "step": 0.5})
 
 
 def test_a_line_of_the_ledger():
@@ -78,23 +77,11 @@ def test_a_line_of_the_ledger():
         pass_number=2,
     )
     assert Event(3, one).to_json() == (
-        '{"step":3,"kind":"truncated-gaussian","sigma":1.5,"sensitivity":"inf","sampling":"one-pass","rate":0.1,'
+        '{"draw":3,"kind":"truncated-gaussian","sigma":1.5,"sensitivity":"inf","sampling":"one-pass","rate":0.1,'
         '"adjacency":"replace-one","dimensions":10,"bound":6.0,"pass":2}'
     )
     unnoised = Unnoised(**COMMON)
     assert "sigma" not in Event(0, unnoised).to_json()
-
-
-def test_a_line_of_version_1_wrote_whole_numbers_as_floats_and_zero_noise():
-    old = (
-        '{"step":3,"mechanism":"generalised-gaussian","sigma":2.0,"sensitivity":1.0,"sampling":"one-pass",'
-        '"rate":0.5,"adjacency":"add-remove","shape":1.5,"dimensions":4.0,"pass":7.0}'
-    )
-    assert Event.from_json(old).release == GeneralisedGaussian(
-        sigma=2.0, shape=1.5, dimensions=4, pass_number=7, **{**COMMON, "sampling": "one-pass", "rate": 0.5}
-    )
-    bare = '{"step":0,"mechanism":"none","sigma":0.0,"sensitivity":1.0,"sampling":"full","rate":1.0,"adjacency":"add-remove"}'
-    assert Event.from_json(bare).release == Unnoised(**COMMON)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +131,7 @@ def test_passes_of_several_runs_are_numbered_apart():
     bare = [Event(0, gaussian(1.0, sampling="one-pass")), Event(1, gaussian(1.0))]
     found = of_several_runs([run, bare, run])
     assert [event.release.pass_number for event in found] == [0, 0, 1, 1, 2, None, 3, 3, 4, 4]
-    assert [event.step for event in found] == [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]
+    assert [event.draw for event in found] == [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]
     drawn = [Event(k, one) for number in (0, 1) for k, one in enumerate(one_pass(3, number=number))]
     lost = [Event(0, one_pass(3, number=None)[0])]
     numbers = [event.release.pass_number for event in of_several_runs([drawn, lost, drawn])]

@@ -52,7 +52,7 @@ def test_nodes_by_name_hold_their_own_secrets():
 
 
 def test_the_price_of_a_run_is_that_of_the_effective_gaussian():
-    events = [Event(step=k, release=pairwise()) for k in range(50)]
+    events = [Event(draw=k, release=pairwise()) for k in range(50)]
     for q in (0, 1, 5, 19):
         sigma = pairwise().seen_by(Colluders(q)).sigma
         expected = gdp_epsilon(math.sqrt(50) / sigma, 1e-5)
@@ -83,7 +83,7 @@ def test_without_its_graph_nothing_is_proven():
 
 
 def test_it_reads_back_from_a_ledger():
-    event = Event(step=3, release=pairwise(ratio=0.1 + 0.2))
+    event = Event(draw=3, release=pairwise(ratio=0.1 + 0.2))
     assert Event.from_json(event.to_json()) == event
 
 

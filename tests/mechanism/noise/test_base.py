@@ -73,7 +73,7 @@ def test_a_release_takes_over_how_records_take_part(noise: Any) -> None:
     assert said == ("poisson", 0.25, "replace-one", 2)
     assert release.sensitivity == 0.5
     assert math.isinf(noise.release(0, 1.5, 0.5, D, PART, enforced=False).sensitivity)
-    event = releases.Event(step=4, release=release)
+    event = releases.Event(draw=4, release=release)
     assert releases.Event.from_json(event.to_json()) == event
 
 

@@ -139,7 +139,7 @@ def test_the_noise_is_what_the_ledger_says(wrong: float, accepted: bool) -> None
 def test_every_node_writes_one_event_of_all_its_records() -> None:
     book, silent = Book(), Book()
     released(5.0, book=book)
-    assert [(node, event.step) for node, event in book.events] == [(4, -2), (7, -2)]
+    assert [(node, event.draw) for node, event in book.events] == [(4, -2), (7, -2)]
     release: Release = book.events[0][1].release
     assert (release.sensitivity, release.sampling, release.rate) == (1.0, "full", 1.0)
     released(0.0, book=silent)

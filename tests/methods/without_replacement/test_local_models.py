@@ -277,7 +277,7 @@ def test_a_write_is_one_event_over_all_lots_since_the_last() -> None:
     stay, write = torch.zeros(2, 3, dtype=torch.bool), torch.ones(2, 3, dtype=torch.bool)
     play(models, [stay, stay, write, stay, write, stay], lambda t: 0.4 / (t + 1), torch.zeros(2, 3, 3))
     for events in pages.events.values():
-        assert [event.step for event in events] == [2, 4]
+        assert [event.draw for event in events] == [2, 4]
         # the longest step of the window: turn 0 for the first write, turn 3 for the second
         assert [e.release.sensitivity for e in events] == pytest.approx(
             [math.sqrt(3) * 0.4 / 4, math.sqrt(3) * 0.1 / 4]

@@ -38,7 +38,7 @@ def test_before_the_certificate_the_ledgers_say_what_epsilon_means(run: Path) ->
     assert view.certificate is None
     assert view.terms == before
     assert view.terms[-1] == f"observer: {OBSERVER}"
-    shutil.rmtree(run / "ledger")
+    (run / "ledger.jsonl").unlink()
     terms = WatchedRun(run).look().terms
     assert terms[0] == before[0]  # δ and adjacency stand in the configuration, too
     assert "not yet on file" in terms[2]
@@ -47,7 +47,7 @@ def test_before_the_certificate_the_ledgers_say_what_epsilon_means(run: Path) ->
 
 def test_growing_files_are_followed_and_torn_lines_wait(run: Path) -> None:
     lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
-    ledger = run / "ledger" / "node-000.jsonl"
+    ledger = run / "ledger.jsonl"
     events = ledger.read_bytes().splitlines(keepends=True)
     (run / "metrics.jsonl").write_bytes(lines[0] + lines[1][:30])
     ledger.write_bytes(events[0] + events[1][:10])
@@ -175,5 +175,5 @@ def test_no_content_of_a_file_ends_the_page(data: st.DataObject, made: Path, tmp
 def test_no_bytes_of_a_file_end_the_page(run: Path, name: str, content: bytes) -> None:
     (run / name).write_bytes(content)
     (run / "metrics.jsonl").write_bytes(content + b"\n")
-    (run / "ledger" / "node-000.jsonl").write_bytes(content + b"\n" + content + b"\n")
+    (run / "ledger.jsonl").write_bytes(content + b"\n" + content + b"\n")
     assert "not private" not in sections(WatchedRun(run).look())["head"]

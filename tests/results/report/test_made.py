@@ -33,7 +33,7 @@ def test_runs_and_outcomes_are_reported_side_by_side(runs: dict[str, Path], tmp_
 
 def test_one_run_need_not_be_a_list_and_what_does_not_verify_is_said(copy: Path) -> None:
     assert gossamer.report(copy).path == copy / "report.html"
-    ledger = next((copy / "ledger").iterdir())
+    ledger = copy / "ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes()[:-20])
     made = gossamer.report(str(copy))
     assert len(made.unverified) == 1

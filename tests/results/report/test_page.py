@@ -98,10 +98,10 @@ def test_mistakes_are_one_sentence(copy: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def test_command(copy: Path, command: Any) -> None:
-    code, out, _ = command("report", str(copy))
+    code, out, _ = command("report", str(copy / "checkpoints"))
     assert code == 0
     assert "report.html" in out
-    code, _, errors = command("report", str(copy / "ledger"))
+    code, _, errors = command("report", str(copy / "checkpoints"))
     assert code == 2
     assert len(errors.splitlines()) == 1
 

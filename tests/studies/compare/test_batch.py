@@ -93,7 +93,7 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
     (tmp_path / "study.toml").write_text(tomli_w.dumps(on_table(table)))
     rows = grid.lay_out([str(tmp_path / "study.toml")], overs=["algorithm.lr=0.1,0.2"])
     found = batch.run_rows(rows, tmp_path / "out", jobs=1, data_dir=None, quiet=True)
-    ledgers = sorted((tmp_path / "out" / "cells").glob("*/ledger"))
+    ledgers = sorted((tmp_path / "out" / "cells").iterdir())
     assert found.summary["budget"]["epsilon"] == pytest.approx(worst_epsilon(ledgers), rel=1e-9)
     assert found.summary["budget"]["epsilon"] > 1.4 > max(r[0]["epsilon_proven"] for r in found.results)
     assert (found.summary["budget"]["runs"], found.summary["budget"]["epsilon_before"]) == (2, 0.0)
@@ -104,7 +104,7 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
         batch.run_rows(more, tmp_path / "more", jobs=1, data_dir=None, quiet=True)
     assert not (tmp_path / "more").exists()
     # What is finished is taken as it was signed, or not at all.
-    metrics = next(path.parent / "metrics.jsonl" for path in ledgers)
+    metrics = next(path / "metrics.jsonl" for path in ledgers)
     metrics.write_text(metrics.read_text().replace('"round"', '"round" ', 1))
     again = (
         r"metrics\.jsonl is not what the run had signed at its end; .*; or remove .* to run this cell again"

@@ -92,9 +92,9 @@ def test_what_was_lost_elsewhere_counts_as_a_whole_cell(tmp_path: Path) -> None:
         for file in files:
             (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / file).write_text("")
-        return tmp_path / name / "ledger"
+        return tmp_path / name
 
-    stopped = place("set-aside/b-1", "ledger/node-000.jsonl")
-    whole = place("cells/a", "ledger/node-000.jsonl", "certificate.json")
-    other = place("cells/b", "ledger/node-000.jsonl", "certificate.json")
+    stopped = place("set-aside/b-1", "ledger.jsonl")
+    whole = place("cells/a", "ledger.jsonl", "certificate.json")
+    other = place("cells/b", "ledger.jsonl", "certificate.json")
     assert cells.ledgers(tmp_path) == [whole, other, stopped]

@@ -15,7 +15,7 @@ from gossamer.accounting.releases.base import (
     Release,
 )
 from gossamer.accounting.releases.event import (
-    FIRST_STEP,
+    FIRST_DRAW,
     Event,
     collate,
     constants_of,
@@ -36,7 +36,7 @@ from gossamer.accounting.releases.unprotected import OwnNormGaussian, RawDecisio
 __all__ = [
     "ADJACENCIES",
     "CLIPPED_LOT",
-    "FIRST_STEP",
+    "FIRST_DRAW",
     "KINDS",
     "SAMPLINGS",
     "ByNorm",

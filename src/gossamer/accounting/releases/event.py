@@ -26,32 +26,32 @@ _READ: dict[object, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-FIRST_STEP = -1000  # far ahead of draw 0: what comes before the first draw has steps from here to −1
+FIRST_DRAW = -1000  # releases before the first draw (preprocessing) have numbers from here to −1
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One release of one node; `step` is the index of the draw: 0, 1, 2, … of this node; below 0 of preprocessing."""
+    """One release of one node, in its draw 0, 1, 2, …; numbers below 0 are preprocessing."""
 
-    step: int
+    draw: int
     release: Release
 
     def to_json(self) -> str:
         """One line of strict JSON; floats are written so that they read back exactly."""
         values = ((key, getattr(self.release, name)) for name, key, _ in _columns(self.release.kind))
         written = "".join(f',"{key}":{_text(value)}' for key, value in values if value is not None)
-        return f'{{"step":{self.step},"kind":"{self.release.kind}"{written}}}'
+        return f'{{"draw":{self.draw},"kind":"{self.release.kind}"{written}}}'
 
     @classmethod
     def from_json(cls, line: str | Mapping[str, Any]) -> "Event":
-        """Read what `to_json` wrote; keys that are not an event's (the chain) are ignored.
-
-        Ledgers of version 1 call the kind `mechanism`.
-        """
+        """Read what `to_json` wrote; a key that no such event has is refused: nobody could price what it says."""
         data = json.loads(line) if isinstance(line, str) else line
-        kind = data["kind"] if "kind" in data else data["mechanism"]
-        found = {name: read(data[key]) for name, key, read in _columns(kind) if key in data}
-        return cls(int(data["step"]), _make(kind, found))
+        kind = data["kind"]
+        columns = _columns(kind)
+        if unknown := data.keys() - {"draw", "kind", *(key for _, key, _ in columns)}:
+            raise ValueError(f"an event of kind {kind!r} has no {min(unknown)!r}")
+        values = {name: read(data[key]) for name, key, read in columns if key in data}
+        return cls(int(data["draw"]), _make(kind, values))
 
 
 def release(

@@ -62,7 +62,7 @@ class NoisyMessages:
                 i, float(self._scale[i]), 1.0, x.shape[1], self._part, enforced=False
             )
             alike.setdefault(release, []).append(node)
-        self._book.write([(nodes, Event(step=k, release=release)) for release, nodes in alike.items()])
+        self._book.write([(nodes, Event(draw=k, release=release)) for release, nodes in alike.items()])
         sent = x.clone()
         unit = torch.ones_like(self._scale)
         self._noise.add(
@@ -73,7 +73,7 @@ class NoisyMessages:
     def publish(self, dimension: int) -> None:
         """Line 11: the last iterates are given out as they are, without noise."""
         plain = Silent().release(0.0, float("inf"), dimension, self._part, float("inf"))
-        self._book.write([(self._nodes, Event(step=self._sent, release=plain))])
+        self._book.write([(self._nodes, Event(draw=self._sent, release=plain))])
 
 
 class Unreleased:

@@ -165,7 +165,7 @@ class LocalModels:
             self._stale |= new_pass[:, None] & (self._window > 0)
         if self._view.raw:
             raw = [raw_decision(math.inf, self._participation(i)) for i in range(len(self.nodes))]
-            events = [Event(step=t, release=release) for release in raw]
+            events = [Event(draw=t, release=release) for release in raw]
             self._book.write([((node,), event) for node, event in zip(self.nodes, events, strict=True)])
         return Observation(self._view.state(self), reward, self._closing(), *self._place)
 
@@ -199,7 +199,7 @@ class LocalModels:
             release = self._noise.release(
                 i, float(multiplier[i]), float(joint[i]), each.shape[1], self._participation(i), enforced=True
             )
-            releases.append(((self.nodes[i],), Event(step=self._turn, release=release)))
+            releases.append(((self.nodes[i],), Event(draw=self._turn, release=release)))
         self._book.write(releases)
         if not self._noise.adds or not bool(chosen.any()):
             return

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.chain import parse
-from gossamer.accounting.columns import parse_columns
+from gossamer.accounting.ledger import parse_ledger
 from gossamer.accounting.observers import against_all
 from gossamer.errors import UserError
 from gossamer.results.files import read_bytes
@@ -147,16 +146,16 @@ class WatchedRun:
 
     def _look_at_ledgers(self) -> None:
         try:
-            with os.scandir(self._path / "ledger") as entries:
+            with os.scandir(self._path) as entries:
                 names = sorted(
                     entry.name
                     for _, entry in zip(range(4 * MOST_LEDGERS), entries, strict=False)
-                    if entry.name.startswith(("node-", "nodes-")) and entry.name.endswith(".jsonl")
+                    if entry.name.startswith("ledger") and entry.name.endswith(".jsonl")
                 )
         except OSError:
             return
         for name in names[:MOST_LEDGERS]:
-            self._ledgers.setdefault(name, _Ledger(self._path / "ledger" / name)).look()
+            self._ledgers.setdefault(name, _Ledger(self._path / name)).look()
 
     def _read(self, name: str) -> Any:
         """A whole file as JSON or TOML, anew only when it has changed; None where it is missing or damaged."""
@@ -180,7 +179,7 @@ class WatchedRun:
         return content
 
     def _written(self) -> float | None:
-        names = ("metrics.jsonl", "certificate.json", "links.json", *(f"ledger/{n}" for n in self._ledgers))
+        names = ("metrics.jsonl", "certificate.json", "links.json", *self._ledgers)
         times = []
         for name in names:
             try:
@@ -214,11 +213,8 @@ class _Ledger:
         """The header; and by the first draw, against whom it was planned."""
         try:
             data = b"\n".join(self._first) + b"\n"
-            if self._path.name.startswith("nodes-"):
-                found = parse_columns(self._path, data, lenient=True)
-                self.header, events = found.header, [event for line in found.lines for event in line.events]
-            else:
-                self.header, events, _, _ = parse(self._path, data, lenient=True)
+            ledger = parse_ledger(self._path, data, lenient=True)
+            self.header, events = ledger.header, [event for line in ledger.lines for event in line.events]
             if events:
                 self.observer = against_all(event.release.planned_for for event in events).describe()
         except (

@@ -64,8 +64,8 @@ def result(out: Path, cell: Cell) -> dict[str, Any]:
 
 def ledgers(out: Path) -> list[Path]:
     """Of all cells that have released something, also those that failed or were stopped."""
-    places = sorted(place for part in ("cells", "set-aside") for place in (out / part).glob("[!.]*/ledger"))
-    return [place for place in places if any(place.iterdir())]
+    places = (place for part in ("cells", "set-aside") for place in (out / part).glob("[!.]*/ledger*.jsonl"))
+    return sorted({place.parent for place in places})
 
 
 def rounds_done(out: Path, cell: Cell) -> int:
