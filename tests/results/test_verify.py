@@ -223,7 +223,9 @@ def test_a_signed_run_cannot_be_shown_as_one_from_before_there_were_keys(run: Pa
 
 def test_events_behind_the_end_are_noticed_without_pricing_them(run: Path) -> None:
     path = run / "ledger.jsonl"
-    path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[-1])
+    last = path.read_bytes().splitlines(keepends=True)[-1]
+    more = last.rpartition(b',"prev":"')[0] + f',"prev":"{digest(last)}"}}\n'.encode()
+    path.write_bytes(path.read_bytes() + more)
     with pytest.raises(UserError, match="has 3 events more in its ledgers than were signed at the run's end"):
         verify_files(run)
 

@@ -98,7 +98,7 @@ def test_mistakes_are_one_sentence(copy: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def test_command(copy: Path, command: Any) -> None:
-    code, out, _ = command("report", str(copy / "checkpoints"))
+    code, out, _ = command("report", str(copy))
     assert code == 0
     assert "report.html" in out
     code, _, errors = command("report", str(copy / "checkpoints"))
