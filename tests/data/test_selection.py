@@ -15,7 +15,7 @@ def tagged(rows: int = 12) -> Dataset:
     x = np.arange(rows, dtype=np.float32)[:, None]
     y = np.arange(rows) % 3
     owner = np.arange(rows)
-    return Dataset("tagged", x, y, x[:3], y[:3], 3, True, {}, owner, person=owner + 100)
+    return Dataset("tagged", x, y, x[:3], y[:3], 3, True, owner, {}, person=owner + 100)
 
 
 def together(dataset: Dataset) -> None:

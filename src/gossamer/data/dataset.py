@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,8 +69,8 @@ class Dataset:
     y_test: Array
     classes: int | None  # None: numbers, or several labels of yes or no
     public_test: bool  # may the hold-out be used for metrics that leave the node?
-    provenance: dict[str, str]
     owner: npt.NDArray[np.int64] | None = None  # one id per training row, where the records have owners
+    provenance: dict[str, str] = field(default_factory=dict)
     person: npt.NDArray[np.int64] | None = None  # whose each training row is, where something says so
     truth: npt.NDArray[np.float32] | None = None  # the coefficients that made a synthetic set
     columns: tuple[str, ...] = ()  # of a table of the user's own, in the order in which they were read
