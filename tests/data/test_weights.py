@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.support.weights import Registry, as_file, published, random_weights
+from tests.support.weights import Registry, as_file, expected_shapes, published, random_weights
 
 from gossamer.data import weights
-from gossamer.data.features.pretrained import expected_shapes
 from gossamer.data.fetch import FetchError
 from gossamer.data.load import get
 from gossamer.errors import UserError

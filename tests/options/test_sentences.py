@@ -46,14 +46,14 @@ SENTENCES: list[tuple[dict[str, Any], str]] = [
     ({"data.labels": []}, "data.labels = [] must have at least 1 entry."),
     ({"data.labels": [1, "x"]}, "data.labels[1] = 'x' must be a whole number."),
     ({"data.transform": "log"}, "data.transform = 'log' must be a list."),
-    ({"data.transform": ["wavelets"]}, "data.transform has 'wavelets'; a step is one of "),
+    ({"data.transform": ["wavelets"]}, "data.transform.kind = 'wavelets' is not known; it can be "),
     (
         {"data.transform": [{"kind": "log", "floor": "a"}]},
-        "data.transform.floor = 'a' does not fit; kind 'log' takes number.",
+        "data.transform.floor = 'a' must be a number.",
     ),
     (
         {"data.transform": [{"kind": "log", "flor": 1.0}]},
-        "data.transform.flor is not an option of kind 'log'; it takes floor.",
+        "data.transform.flor is not a key of kind 'log'; did you mean data.transform.floor?",
     ),
     ({"data.partition.kind": "odd"}, "data.partition.kind = 'odd' is not known; it can be even, "),
     (

@@ -13,7 +13,31 @@ import torch
 from torch import Tensor
 
 from gossamer.data import fetch, weights
-from gossamer.data.features.pretrained import expected_shapes
+from gossamer.data.features.pretrained import FEATURES, scaled_stages
+
+
+def expected_shapes(width: float, depth: float) -> dict[str, tuple[int, ...]]:
+    """Every tensor that the network takes from its weights. The names are those of the published files."""
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def convolution(name: str, norm: str, *shape: int) -> None:
+        shapes[f"{name}.weight"] = shape
+        shapes.update(
+            {f"{norm}.{part}": shape[:1] for part in ("weight", "bias", "running_mean", "running_var")}
+        )
+
+    convolution("_conv_stem", "_bn0", 32, 3, 3, 3)
+    before, number = 32, 0
+    for stage in scaled_stages(width, depth):
+        for _ in range(stage.blocks):
+            name, inner = f"_blocks.{number}", before * stage.expansion
+            if stage.expansion > 1:
+                convolution(f"{name}._expand_conv", f"{name}._bn0", inner, before, 1, 1)
+            convolution(f"{name}._depthwise_conv", f"{name}._bn1", inner, 1, stage.kernel, stage.kernel)
+            convolution(f"{name}._project_conv", f"{name}._bn2", stage.channels, inner, 1, 1)
+            before, number = stage.channels, number + 1
+    convolution("_conv_head", "_bn1", FEATURES, before, 1, 1)
+    return shapes
 
 
 def random_weights(width: float = 1.0, depth: float = 1.0, seed: int = 0) -> dict[str, Tensor]:

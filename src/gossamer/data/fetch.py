@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gossamer.data.decode import damage_is_value_error
-from gossamer.options.stage import stage
+from gossamer.options.stage import progress
 
 CONNECT_SECONDS = 5
 CLIENT_SECONDS = 900  # a registry client downloads up to 170 MB
@@ -58,7 +58,7 @@ def download(address: str, folder: Path) -> Path:
     name = address.rsplit("/", 1)[1]
     pooch.get_logger().setLevel("ERROR")
     try:
-        with _waiting(name):
+        with progress(f"fetching {name}"):
             get = pooch.HTTPDownloader(timeout=CONNECT_SECONDS)
             return Path(pooch.retrieve(address, None, fname=name, path=folder, downloader=get))
     except HTTPError as error:
@@ -107,7 +107,7 @@ def _only_file(folder: Path, pattern: str, command: Sequence[str], client: str) 
     """Run a registry's client in a folder and return the one file that it leaves there."""
     options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
     try:
-        with _waiting(command[-1]):
+        with progress(f"fetching {command[-1]}"):
             done = subprocess.run(command, cwd=folder, timeout=CLIENT_SECONDS, check=False, **options)
     except subprocess.TimeoutExpired as error:
         raise FetchError(f"{client} took more than {CLIENT_SECONDS} s") from error
@@ -128,20 +128,3 @@ def _failure(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()] or lines
     return f"failed: {errors[0][:120]}" if errors else "failed"
-
-
-@contextmanager
-def _waiting(label: str) -> Iterator[None]:
-    """Show what is fetched: a clock on a terminal, a line in the log elsewhere."""
-    if not sys.stderr.isatty():
-        stage(f"fetching {label}")
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    stage("")
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        bar.add_task(f"fetching {label}", total=None)
-        yield

@@ -108,8 +108,9 @@ def one_sentence(
     shown = f"{key} = {short(value)}" if key and not isinstance(value, Mapping) else key
     if name == "value_error":
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
+        end = "" if message.endswith("?") else "."
         whole = not shown or isinstance(context.get("error"), UserError)  # a sentence with its own key
-        return f"{message}." if whole else f"{shown}: {message}."
+        return f"{message}{end}" if whole else f"{shown}: {message}{end}"
     wanted = list(dict.fromkeys(_expected(mistake) for mistake in alike))
     return f"{shown} must {' or '.join([wanted[0], *(w.removeprefix('be ') for w in wanted[1:])])}."
 

@@ -1,12 +1,31 @@
-"""What is being done, for whoever waits for it: a word to the log at each step that may take seconds."""
+"""Progress of steps that may take seconds: a log record for each, or a bar on a terminal."""
 
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 STAGES = logging.getLogger("gossamer.stage")
 
 
 def stage(what: str) -> None:
-    """From now on this; an empty word: something else shows from here on what is done, a download's bar for one."""
+    """Log the step that begins; empty: a bar shows from here on what is done."""
     STAGES.info(what)
+
+
+@contextmanager
+def progress(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show a bar on a terminal, log the label elsewhere; yields the function that moves the bar on."""
+    if not sys.stderr.isatty():
+        stage(label)
+        yield lambda _advance: None
+        return
+    stage("")
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda advance: bar.update(task, advance=advance)

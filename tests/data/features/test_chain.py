@@ -10,17 +10,8 @@ import torch
 from tests.support.features import SMALL_PATCHES, features, images, made
 
 from gossamer.data import load as loading
-from gossamer.data.features.pipeline import (
-    costly,
-    named_steps,
-    set_up,
-    shape_after,
-    through,
-    to_fit,
-    transformed,
-    widest,
-    written_out,
-)
+from gossamer.data.features.pipeline import every, shape_after, to_fit, transformed
+from gossamer.data.features.steps import named_steps, set_up, through, widest
 from gossamer.data.load import load
 from gossamer.errors import UserError
 
@@ -35,23 +26,26 @@ def test_the_shape_is_known_without_reading_records(monkeypatch: pytest.MonkeyPa
 
 WRONG: list[tuple[Any, str]] = [
     ("scattering", "must be a list"),
-    (["wavelets"], "a step is one of"),
-    ([{"kind": "unit-norm", "p": 2}], "not an option"),
-    ([{"kind": "log", "floor": 0.0}], "above 0"),
+    (["wavelets"], "is not known; it can be"),
+    ([{"kind": "unit-norm", "p": 2}], "is not a key"),
+    ([{"kind": "log", "floor": 0.0}], "must be greater than 0"),
     ([{"kind": "group-norm", "groups": 7}], "does not divide"),
-    ([{"kind": "group-norm", "groups": 0}], "does not divide"),
-    ([{"kind": "scattering", "scales": 9}], "use 1 to 5"),
+    ([{"kind": "group-norm", "groups": 0}], "groups = 0 must be at least 1"),
+    ([{"kind": "scattering", "scales": 9}], "scales = 9 must be at most 5"),
     ([{"kind": "scattering", "scales": 3}], "multiples of 8"),
     (["unit-norm", "scattering", "scattering"], "multiples of 4"),
-    ([{"kind": "random-fourier", "dimensions": 0}], "use 1 to 100,000"),
-    ([{"kind": "random-fourier", "width": 0.0}], "above 0"),
+    ([{"kind": "random-fourier", "dimensions": 0}], "dimensions = 0 must be at least 1"),
+    ([{"kind": "random-fourier", "width": 0.0}], "must be greater than 0"),
     ([{"kind": "projection", "dimensions": 3}], "public is missing"),
     ([{"kind": "projection", "public": "digits", "dimensions": 3}], "records of the training set"),
     ([{"kind": "projection", "public": "nowhere", "dimensions": 3}], "is not known; it can be"),
     ([{"kind": "projection", "public": 3, "dimensions": 3}], "must name a data set"),
     ([{"kind": "projection", "public": "digits", "dimensions": 65}], "of 64 there are"),
-    ([{"kind": "projection", "public": "digits", "dimensions": 3, "whitening": 2.0}], "lie in"),
-    ([{"kind": "standardise", "public": "digits", "rows": 1}], "at least 2"),
+    (
+        [{"kind": "projection", "public": "digits", "dimensions": 3, "whitening": 2.0}],
+        "whitening = 2.0 must be at most 1",
+    ),
+    ([{"kind": "standardise", "public": "digits", "rows": 1}], "rows = 1 must be at least 2"),
     ([{"kind": "random-fourier", "dimensions": 4}, "scattering"], "needs images"),
 ]
 
@@ -84,21 +78,27 @@ def test_a_step_after_beside_is_fitted_on_all_of_it() -> None:
 
 
 def test_blocks_count_what_is_wide_inside_a_step() -> None:
-    step = set_up([{"kind": "beside", "branches": [[SMALL_PATCHES], ["unit-norm"]]}], (1, 12, 12))[0]
+    step = set_up(
+        named_steps([{"kind": "beside", "branches": [[SMALL_PATCHES], ["unit-norm"]]}]), (1, 12, 12)
+    )[0]
     assert widest(step) == 14 * 9 * 9
 
 
-def test_steps_are_written_out_with_all_their_options() -> None:
-    (named,) = named_steps(["scattering"])
-    assert named == {"kind": "scattering"}
-    assert written_out([named]) == [{"kind": "scattering", "scales": 2, "angles": 8}]
-    (projection,) = written_out([{"kind": "projection", "public": "p", "dimensions": 3}])
-    assert projection["version"] == 2  # what is kept of the first version is not taken for this one's
+def test_the_key_of_a_step_has_all_its_options() -> None:
+    (scattering,) = named_steps(["scattering"])
+    assert scattering.key() == {"kind": "scattering", "scales": 2, "angles": 8}
+    (projection,) = named_steps([{"kind": "projection", "public": "p", "dimensions": 3}])
+    assert projection.key()["version"] == 2  # what is kept of the first version is not taken for this one's
+    (beside,) = named_steps([{"kind": "beside", "branches": [["scattering"]]}])
+    assert beside.key()["branches"][0][0]["angles"] == 8
 
 
 def test_what_is_costly_is_so_inside_a_branch_too() -> None:
-    assert costly({"kind": "scattering"})
-    assert not costly({"kind": "log"})
+    def costly(*steps: Any) -> bool:
+        return any(kind.costly for kind in every(named_steps(list(steps))))
+
+    assert costly("scattering")
+    assert not costly("log")
     assert costly({"kind": "beside", "branches": [["log"], ["log", "scattering"]]})
     assert not costly({"kind": "beside", "branches": [["log"], []]})
 
@@ -107,13 +107,11 @@ def test_steps_are_fitted_in_order_each_behind_those_before_it() -> None:
     inner = {"kind": "standardise", "public": "p"}
     beside = {"kind": "beside", "branches": [["log", inner], ["unit-norm"]]}
     steps = set_up(named_steps(["log", inner, beside, inner]), (6,))
-    order = [
-        (type(step).__name__, [type(other).__name__ for other in before]) for step, before in to_fit(steps)
-    ]
+    order = [(step.of.kind, [other.of.kind for other in before]) for step, before in to_fit(steps)]
     assert order == [
-        ("Standardise", ["Logarithm"]),
-        ("Standardise", ["Logarithm", "Standardise", "Logarithm"]),
-        ("Standardise", ["Logarithm", "Standardise", "Beside"]),
+        ("standardise", ["log"]),
+        ("standardise", ["log", "standardise", "log"]),
+        ("standardise", ["log", "standardise", "beside"]),
     ]
 
 

@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from tests.support.weights import random_weights
+from tests.support.weights import expected_shapes, random_weights
 from torch import nn
 from torch.nn import functional
 
-from gossamer.data.features.pretrained import EfficientNetLite, expected_shapes, scaled_stages
+from gossamer.data.features.pretrained import EfficientNetLite, scaled_stages
 
 
 def parameters(width: float, depth: float) -> int:
@@ -101,12 +101,3 @@ def test_training_mode_changes_nothing() -> None:
     images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     assert not list(network.parameters())
     assert torch.equal(network.train()(images), network.eval()(images))
-
-
-def test_weights_of_another_network_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"_blocks\.3.* instead of"):
-        EfficientNetLite(random_weights(1.0, 1.0), width=1.1, depth=1.2)
-    lacking = random_weights(1.0, 1.0)
-    del lacking["_conv_head.weight"]
-    with pytest.raises(ValueError, match=r"_conv_head.weight is missing"):
-        EfficientNetLite(lacking, width=1.0, depth=1.0)

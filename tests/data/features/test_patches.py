@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tests.support.features import SMALL_PATCHES, features, images
+from torch import Tensor
 
-from gossamer.data.features.patches import Patches
-from gossamer.data.features.pipeline import set_up
+from gossamer.data.features.patches import Patches, k_means, normalised
+from gossamer.data.features.steps import Apply, named_steps, set_up
 from gossamer.errors import UserError
 
+PATCHES = Patches(public="p", size=4, filters=7, pool=3)
 
-def fitted(channels: int = 1) -> Patches:
-    step = Patches((channels, 12, 12), public="p", size=4, filters=7, pool=3)
-    step.fit(lambda: [torch.from_numpy(images(30, channels, seed=1))])
-    return step
+
+def learned(channels: int = 1) -> tuple[Tensor, Tensor]:
+    return PATCHES.learn(lambda: [torch.from_numpy(images(30, channels, seed=1))])
+
+
+def fitted(channels: int = 1) -> Apply:
+    kernels, offset = learned(channels)
+    return partial(PATCHES.pooled, kernels=kernels, offset=offset)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_patch_is_normalised_compared_and_averaged(channels: int) -> None:
-    step, x = fitted(channels), images(3, channels)
-    ours = step(torch.from_numpy(x)).numpy()
-    kernels = step._kernels.numpy().reshape(7, -1)
+    (kernels, offset), x = learned(channels), images(3, channels)
+    ours = fitted(channels)(torch.from_numpy(x)).numpy()
+    kernels = kernels.numpy().reshape(7, -1)
     found = np.zeros((3, 14, 9, 9))
     for row in range(9):
         for column in range(9):
             patch = x[:, :, row : row + 4, column : column + 4].reshape(3, -1).astype(np.float64)
             patch = patch - patch.mean(1, keepdims=True)
             patch /= np.sqrt(patch.var(1, keepdims=True) + 0.01)
-            scores = patch @ kernels.T - step._offset.numpy().ravel()
+            scores = patch @ kernels.T - offset.numpy().ravel()
             found[:, :, row, column] = np.maximum(np.concatenate([scores, -scores], 1) - 0.25, 0)
     expected = np.sqrt(found.reshape(3, 14, 3, 3, 3, 3).mean((3, 5)))
     assert ours.shape == (3, 14, 3, 3)
@@ -40,9 +47,9 @@ def test_every_patch_is_normalised_compared_and_averaged(channels: int) -> None:
 
 def test_scores_are_those_of_whitened_patches_with_unit_vectors() -> None:
     """On the public patches themselves: mean 0, and for n whitened values no direction has more than variance 1."""
-    step = fitted()
-    patches = step._normalised(torch.from_numpy(images(30, seed=1))).flatten(0, 1)
-    scores = patches @ step._kernels.flatten(1).T - step._offset.ravel()
+    kernels, offset = learned()
+    patches = normalised(torch.from_numpy(images(30, seed=1)), 4).flatten(0, 1)
+    scores = patches @ kernels.flatten(1).T - offset.ravel()
     assert torch.allclose(scores.mean(0), torch.zeros(7), atol=0.15)  # fitted on a sample of them
     assert bool((scores.var(0) < 1.2).all())
     assert bool((scores.var(0) > 0.3).all())
@@ -54,8 +61,7 @@ def test_k_means_finds_planted_directions() -> None:
     which = torch.randint(4, (4000,), generator=draw)
     points = truth[which] * (1 + torch.rand(4000, 1, generator=draw))
     points += 0.05 * torch.randn(points.shape, generator=draw)
-    step = Patches((1, 12, 12), public="p", size=4, filters=12, pool=3)
-    closest = (truth @ step._k_means(points).T).max(1).values
+    closest = (truth @ k_means(points, 12, draw).T).max(1).values
     assert bool((closest > 0.99).all())
 
 
@@ -90,19 +96,19 @@ def test_bright_images_are_seen_as_well_as_dark_ones() -> None:
     [
         ({"kind": "patches"}, "public is missing"),
         ({"kind": "patches", "public": None}, "must name a data set"),
-        ({"kind": "patches", "public": "p", "size": 1}, "2 to 12 pixels"),
-        ({"kind": "patches", "public": "p", "size": 10, "pool": 4}, "use 1 to 3"),
-        ({"kind": "patches", "public": "p", "filters": 0}, "use 1 to 10,000"),
-        ({"kind": "patches", "public": "p", "threshold": -1.0}, "from 0 on"),
-        ({"kind": "patches", "public": "p", "threshold": float("inf")}, "from 0 on"),
-        ({"kind": "patches", "public": "p", "rows": 1}, "at least 2"),
-        ({"kind": "patches", "public": "p", "seed": 2**70}, "use 0 to"),
+        ({"kind": "patches", "public": "p", "size": 1}, "size = 1 must be at least 2"),
+        ({"kind": "patches", "public": "p", "size": 10, "pool": 4}, "3 places for a patch"),
+        ({"kind": "patches", "public": "p", "filters": 0}, "filters = 0 must be at least 1"),
+        ({"kind": "patches", "public": "p", "threshold": -1.0}, "must be at least 0"),
+        ({"kind": "patches", "public": "p", "threshold": float("inf")}, "threshold = inf"),
+        ({"kind": "patches", "public": "p", "rows": 1}, "rows = 1 must be at least 2"),
+        ({"kind": "patches", "public": "p", "seed": 2**70}, "seed = "),
         ({"kind": "patches", "public": {"kind": "p", "scale": "unit-ball"}}, "has scale; leave it out"),
-        ({"kind": ["patches"]}, "a step is one of"),
-        ({"kind": "beside", "branches": []}, "at least one list"),
-        ({"kind": "beside", "branches": [["wavelets"]]}, "a step is one of"),
-        ({"kind": "beside", "branches": [[{"kind": "log", "base": 2}]]}, "not an option"),
-        ({"kind": "beside", "branches": ["scattering"]}, "does not fit"),
+        ({"kind": ["patches"]}, "is not known; it can be"),
+        ({"kind": "beside", "branches": []}, "branches = .. must have at least"),
+        ({"kind": "beside", "branches": [["wavelets"]]}, "is not known; it can be"),
+        ({"kind": "beside", "branches": [[{"kind": "log", "base": 2}]]}, "is not a key"),
+        ({"kind": "beside", "branches": ["scattering"]}, "must be a list"),
     ],
 )
 def test_mistakes_are_one_sentence(step: Any, words: str) -> None:
@@ -113,6 +119,6 @@ def test_mistakes_are_one_sentence(step: Any, words: str) -> None:
 
 def test_patches_need_images_and_enough_of_them() -> None:
     with pytest.raises(UserError, match="needs images"):
-        set_up([SMALL_PATCHES], (64,))
+        set_up(named_steps([SMALL_PATCHES]), (64,))
     with pytest.raises(UserError, match="more than the"):
         features(images(), {**SMALL_PATCHES, "filters": 9999, "rows": 2000}, public=images(60, seed=1))

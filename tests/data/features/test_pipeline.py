@@ -12,7 +12,6 @@ from tests.support.features import SMALL_PATCHES, apply, features, images, made,
 
 from gossamer.data.dataset import Dataset
 from gossamer.data.features import pipeline, steps
-from gossamer.data.features.pipeline import written_out
 from gossamer.data.load import load
 from gossamer.errors import UserError
 
@@ -146,8 +145,6 @@ def test_what_beside_computed_is_kept_under_all_its_options(
     assert np.array_equal(kept(), first)
     assert np.array_equal(kept(threshold=0.25), first)  # the default, said
     assert np.array_equal(kept(threshold=0.5), other)
-    named = {"kind": "beside", "branches": [["scattering"]]}
-    assert written_out([named])[0]["branches"][0][0]["angles"] == 8
 
 
 def test_a_public_set_inside_a_branch_must_not_be_the_training_set() -> None:

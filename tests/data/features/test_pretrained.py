@@ -15,16 +15,9 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.data import weights
 from gossamer.data.dataset import Dataset
-from gossamer.data.features.pipeline import (
-    applied,
-    named_steps,
-    set_up,
-    shape_after,
-    statements,
-    transformed,
-    written_out,
-)
+from gossamer.data.features.pipeline import applied, shape_after, statements, transformed
 from gossamer.data.features.pretrained import EfficientNetLite, Pretrained
+from gossamer.data.features.steps import Apply, named_steps, set_up
 from gossamer.errors import UserError
 from gossamer.training.plan import Plan
 
@@ -41,8 +34,9 @@ def at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, torch.
     return made
 
 
-def step(channels: int = 3, **options: object) -> Pretrained:
-    return Pretrained((channels, 12, 12), weights="efficientnet-lite0", side=32, **options)  # type: ignore[arg-type]
+def step(channels: int = 3, **options: object) -> Apply:
+    kind = Pretrained(weights="efficientnet-lite0", side=32, **options)  # type: ignore[arg-type]
+    return kind.build((channels, 12, 12)).apply
 
 
 @torch.no_grad()
@@ -112,9 +106,10 @@ def test_weights_may_lie_in_the_data_folder(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_the_cache_key_has_the_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = written_out(named_steps([SMALL]))
+    (pretrained,) = named_steps([SMALL])
+    before = pretrained.key()
     published(monkeypatch, b"other weights")
-    assert written_out(named_steps([SMALL])) != before
+    assert pretrained.key() != before
 
 
 def test_shapes_are_known_without_weights() -> None:
@@ -136,11 +131,11 @@ def test_the_statement_stands_beside_every_result() -> None:
     ("options", "said"),
     [
         ({"weights": "efficientnet-lite9"}, "there are efficientnet-lite0"),
-        ({"side": 8}, "use 32 to 512"),
-        ({"stages": 8}, "there are 7"),
-        ({"stages": -1}, "there are 7"),
-        ({"weights": 3}, "does not fit"),
-        ({"public": "mnist"}, "is not an option"),
+        ({"side": 8}, "side = 8 must be at least 32"),
+        ({"stages": 8}, "must be at most 7"),
+        ({"stages": -1}, "must be at least 0"),
+        ({"weights": 3}, "weights = 3 must be text"),
+        ({"public": "mnist"}, "is not a key"),
     ],
 )
 def test_refusals(options: dict[str, object], said: str) -> None:
@@ -161,7 +156,7 @@ def test_real_weights_tell_cats_from_ships() -> None:
     from gossamer.data.load import load
 
     data = load("cifar10-part")
-    made = Pretrained((3, 32, 32), weights="efficientnet-lite0", side=96)
+    made = Pretrained(weights="efficientnet-lite0", side=96).build((3, 32, 32)).apply
     parts = [made(torch.from_numpy(data.x_train[data.y_train == label][:80])) for label in (3, 8)]
     parts = [functional.normalize(part) for part in parts]
     means = torch.stack([part[:40].mean(0) for part in parts])

@@ -102,9 +102,3 @@ def test_a_mirror_image_swaps_directions() -> None:
     swapped = [1 + (8 - k) % 8 for k in range(8)]
     assert torch.allclose(one[0, 1:9], other[0, swapped], rtol=0.1)
     assert not torch.allclose(one[0, 1:9], other[0, 1:9], rtol=1e-3)
-
-
-@pytest.mark.parametrize(("height", "width"), [(30, 28), (28, 30), (4, 4)])
-def test_sides_must_be_multiples(height: int, width: int) -> None:
-    with pytest.raises(ValueError, match="multiple"):
-        Scattering(height, width)

@@ -7,8 +7,7 @@ import pytest
 import torch
 from tests.support.features import apply, images, made, table
 
-from gossamer.data.features.pipeline import named_steps, set_up
-from gossamer.data.features.steps import Straighten
+from gossamer.data.features.steps import Straighten, named_steps, set_up
 from gossamer.errors import UserError
 
 SIDE = 28
@@ -28,7 +27,7 @@ def strokes(slant: float, row: float = 0.0, column: float = 0.0, channels: int =
 def test_a_known_slant_and_shift_are_undone(slant: float, row: float, column: float) -> None:
     """All of them become the upright ellipse in the middle; a step that did nothing would be far from it."""
     upright = strokes(0.0)
-    found = Straighten((1, SIDE, SIDE))(strokes(slant, row, column))
+    found = Straighten().build((1, SIDE, SIDE)).apply(strokes(slant, row, column))
     assert float((found - upright).abs().max()) < 0.05  # of bilinear values between pixels
     if slant or row:
         assert float((strokes(slant, row, column) - upright).abs().max()) > 0.3
@@ -37,13 +36,13 @@ def test_a_known_slant_and_shift_are_undone(slant: float, row: float, column: fl
 def test_a_slant_beyond_the_steepest_is_taken_back_by_that_much() -> None:
     flat = torch.zeros(1, 1, SIDE, SIDE)
     flat[0, 0, 13, 4:14] = flat[0, 0, 14, 14:24] = 1  # two rows, ten columns apart
-    found = Straighten((1, SIDE, SIDE))(flat)[0, 0]
+    found = Straighten().build((1, SIDE, SIDE)).apply(flat)[0, 0]
     centres = [float((line * torch.arange(SIDE)).sum() / line.sum()) for line in (found[13], found[14])]
     assert centres[1] - centres[0] == pytest.approx(9, abs=1e-3)  # one column for the one row between them
 
 
 def test_no_ink_and_one_row_of_it_come_back() -> None:
-    step = Straighten((1, SIDE, SIDE))
+    step = Straighten().build((1, SIDE, SIDE)).apply
     nothing = torch.zeros(1, 1, SIDE, SIDE)
     assert torch.equal(step(nothing), nothing)
     line = nothing.clone()
@@ -55,7 +54,7 @@ def test_no_ink_and_one_row_of_it_come_back() -> None:
 
 
 def test_channels_move_together_and_records_alone() -> None:
-    step = Straighten((3, SIDE, SIDE))
+    step = Straighten().build((3, SIDE, SIDE)).apply
     block = torch.cat([strokes(s, 1.0, 2.0, 3) for s in (-0.5, 0.1, 0.6)])
     found = step(block)
     for k, image in enumerate(block):
@@ -73,5 +72,5 @@ def test_as_a_step_of_a_transform() -> None:
     assert not np.allclose(found, data.x_train)
     with pytest.raises(UserError, match="straighten needs images"):
         apply(made(table()), "straighten")
-    with pytest.raises(UserError, match="is not an option"):
+    with pytest.raises(UserError, match="is not a key"):
         set_up(named_steps([{"kind": "straighten", "limit": 2}]), (1, 8, 8))

@@ -12,19 +12,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gossamer.data import weights as known
-from gossamer.data.features.steps import Shape, check_images
+from gossamer.data.features.steps import Shape, Step, StepKind, check_images, steps
+from gossamer.data.weights import KNOWN, tensors
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
 
 _EPSILON = 1e-3  # of the batch normalisations
-_STEM, FEATURES = 32, 1280  # whatever the width
+FEATURES = 1280  # whatever the width
 
 
 @dataclass(frozen=True)
@@ -63,30 +66,6 @@ def _eights(channels: float) -> int:
     """The nearest multiple of 8 that is at most a tenth below."""
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest + 8 if nearest < 0.9 * channels else nearest
-
-
-def expected_shapes(width: float, depth: float) -> dict[str, tuple[int, ...]]:
-    """Every tensor that the network takes from its weights. The names are those of the published files."""
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def convolution(name: str, norm: str, *shape: int) -> None:
-        shapes[f"{name}.weight"] = shape
-        shapes.update(
-            {f"{norm}.{part}": shape[:1] for part in ("weight", "bias", "running_mean", "running_var")}
-        )
-
-    convolution("_conv_stem", "_bn0", _STEM, 3, 3, 3)
-    before, number = _STEM, 0
-    for stage in scaled_stages(width, depth):
-        for _ in range(stage.blocks):
-            name, inner = f"_blocks.{number}", before * stage.expansion
-            if stage.expansion > 1:
-                convolution(f"{name}._expand_conv", f"{name}._bn0", inner, before, 1, 1)
-            convolution(f"{name}._depthwise_conv", f"{name}._bn1", inner, 1, stage.kernel, stage.kernel)
-            convolution(f"{name}._project_conv", f"{name}._bn2", stage.channels, inner, 1, 1)
-            before, number = stage.channels, number + 1
-    convolution("_conv_head", "_bn1", FEATURES, before, 1, 1)
-    return shapes
 
 
 class FixedConvolution(nn.Module):
@@ -135,10 +114,6 @@ class EfficientNetLite(nn.Module):
 
     def __init__(self, weights: Mapping[str, Tensor], *, width: float, depth: float) -> None:
         super().__init__()
-        for name, shape in expected_shapes(width, depth).items():
-            found = tuple(weights[name].shape) if name in weights else None
-            if found != shape:
-                raise ValueError(f"{name} is {found or 'missing'} instead of {shape}")
         self.stem = FixedConvolution(weights, "_conv_stem", "_bn0", stride=2)
         made, number = [], 0
         for stage in scaled_stages(width, depth):
@@ -165,59 +140,55 @@ _TOGETHER = 4  # images: the widest layer of more does not stay in a core's cach
 _BLACK, _GREY = 127 / 255, 128 / 255  # the weights were trained on (value − 127) / 128
 
 
-class Pretrained:
+@steps.register("pretrained")
+@dataclass(frozen=True, kw_only=True)
+class Pretrained(StepKind):
     """Pixels in [0, 1], grey or in colour, enlarged to side × side; 1,280 numbers of at least 0.
 
     `stages`: after them the means of the last so many stages, of any sign and at scales of their own.
     """
 
-    data_dir: Path | None = None  # where weights may lie, beside the cache
+    weights: str = "efficientnet-lite2"
+    side: Annotated[int, Field(ge=32, le=512)] = 128
+    mirror: bool = False
+    stages: Annotated[int, Field(ge=0, le=len(_STAGES))] = 0
 
-    def __init__(
-        self,
-        before: Shape,
-        *,
-        weights: str = "efficientnet-lite2",
-        side: int = 128,
-        mirror: bool = False,
-        stages: int = 0,
-    ) -> None:
-        check_images("pretrained", before)
-        if weights not in known.KNOWN:
-            raise UserError(
-                f"data.transform: pretrained has weights = {weights!r}; there are {', '.join(known.KNOWN)}"
-                f"{ending(weights, known.KNOWN)}"
-            )
-        if before[0] not in (1, 3):
-            raise UserError(
-                f"data.transform: pretrained needs 1 or 3 channels; these images have {before[0]}."
-            )
-        if not 32 <= side <= 512:
-            raise UserError(f"data.transform: pretrained has side = {side}; use 32 to 512 pixels.")
-        channels = [
-            stage.channels for stage in scaled_stages(known.KNOWN[weights].width, known.KNOWN[weights].depth)
-        ]
-        if not 0 <= stages <= len(channels):
-            raise UserError(
-                f"data.transform: pretrained has stages = {stages}; there are {len(channels)}, and 0 for none."
-            )
-        self.weights, self._side, self._mirror, self._stages = weights, side, mirror, stages
-        self.shape: Shape = (FEATURES + sum(channels[len(channels) - stages :]),)
-        self._network: EfficientNetLite | None = None
+    costly: ClassVar[bool] = True
 
-    def __call__(self, block: Tensor) -> Tensor:
-        if (
-            self._network is None
-        ):  # not before it is needed: a shape, or features in the cache, need no weights
-            entry = known.KNOWN[self.weights]
-            tensors = known.tensors(entry.find(self.data_dir).content)
-            self._network = EfficientNetLite(tensors, width=entry.width, depth=entry.depth)
-        starts = range(0, len(block), _TOGETHER)
-        return torch.cat([self._features(block[at : at + _TOGETHER], self._network) for at in starts])
+    def __post_init__(self) -> None:
+        if self.weights not in KNOWN:
+            raise UserError(
+                f"data.transform: pretrained has weights = {self.weights!r}; there are {', '.join(KNOWN)}"
+                f"{ending(self.weights, KNOWN)}"
+            )
+
+    def key(self) -> dict[str, Any]:
+        return {**super().key(), "sha256": KNOWN[self.weights].digest}
+
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        channels, _, _ = check_images("pretrained", before)
+        if channels not in (1, 3):
+            raise UserError(
+                f"data.transform: pretrained needs 1 or 3 channels; these images have {channels}."
+            )
+        entry = KNOWN[self.weights]
+        widths = [stage.channels for stage in scaled_stages(entry.width, entry.depth)]
+
+        @cache
+        def network() -> EfficientNetLite:  # at first use: a shape, or features in the cache, need no weights
+            return EfficientNetLite(
+                tensors(entry.find(data_dir).content), width=entry.width, depth=entry.depth
+            )
+
+        def apply(block: Tensor) -> Tensor:
+            starts = range(0, len(block), _TOGETHER)
+            return torch.cat([self._features(block[at : at + _TOGETHER], network()) for at in starts])
+
+        return Step(of=self, shape=(FEATURES + sum(widths[len(widths) - self.stages :]),), apply=apply)
 
     def _features(self, images: Tensor, network: EfficientNetLite) -> Tensor:
         images = images.expand(-1, 3, -1, -1)
-        large = functional.interpolate(images, (self._side, self._side), mode="bilinear", align_corners=False)
+        large = functional.interpolate(images, (self.side, self.side), mode="bilinear", align_corners=False)
         large = ((large - _BLACK) / _GREY).contiguous(memory_format=torch.channels_last)
-        found: Tensor = network(large, self._stages)
-        return (found + network(large.flip(3), self._stages)) / 2 if self._mirror else found
+        result: Tensor = network(large, self.stages)
+        return (result + network(large.flip(3), self.stages)) / 2 if self.mirror else result

@@ -25,8 +25,6 @@ class Scattering:
     def __init__(self, height: int, width: int, *, scales: int = 2, angles: int = 8) -> None:
         self.scales, self.angles = scales, angles
         step = 2**scales
-        if height % step or width % step or min(height, width) < 2 * step:
-            raise ValueError(f"{height} x {width} is not a multiple of {step}, or below {2 * step}")
         self.height, self.width = height, width
         # Mirrored at the borders, or the left edge would be a neighbour of the right one.
         self._pad = step

@@ -1,244 +1,302 @@
-"""The steps of `data.transform`: each sees one record at a time, and public constants. A new one is a class, a line."""
+"""The steps of `data.transform`: each sees one record at a time, and public constants.
+
+A new one is a subclass of `StepKind` with `build`, registered in `steps`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import AfterValidator, BeforeValidator, Field
 from torch import Tensor
 from torch.nn import functional
 
-from gossamer.data.features.scattering import Scattering
 from gossamer.errors import UserError
-
-_STEEPEST = 1.0  # columns per row: what slants by more than 45° is no slant
-_NO_INK = 1e-6
-
-
-class Straighten:
-    """The ink's centre to the middle, its rows shifted until its columns and rows no longer vary together.
-
-    By each image's own moments: values are weights, those below 0 count as 0, of all channels together. An image
-    without ink, or with all of it in one row, is only centred. What leaves the frame is lost, what comes in is 0.
-    """
-
-    def __init__(self, before: Shape) -> None:
-        check_images("straighten", before)
-        self.shape = before
-        _, height, width = before
-        self._rows = torch.arange(height) - (height - 1) / 2  # from the middle
-        self._columns = torch.arange(width) - (width - 1) / 2
-
-    def __call__(self, block: Tensor) -> Tensor:
-        ink = block.clamp_min(0).sum(1)
-        ink = ink / ink.sum((1, 2), keepdim=True).clamp_min(_NO_INK)
-        by_row, by_column = ink.sum(2), ink.sum(1)
-        row, column = by_row @ self._rows, by_column @ self._columns
-        down = self._rows - row[:, None]  # of every row from the centre
-        across = self._columns - column[:, None]
-        spread = (by_row * down**2).sum(1)
-        together = torch.einsum("bhw,bh,bw->b", ink, down, across)
-        slant = torch.where(spread > _NO_INK, together / spread.clamp_min(_NO_INK), 0.0).clamp(
-            -_STEEPEST, _STEEPEST
-        )
-        # Where each pixel of the result is taken from, in halves of a side from the middle.
-        _, height, width = self.shape
-        from_row = (self._rows + row[:, None])[:, :, None].expand(-1, -1, width)
-        from_column = self._columns + column[:, None, None] + slant[:, None, None] * self._rows[:, None]
-        places = torch.stack([2 * from_column / width, 2 * from_row / height], -1)
-        return functional.grid_sample(
-            block, places, mode="bilinear", padding_mode="zeros", align_corners=False
-        )
-
+from gossamer.options.registry import Registry
+from gossamer.options.types import Count, Finite, Fraction, Positive
 
 Shape = tuple[int, ...]
+Apply = Callable[[Tensor], Tensor]
+Blocks = Callable[[], Iterable[Tensor]]
+_STEEPEST = 1.0  # columns per row: what slants by more than 45° is no slant
+_NO_INK = 1e-6
 _TINY = 1e-12
 _TOGETHER = 1000  # rows of a product for the covariance
 _EXACT, _SPARE, _PRODUCTS = 4096, 50, 6  # of `_leading`
 
 
-class Step(Protocol):
-    """Set up for records of one shape; `fit`, where there is one, sees public records only."""
+def _unfitted(block: Tensor) -> Tensor:
+    raise AssertionError("the step is fitted first")
+
+
+@dataclass(kw_only=True)
+class Step:
+    """A step set up for records of one shape."""
 
     shape: Shape  # of a record afterwards
+    apply: Apply = _unfitted  # of a step that is fitted: what `fit` returns
+    fit: Callable[[Blocks], Apply] | None = None  # sees public records only
+    of: StepKind
+    widest: int = 0  # numbers that it holds for a record at a time, where that is more than its result
+    branches: list[list[Step]] = field(default_factory=list)
 
-    def __call__(self, block: Tensor) -> Tensor: ...
+
+@dataclass(frozen=True, kw_only=True)
+class StepKind(ABC):
+    """A step as the configuration has it."""
+
+    kind: ClassVar[str]
+    costly: ClassVar[bool] = False  # takes minutes: what it computes is cached by itself
+
+    @abstractmethod
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        """Set it up for records of this shape. data_dir: where weights may be, next to the cache."""
+
+    def key(self) -> dict[str, Any]:
+        """All that its result depends on, options left at their default included."""
+        return {"kind": self.kind, **steps.options(self)}
+
+    @property
+    def inner(self) -> Sequence[Sequence[StepKind]]:
+        """Lists of steps inside of it."""
+        return ()
 
 
-class Scatter:
+steps: Registry[StepKind] = Registry("data.transform")
+
+
+def _as_table(step: Any) -> Any:
+    return {"kind": step} if isinstance(step, str) else step
+
+
+def _names_a_set(public: Any) -> Any:
+    table = _as_table(public)
+    if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
+        raise ValueError("must name a data set, for example public = 'fashion-mnist'")
+    changed = [key for key in ("transform", "pca", "pca_from", "scale", "bias") if key in table]
+    if changed:  # records of another form cannot be compared
+        raise ValueError(f"has {changed[0]}; leave it out, since a public set goes through the same steps")
+    return public
+
+
+Public = Annotated[Any, AfterValidator(_names_a_set)]
+Rows = Annotated[int, Field(ge=2, le=10**9)]
+Dimensions = Annotated[int, Field(ge=1, le=100_000)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedKind(StepKind):
+    """A step that is fitted on so many rows of a public set."""
+
+    public: Public
+    rows: Rows = 20_000
+
+
+def named_steps(transform: object) -> list[StepKind]:
+    """The user's list, checked: every entry a table with a kind, or the kind alone."""
+    if not isinstance(transform, list | tuple):
+        raise UserError(
+            f"data.transform = {transform!r} must be a list of steps, for example ['scattering', 'unit-norm']."
+        )
+    return [steps.parse(_as_table(step)) for step in transform]
+
+
+def set_up(kinds: Sequence[StepKind], shape: Shape, data_dir: Path | None = None) -> list[Step]:
+    """The steps for records of that shape, not fitted yet."""
+    built: list[Step] = []
+    for kind in kinds:
+        built.append(kind.build(built[-1].shape if built else shape, data_dir))
+    return built
+
+
+def through(built: Sequence[Step], block: Tensor) -> Tensor:
+    for step in built:
+        block = step.apply(block)
+    return block
+
+
+@steps.register("scattering")
+@dataclass(frozen=True, kw_only=True)
+class Scatter(StepKind):
     """Images → wavelet scattering coefficients, channels first."""
 
-    def __init__(self, before: Shape, *, scales: int = 2, angles: int = 8) -> None:
-        check_images("scattering", before)
-        if not (1 <= scales <= 5 and 1 <= angles <= 32):
+    scales: Annotated[int, Field(ge=1, le=5)] = 2
+    angles: Annotated[int, Field(ge=1, le=32)] = 8
+
+    costly: ClassVar[bool] = True
+
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        from gossamer.data.features.scattering import Scattering
+
+        channels, height, width = check_images("scattering", before)
+        step = 2**self.scales
+        if height % step or width % step or min(height, width) < 2 * step:
             raise UserError(
-                f"data.transform: scattering has scales = {scales}, angles = {angles}; use 1 to 5 and 1 to 32."
+                f"data.transform: scattering over {self.scales} scales needs images with sides that are multiples of "
+                f"{step}, from {2 * step} on; these are {height} x {width}."
             )
-        channels, height, width = before
-        if height % 2**scales or width % 2**scales or min(height, width) < 2 ** (scales + 1):
-            raise UserError(
-                f"data.transform: scattering over {scales} scales needs images with sides that are multiples of "
-                f"{2**scales}, from {2 ** (scales + 1)} on; these are {height} x {width}."
-            )
-        self._scatter = Scattering(height, width, scales=scales, angles=angles)
-        self.shape: Shape = (channels * self._scatter.channels, height // 2**scales, width // 2**scales)
-
-    def __call__(self, block: Tensor) -> Tensor:
-        return self._scatter(block)
+        scatter = Scattering(height, width, scales=self.scales, angles=self.angles)
+        return Step(
+            of=self, shape=(channels * scatter.channels, height // step, width // step), apply=scatter
+        )
 
 
-class AveragePool:
+@steps.register("average-pool")
+@dataclass(frozen=True, kw_only=True)
+class AveragePool(StepKind):
     """Images in a coarser grain: every square of `size` × `size` pixels becomes its mean."""
 
-    def __init__(self, before: Shape, *, size: int = 2) -> None:
-        check_images("average-pool", before)
-        channels, height, width = before
-        if size < 1 or height % size or width % size:
+    size: Count = 2
+
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        channels, height, width = check_images("average-pool", before)
+        size = self.size
+        if height % size or width % size:
             raise UserError(
                 f"data.transform: average-pool has size = {size}; it must divide the sides, {height} and {width}."
             )
-        self._size = size
-        self.shape: Shape = (channels, height // size, width // size)
-
-    def __call__(self, block: Tensor) -> Tensor:
-        return torch.nn.functional.avg_pool2d(block, self._size)
+        shape = (channels, height // size, width // size)
+        return Step(of=self, shape=shape, apply=lambda block: functional.avg_pool2d(block, size))
 
 
-class Logarithm:
-    """ln(x + floor), values below 0 taken for 0: what is small in an image counts beside what is large."""
+@steps.register("log")
+@dataclass(frozen=True, kw_only=True)
+class Logarithm(StepKind):
+    """ln(x + floor), values below 0 taken for 0: what is small in an image counts next to what is large."""
 
-    def __init__(self, before: Shape, *, floor: float = 1e-3) -> None:
-        if not 0 < floor < math.inf:
-            raise UserError(f"data.transform: log has floor = {floor}; it must be above 0.")
-        self.shape, self._floor = before, floor
+    floor: Positive = 1e-3
 
-    def __call__(self, block: Tensor) -> Tensor:
-        return (block.clamp_min(0) + self._floor).log_()
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        return Step(of=self, shape=before, apply=lambda block: (block.clamp_min(0) + self.floor).log_())
 
 
-class Affine:
+@steps.register("affine")
+@dataclass(frozen=True, kw_only=True)
+class Affine(StepKind):
     """(x − mean) / deviation with two given numbers: constants that everyone knows, and no record's own."""
 
-    def __init__(self, before: Shape, *, mean: float = 0.0, deviation: float = 1.0) -> None:
-        if not (math.isfinite(mean) and 0 < deviation < math.inf):
-            raise UserError(
-                f"data.transform: affine has mean = {mean}, deviation = {deviation}; deviation must be above 0."
-            )
-        self.shape, self._mean, self._deviation = before, mean, deviation
+    mean: Finite = 0.0
+    deviation: Positive = 1.0
 
-    def __call__(self, block: Tensor) -> Tensor:
-        return (block - self._mean) / self._deviation
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        return Step(of=self, shape=before, apply=lambda block: (block - self.mean) / self.deviation)
 
 
-class GroupNorm:
+@steps.register("group-norm")
+@dataclass(frozen=True, kw_only=True)
+class GroupNorm(StepKind):
     """Every record by itself: each group of channels to mean 0 and variance 1."""
 
-    def __init__(self, before: Shape, *, groups: int = 27) -> None:
-        if groups < 1 or before[0] % groups:
+    groups: Count = 27
+
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        if before[0] % self.groups:
             raise UserError(
-                f"data.transform: group-norm has groups = {groups}, which does not divide the {before[0]} channels."
+                f"data.transform: group-norm has groups = {self.groups}, which does not divide the {before[0]} "
+                "channels."
             )
-        self.shape, self._groups = before, groups
-
-    def __call__(self, block: Tensor) -> Tensor:
-        return torch.nn.functional.group_norm(block, self._groups)
+        return Step(of=self, shape=before, apply=lambda block: functional.group_norm(block, self.groups))
 
 
-class UnitNorm:
+@steps.register("unit-norm")
+@dataclass(frozen=True, kw_only=True)
+class UnitNorm(StepKind):
     """Every record by itself: x / ‖x‖."""
 
-    def __init__(self, before: Shape) -> None:
-        self.shape = before
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        def apply(block: Tensor) -> Tensor:
+            flat = block.flatten(1)
+            norms = torch.linalg.vector_norm(flat, dim=1, keepdim=True).clamp_min_(_TINY)
+            scaled: Tensor = flat / norms
+            return scaled.view_as(block)
 
-    def __call__(self, block: Tensor) -> Tensor:
-        flat = block.flatten(1)
-        norms = torch.linalg.vector_norm(flat, dim=1, keepdim=True).clamp_min_(_TINY)
-        scaled: Tensor = flat / norms
-        return scaled.view_as(block)
+        return Step(of=self, shape=before, apply=apply)
 
 
-class RandomFourier:
+@steps.register("random-fourier")
+@dataclass(frozen=True, kw_only=True)
+class RandomFourier(StepKind):
     """√(2/D) cos(Ω x + b): for many D the inner products are a Gaussian kernel's (Rahimi and Recht 2007).
 
     Ω and b follow from `seed` alone, and are public. `width` is the kernel's.
     """
 
-    def __init__(self, before: Shape, *, dimensions: int = 1000, width: float = 1.0, seed: int = 0) -> None:
-        _dimensions("random-fourier", dimensions)
-        if not 0 < width < math.inf or seed < 0:
-            raise UserError(
-                f"data.transform: random-fourier has width = {width}, seed = {seed}; width is above 0, seed at least 0."
-            )
-        draw = torch.Generator().manual_seed(seed)
-        self._omega = torch.randn(math.prod(before), dimensions, generator=draw) / width
-        self._phase = 2 * math.pi * torch.rand(dimensions, generator=draw)
-        self.shape: Shape = (dimensions,)
+    dimensions: Dimensions = 1000
+    width: Positive = 1.0
+    seed: Seed = 0
 
-    def __call__(self, block: Tensor) -> Tensor:
-        return math.sqrt(2 / len(self._phase)) * torch.cos(block.flatten(1) @ self._omega + self._phase)
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        draw = torch.Generator().manual_seed(self.seed)
+        omega = torch.randn(math.prod(before), self.dimensions, generator=draw) / self.width
+        phase = 2 * math.pi * torch.rand(self.dimensions, generator=draw)
+        scale = math.sqrt(2 / self.dimensions)
+        return Step(
+            of=self,
+            shape=(self.dimensions,),
+            apply=lambda block: scale * torch.cos(block.flatten(1) @ omega + phase),
+        )
 
 
-class RandomProjection:
+@steps.register("random-projection")
+@dataclass(frozen=True, kw_only=True)
+class RandomProjection(StepKind):
     """R x with a Gaussian R of variance 1 / D: fewer numbers, inner products hardly change (Johnson, Lindenstrauss)."""
 
-    def __init__(self, before: Shape, *, dimensions: int = 1000, seed: int = 0) -> None:
-        _dimensions("random-projection", dimensions)
-        if seed < 0:
-            raise UserError(f"data.transform: random-projection has seed = {seed}; use at least 0.")
-        draw = torch.Generator().manual_seed(seed)
-        self._map = torch.randn(math.prod(before), dimensions, generator=draw) / math.sqrt(dimensions)
-        self.shape: Shape = (dimensions,)
+    dimensions: Dimensions = 1000
+    seed: Seed = 0
 
-    def __call__(self, block: Tensor) -> Tensor:
-        return block.flatten(1) @ self._map
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        draw = torch.Generator().manual_seed(self.seed)
+        matrix = torch.randn(math.prod(before), self.dimensions, generator=draw) / math.sqrt(self.dimensions)
+        return Step(of=self, shape=(self.dimensions,), apply=lambda block: block.flatten(1) @ matrix)
 
 
-class Standardise:
+@steps.register("standardise")
+@dataclass(frozen=True, kw_only=True)
+class Standardise(FittedKind):
     """(x − m) / s per column, m and s the mean and deviation over *public* records; |·| ≤ 5 where they do not fit."""
 
-    def __init__(self, before: Shape, *, public: Any, rows: int = 20_000) -> None:
-        self.public, self.rows, self.shape = public, checked_rows("standardise", rows), before
-        self._mean = self._scale = torch.zeros(before)
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        return Step(of=self, shape=before, fit=self._fit)
 
-    def fit(self, blocks: Callable[[], Any]) -> None:
+    def _fit(self, blocks: Blocks) -> Apply:
         records = torch.cat(list(blocks()))
-        self._mean = records.mean(0)
-        deviation = records.std(0, correction=0)
-        self._scale = torch.where(deviation > 1e-6, 1 / deviation, 0.0)  # a constant column says nothing
-
-    def __call__(self, block: Tensor) -> Tensor:
-        return ((block - self._mean) * self._scale).clamp_(-5, 5)
+        mean, deviation = records.mean(0), records.std(0, correction=0)
+        scale = torch.where(deviation > 1e-6, 1 / deviation, 0.0)  # a constant column says nothing
+        return lambda block: ((block - mean) * scale).clamp_(-5, 5)
 
 
-class Projection:
+@steps.register("projection")
+@dataclass(frozen=True, kw_only=True)
+class Projection(FittedKind):
     """Vᵀ(x − m) λ^(−whitening / 2): the leading principal directions of *public* records, partly whitened.
 
     whitening = 0 is plain principal components; 1 makes the public records' covariance the identity.
     """
 
-    def __init__(
-        self,
-        before: Shape,
-        *,
-        public: Any,
-        dimensions: int = 1000,
-        whitening: float = 0.6,
-        rows: int = 20_000,
-    ) -> None:
-        _dimensions("projection", dimensions)
-        if not 0 <= whitening <= 1:
-            raise UserError(f"data.transform: projection has whitening = {whitening}; it must lie in [0, 1].")
-        size = math.prod(before)
-        if dimensions > size:
-            raise UserError(f"data.transform: projection has dimensions = {dimensions}, of {size} there are.")
-        self.public, self.rows, self._power = public, checked_rows("projection", rows), whitening
-        self.shape: Shape = (dimensions,)
-        self._mean, self._map = torch.zeros(size), torch.zeros(size, dimensions)
+    dimensions: Dimensions = 1000
+    whitening: Fraction = 0.6
 
-    def fit(self, blocks: Callable[[], Any]) -> None:
-        count, size = 0, len(self._mean)
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        size = math.prod(before)
+        if self.dimensions > size:
+            raise UserError(
+                f"data.transform: projection has dimensions = {self.dimensions}, of {size} there are."
+            )
+        return Step(of=self, shape=(self.dimensions,), fit=lambda blocks: self._fit(blocks, size))
+
+    def key(self) -> dict[str, Any]:
+        return {**super().key(), "version": 2}  # of what it computes
+
+    def _fit(self, blocks: Blocks, size: int) -> Apply:
+        count = 0
         total, products = torch.zeros(size, dtype=torch.float64), torch.zeros(size, size)
         for flat in _gathered(blocks(), _TOGETHER):
             count += len(flat)
@@ -247,42 +305,92 @@ class Projection:
         mean = total / count
         covariance = products.double()
         del products  # wide records: half a gigabyte
-        values, vectors = _leading(covariance.div_(count).addr_(mean, mean, alpha=-1), self.shape[0])
+        values, vectors = _leading(covariance.div_(count).addr_(mean, mean, alpha=-1), self.dimensions)
         if values[0] <= 0:
             raise UserError(f"data.transform: public = {self.public!r} has records that are all alike.")
         # Directions the public records hardly have would be blown up: noise of the private ones.
         values = values.clamp_min(1e-6 * float(values[0]))
-        self._mean = mean.float()
-        self._map = (vectors * values ** (-self._power / 2)).float()
-
-    def __call__(self, block: Tensor) -> Tensor:
-        return (block.flatten(1) - self._mean) @ self._map
+        centre, matrix = mean.float(), (vectors * values ** (-self.whitening / 2)).float()
+        return lambda block: (block.flatten(1) - centre) @ matrix
 
 
-STEPS: dict[str, Callable[..., Step]] = {
-    "scattering": Scatter,
-    "average-pool": AveragePool,
-    "log": Logarithm,
-    "affine": Affine,
-    "group-norm": GroupNorm,
-    "unit-norm": UnitNorm,
-    "random-fourier": RandomFourier,
-    "random-projection": RandomProjection,
-    "standardise": Standardise,
-    "projection": Projection,
-}
+@steps.register("straighten")
+@dataclass(frozen=True, kw_only=True)
+class Straighten(StepKind):
+    """The ink's centre to the middle, its rows shifted until its columns and rows no longer vary together.
+
+    By each image's own moments: values are weights, those below 0 count as 0, of all channels together. An image
+    without ink, or with all of it in one row, is only centred. What leaves the frame is lost, what comes in is 0.
+    """
+
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        _, height, width = check_images("straighten", before)
+        rows = torch.arange(height) - (height - 1) / 2  # from the middle
+        columns = torch.arange(width) - (width - 1) / 2
+
+        def apply(block: Tensor) -> Tensor:
+            ink = block.clamp_min(0).sum(1)
+            ink = ink / ink.sum((1, 2), keepdim=True).clamp_min(_NO_INK)
+            by_row, by_column = ink.sum(2), ink.sum(1)
+            row, column = by_row @ rows, by_column @ columns
+            down, across = rows - row[:, None], columns - column[:, None]  # from the centre
+            spread = (by_row * down**2).sum(1)
+            together = torch.einsum("bhw,bh,bw->b", ink, down, across)
+            slant = torch.where(spread > _NO_INK, together / spread.clamp_min(_NO_INK), 0.0)
+            slant = slant.clamp(-_STEEPEST, _STEEPEST)
+            # Where each pixel of the result is taken from, in halves of a side from the middle.
+            from_row = (rows + row[:, None])[:, :, None].expand(-1, -1, width)
+            from_column = columns + column[:, None, None] + slant[:, None, None] * rows[:, None]
+            places = torch.stack([2 * from_column / width, 2 * from_row / height], -1)
+            return functional.grid_sample(
+                block, places, mode="bilinear", padding_mode="zeros", align_corners=False
+            )
+
+        return Step(of=self, shape=before, apply=apply)
 
 
-def _gathered(blocks: Any, rows: int) -> Iterator[Tensor]:
+@steps.register("beside")
+@dataclass(frozen=True, kw_only=True)
+class Beside(StepKind):
+    """The same record through several lists of steps, the results one after the other as one vector."""
+
+    branches: Annotated[
+        list[list[Annotated[StepKind, steps, BeforeValidator(_as_table)]]], Field(min_length=1)
+    ]
+
+    @property
+    def inner(self) -> Sequence[Sequence[StepKind]]:
+        return self.branches
+
+    def key(self) -> dict[str, Any]:
+        return {"kind": self.kind, "branches": [[kind.key() for kind in branch] for branch in self.branches]}
+
+    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+        branches = [set_up(branch, before, data_dir) for branch in self.branches]
+        return Step(
+            of=self,
+            shape=(sum(math.prod(branch[-1].shape if branch else before) for branch in branches),),
+            apply=lambda block: torch.cat([through(branch, block).flatten(1) for branch in branches], 1),
+            widest=max((widest(step) for branch in branches for step in branch), default=0),
+            branches=branches,
+        )
+
+
+def widest(step: Step) -> int:
+    """How many numbers it holds for a record at a time: of its result, or of what leads to it."""
+    return max(math.prod(step.shape), step.widest)
+
+
+def _gathered(blocks: Iterable[Tensor], rows: int) -> Iterator[Tensor]:
     """Small blocks put together, flat: a product as wide as the covariance is bound by memory unless it is deep."""
-    held: list[Tensor] = []
+    waiting: list[Tensor] = []
     for block in blocks:
-        held.append(block.flatten(1))
-        if sum(map(len, held)) >= rows:
-            yield torch.cat(held)
-            held = []
-    if held:
-        yield torch.cat(held)
+        waiting.append(block.flatten(1))
+        if sum(map(len, waiting)) >= rows:
+            yield torch.cat(waiting)
+            waiting = []
+    if waiting:
+        yield torch.cat(waiting)
 
 
 def _leading(covariance: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -311,19 +419,10 @@ def _falling(values: Tensor, vectors: Tensor, count: int) -> tuple[Tensor, Tenso
     return values[-count:].flip(0), vectors * vectors.gather(0, largest).sign()
 
 
-def check_images(kind: str, before: Shape) -> None:
+def check_images(kind: str, before: Shape) -> tuple[int, int, int]:
+    """The channels, height and width of a record."""
     if len(before) != 3:
         raise UserError(
             f"data.transform: {kind} needs images; here a record is {' x '.join(map(str, before))} values."
         )
-
-
-def _dimensions(kind: str, dimensions: int) -> None:
-    if not 1 <= dimensions <= 100_000:
-        raise UserError(f"data.transform: {kind} has dimensions = {dimensions}; use 1 to 100,000.")
-
-
-def checked_rows(kind: str, rows: int) -> int:
-    if rows < 2:
-        raise UserError(f"data.transform: {kind} has rows = {rows}; use at least 2 public rows.")
-    return rows
+    return before[0], before[1], before[2]
