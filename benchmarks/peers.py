@@ -32,7 +32,7 @@ from gossamer.consortium.grpc_links import GrpcLinks
 from gossamer.consortium.identity import Identity
 from gossamer.results.files import read_metrics
 from gossamer.results.rundir import config_text
-from gossamer.runtime.children import environment
+from gossamer.runtime.launch import environment
 
 FOREVER = 1e12
 DELAY, RATE, SIZE = 0.04, 2.5e6, 400_000  # one way; bytes a second; bytes

@@ -5,10 +5,6 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=${WORK:-$(mktemp -d)} a=gossamer-$$-0 b=gossamer-$$-1
-if [ -z "${GOSSAMER_SECRET_FILE:-}" ]; then
-    export GOSSAMER_SECRET_FILE=$work/run.secret
-    (umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$GOSSAMER_SECRET_FILE")
-fi
 cleanup() { ip netns del "$a" 2>/dev/null || true; ip netns del "$b" 2>/dev/null || true; }
 trap cleanup EXIT
 ip netns add "$a"

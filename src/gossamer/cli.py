@@ -80,7 +80,7 @@ def run(
 
     request = RunRequest(recipe, overrides or [], out, resume, runtime, data_dir, track, force, quiet=as_json)
     try:
-        outcome = start(request)
+        outcome = start(request, sys.argv[1:])
     except KeyboardInterrupt as stop:
         raise StoppedError(*stop.args) from None
     if as_json and outcome is not None:

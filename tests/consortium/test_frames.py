@@ -9,8 +9,16 @@ import pytest
 import torch
 from tests.support.spoilt_frames import forged, mutated
 
-from gossamer.consortium.frames import HELLO, SHARE, Decisions, Frame, Place, check_content, unpack
-from gossamer.runtime.wire import RefusedError
+from gossamer.consortium.frames import (
+    HELLO,
+    SHARE,
+    Decisions,
+    Frame,
+    Place,
+    RefusedError,
+    check_content,
+    unpack,
+)
 
 STUDY = bytes(range(16))
 FRAME = Frame(

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from gossamer.consortium.frames import Decisions, Place
+from gossamer.consortium.frames import Decisions, Place, RefusedError
 from gossamer.consortium.mass import KNOWN, MOST_WAITING, RETURNED, TAKEN, Mass, Parcel, total
-from gossamer.runtime.wire import RefusedError
 
 
 def begun(name: str, value: float, *, late: int = 2) -> Mass:

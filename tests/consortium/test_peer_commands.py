@@ -6,8 +6,8 @@ import pytest
 from tests.support.peer_studies import said
 
 from gossamer.consortium.relay import token
+from gossamer.consortium.secret import Secret
 from gossamer.errors import UserError
-from gossamer.runtime.transport.secret import Secret
 
 SECRET = "7" * 64
 FRONT = ["relay", "--back", "127.0.0.1:7500", "--front", "mercy=127.0.0.1:7501"]

@@ -17,8 +17,8 @@ from tests.support.sites import QUICK, Authority, member
 from gossamer.consortium.grpc_links import GrpcLinks
 from gossamer.consortium.links import Arrival
 from gossamer.consortium.relay import Agent, Limits, Relay, relay, token
+from gossamer.consortium.secret import Seal, Secret
 from gossamer.errors import UserError
-from gossamer.runtime.transport.secret import Seal, Secret
 
 SLOW = 20.0
 SECRET = Secret("a secret of the relay, long enough to be one")

@@ -11,7 +11,7 @@ from tests.support.peer_studies import said
 
 import gossamer
 from gossamer.consortium.demo import prepare, stop
-from gossamer.runtime.children import environment
+from gossamer.runtime.launch import environment
 
 pytest.importorskip("grpc")
 

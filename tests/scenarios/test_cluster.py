@@ -29,8 +29,8 @@ def two_hosts(tmp_path: Path, start: Any) -> Any:
         pytest.skip(reason)
 
     def begin(*words: str, recipe: str = "quickstart") -> Any:
-        program = Path(sys.executable).with_name("gossamer")
-        environment = {**os.environ, "WORK": str(tmp_path), "GOSSAMER": str(program), "RECIPE": recipe}
+        program = Path(sys.executable).with_name("torchrun")
+        environment = {**os.environ, "WORK": str(tmp_path), "TORCHRUN": str(program), "RECIPE": recipe}
         return start([str(SCRIPT), *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     return begin
@@ -99,3 +99,53 @@ def test_a_host_that_dies_is_named_by_the_other_and_both_go_on_later(two_hosts: 
         for _, events in ledger.read_all(tmp_path / f"host-{host}" / "r").values():
             steps = [event.draw for event in events]
             assert steps == sorted(set(steps))
+
+
+OWN = """
+name = "own"
+nodes = 8
+rounds = 3
+model = { kind = "softmax" }
+topology = { kind = "one-peer-exponential" }
+algorithm = { kind = "dyn-d2p", lr = 2.0 }
+
+[data]
+kind = "csv"
+path = "clinic-{node}.csv"
+label = "label"
+classes = 2
+ranges = { age = [0, 120], weight = [0, 200] }
+records = 40
+
+[privacy]
+epsilon = 8.0
+delta = 1e-4
+adjacency = "add-remove"
+claim = "none"
+sampling = { kind = "poisson", rate = 0.25 }
+clip = { kind = "decaying", start = 1.0, ratio = 2.0 }
+noise = { source = "system", schedule = { kind = "growing-budget", ratio = 2.0 } }
+"""
+ROWS = "age,weight,label\n41,70.5,0\n52,81.0,1\n63,77.7,Anna-Schmidt\n"
+
+
+@pytest.mark.slow
+def test_a_row_of_one_host_does_not_show_on_the_other(two_hosts: Any, tmp_path: Path) -> None:
+    good = "age,weight,label\n" + "".join(f"{30 + i},{60 + i % 9},{i % 2}\n" for i in range(40))
+    for host in (0, 1):
+        (tmp_path / f"host-{host}").mkdir()
+    for node in range(8):
+        host = tmp_path / f"host-{int(node >= 5)}"
+        (host / f"clinic-{node}.csv").write_text(ROWS if node == 6 else good)
+    recipe = tmp_path / "own.toml"
+    recipe.write_text(OWN)
+    process = two_hosts("--out", "r", *SPREAD, recipe=str(recipe))
+    out, err = process.communicate(timeout=170)
+    there = (tmp_path / "host-1" / "log").read_text()
+    assert process.returncode != 0
+    assert "not among the declared data.classes: 'Anna-Schmidt'" in there  # at home, in full
+    assert "Schmidt" not in out + err
+    assert "rank 1 (nodes 5–7) cannot read its data" in err
+    for file in (tmp_path / "host-0").rglob("*"):
+        if file.is_file():
+            assert b"Schmidt" not in file.read_bytes()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.runtime.children import environment
+from gossamer.runtime.launch import environment
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "consortium"
 

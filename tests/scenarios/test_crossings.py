@@ -24,7 +24,7 @@ from gossamer.accounting import ledger
 from gossamer.consortium.demo import _free_ports as free_ports
 from gossamer.consortium.demo import stop
 from gossamer.models.networks import load_module
-from gossamer.runtime.children import environment
+from gossamer.runtime.launch import environment
 
 NODES, RECORDS, PERSONS = 3, 40, 20
 NETS = """

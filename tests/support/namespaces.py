@@ -70,12 +70,16 @@ SPREAD = ["--set", "runtime.blocks=[5,3]", "--set", "privacy.claim=none", "--set
 
 
 def rank_in(folder: Path) -> int:
-    """The process of a rank that works in that folder."""
+    """The process of a rank that works in that folder, and not the torchrun that started it."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                if (entry / "cwd").readlink() == folder and b"--runtime" in words and b"run" in words:
+                if (
+                    (entry / "cwd").readlink() == folder
+                    and b"--runtime" in words
+                    and b"--nnodes" not in words
+                ):
                     return int(entry.name)
             except OSError:
                 continue

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer.runtime.children import environment
+from gossamer.runtime.launch import environment
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,17 +8,17 @@ import subprocess
 import sys
 from typing import Any
 
-from gossamer.runtime.launch import start_rank
-from gossamer.runtime.transport.meeting import Meeting
+from gossamer.runtime.launch import meeting_point, start_rank
 
 
 class Pool:
     def __init__(self, ranks: int, timeout: float = 60.0):
         self.ranks = ranks
-        self._meeting = Meeting()
+        self._store = meeting_point(timeout)
         command = [sys.executable, "-m", "tests.support.pool_worker", str(timeout)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.processes = [
-            start_rank(command, rank, ranks, self._meeting, stdout=subprocess.PIPE) for rank in range(ranks)
+            start_rank(command, rank, ranks, self._store.port, **pipes) for rank in range(ranks)
         ]
 
     def call(self, name: str, **arguments: Any) -> list[Any]:
@@ -41,7 +41,6 @@ class Pool:
         for process in self.processes:
             with process:
                 process.kill()
-        self._meeting.close()
 
 
 def uneven(ranks: int) -> list[int]:

@@ -8,25 +8,22 @@ import signal
 import struct
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from tests.support.pool_contract import JOBS
 from tests.support.quadratics import CASES
+from tests.support.tokens import token_rounds as token_rounds_of
 
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
 from gossamer.methods.without_replacement.local_models import LocalModels
-from gossamer.runtime import wire as messages
-from gossamer.runtime.blocks import split
-from gossamer.runtime.group import Ranks
+from gossamer.runtime.cluster import Ranks, meet
+from gossamer.runtime.group import agreed, split
 from gossamer.runtime.loop import run
-from gossamer.runtime.transport.meeting import MeetingNotes
-from gossamer.runtime.transport.torch import TorchTransport
 from gossamer.testing.quadratics import Quadratic, problem
 from gossamer.topology.kinds import build as build_topology
 from gossamer.training.request import RunRequest, run_in
@@ -66,8 +63,7 @@ def gossamer_run(
 
 def models_that_left(ranks: Ranks, sizes: list[int], out: Path, settings: dict[str, Any]) -> Any:
     """A run with a shared model: every model that was sent or added up, and every one that a node has released."""
-    messenger, write = ranks.messenger, LocalModels.write
-    start, add = messenger.start, messenger.sum
+    transfer, broadcast, add, write = ranks.transfer, ranks.broadcast, ranks.sum, LocalModels.write
     sent: list[torch.Tensor] = []
     summed: list[torch.Tensor] = []
     released: list[torch.Tensor] = []
@@ -76,16 +72,21 @@ def models_that_left(ranks: Ranks, sizes: list[int], out: Path, settings: dict[s
         released.append(write(self, i, public, chosen).flatten())
         return released[-1].view_as(public).clone()
 
-    def noted_start(receive: Any, send: Any, tag: int) -> Any:
-        size = 4 * (released[0].numel() if released else 0)
-        sent.extend(buffer[messages.HEADER :][:size].clone().view(torch.float32) for buffer in send.values())
-        return start(receive, send, tag)
+    def noted_transfer(send: Any, receive: Any, meanwhile: Any = lambda: None) -> None:
+        sent.extend(tensor.flatten().clone() for _, tensor in send if tensor.ndim > 1)
+        transfer(send, receive, meanwhile)
+
+    def noted_broadcast(tensor: torch.Tensor, rank: int) -> torch.Tensor:
+        if rank == ranks.rank and tensor.ndim > 1:
+            sent.append(tensor.flatten().clone())
+        return broadcast(tensor, rank)
 
     def noted_sum(own: torch.Tensor) -> torch.Tensor:
-        summed.append(own / len(ranks.nodes))
+        if own.is_floating_point():
+            summed.append(own / len(ranks.nodes))
         return add(own)
 
-    messenger.start, messenger.sum = noted_start, noted_sum  # type: ignore[method-assign]
+    ranks.transfer, ranks.broadcast, ranks.sum = noted_transfer, noted_broadcast, noted_sum  # type: ignore[method-assign]
     LocalModels.write = noted_write  # type: ignore[method-assign]
     try:
         gossamer_run(ranks, sizes, out, settings)
@@ -111,44 +112,39 @@ def digraphs(ranks: Ranks, sizes: list[int], rounds: int, seed: int) -> Any:
 
 
 def one_exchange(ranks: Ranks, sizes: list[int], spoil: str | None = None) -> Any:
-    """Rank 0 sends something that is not right; what each rank says."""
+    """Rank 0 may send a number that is none; the mixed rows of each rank."""
     topo = build_topology("complete", nodes=sum(sizes), weights="column", seed=0)
     exchange = ranks.exchange(topo, RUN)
     x = torch.ones(len(ranks.nodes), 4)
-    if not ranks.first or spoil is None:
-        return exchange(7, x)
-    right = messages.Label.write
-    _spoil(x, spoil)
-    try:
-        return exchange(7, x)
-    finally:
-        messages.Label.write = right  # type: ignore[method-assign]
+    if ranks.first and spoil is not None:
+        x[-1, 2] = float(spoil)
+    ranks.begin_round(7)
+    return exchange(7, x)
 
 
-def _spoil(x: torch.Tensor, what: str) -> None:
-    right = messages.Label.write
+def together(ranks: Ranks, sizes: list[int]) -> Any:
+    """Whatever a group does besides the exchange."""
+    items = [[f"node {i}", i / 3, None] for i in range(sum(sizes))]
+    points = torch.arange(2.0 * sum(sizes), dtype=torch.float64).view(-1, 2) ** 2
+    own = slice(ranks.nodes.start, ranks.nodes.stop)
+    place = (ranks.name, ranks.size, ranks.first, ranks.first_here, ranks.spread, list(ranks.nodes))
+    sent = ranks.broadcast(torch.full((3,), float(ranks.rank)), 1)
+    return ranks.join(items[own], per_node=True), ranks.mean(points[own]), place, sent
 
-    def write(self: Any, buffer: torch.Tensor, layout: Any, rows: int) -> None:
-        if self.sender != 0:  # another rank in a thread of the same process
-            right(self, buffer, layout, rows)
-            return
-        changed = {
-            "run": replace(self, run="f" * 16),
-            "round": replace(self, round=self.round - 1),
-            "sender": replace(self, sender=5),
-            "place": replace(self, call=3),
-        }.get(what, self)
-        if what == "dtype":
-            layout = messages.Layout((((4,), torch.float64),))
-        if what == "shape":
-            layout = messages.Layout((((2, 3), torch.float32),))
-        right(changed, buffer, layout, rows)
-        if what == "checksum":
-            buffer[-1] ^= 1
 
-    messages.Label.write = write  # type: ignore[method-assign]
-    if what in ("nan", "inf"):
-        x[-1, 2] = float(what)
+def one_mistake(ranks: Ranks, sizes: list[int], here: bool) -> Any:
+    """An action that fails on rank 1; on rank 0 alone with `here`."""
+
+    def action() -> str:
+        if ranks.rank == 1:
+            raise UserError("data.path = 'x' is not there.")
+        return "fine"
+
+    return agreed(ranks, action, here=ranks.first or not here)
+
+
+def token_rounds(ranks: Ranks, sizes: list[int], rounds: int, wants: torch.Tensor) -> Any:
+    return token_rounds_of(ranks, rounds, wants)
 
 
 def misbehave(ranks: Ranks, sizes: list[int], how: str, rank: int, at: int) -> Any:
@@ -159,6 +155,7 @@ def misbehave(ranks: Ranks, sizes: list[int], how: str, rank: int, at: int) -> A
     start = time.monotonic()
     try:
         for t in range(10_000):
+            ranks.begin_round(t)
             if t == at:
                 start = time.monotonic()
                 if ranks.rank == rank:
@@ -181,41 +178,25 @@ def _misbehave(how: str) -> None:
         time.sleep(3600)
 
 
-def rounds_of(ranks: Ranks, sizes: list[int], topology: dict[str, Any], width: int, rounds: int) -> Any:
-    """Seconds per round and bytes, for the model of docs/scaling.md."""
-    topo = build_topology(weights="column", nodes=sum(sizes), seed=0, **topology)
-    exchange = ranks.exchange(topo, RUN)
-    x = torch.ones(len(ranks.nodes), width)
-    exchange(0, x)
-    ranks.join([0])
-    before, start = exchange.bytes_on_wire, time.perf_counter()
-    for t in range(1, rounds + 1):
-        exchange(t, x)
-    return (time.perf_counter() - start) / rounds, (exchange.bytes_on_wire - before) / rounds
-
-
 def answer_of(ranks: Ranks, name: str, arguments: dict[str, Any]) -> Any:
     """What this rank finds; an exception is an answer too."""
     try:
-        return (JOBS.get(name) or globals()[name])(ranks, **arguments)
+        return globals()[name](ranks, **arguments)
     except Exception as error:
         return RuntimeError(f"{type(error).__name__}: {error}")
     finally:
-        ranks.messenger.watch.close()
+        ranks.watch.close()
 
 
 def main() -> None:
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
-    timeout = float(sys.argv[1])
-    everyone = TorchTransport.meet(timeout=timeout)
-    assert isinstance(everyone.notes, MeetingNotes)
-    count = 0
+    timeout, rank = float(sys.argv[1]), int(os.environ["RANK"])
+    store, count = meet(timeout), 0
     while size := sys.stdin.buffer.read(8):
         name, arguments = pickle.loads(sys.stdin.buffer.read(struct.unpack("<Q", size)[0]))
         count += 1
-        notes = everyone.notes.under(f"job/{count}")
-        transport = TorchTransport(everyone.rank, everyone.size, notes, timeout, everyone.seal)
-        ranks = Ranks(split(sum(arguments["sizes"]), everyone.size, arguments["sizes"]), transport)
+        blocks = split(sum(arguments["sizes"]), int(os.environ["WORLD_SIZE"]), arguments["sizes"])
+        ranks = Ranks(blocks, rank, dist.PrefixStore(f"job/{count}", store), timeout)
         answer = answer_of(ranks, name, arguments)
         content = pickle.dumps(answer)
         answers.write(struct.pack("<Q", len(content)) + content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.support.configurations import configured
 from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
 from gossamer.runtime.group import Alone
-from gossamer.training.request import RunRequest, carrier, configuration, shows
+from gossamer.training.request import RunRequest, carrier, configuration, rank_count, shows, start
 
 
 def begun(folder: Path) -> Path:
@@ -85,3 +86,40 @@ def test_one_process_of_every_machine_speaks(
     group = Alone(3)
     vars(group).update(first=first, first_here=first_here, spread=spread)
     assert shows(group) is speaks
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"runtime__ranks": 3}, 3),
+        ({"runtime__blocks": [1, 3, 4]}, 3),
+        ({}, 5),
+        ({"nodes": 2, "topology__kind": "complete"}, 2),
+        ({"baseline": "central"}, 1),
+    ],
+)
+def test_the_number_of_ranks(changes: dict[str, Any], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 5)
+    assert rank_count(configured(runtime__kind="processes", **changes)) == count
+
+
+def test_mistakes_show_before_ranks_start_and_a_stop_says_how_to_resume(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[Any] = []
+
+    def launch(arguments: list[str], ranks: int, *, timeout: float) -> Any:
+        started.append((arguments, ranks, timeout))
+        raise KeyboardInterrupt
+
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gossamer.training.request.launch", launch)
+    with pytest.raises(UserError, match=r"runtime\.blocks lists 2 blocks for 3 ranks"):
+        start(RunRequest(None, ["runtime.ranks=3", "runtime.blocks=[4,4]"], runtime="processes"), [])
+    assert not started
+    words = ["run", "--runtime", "processes"]
+    with pytest.raises(KeyboardInterrupt, match="continue with `gossamer run --resume"):
+        start(RunRequest(None, ["runtime.ranks=2", "runtime.timeout=7"], runtime="processes"), words)
+    ((arguments, ranks, timeout),) = started
+    assert (arguments[:3], arguments[3], ranks, timeout) == (words, "--out", 2, 7.0)

@@ -21,12 +21,12 @@ from gossamer.consortium.frames import (
     WAITING,
     Frame,
     Place,
+    RefusedError,
     check_content,
     unpack,
 )
 from gossamer.consortium.links import MOST, Arrival, Links
 from gossamer.consortium.mass import KNOWN, Mass, Parcel
-from gossamer.runtime.wire import RefusedError
 
 LOG = logging.getLogger("gossamer.peers")
 _UNKNOWN = 4  # parcels of a site that wait in memory for an exchange that has not begun here

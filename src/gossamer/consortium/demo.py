@@ -30,7 +30,7 @@ from gossamer.data.source import datasets
 from gossamer.errors import UserError
 from gossamer.results.certificate import UNIT, epsilon_text
 from gossamer.results.files import read_metrics, read_object
-from gossamer.runtime.children import environment
+from gossamer.runtime.launch import environment
 
 NAMES = (
     "alder", "birch", "cedar", "elm", "fir", "hazel", "juniper", "larch", "maple", "oak", "pine", "rowan", "spruce",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gossamer.consortium.links import MOST
-from gossamer.runtime.wire import RefusedError, first_not_finite
+from gossamer.runtime.exchange import first_not_finite
 
 HELLO, SHARE, OFFER, ASK, MODEL, WAITING = range(1, 7)
 KINDS = {HELLO: "hello", SHARE: "share", OFFER: "offer", ASK: "question", MODEL: "model", WAITING: "reminder"}
@@ -30,6 +30,10 @@ _DTYPES = {1: torch.float32, 2: torch.float64}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _LIMIT = 1 << 62  # of counters: none gets there
 FAR = 2.0**30  # times the first model: no training that has not diverged gets there
+
+
+class RefusedError(Exception):
+    """The frame is not one that was due; the text says what is wrong with it."""
 
 
 @dataclass(frozen=True, order=True)

@@ -7,14 +7,16 @@ process, made when it is first needed, and it ends with the process.
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import os
 import threading
+import time
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from gossamer.runtime.transport.base import count_resets
-
+LOG = logging.getLogger("gossamer.transport")
 Result = TypeVar("Result")
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -42,6 +44,24 @@ def run(work: Coroutine[Any, Any, Result], seconds: float) -> Result:
     except TimeoutError:
         started.cancel()
         raise
+
+
+def count_resets(loop: asyncio.AbstractEventLoop, every: float = 60.0) -> None:
+    """Log broken connections as one count every so many seconds, where asyncio writes a traceback for each."""
+    logged, count = -math.inf, 0
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal logged, count
+        error = context.get("exception")
+        if not isinstance(error, OSError):
+            loop.default_exception_handler(context)
+            return
+        count += 1
+        if time.monotonic() - logged >= every:
+            LOG.warning("%d connections broke since the last such line: %s", count, error)
+            logged, count = time.monotonic(), 0
+
+    loop.set_exception_handler(handle)
 
 
 def _forget() -> None:

@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.consortium.frames import MOST_DECISIONS, Decisions, Place
-from gossamer.runtime.wire import RefusedError
+from gossamer.consortium.frames import MOST_DECISIONS, Decisions, Place, RefusedError
 
 MOST_WAITING = 64  # parcels of one site in memory: an honest one sends far fewer ahead
 TAKEN, RETURNED, KNOWN = "taken", "returned", "known"

@@ -163,7 +163,7 @@ def relay(
 ) -> None:
     """Splice connections of sites that cannot listen; TLS stays between them. The secret: GOSSAMER_SECRET_FILE."""
     from gossamer.consortium import relay as relays
-    from gossamer.runtime.transport.secret import Secret
+    from gossamer.consortium.secret import Secret
 
     fronts = dict(one.partition("=")[::2] for one in front)
     if len(fronts) < len(front) or not all(name and place for name, place in fronts.items()):

@@ -15,11 +15,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from gossamer.consortium.loop import run
+from gossamer.consortium.loop import count_resets, run
 from gossamer.consortium.notices import LOG, Notices
+from gossamer.consortium.secret import TAG, Seal, Secret
 from gossamer.errors import UserError
-from gossamer.runtime.transport.base import count_resets
-from gossamer.runtime.transport.secret import TAG, Seal, Secret
 
 _GREETING, _NONCE, _NAME = b"gossamer relay 1", 32, 255  # bytes
 _WAIT, _COME, _HERE = b".", b"!", b"+"

@@ -36,15 +36,13 @@ class MixPlan:
         self.starts, self.neighbours = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
         self.weights = {torch.float64: matrix.data, torch.float32: matrix.data.astype(np.float32)}
         self._tensors: dict[tuple[torch.device, torch.dtype], Tensor] = {}
-        # One row each, as it is: rows only change places.
-        self.moves = matrix.nnz == len(self.starts) - 1 and bool(
-            (np.diff(self.starts) == 1).all() and (matrix.data == 1.0).all()
-        )
+        # At most one row each, as it is: rows only change places.
+        self.moves = bool((np.diff(self.starts) <= 1).all() and (matrix.data == 1.0).all())
 
-    def __call__(self, values: Tensor, out: Tensor | None = None) -> Tensor:
+    def __call__(self, values: Tensor, out: Tensor | None = None, *, add: bool = False) -> Tensor:
         """P @ values for values (n, ...) of float32 or float64; into `out` if given, never in place.
 
-        A P that only moves rows takes whole numbers too.
+        With `add` it is added to `out`. A P that only moves rows takes whole numbers too.
         """
         if values.dtype not in self.weights and not (self.moves and values.dtype == torch.int64):
             raise ValueError(f"mixing needs float32 or float64, not {values.dtype}")
@@ -65,24 +63,37 @@ class MixPlan:
         rows = values.detach().reshape(len(values), -1).contiguous()
         into = out.detach().view(self.shape[0], -1)
         if self.moves:
-            torch.index_select(rows, 0, torch.from_numpy(self.neighbours).to(rows.device), out=into)
+            self._move(rows, into, add)
         elif self.dense or not runs_compiled(values):
-            self._product(rows, into)
+            self._product(rows, into, add)
         else:
-            self._sparse(rows, into)
+            self._sparse(rows, into, add)
         return out
 
     def several(self, *values: Tensor) -> tuple[Tensor, ...]:
         """The same exchange for several tensors, such as parameters and push-sum weights."""
         return tuple(self(value) for value in values)
 
-    def _product(self, rows: Tensor, into: Tensor) -> None:
+    def _move(self, rows: Tensor, into: Tensor, add: bool) -> None:
+        sources = torch.from_numpy(self.neighbours).to(rows.device)
+        if len(sources) == len(into) and not add:
+            torch.index_select(rows, 0, sources, out=into)
+            return
+        targets = torch.from_numpy(np.flatnonzero(np.diff(self.starts))).to(rows.device)
+        if not add:
+            into.zero_()
+        into.index_add_(0, targets, rows.index_select(0, sources))
+
+    def _product(self, rows: Tensor, into: Tensor, add: bool) -> None:
         key = (rows.device, rows.dtype)
         if key not in self._tensors:
             self._tensors[key] = torch.from_numpy(self.matrix.toarray()).to(*key)
-        torch.mm(self._tensors[key], rows, out=into)
+        if add:
+            into.addmm_(self._tensors[key], rows)
+        else:
+            torch.mm(self._tensors[key], rows, out=into)
 
-    def _sparse(self, rows: Tensor, into: Tensor) -> None:
+    def _sparse(self, rows: Tensor, into: Tensor, add: bool) -> None:
         width = rows.shape[1]
         tile = max(LEAST_TILE, TILE_BYTES // (rows.element_size() * max(1, len(rows))))
         source, target, weights = rows.numpy(), into.numpy(), self.weights[rows.dtype]
@@ -90,7 +101,7 @@ class MixPlan:
         def mix_part(part: tuple[slice, slice]) -> None:
             into, columns = part
             own = self.starts[into.start : into.stop + 1]
-            _mix(own, self.neighbours, weights, source, target[into], columns.start, columns.stop, tile)
+            _mix(own, self.neighbours, weights, source, target[into], columns.start, columns.stop, tile, add)
 
         everything = slice(0, len(target)), slice(0, width)
         cores = threads.cores()
@@ -155,17 +166,21 @@ def _mix(
     first: int,
     last: int,
     tile: int,
+    to_target: bool,
 ) -> None:
-    """target[:, first:last] = P @ source[:, first:last], by tiles of columns, four neighbours at a time."""
+    """target[:, first:last] = P @ source[:, first:last], by tiles of columns, four neighbours at a time.
+
+    With `to_target` the product is added to what is there.
+    """
     for low in range(first, last, tile):
         high = min(low + tile, last)
         for i in range(target.shape[0]):
             out = target[i, low:high]
             k, end = starts[i], starts[i + 1]
-            if k == end:
+            if k == end and not to_target:
                 out[:] = 0
             while k < end:
-                add = k > starts[i]  # the first to come overwrites what was there
+                add = to_target or k > starts[i]  # the first to come overwrites what was there
                 a = source[neighbours[k], low:high]
                 if k + 4 <= end:
                     b, c = source[neighbours[k + 1], low:high], source[neighbours[k + 2], low:high]

@@ -119,7 +119,7 @@ class Engine:
         """Of loky, which does not run a user's script again in its children as multiprocessing does."""
         from joblib.externals.loky import ProcessPoolExecutor
 
-        from gossamer.runtime.children import environment
+        from gossamer.runtime.launch import environment
 
         executor = ProcessPoolExecutor(
             self.jobs, env=environment(THREADS), initializer=_begin_process, initargs=(os.getpid(),)

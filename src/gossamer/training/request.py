@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,13 @@ from gossamer.config.layers import parse_overrides, replaced, resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.console import RunDisplay
-from gossamer.results.rundir import RunDirectory
+from gossamer.results.rundir import RunDirectory, free_path
 from gossamer.results.terminal import terminal
 from gossamer.results.track import OpenTracker, find_tracker
-from gossamer.runtime.blocks import split
-from gossamer.runtime.group import Alone, Group, Ranks, agreed
+from gossamer.results.waiting import ended
+from gossamer.runtime.cluster import connect, ranks_started, started_as_rank
+from gossamer.runtime.group import Alone, Group, agreed, split
+from gossamer.runtime.launch import launch, launched
 from gossamer.training.assemble import Parts, assemble, without_private_hold_out
 from gossamer.training.budget import preview
 from gossamer.training.data import DataCache
@@ -42,17 +45,34 @@ class RunRequest:
     quiet: bool = False  # nothing but one JSON object on stdout
 
 
-def start(request: RunRequest) -> dict[str, Any] | None:
-    """Run it. What `--json` prints; None in a process that is not the first of its machine."""
-    from gossamer.runtime.transport.torch import started_by_torchrun
+def start(request: RunRequest, arguments: Sequence[str] = ()) -> dict[str, Any] | None:
+    """Run it: what `--json` prints, None in a process that prints nothing.
 
+    `arguments` are those of the command line, with which each of several processes is started.
+    """
     config = configuration(request)
-    if config.runtime.kind == "processes" and not started_by_torchrun():
-        from gossamer.training.ranks import run_on_ranks
+    if config.runtime.kind == "simulator" or started_as_rank():
+        return run_here(config, request)
+    check(effective(config))  # before anything is started
+    if request.track:
+        find_tracker(request.track)
+    ranks = rank_count(config)
+    split(effective(config).nodes, ranks, config.runtime.blocks)
+    directory = request.resume or request.out or free_path(config.name)
+    named = [] if request.resume or request.out else ["--out", str(directory)]
+    ended()  # the first rank prints from here on
+    try:
+        launch([*arguments, *named], ranks, timeout=config.runtime.timeout)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"continue with `gossamer run --resume {directory}`") from None
+    return None
 
-        check(effective(config))  # before anything is started
-        return run_on_ranks(config, request)
-    return run_here(config, request)
+
+def rank_count(config: RunConfig) -> int:
+    runtime = config.runtime
+    if runtime.ranks is not None:
+        return runtime.ranks
+    return len(runtime.blocks) if runtime.blocks else min(os.cpu_count() or 1, effective(config).nodes)
 
 
 def configuration(request: RunRequest) -> RunConfig:
@@ -77,29 +97,28 @@ def configuration(request: RunRequest) -> RunConfig:
 
 
 def show_replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """On stderr, before anything else: what a new kind of data takes away must not be missed."""
-    if (sentence := replaced(recipe, changes)) is not None:
+    """Warn on stderr, before anything else, about settings that a new kind of data removes."""
+    # The process that starts ranks has printed it.
+    if not launched() and (sentence := replaced(recipe, changes)) is not None:
         terminal(to_stderr=True).print(f"note: {sentence}", soft_wrap=True)
 
 
 def carrier(config: RunConfig) -> AbstractContextManager[Group]:
     """This process among those that carry the run: alone, or as torchrun's environment says."""
-    from gossamer.runtime.transport.torch import TorchTransport, ranks_started, started_by_torchrun
-
     nodes, asked = effective(config).nodes, config.runtime
     if asked.kind == "simulator":
-        if started_by_torchrun():
+        if started_as_rank():
             raise UserError(
                 "torchrun started several processes, but runtime.kind = 'simulator' needs one; "
                 "use --runtime processes."
             )
         return nullcontext(Alone(nodes))
-    if not started_by_torchrun():
+    if not started_as_rank():
         raise UserError(
             "runtime.kind = 'processes' needs processes: start this with torchrun, or use `gossamer run`."
         )
     blocks = split(nodes, ranks_started(), asked.blocks)
-    return Ranks(blocks, TorchTransport.meet(timeout=asked.timeout, device=config.device))
+    return connect(blocks, timeout=asked.timeout, device=config.device)
 
 
 def parts_of(
@@ -122,13 +141,11 @@ def parts_of(
     return parts
 
 
-def run_here(
-    config: RunConfig, request: RunRequest, on_round: Callable[[int], None] = lambda t: None
-) -> dict[str, Any] | None:
+def run_here(config: RunConfig, request: RunRequest) -> dict[str, Any] | None:
     """In this process: all nodes, or those of one rank."""
     tracker = find_tracker(request.track) if request.track else None
     with carrier(config) as group:
-        result = run_in(group, config, request, tracker, on_round)
+        result = run_in(group, config, request, tracker)
         return result if shows(group) else None
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,16 +13,14 @@ import torch
 from safetensors.torch import load_file
 from tests.support.ledgers import histories
 from tests.support.pool import Pool
+from tests.support.tokens import token_rounds
 
 from gossamer.config.layers import resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.methods.without_replacement.token_ranks import token_exchange
 from gossamer.results import checkpoint
 from gossamer.results.headline import judged
-from gossamer.runtime.blocks import split
-from gossamer.runtime.group import Alone, Group, Ranks
-from gossamer.runtime.transport.memory import Memory, MemoryTransport
+from gossamer.runtime.group import Alone, split
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
 from gossamer.training.train import execute
@@ -181,48 +177,31 @@ def test_figures_of_local_models_do_not_travel(changes: dict[str, Any], key: str
         Plan.of(resolve(TOKEN, {"privacy.noise.source": "system", **changes, **allowed}))
 
 
-def token_rounds(group: Group, rounds: int, wants: torch.Tensor) -> Any:
-    """Rounds of writes that tell in which order they were made."""
-    state = SimpleNamespace(public=torch.zeros(1, 6), holder=torch.tensor(-1), writes=torch.tensor(0))
-    releases = SimpleNamespace(released_loss=torch.zeros(2))
-    exchange = token_exchange(group, "00" * 8, wants.shape[1], 3, state, releases, {rounds})
-    hosted, seen = group.nodes, []
-
-    def write(i: int, public: torch.Tensor) -> torch.Tensor:
-        node = hosted[i]
-        releases.released_loss = releases.released_loss * 0.5 + node
-        seen.append((node, float(public.sum())))
-        return public * 0.75 + node + torch.arange(6.0).view(2, 3)
-
-    for t in range(rounds):
-        exchange(t, wants[t, hosted.start : hosted.stop], write)
-        seen.append((-1, float(releases.released_loss.sum())))
-    token = exchange.token
-    return token.public, token.holder, token.writes, releases.released_loss, exchange.bytes_sent, seen
-
-
-@pytest.mark.parametrize("sizes", [[5, 1], [1, 2, 3], [1] * 6])
-@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
-def test_the_token_passes_the_ranks_in_the_order_of_the_turns(sizes: list[int], share: float) -> None:
+def passes_in_order(pool: Pool, sizes: list[int], share: float) -> None:
     rounds, nodes = 12, sum(sizes)
     wants = torch.from_numpy(np.random.default_rng(0).random((rounds, nodes, 2)) < share)
     expected = token_rounds(Alone(nodes), rounds, wants)
-    memory, blocks = Memory(len(sizes)), split(nodes, len(sizes), sizes)
-
-    def rank(r: int) -> Any:
-        with Ranks(blocks, MemoryTransport(memory, r)) as ranks:
-            return token_rounds(ranks, rounds, wants)
-
-    with ThreadPoolExecutor(len(sizes)) as threads:
-        found = list(threads.map(rank, range(len(sizes))))
+    found = pool.call("token_rounds", sizes=sizes, rounds=rounds, wants=wants)
     for public, holder, writes, losses, _, _ in found:
         assert torch.equal(public, expected[0])
         assert (holder, writes) == expected[1:3]
         assert torch.equal(losses, expected[3])
     assert sum(part[4] for part in found) == expected[4]
     # Each rank saw what its nodes see in the simulator, in the same order.
-    for part, block in zip(found, blocks, strict=True):
+    for part, block in zip(found, split(nodes, len(sizes), sizes), strict=True):
         assert part[5] == [entry for entry in expected[5] if entry[0] == -1 or entry[0] in block]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_the_token_passes_the_ranks_in_the_order_of_the_turns(two_ranks: Pool, share: float) -> None:
+    for sizes in ([5, 1], [2, 4]):
+        passes_in_order(two_ranks, sizes, share)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_the_token_passes_more_ranks_too(more: Pool, share: float) -> None:
+    passes_in_order(more, {4: [1, 3, 1, 2], 7: [1] * 7}[more.ranks], share)
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ class SharedModel(Gossip):
 
     def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
         nodes, seed = self.config.nodes, self.config.seed
-        made = token_exchange(how.group, how.run, nodes, seed, how.state, how.reader, how.known_at)
+        made = token_exchange(how.group, nodes, seed, how.state, how.reader, how.known_at)
         made.bytes_sent = how.bytes_sent
         return made
 

@@ -1,7 +1,8 @@
 """The token over several processes: the shared model goes from the rank of its last writer to that of the next.
 
-Who wants to write is public and shared first, a bit per node; then everyone knows the chain, and only its two ends take
-part in a fetch. What was released beside the model (noised losses) travels with it, and to everyone after the round.
+The nodes that want to write are public and shared first; then every rank knows the chain of writers, and only the two
+ranks of a handover take part in it. What was released next to the model (noised losses) travels with it, and to every
+rank after the round.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import torch
 from torch import Tensor
 
 from gossamer.methods.without_replacement.token import Token, TokenExchange, Write, order
-from gossamer.runtime.group import Group, Ranks
-from gossamer.runtime.wire import Label, Layout
+from gossamer.runtime.cluster import Ranks
+from gossamer.runtime.group import Group
 
 
 class Releases(Protocol):
-    """The private part: what it has released beside the model, and everyone may know."""
+    """The private part: what it has released next to the model."""
 
     released_loss: Tensor  # (C,)
 
@@ -36,7 +37,6 @@ class SharedState(Protocol):
 
 def token_exchange(
     group: Group,
-    run: str,
     nodes: int,
     seed: int,
     state: SharedState,
@@ -45,49 +45,46 @@ def token_exchange(
 ) -> TokenExchange | RankTokenExchange:
     """The exchange of the shared model from `state` on, in one process or over the ranks of the group."""
     public = state.public.view(len(releases.released_loss), -1).clone()
-    made: TokenExchange | RankTokenExchange = (
-        RankTokenExchange(group, run, nodes, seed, public, releases, known_at)
+    exchange: TokenExchange | RankTokenExchange = (
+        RankTokenExchange(group, nodes, seed, public, releases, known_at)
         if isinstance(group, Ranks)
         else TokenExchange(nodes, seed, public)
     )
-    made.token.load_state_dict({"public": public, "holder": state.holder, "writes": state.writes})
-    return made
+    exchange.token.load_state_dict({"public": public, "holder": state.holder, "writes": state.writes})
+    return exchange
 
 
 class RankTokenExchange:
-    """As `TokenExchange`, with the hosted nodes' wants and writes; the model is everyone's after rounds in `known_at`.
+    """As `TokenExchange`, with the hosted nodes' wants and writes; every rank has the model after rounds in `known_at`.
 
-    In the other rounds only the rank of the holder has the newest model; nobody else needs it.
+    In the other rounds only the rank of the holder has the newest model.
     """
 
     def __init__(
         self,
         ranks: Ranks,
-        run: str,
         nodes: int,
         seed: int,
         public: Tensor,
         releases: Releases,
         known_at: Container[int],
     ):
-        self._messenger, self._hosted = ranks.messenger, ranks.nodes
-        self._run, self._nodes, self._seed = run, nodes, seed
+        self._ranks, self._hosted, self._nodes, self._seed = ranks, ranks.nodes, nodes, seed
         self._releases, self._known_at = releases, known_at
         self._owner = {i: rank for rank, block in enumerate(ranks.blocks) for i in block}
-        self._layout = Layout.of([public.reshape(1, -1), releases.released_loss.reshape(1, -1)])
         self.token = Token(public)
-        self.bytes_sent = self.bytes_on_wire = 0
+        self.bytes_sent = 0
 
     def __call__(self, t: int, wants: Tensor, write: Write) -> Token:
         token = self.token
-        self._messenger.watch.computing(t)
-        each = [len(block) for block in self._messenger.blocks]
-        asking = self._messenger.gather(wants.any(dim=1).tolist(), each=each)
-        for turn, node in enumerate(order(self._seed, t, self._nodes)):
+        asking = torch.zeros(self._nodes, dtype=torch.uint8)
+        asking[self._hosted.start : self._hosted.stop] = wants.any(dim=1)
+        asking = self._ranks.sum(asking)
+        for node in order(self._seed, t, self._nodes):
             if not asking[node]:
                 continue
             if token.holder not in (-1, node):
-                self._fetch(t, turn, node)
+                self._fetch(node)
             if node in self._hosted:
                 token.public = write(node - self._hosted.start, token.public)
             token.holder, token.writes = node, token.writes + 1
@@ -95,45 +92,25 @@ class RankTokenExchange:
             self._publish(t)
         return token
 
-    def _fetch(self, t: int, turn: int, node: int) -> None:
-        """One message from the last writer; none where both are hosted by one rank."""
-        if self.token.holder in self._hosted:
-            self.bytes_sent += self.token.public.numel() * self.token.public.element_size()
-        sender, receiver = self._owner[self.token.holder], self._owner[node]
-        if sender != receiver:
-            self._carry(t, turn, sender, [receiver])
+    def _fetch(self, node: int) -> None:
+        """One message from the last writer; none where one rank hosts both."""
+        token, ranks = self.token, self._ranks
+        if token.holder in self._hosted:
+            self.bytes_sent += token.public.numel() * token.public.element_size()
+        sender, receiver = self._owner[token.holder], self._owner[node]
+        if sender == receiver:
+            return
+        if ranks.rank == sender:
+            values = [token.public.contiguous(), self._releases.released_loss.contiguous()]
+            ranks.transfer([(receiver, value) for value in values], [])
+        elif ranks.rank == receiver:
+            token.public = torch.empty_like(token.public)
+            self._releases.released_loss = torch.empty_like(self._releases.released_loss)
+            ranks.transfer([], [(sender, token.public), (sender, self._releases.released_loss)])
 
     def _publish(self, t: int) -> None:
-        """After a round: what was released beside the model and, where it is looked at, the model itself."""
-        holder = self.token.holder
-        sender, losses = self._owner[holder], self._releases.released_loss
-        each = [len(losses) if rank == sender else 0 for rank in range(len(self._messenger.blocks))]
-        known = self._messenger.gather(losses.tolist() if holder in self._hosted else [], each=each)
-        self._releases.released_loss = torch.tensor(known).to(losses)
+        """After a round: what was released next to the model and, where it is evaluated or kept, the model itself."""
+        sender = self._owner[self.token.holder]
+        self._releases.released_loss = self._ranks.broadcast(self._releases.released_loss, sender)
         if t + 1 in self._known_at:
-            others = [rank for rank in range(len(self._messenger.blocks)) if rank != sender]
-            self._carry(t, self._nodes, sender, others)  # the place behind all turns
-
-    def _carry(self, t: int, place: int, sender: int, receivers: list[int]) -> None:
-        """The model and the losses from one rank to some others, if this one is among them."""
-        messenger, layout, rank = self._messenger, self._layout, self._messenger.rank
-        if rank != sender and rank not in receivers:
-            return
-        label = Label(self._run, t, place, sender, seal=messenger.seal)
-        tag = t * (self._nodes + 1) + place
-        buffer = messenger.empty(layout.size(1))
-        model, losses = layout.views(buffer, 1)
-        if rank == sender:
-            model.copy_(self.token.public.reshape(1, -1))
-            losses.copy_(self._releases.released_loss.reshape(1, -1))
-            label.write(buffer, layout, 1)
-            self.bytes_on_wire += len(buffer) * len(receivers)
-            _, leaving = messenger.start({}, dict.fromkeys(receivers, buffer), tag)
-            for receiver, pending in leaving.items():
-                messenger.wait(pending, receiver, t)
-            return
-        arriving, _ = messenger.start({sender: buffer}, {}, tag)
-        messenger.wait(arriving[sender], sender, t)
-        messenger.check(label, buffer, layout, [self.token.holder])
-        self.token.public = model.reshape(self.token.public.shape).clone()
-        self._releases.released_loss = losses.reshape(self._releases.released_loss.shape).clone()
+            self.token.public = self._ranks.broadcast(self.token.public, sender)

@@ -1,10 +1,9 @@
-"""The secret of a run: whoever has it belongs to the run. Every proof and every seal is derived from it, here."""
+"""The secret of a relay, and message authentication codes by keys derived from it."""
 
 from __future__ import annotations
 
 import hmac
 import os
-import secrets
 import stat
 import struct
 from pathlib import Path
@@ -23,17 +22,14 @@ class Seal:
         self._key = key
 
     def tag(self, *parts: bytes | memoryview) -> bytes:
-        made = hmac.new(self._key, digestmod="sha256")
+        code = hmac.new(self._key, digestmod="sha256")
         for part in parts:
-            made.update(struct.pack("<Q", len(part)))
-            made.update(part)
-        return made.digest()
+            code.update(struct.pack("<Q", len(part)))
+            code.update(part)
+        return code.digest()
 
     def fits(self, tag: bytes, *parts: bytes | memoryview) -> bool:
         return hmac.compare_digest(tag, self.tag(*parts))
-
-    def derive(self, *parts: bytes) -> Seal:
-        return Seal(self.tag(b"derive", *parts))
 
 
 class Secret(Seal):
@@ -41,11 +37,6 @@ class Secret(Seal):
 
     def __init__(self, text: str):
         super().__init__(text.encode())
-        self._text = text
-
-    @classmethod
-    def fresh(cls) -> Secret:
-        return cls(secrets.token_hex(32))
 
     @classmethod
     def of_environment(cls) -> Secret | None:
@@ -56,28 +47,24 @@ class Secret(Seal):
         text = os.environ.get(VARIABLE)
         return cls(_long_enough(text.strip(), f"the secret in {VARIABLE}")) if text else None
 
-    def environment(self) -> dict[str, str]:
-        """For a child process of ours; a file that was named for us is not the child's."""
-        return {VARIABLE: self._text, FILE: ""}
-
 
 def _content(path: Path) -> str:
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise UserError(f"{FILE} = {path} is not a file; name one with the run's secret in it.")
-        if found.st_mode & 0o077:
-            raise UserError(f"{FILE} = {path} can be read by other users; `chmod 600 {path}` mends that.")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{FILE} = {path} is not a file; name one with the relay's secret in it.")
+        if status.st_mode & 0o077:
+            raise UserError(f"{FILE} = {path} can be read by other users; run `chmod 600 {path}`.")
         return path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise UserError(f"{FILE} = {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise UserError(f"{FILE} = {path} is not text; `openssl rand -hex 32` makes a secret.") from None
+        raise UserError(f"{FILE} = {path} is not text; `openssl rand -hex 32` prints a secret.") from None
 
 
 def _long_enough(text: str, what: str) -> str:
     if len(text) < SHORTEST:
         raise UserError(
-            f"{what} has {len(text)} characters, but {SHORTEST} are needed; `openssl rand -hex 32` makes one."
+            f"{what} has {len(text)} characters, but {SHORTEST} are needed; `openssl rand -hex 32` prints one."
         )
     return text

@@ -1,1 +1,0 @@
-"""What carries bytes between ranks."""
