@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.data.partition import Partition, partition, partitions, split
+from gossamer.data.partition import Partition, partitions, split
 from gossamer.errors import UserError
 from gossamer.options.registry import options_of
 
@@ -25,8 +25,9 @@ disjoint_kinds = st.sampled_from(
 )
 
 
-def draw(kind, labels, nodes, seed=0, **options):
-    return partition(kind, labels=labels, nodes=nodes, rng=np.random.default_rng(seed), **options)
+def draw(kind, labels, nodes, seed=0, owner=None, **options):
+    part = partitions.parse({"kind": kind, **options})
+    return split(part, labels=labels, nodes=nodes, rng=np.random.default_rng(seed), owner=owner)
 
 
 @SETTINGS

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gossamer.data.load import datasets, get, load
-from gossamer.data.partition import partition
+from gossamer.data.partition import LabelSplit, split
 from gossamer.data.public import COVERTYPE_RANGES, FashionMnist, Mnist
 from gossamer.data.sources import recorded
 
@@ -76,7 +76,7 @@ def test_covertype_split_and_scaling():
 @pytest.mark.data
 def test_label_split_of_mnist_gives_each_digit_to_one_node():
     labels = load_here("mnist").y_train
-    parts = partition("label-split", labels=labels, nodes=10, rng=np.random.default_rng(0), t=1.0)
+    parts = split(LabelSplit(t=1.0), labels=labels, nodes=10, rng=np.random.default_rng(0))
     assert [set(labels[part].tolist()) for part in parts] == [{digit} for digit in range(10)]
 
 

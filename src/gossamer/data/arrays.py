@@ -124,6 +124,13 @@ def with_bias(x: Floats, *, outside: bool = False) -> Floats:
     return np.hstack([x, ones]) * factor
 
 
+def scale_records(x: Floats, scale: str, bias: bool | str) -> Floats:
+    """Every record by itself, by `data.scale` and `data.bias`."""
+    if scale != "none":
+        x = to_unit_ball(x) if scale == "unit-ball" else to_unit_sphere(x)
+    return with_bias(x, outside=bias == "outside") if bias else x
+
+
 def fit_components(x: Floats, count: int) -> tuple[Floats, Floats]:
     """(mean (p,), basis (count, p)): the directions of largest variance, each with its largest entry positive."""
     rows = x.reshape(len(x), -1)

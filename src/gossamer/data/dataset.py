@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.arrays import Array, Floats, gathered
+from gossamer.data.arrays import Array, Floats, by_block, gathered
 from gossamer.errors import UserError
 
 FAR = 5.0  # spreads from the middle, where values are cut off
@@ -94,6 +94,10 @@ class Dataset:
             owner=None if self.owner is None else self.owner[rows],
             person=None if self.person is None else self.person[rows],
         )
+
+    def map(self, function: Callable[[Array], Array]) -> Dataset:
+        """With this function of each record in place of the records."""
+        return replace(self, x_train=by_block(self.x_train, function), x_test=function(self.x_test))
 
     def noted(self, **notes: str) -> Dataset:
         """With these notes in its provenance."""

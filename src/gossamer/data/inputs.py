@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gossamer.data.arrays import Array, Floats, fit_components, listed, project, to_ranges, with_bias
+from gossamer.data.arrays import Array, Floats, fit_components, listed, project, scale_records, to_ranges
 from gossamer.data.columns import Schema
 from gossamer.data.dataset import FAR, Dataset, Standard
 from gossamer.data.features import pipeline
-from gossamer.data.source import SCALES, Source, datasets
+from gossamer.data.source import Source, datasets
 from gossamer.data.tables import FrameTable, array_of, as_records, is_frame
 from gossamer.errors import UserError
 
@@ -82,9 +82,7 @@ class Inputs:
             rows = self.standard.applied(rows)
         if self.pca is not None:
             rows = self._projected(rows, public)
-        if self.scale != "none":
-            rows = SCALES[self.scale](rows)
-        return with_bias(rows, outside=self.bias == "outside") if self.bias else rows
+        return scale_records(rows, self.scale, self.bias)
 
     def _projected(self, rows: Array, public: Callable[[str, dict[str, Any]], Dataset]) -> Array:
         assert self.pca is not None

@@ -60,20 +60,6 @@ def split(
     return pieces
 
 
-def partition(
-    kind: str,
-    *,
-    labels: Labels,
-    nodes: int,
-    rng: np.random.Generator,
-    owner: Owners = None,
-    **options: Any,
-) -> list[Indices]:
-    """`split` by a kind's name and options."""
-    part = partitions.parse({"kind": kind, **options})
-    return split(part, labels=labels, nodes=nodes, rng=rng, owner=owner)
-
-
 @partitions.register("even")
 @dataclass(frozen=True, kw_only=True)
 class Even(Partition):

@@ -7,9 +7,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -17,16 +16,13 @@ from pydantic import AfterValidator, Field
 from gossamer.data.arrays import (
     Floats,
     at_most,
-    by_block,
     fit_components,
     gathered,
     listed,
     one_of,
     project,
+    scale_records,
     share_rows,
-    to_unit_ball,
-    to_unit_sphere,
-    with_bias,
 )
 from gossamer.data.columns import Column, Numeric
 from gossamer.data.dataset import Dataset, Standard
@@ -35,10 +31,6 @@ from gossamer.data.sources import Found, Origin
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count, Positive
-
-if TYPE_CHECKING:
-    from gossamer.data.dataset import Dataset
-
 
 MOST_WIDTH = 4096  # of records whose columns, or second moment, are released
 
@@ -195,7 +187,6 @@ def one_against_rest(dataset: Dataset, positive: int) -> Dataset:
     return replace(dataset, y_train=y_train, y_test=y_test, classes=2, labels=(f"not {name}", str(name)))
 
 
-SCALES = {"unit-ball": to_unit_ball, "unit-sphere": to_unit_sphere}
 Label = Annotated[int, Field(ge=0)]
 
 
@@ -373,9 +364,12 @@ class Source(ABC):
     ) -> Dataset:
         """The last steps: components (released, of a public set or of these records), then every record's scale."""
         if components is not None:
-            dataset = _projected(dataset, components)
+            origin = np.zeros(components.shape[1], np.float32)
+            dataset = replace(
+                dataset.map(lambda x: project(x, origin, components)), components=components
+            ).noted(pca=f"{len(components)} components of the training records, with noise")
         elif self.pca is not None:
-            dataset = _reduced(dataset, self.pca, self.pca_from, data_dir)
+            dataset = self._reduced(dataset, data_dir)
         elif self.pca_from != "train":
             raise UserError(f"data.pca_from = {self.pca_from!r} needs data.pca, the number of components")
         return self.scaled(dataset)
@@ -388,12 +382,12 @@ class Source(ABC):
     @property
     def private_steps(self) -> tuple[str, ...]:
         """The keys that ask for something to be found on the training records before the first round."""
-        asked = (
-            (self.class_weights == "private", "data.class_weights = 'private'"),
-            (self.standardise is not None, "data.standardise"),
-            (self.private_components, "data.pca_from = 'private'"),
-        )
-        return tuple(said for is_asked, said in asked if is_asked)
+        steps = {
+            "data.class_weights = 'private'": self.class_weights == "private",
+            "data.standardise": self.standardise is not None,
+            "data.pca_from = 'private'": self.private_components,
+        }
+        return tuple(key for key, wanted in steps.items() if wanted)
 
     @property
     def waits(self) -> bool:
@@ -422,19 +416,32 @@ class Source(ABC):
         return transformed(dataset, self.transform, public, keep=not self.own, data_dir=data_dir)
 
     def scaled(self, dataset: Dataset) -> Dataset:
-        train, test = dataset.x_train, dataset.x_test
-        if self.scale != "none":
-            train, test = by_block(train, SCALES[self.scale]), SCALES[self.scale](test)
-        if self.bias:
-            if self.scale == "none" or dataset.x_train.ndim != 2:
-                raise UserError(
-                    f"data.bias = {json.dumps(self.bias)} needs a table with data.scale = 'unit-ball' or "
-                    "'unit-sphere': the constant is part of it"
-                )
-            outside = self.bias == "outside"
-            train = by_block(train, partial(with_bias, outside=outside))
-            test = with_bias(test, outside=outside)
-        return replace(dataset, x_train=train, x_test=test)
+        if self.bias and (self.scale == "none" or dataset.x_train.ndim != 2):
+            raise UserError(
+                f"data.bias = {json.dumps(self.bias)} needs a table with data.scale = 'unit-ball' or 'unit-sphere': "
+                "the constant is part of it"
+            )
+        if self.scale == "none":
+            return dataset
+        return dataset.map(lambda x: scale_records(x, self.scale, self.bias))
+
+    def _reduced(self, dataset: Dataset, data_dir: Path | None) -> Dataset:
+        """Principal components of the training records themselves ("train": reads them), or of a public set."""
+        width = math.prod(dataset.x_train.shape[1:])
+        count = at_most("data.pca", self.pca or 0, width)
+        sets = [(name, kind.facts) for name, kind in datasets.kinds.items() if kind.facts is not None]
+        known = [name for name, facts in sets if math.prod(facts.shape) == width]
+        name = one_of("data.pca_from", self.pca_from, ["train", *known])
+        fitted = dataset.x_train if name == "train" else datasets.parse({"kind": name}).load(data_dir).x_train
+        if name not in ("train", dataset.name) and share_rows(
+            dataset.x_train.reshape(-1, width), fitted.reshape(-1, width)
+        ):
+            raise UserError(
+                f"data.pca_from = {name!r} has records of the training set, so it is not public to them; name another, "
+                "or 'train' where nothing needs to be proven"
+            )
+        mean, basis = fit_components(fitted, count)
+        return dataset.map(lambda x: project(x, mean, basis)).noted(pca=f"{count} components of {name}")
 
 
 datasets: Registry[Source] = Registry("data")
@@ -442,42 +449,4 @@ datasets: Registry[Source] = Registry("data")
 
 def standardised(dataset: Dataset, standard: Standard) -> Dataset:
     """The records with their columns by this standard."""
-    train, test = by_block(dataset.x_train, standard.applied), standard.applied(dataset.x_test)
-    return replace(dataset, x_train=train, x_test=test, standard=standard)
-
-
-def _projected(dataset: Dataset, basis: Floats) -> Dataset:
-    """The records in place of which these components of them stand."""
-    none = np.zeros(basis.shape[1], np.float32)
-    said = f"{len(basis)} components of the training records, with noise"
-    return replace(
-        dataset,
-        x_train=by_block(dataset.x_train, lambda x: project(x, none, basis)),
-        x_test=project(dataset.x_test, none, basis),
-        provenance={**dataset.provenance, "pca": said},
-        components=basis,
-    )
-
-
-def _reduced(dataset: Dataset, components: int, origin: str, data_dir: Path | None) -> Dataset:
-    """Principal components of the training records themselves ("train": reads them), or of a public set."""
-    width = math.prod(dataset.x_train.shape[1:])
-    count = at_most("data.pca", components, width)
-    sets = [(name, kind.facts) for name, kind in datasets.kinds.items() if kind.facts is not None]
-    known = [name for name, facts in sets if math.prod(facts.shape) == width]
-    name = one_of("data.pca_from", origin, ["train", *known])
-    fitted = dataset.x_train if name == "train" else datasets.parse({"kind": name}).load(data_dir).x_train
-    if name not in ("train", dataset.name) and share_rows(
-        dataset.x_train.reshape(-1, width), fitted.reshape(-1, width)
-    ):
-        raise UserError(
-            f"data.pca_from = {name!r} has records of the training set, so it is not public to them; name another, or "
-            "'train' where nothing needs to be proven"
-        )
-    mean, basis = fit_components(fitted, count)
-    return replace(
-        dataset,
-        x_train=by_block(dataset.x_train, lambda x: project(x, mean, basis)),
-        x_test=project(dataset.x_test, mean, basis),
-        provenance={**dataset.provenance, "pca": f"{count} components of {name}"},
-    )
+    return replace(dataset.map(standard.applied), standard=standard)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -32,21 +33,31 @@ class _Linear(Source):
 
     @property
     def bytes_read(self) -> float:
-        rows, outputs = self.n + self.test, getattr(self, "classes", getattr(self, "several", 1))
+        rows, outputs = self.n + self.test, self._outputs
         return 12.0 * rows * self.features + 32.0 * rows * outputs + 12.0 * self.features * outputs
 
-    def _coefficients(self, rng: np.random.Generator, rows: int) -> Floats:
-        """One row of coefficients per output; all rows share the same zero columns."""
-        zeros = round(self.sparsity * self.features)
-        truth = rng.standard_normal((rows, self.features)).astype(np.float32)
-        truth[:, rng.permutation(self.features)[:zeros]] = 0
-        return truth
+    _classes: ClassVar[int | None] = None
 
-    def _inputs(self, rng: np.random.Generator) -> Floats:
-        return rng.standard_normal((self.n + self.test, self.features), dtype=np.float32)
+    @property
+    def _outputs(self) -> int:
+        """Rows of coefficients."""
+        return 1
 
-    def _dataset(self, x: Floats, y: Array, *, seed: int, truth: Floats, classes: int | None) -> Dataset:
-        n = self.n
+    @property
+    def _scale(self) -> np.float32:
+        """Coefficients are standard normal, divided by this."""
+        return np.float32(1)
+
+    @abstractmethod
+    def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
+        """The labels of these inputs; `truth` is (outputs, features)."""
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        rng = np.random.default_rng(seed)
+        truth = rng.standard_normal((self._outputs, self.features)).astype(np.float32) / self._scale
+        truth[:, rng.permutation(self.features)[: round(self.sparsity * self.features)]] = 0
+        x = rng.standard_normal((self.n + self.test, self.features), dtype=np.float32)
+        y, n = self._labels(rng, x, truth), self.n
         parts = {"x_train": x[:n], "y_train": y[:n], "x_test": x[n:], "y_test": y[n:]}
         return Dataset(
             name=self.kind,
@@ -54,10 +65,10 @@ class _Linear(Source):
             y_train=y[:n],
             x_test=x[n:],
             y_test=y[n:],
-            classes=classes,
+            classes=self._classes,
             public_test=True,
             provenance={"source": f"generated from seed {seed}", "sha256": digest(parts)},
-            truth=truth,
+            truth=truth if self._outputs > 1 or self.multi_label else truth[0],
         )
 
 
@@ -69,13 +80,17 @@ class Classification(_Linear):
     noise: Annotated[NonNegative, Field(description="scale of the noise on the labels' scores")] = 0.1
     classes: Annotated[int, Field(ge=2, le=10**6, description="number of classes")] = 2
 
-    def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        rng = np.random.default_rng(seed)
-        truth = self._coefficients(rng, self.classes)
-        x = self._inputs(rng)
+    @property
+    def _outputs(self) -> int:
+        return self.classes
+
+    @property
+    def _classes(self) -> int:  # type: ignore[override]
+        return self.classes
+
+    def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
         scores = x @ truth.T + self.noise * rng.gumbel(size=(len(x), self.classes))
-        y = scores.argmax(axis=1).astype(np.int64)
-        return self._dataset(x, y, seed=seed, truth=truth, classes=self.classes)
+        return np.asarray(scores.argmax(axis=1), np.int64)
 
 
 @datasets.register("synthetic-regression")
@@ -85,12 +100,8 @@ class Regression(_Linear):
 
     noise: Annotated[NonNegative, Field(description="standard deviation of the noise on the targets")] = 0.1
 
-    def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        rng = np.random.default_rng(seed)
-        truth = self._coefficients(rng, 1)[0]
-        x = self._inputs(rng)
-        y = (x @ truth + self.noise * rng.standard_normal(len(x))).astype(np.float32)
-        return self._dataset(x, y, seed=seed, truth=truth, classes=None)
+    def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
+        return np.asarray(x @ truth[0] + self.noise * rng.standard_normal(len(x)), np.float32)
 
 
 @datasets.register("synthetic-logistic")
@@ -98,12 +109,10 @@ class Regression(_Linear):
 class LogisticLabels(_Linear):
     """P(label = 1) = σ(⟨x, θ⟩) with x and the non-zero part of θ standard normal: one vector of coefficients."""
 
-    def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        rng = np.random.default_rng(seed)
-        truth = self._coefficients(rng, 1)[0]
-        x = self._inputs(rng)
-        y = (rng.logistic(size=len(x)) < x @ truth).astype(np.int64)
-        return self._dataset(x, y, seed=seed, truth=truth, classes=2)
+    _classes: ClassVar[int | None] = 2
+
+    def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
+        return np.asarray(rng.logistic(size=len(x)) < x @ truth[0], np.int64)
 
 
 @datasets.register("synthetic-counts")
@@ -111,12 +120,12 @@ class LogisticLabels(_Linear):
 class Counts(_Linear):
     """y ~ Poisson(e^⟨x, θ⟩) with x and √p times the non-zero part of θ standard normal, for loss.kind = poisson."""
 
-    def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        rng = np.random.default_rng(seed)
-        truth = self._coefficients(rng, 1)[0] / np.float32(np.sqrt(self.features))
-        x = self._inputs(rng)
-        y = rng.poisson(np.exp(x @ truth)).astype(np.float32)
-        return self._dataset(x, y, seed=seed, truth=truth, classes=None)
+    @property
+    def _scale(self) -> np.float32:
+        return np.float32(np.sqrt(self.features))
+
+    def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
+        return np.asarray(rng.poisson(np.exp(x @ truth[0])), np.float32)
 
 
 @datasets.register("synthetic-labels")
@@ -127,12 +136,12 @@ class SeveralLabels(_Linear):
     several: Annotated[int, Field(ge=1, le=10_000, description="number of labels")] = 4
     multi_label: ClassVar[bool] = True
 
-    def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        rng = np.random.default_rng(seed)
-        truth = self._coefficients(rng, self.several)
-        x = self._inputs(rng)
-        y = (rng.logistic(size=(len(x), self.several)) < x @ truth.T).astype(np.float32)
-        return self._dataset(x, y, seed=seed, truth=truth, classes=None)
+    @property
+    def _outputs(self) -> int:
+        return self.several
+
+    def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
+        return np.asarray(rng.logistic(size=(len(x), self.several)) < x @ truth.T, np.float32)
 
 
 @datasets.register("dirac")
