@@ -29,7 +29,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.methods import method_of
 from gossamer.models.networks import load_module
 from gossamer.results.rundir import RunDirectory
-from gossamer.training.data import facts_of
+from gossamer.training.data import DataCache, facts_of
 from gossamer.training.estimate import Estimate, expected
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "performance.md"
@@ -157,7 +157,7 @@ def configuration(case: Case, folder: Path) -> dict[str, Any]:
 
 def estimated(case: Case, config: RunConfig, own: Path | None) -> Estimate:
     config = effective(config)
-    facts = facts_of(config, None, None, None)
+    facts = facts_of(config, None, DataCache(), None)
     module = load_module(f"{own}:Net") if own else None
     algorithm = method_of(config).algorithm()
     return expected(config, facts, algorithm, hosted=-(-config.nodes // case.ranks), module=module)

@@ -206,7 +206,7 @@ def test_a_search_that_breaks_a_bound_is_a_violation(
 ) -> None:  # type: ignore[no-untyped-def]
     """The fix taken out: a vector in which records share a batch, of a module that subtracts their mean."""
     monkeypatch.setattr(
-        "gossamer.methods.gossip.gradient_vector",
+        "gossamer.methods.base.gradient_vector",
         lambda config, module, classes: HandMadeSum(MeanOfTheLot(), per_sample_loss(classes, config)),
     )
     found = audit(

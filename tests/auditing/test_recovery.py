@@ -18,7 +18,7 @@ from gossamer.auditing.stacked import StackedExchange
 from gossamer.errors import UserError
 from gossamer.methods import rules
 from gossamer.methods.km.algorithm import KM
-from gossamer.methods.km.messages import NoisyMessages, Unreleased
+from gossamer.methods.km.method import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import Forward
 from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.exact import Windows, filter_of, window_topology

@@ -4,7 +4,7 @@ import torch
 
 from gossamer.consortium.group import PLANNED, OneSite
 from gossamer.runtime.group import Group
-from gossamer.training.begin import nodes_here
+from gossamer.training.several import nodes_here
 
 
 def test_a_site_states_its_own_node_and_nobody_else_s() -> None:

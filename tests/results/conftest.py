@@ -14,7 +14,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 CHROMIUM = shutil.which("chromium")
 

@@ -15,7 +15,7 @@ from gossamer.results import track
 from gossamer.results.track import TRACKERS, Unhurt, certified_facts, find_tracker, public, scalars
 from gossamer.training import api
 from gossamer.training.assemble import assemble
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 SHORT = ["--set", "rounds=8", "--set", "evaluation.every=4"]
 

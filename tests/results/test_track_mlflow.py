@@ -28,7 +28,7 @@ from gossamer.results.track import _mlflow_ready as ready
 from gossamer.results.track import _without_password, find_tracker
 from gossamer.training import api
 from gossamer.training.assemble import assemble
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 CHANGES = {
     "rounds": 8,

@@ -15,7 +15,7 @@ from gossamer.errors import UserError
 from gossamer.results.track import find_tracker
 from gossamer.training import api
 from gossamer.training.assemble import assemble
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 pytestmark = [
     pytest.mark.slow,  # the library starts a process of its own

@@ -19,7 +19,7 @@ from gossamer.results.seals import KEY, SEALS, Sealer
 from gossamer.results.verify import Verdict, anchor_of, look_at, verify_files
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 
 def test_an_untouched_run_agrees_is_signed_and_has_no_key_left(run: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gossamer.training.api import run
-from gossamer.training.train import Outcome
+from gossamer.training.run import Outcome
 
 NODES, NAMES = 4, ["age", "dose", "pressure", "pulse"]
 Order = Callable[[int], Sequence[int]]

@@ -22,7 +22,7 @@ from gossamer.accounting.secrets import Secrets, remember
 from gossamer.mechanism.noise import NoiseKind, families
 from gossamer.mechanism.noise.pairwise import Pairwise, PairwiseAmong
 from gossamer.training.assemble import assemble
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 
 @dataclass(frozen=True, kw_only=True)

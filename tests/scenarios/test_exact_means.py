@@ -11,7 +11,7 @@ from tests.support.configurations import configured
 
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
-from gossamer.training.train import Outcome, execute
+from gossamer.training.run import Outcome, execute
 
 SHORT = {
     "rounds": 9, "nodes": 7, "evaluation__every": 9, "privacy__noise__source": "seeded", "privacy__claim": "none",

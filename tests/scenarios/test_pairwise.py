@@ -20,7 +20,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 QUICK = {"rounds": 6, "evaluation.every": 6, "privacy.epsilon": 1.0, "algorithm.mixes": "exact"}
 RING = [[i, (i + 1) % 8] for i in range(8)]

@@ -20,7 +20,7 @@ from gossamer.consortium.group import OneSite
 from gossamer.consortium.names import now
 from gossamer.consortium.ready import ready
 from gossamer.training.assemble import assemble
-from gossamer.training.begin import begin
+from gossamer.training.run import Run
 
 pytest.importorskip("grpc")
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ def replay_in_simulator(peers: Peers) -> float:
         folder.mkdir()
         found = ready(peers.study, peers.folder / name, folder, now())
         group = OneSite(name, found.node, len(found.sites))
-        readers[name] = begin(assemble(found.plan(), nodes=found.nodes), group, folder / "run").reader
+        readers[name] = Run.begin(assemble(found.plan(), nodes=found.nodes), folder / "run", group).reader
 
     def moved(site: str, t: int, model: np.ndarray) -> np.ndarray:
         _, draw, _ = records[site].used[t]

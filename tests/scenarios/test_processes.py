@@ -22,7 +22,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.results import checkpoint
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 
 @pytest.fixture(scope="module", params=[4, 8])

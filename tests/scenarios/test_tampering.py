@@ -22,7 +22,7 @@ from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 CHANGES: dict[str, Any] = {
     "nodes": 2, "rounds": 6, "evaluation.every": 2, "checkpoints.every": 2, "topology.kind": "complete",

@@ -21,7 +21,7 @@ from gossamer.errors import UserError
 from gossamer.results.headline import judged
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 
 def run(tmp_path: Path, **changes: Any) -> Any:

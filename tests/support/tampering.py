@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from gossamer.errors import UserError
 from gossamer.results.report.runs import read_runs
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.verify import ADDED_LATER, verify_run
-from gossamer.runtime.group import Alone
-from gossamer.training.resume import own_manifest, resume
+from gossamer.training.manifest import read_own_manifest
+from gossamer.training.run import Run
 
 NOBODY = 65534
 
@@ -101,8 +102,8 @@ def finished(run: Path) -> None:
 def stopped(run: Path, parts: Any) -> None:
     """What `run --resume` reads of it, up to the next round."""
     config = stored(RunDirectory.resume(run).path / "config.toml")
-    own_manifest(RunDirectory(run), config, parts.plan.module)
-    resume(parts, Alone(parts.plan.config.nodes), run).close()
+    read_own_manifest(run, replace(parts.plan, asked=config))
+    Run.resume(parts, run).close()
 
 
 def noticed(look: Callable[[], None], run: Path) -> str | None:

@@ -9,7 +9,7 @@ from tests.support.own_records import on_table, write_table
 
 import gossamer
 from gossamer.results.trained.description import Description, Parameter
-from gossamer.training.train import Outcome
+from gossamer.training.run import Outcome
 
 
 def trained(folder: Path, changes: dict[str, Any] | None = None, **how: Any) -> Outcome:

@@ -18,7 +18,7 @@ from gossamer.data import arrays as mapped
 from gossamer.data.arrays import is_mapped
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 
 def test_two_gradients_of_the_same_parts_never_share_noise() -> None:

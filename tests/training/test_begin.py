@@ -15,14 +15,15 @@ from gossamer.config.layers import stored
 from gossamer.errors import UserError
 from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
-from gossamer.training.begin import _different_keys, begin, digest, require_same_everywhere
+from gossamer.training.run import Run
+from gossamer.training.several import _different_keys, digest, require_same_everywhere
 
 FIXED: dict[str, Any] = {"rounds": 4, "privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
 
 
 def test_a_directory_says_what_was_asked_for_and_holds_empty_ledgers(tmp_path: Path) -> None:
     o = outlined(**FIXED, baseline="central")
-    run = begin(assemble(o), Alone(1), tmp_path / "r")
+    run = Run.begin(assemble(o), tmp_path / "r", Alone(1))
     run.book.close()
     assert stored(tmp_path / "r" / "config.toml") == o.asked
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
@@ -49,19 +50,19 @@ def test_no_digest_of_private_records_is_written(tmp_path: Path) -> None:
             table = {"kind": "csv", "path": "x.csv", "label": "y", "classes": 10}
             config = configured(**FIXED, data={**table, "records": 100})
         parts = replace(parts, dataset=dataset, plan=replace(parts.plan, config=config))
-        begin(parts, Alone(8), tmp_path / str(own)).book.close()
+        Run.begin(parts, tmp_path / str(own), Alone(8)).book.close()
         data = json.loads((tmp_path / str(own) / "manifest.json").read_text())["data"]
         assert data == {"source": "here"} if own else {"sha256": "abc", "source": "here"}
 
 
 def test_two_runs_have_different_names_and_a_taken_folder_is_refused(tmp_path: Path) -> None:
     parts = assemble(outlined(**FIXED))
-    runs = [begin(parts, Alone(8), tmp_path / name) for name in ("a", "b")]
+    runs = [Run.begin(parts, tmp_path / name, Alone(8)) for name in ("a", "b")]
     for run in runs:
         run.book.close()
     assert runs[0].identity != runs[1].identity
     with pytest.raises(UserError, match="exists and is not an empty directory"):
-        begin(parts, Alone(8), tmp_path / "a")
+        Run.begin(parts, tmp_path / "a", Alone(8))
 
 
 class Others(Alone):

@@ -19,10 +19,9 @@ from gossamer.errors import UserError
 from gossamer.runtime.group import Alone
 from gossamer.training import api
 from gossamer.training.assemble import assemble
-from gossamer.training.begin import begin
 from gossamer.training.budget import charge, places, preview, refuse_above_cap
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import Run, execute
 
 
 @pytest.fixture
@@ -340,7 +339,7 @@ def test_nothing_is_left_of_a_run_whose_ledgers_cannot_be_made(
     monkeypatch.setattr(LedgerBook, "create", broken)
     parts = assemble(api.plan(on_table(table)))
     with pytest.raises(UserError, match="no room"):
-        begin(parts, Alone(3), tmp_path / "run")
+        Run.begin(parts, tmp_path / "run", Alone(3))
     (left,) = account(table).spendings
     assert left.settled
     assert left.histories[0].releases == ()

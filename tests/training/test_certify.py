@@ -14,7 +14,7 @@ from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
 from gossamer.training.certify import STATED
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 
 def test_the_ledgers_heads_are_collected_once_and_not_once_for_each_node(
@@ -52,7 +52,7 @@ class Patched(Alone):
         if said == ["0"]:
             return ["0", "1"]
         if said and isinstance(said[0], tuple) and said[0][0] == "0":  # its ledgers and files
-            return [said[0], ("1", [])]
+            return [said[0], ("1", [], [])]
         if said and isinstance(said[0], dict) and "epsilon" in said[0]:
             said[2] = {**said[2], "epsilon": 0.001}
             said[3] = {**said[3], "epsilon": 1e3}

@@ -124,14 +124,14 @@ def test_a_set_that_one_run_may_have_is_not_handed_to_one_that_may_not(tmp_path:
 def test_ones_own_records_are_counted_by_declaration(tmp_path: Path) -> None:
     path = str(write(tmp_path / "a.csv", 41))
     with pytest.raises(UserError, match=r"data\.records is not set.*for example data\.records = \[21, 20\]"):
-        facts_of(own(path, records=None), None, None, None)
+        facts_of(own(path, records=None), None, DataCache(), None)
     assert declared(own(path, records=30), [21, 20]) == [30, 30]
     assert declared(own(path, records=[30, 10]), [21, 20]) == [30, 10]
 
 
 def test_public_sets_are_planned_without_reading_a_record() -> None:
     config = resolve({**RUN, "nodes": 7, "data": {"kind": "mnist"}})
-    facts = facts_of(config, None, None, None)
+    facts = facts_of(config, None, DataCache(), None)
     assert facts.dataset is None
     assert (sum(facts.records), facts.shape, facts.classes) == (60_000, (1, 28, 28), 10)
     assert max(facts.records) - min(facts.records) == 1

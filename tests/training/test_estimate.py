@@ -16,7 +16,7 @@ from gossamer.data.arrays import is_mapped, zeros
 from gossamer.errors import UserError
 from gossamer.methods import method_of
 from gossamer.training import estimate as module
-from gossamer.training.data import facts_of
+from gossamer.training.data import DataCache, facts_of
 from gossamer.training.estimate import (
     MOST_SECONDS,
     estimate,
@@ -53,7 +53,7 @@ def test_an_algorithm_pays_for_what_it_keeps(kind: str, vectors: int) -> None:
 
 def test_records_that_were_loaded_count_with_their_copies() -> None:
     config = configured(data={"kind": "synthetic-classification", "n": 1000, "features": 8})
-    facts = facts_of(config, None, None, None)
+    facts = facts_of(config, None, DataCache(), None)
     assert facts.dataset is not None
     assert config.data.bytes_read >= module.RECORDS * facts.dataset.x_train.nbytes
     found = expected(config, replace(facts, dataset=None), method_of(config).algorithm(), hosted=8)
@@ -62,7 +62,7 @@ def test_records_that_were_loaded_count_with_their_copies() -> None:
 
 def test_mapped_records_do_not_count() -> None:
     config = configured(data={"kind": "synthetic-classification", "n": 1000, "features": 8})
-    facts = facts_of(config, None, None, None)
+    facts = facts_of(config, None, DataCache(), None)
     assert facts.dataset is not None
     x = zeros("t", (10**6, 8), mapped=True)
     found = {

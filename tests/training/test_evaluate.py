@@ -15,8 +15,8 @@ from tests.support.configurations import outlined
 import gossamer
 from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
-from gossamer.training.begin import begin
-from gossamer.training.evaluate import evaluation_of, evaluation_rounds, scored_nodes
+from gossamer.training.evaluate import Evaluation, evaluation_rounds, scored_nodes
+from gossamer.training.run import Run
 
 
 @given(rounds=st.integers(1, 3000), every=st.none() | st.integers(1, 400))
@@ -38,9 +38,9 @@ def test_figures_are_due_at_their_rounds_with_what_is_spent_by_then(tmp_path: Pa
     }
     o = outlined(rounds=10, **fixed)
     parts, group = assemble(o), Alone(8)
-    run = begin(parts, group, tmp_path / "r")
+    run = Run.begin(parts, tmp_path / "r", group)
     try:
-        evaluate = evaluation_of(parts, run, group)
+        evaluate = Evaluation(run, group)
         assert evaluate(3, run.state) is None
         rows = {t: evaluate(t, run.state) for t in (4, 8, 10)}
         spent = dict(zip((4, 8, 10), o.privacy.epsilon_after([4, 8, 10]), strict=True))
@@ -51,7 +51,7 @@ def test_figures_are_due_at_their_rounds_with_what_is_spent_by_then(tmp_path: Pa
             assert row["hold_out_rows"] == (360 if t == 10 else 50)
             assert "not_private" not in row
         run.reader.draws = 3  # spent before a stop and lost: ε is never said to be lower than it is
-        late = evaluation_of(parts, run, group)(4, run.state)
+        late = Evaluation(run, group)(4, run.state)
         assert late is not None
         assert late["epsilon_proven"] == pytest.approx(o.privacy.epsilon_after([7])[0][1])
     finally:
@@ -116,16 +116,16 @@ def test_of_many_nodes_a_sample_is_judged_and_said(tmp_path: Path, monkeypatch: 
     }
     assert len(chosen) > 3
     parts, group = assemble(o), Alone(8)
-    run = begin(parts, group, tmp_path / "r")
+    run = Run.begin(parts, tmp_path / "r", group)
     try:
         state = (
             run.state._replace(x=torch.randn_like(run.state.x))
             if hasattr(run.state, "_replace")
             else run.state
         )
-        row = evaluation_of(parts, run, group)(2, state)
+        row = Evaluation(run, group)(2, state)
         monkeypatch.setattr("gossamer.training.evaluate.scored_nodes", lambda config: None)
-        whole = evaluation_of(parts, run, group)(2, state)
+        whole = Evaluation(run, group)(2, state)
         assert row is not None
         assert whole is not None
         assert row["scored_nodes"] == sample

@@ -13,7 +13,7 @@ from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 
 def test_everything_a_run_left_can_be_read(tmp_path: Path) -> None:

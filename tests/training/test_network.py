@@ -15,7 +15,7 @@ from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.network import check_network
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 SHORT = {"nodes": 5, "rounds": 6, "evaluation.every": 6, "algorithm.lr": 1.0}
 

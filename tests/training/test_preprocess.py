@@ -33,7 +33,7 @@ from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
 from gossamer.training.preprocess import preprocessed
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 FILE = "components.safetensors"
 PRIVATE: dict[str, Any] = {"data__pca": 12, "data__pca_from": "private", "privacy__preprocessing": 0.5}

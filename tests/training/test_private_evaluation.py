@@ -18,8 +18,8 @@ from gossamer.cli import app
 from gossamer.errors import UserError
 from gossamer.models.measures import cells_of, measures_of
 from gossamer.results.rundir import RunDirectory
-from gossamer.training import train
-from gossamer.training.private_evaluation import FILE, LOST, ON_PRIVATE, OTHERS, judged_rows
+from gossamer.training import run as run_module
+from gossamer.training.evaluate import FILE, LOST, ON_PRIVATE, OTHERS, judged_rows
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(2400, 3)).astype(np.float32)
@@ -84,7 +84,7 @@ def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
 
 
 def test_a_run_that_goes_on_releases_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stopped(tmp_path / "run", monkeypatch, train, "certify", "any")
+    found = stopped(tmp_path / "run", monkeypatch, run_module, "certify", "any")
     kept = json.loads((tmp_path / "run" / FILE).read_text())
     assert found.result["accuracy_mean"] == pytest.approx(figure(kept["totals"]))
     assert found.certificate["draws"] == [4, 4]

@@ -27,7 +27,7 @@ from gossamer.methods import rules
 from gossamer.results.verify import verify_run
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 ROUNDS = 12
 SEEDED = {"privacy.noise.source": "seeded", "privacy.claim": "none"}  # claims only cost time here

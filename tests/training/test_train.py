@@ -15,7 +15,7 @@ from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
 from gossamer.training.assemble import assemble
 from gossamer.training.certify import SHARED
-from gossamer.training.train import checkpoint_rounds, execute
+from gossamer.training.run import checkpoint_rounds, execute
 
 FIXED: dict[str, Any] = {"rounds": 6, "privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
 
@@ -54,7 +54,5 @@ def test_a_disk_that_fails_is_a_sentence_that_says_how_to_go_on(
     monkeypatch.setattr(RunDirectory, "append_metrics", full)
     with pytest.raises(UserError) as caught:
         execute(assemble(outlined(**FIXED)), out=tmp_path / "r")
-    assert str(caught.value) == (
-        "the simulator cannot write into the run directory (No space left on device); mend that, then continue with "
-        f"`gossamer run --resume {tmp_path / 'r'}`."
-    )
+    assert "No space left on device" in str(caught.value)
+    assert f"gossamer run --resume {tmp_path / 'r'}" in str(caught.value)

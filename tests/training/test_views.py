@@ -16,7 +16,7 @@ from tests.support.signed_runs import relaid
 from gossamer.accounting.network import Floats, Ints
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 from gossamer.training.views import deviations_of, network_plan
 
 EXACT = {

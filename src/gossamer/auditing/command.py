@@ -215,7 +215,7 @@ def search_of(
     seconds = THOROUGH_SECONDS if asked else QUICK_SECONDS
     if o.method.keeps_local_models:
         return search_writes(o, tries=tries, seconds=seconds, on_try=on_batch)
-    parts = assemble(o, data_dir=data_dir)
+    parts = assemble(o)
     if not asked and not bounds_records(parts):
         return None  # nothing is promised of a single record, and the figures say so already
     return search(parts, tries=tries, seconds=seconds, on_try=on_batch)
@@ -299,7 +299,7 @@ def attack_of(o: Plan, observer: str, canary: str | None, data_dir: Path | None,
         return Releases(releases, lambda number: stream_of(o.config, number))
     refuse_unequal_sizes(o.config)
     if kind in canaries.CANARIES:
-        return Retraining(assemble(o, data_dir=data_dir), kind, view, records=records)
+        return Retraining(assemble(o), kind, view, records=records)
     if kind == "lengths":
         if not view.sees_all:
             raise UserError(

@@ -111,7 +111,7 @@ def train(
     for observer in observers:
         observer.start(state)
     plain = StackedExchange(SimulatedExchange(o.topology), o.config.nodes, observers)
-    exchange = o.method.noised(plain, stacked.hosted(), book, lambda: stream)
+    exchange = o.method.noised(plain, stacked, book, lambda: stream)
     grad = make_gradient(stacked, book, stream)
     state = run_loop(o.algorithm, state, grad, exchange, rounds=o.config.rounds, after_round=after_round)
     for observer in observers:

@@ -241,7 +241,7 @@ def _simulated(
     from gossamer.config.layers import resolve
     from gossamer.training.assemble import assemble
     from gossamer.training.plan import Plan
-    from gossamer.training.train import execute
+    from gossamer.training.run import execute
 
     tables = recipe(len(names), rounds)
     (folder / "simulated").mkdir()

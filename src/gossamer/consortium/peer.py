@@ -39,18 +39,13 @@ from gossamer.consortium.rules import Averages, channel_of, rule_of
 from gossamer.consortium.shown_links import shown_links
 from gossamer.errors import UserError
 from gossamer.methods.km.algorithm import KM
-from gossamer.results.certificate_page import page
 from gossamer.results.files import read_object
-from gossamer.results.seals import CHECKPOINT, END, STOPPED
-from gossamer.results.verify import end_digests
+from gossamer.results.seals import CHECKPOINT, STOPPED
 from gossamer.runtime.group import Alone
 from gossamer.runtime.loop import run as run_loop
 from gossamer.training.assemble import Parts, assemble
-from gossamer.training.begin import Run, begin
-from gossamer.training.certify import certify
-from gossamer.training.evaluate import evaluation_of
-from gossamer.training.models import keep_models
-from gossamer.training.resume import resume, seal
+from gossamer.training.evaluate import Evaluation
+from gossamer.training.run import Run
 
 JOURNAL, RUN = "journal", "run"
 _HOW_ON = "its state is on disk: start it again when others are up, or let `gossamer peer leave` certify what was spent"
@@ -146,7 +141,7 @@ def _begun(
         shutil.rmtree(
             folder, ignore_errors=True
         )  # stopped before it began: a ledger comes after the manifest
-        run = begin(parts, group, folder)
+        run = Run.begin(parts, folder, group)
         run.done, run.reader.draws = start, skipped
         return run
 
@@ -165,7 +160,7 @@ def _begun(
         if held.released:
             run.reader.restore(held.released[max(held.released)].after)
 
-    return resume(parts, group, folder, take_up)
+    return Run.resume(parts, folder, group, take_up)
 
 
 class _EpochDueError(Exception):
@@ -203,9 +198,8 @@ class _Peer:
         self._grad = Replayed(run.reader, journal, paid=run.book.next_draw)
         self._exchange = self._exchange_in(span, span[0])
         self._first, self._state, self._grad.uses = self._exchange.resume()
-        self._evaluate = evaluation_of(parts, run, Alone(1))
+        self._evaluate = Evaluation(run, Alone(1))
         self._figures: dict[str, Any] = run.directory.last_metrics()
-        self._start = time.perf_counter()
 
     def _exchange_in(self, span: Span, start: int) -> PeerExchange:
         """As the journal left it, or from round `start` on."""
@@ -245,7 +239,7 @@ class _Peer:
                 self._state = self._train()
         except (KeyboardInterrupt, OSError):
             with suppress(OSError):
-                seal(self._run, self._group, STOPPED, self._run.done, {})
+                self._run.seal(STOPPED, self._run.done, {})
             raise
 
     def hand_over(self) -> None:
@@ -380,27 +374,22 @@ class _Peer:
             **own_figures(row),
             "links": self._exchange.states(),
             "bytes_sent": self._exchange.bytes_sent,
-            "seconds": time.perf_counter() - self._start,
+            "seconds": self._run.elapsed,
         }
         self._run.directory.append_metrics(self._figures)
-        seal(self._run, self._group, CHECKPOINT, t + 1, {})
+        self._run.seal(CHECKPOINT, t + 1, {})
         self._manner.say(line(self._figures, self._rounds))
 
     def certified(self) -> Outcome:
-        found, run, group = self._found, self._run, self._group
-        run.book.close()
-        run.seconds = time.perf_counter() - self._start
-        _, points, files = keep_models(self._parts, run, group, self._state, average=False)
-        rounds = self._exchange.rounds_run
-        certificate = certify(self._parts, run, group, points, rounds=rounds)
-        directory, config = run.directory, self._plan.config
-        signed = signed_by_site(
-            certificate, found.study, found.site.name, found.site.key(), node=found.node,
-            ledger_head=run.book.heads()[found.node], events=run.book.counts()[found.node], at=now(),
-        )  # fmt: skip
-        directory.write_text("certificate.html", page(signed, config.name))
-        seal(run, group, END, rounds, files, folder="", **end_digests(directory.path, certificate))
-        directory.write_json("certificate.json", signed)
-        if run.sealer is not None:
-            run.sealer.destroy()
-        return Outcome(read_object(directory.path / "certificate.json"), self._figures, directory.path)
+        found, run = self._found, self._run
+        run.state = self._state
+
+        def sign(certificate: dict[str, Any]) -> dict[str, Any]:
+            return signed_by_site(
+                certificate, found.study, found.site.name, found.site.key(), node=found.node,
+                ledger_head=run.book.heads()[found.node], events=run.book.counts()[found.node], at=now(),
+            )  # fmt: skip
+
+        run.finish(rounds=self._exchange.rounds_run, average=False, sign=sign)
+        directory = run.directory.path
+        return Outcome(read_object(directory / "certificate.json"), self._figures, directory)

@@ -141,7 +141,7 @@ def noise_is_each_sites_own(config: RunConfig) -> None:
 
 
 def a_crash_loses_nothing(config: RunConfig) -> None:
-    if method_of(config).lost_at_a_stop():
+    if not method_of(config).resumable:
         raise UserError(
             f"privacy.sampling.kind = {config.privacy.sampling.kind!r} cannot go on after a crash of one site: its "
             "pass over the records would begin anew; use 'poisson' or 'full'."

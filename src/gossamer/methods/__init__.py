@@ -10,7 +10,6 @@ __all__ = [
     "Method",
     "base",
     "claims",
-    "gossip",
     "km",
     "method_of",
     "objective",
@@ -21,10 +20,9 @@ __all__ = [
 
 def method_of(config: RunConfig) -> Method:
     """The method that `algorithm.kind` names."""
-    from gossamer.methods.gossip import Gossip
     from gossamer.methods.km.method import OperatorMethod
     from gossamer.methods.without_replacement.method import SharedModel
 
     name = config.algorithm.rule
     own = {"km": OperatorMethod, "without-replacement": SharedModel}
-    return own.get(name, Gossip)(config, rule(name))
+    return own.get(name, Method)(config, rule(name))

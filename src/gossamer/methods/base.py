@@ -1,169 +1,251 @@
-"""What a method is: everything of a configuration's algorithm that is not its update rule.
+"""Method: all of a configuration's algorithm that is not its update rule.
 
-Which vector of a record it averages and who reads records, what carries its messages, what it may not be combined with,
-how it is priced, what is scored, saved and given out. Most methods are `Gossip`; one that brings parts of its own has a
-folder beside it. Nobody outside of `methods` asks which method it is.
+Which vector of a record is averaged and who reads records, what carries the messages, what cannot be combined, how it
+is priced, and what is scored, saved and released. `Method` itself is gossip: private gradients of every node, exchanged
+by mixing. A method with parts of its own overrides what differs, in its own folder; nobody outside of `methods` asks
+which method it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from gossamer.algorithms.base import Algorithm
+from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage, within_draws
+from gossamer.config.methods import of_a_paper
 from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clipping import Clip
-from gossamer.mechanism.noise import Mechanism, NoiseKind
-from gossamer.mechanism.reader import Book, Records, Vector
-from gossamer.mechanism.sampling import Sampler
-from gossamer.methods.claims import ClaimRule
-from gossamer.runtime.group import CountingExchange, Group
+from gossamer.mechanism.noise import NoiseKind
+from gossamer.mechanism.reader import Book, PrivateGradient, Vector
+from gossamer.methods.claims import CLAIMS, ClaimRule, NoClaim
+from gossamer.methods.objective import gradient_vector
+from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
-
-@dataclass(frozen=True)
-class Hosted:
-    """What reading records takes, for the nodes hosted here."""
-
-    nodes: range  # which of all these are
-    of: int  # how many there are in all
-    records: Records
-    sampler: Sampler
-    clip: Clip
-    noise: Mechanism
-    lots: Sequence[float]  # public lot sizes L_i
-    divisors: Sequence[float]  # what sums are divided by
-    allowance: Sequence[int]  # draws that each node's budget pays for
-    adjacency: str
-    classes: int | None
-    message_scale: Tensor  # (m,) of the noise on the messages, where they carry it
-    diagnostics: bool = False
+if TYPE_CHECKING:
+    from gossamer.training.assemble import Parts
+    from gossamer.training.run import Run
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What a reader of records is made of, besides the nodes: one run's own."""
+class Method:
+    keeps_local_models = False  # models that a node's records move without noise
+    takes_resolvents = False  # of the loss, which only linear models have
+    own_claims: ClassVar[tuple[str, ...]] = ()  # kinds of privacy.claim besides those of every method
 
-    algorithm: Algorithm
-    vector: Callable[[], Vector]
-    book: Book
-    stream: Stream
-    written: Sequence[int] | None = None  # the rows that write events; all, if None
-
-
-@dataclass(frozen=True)
-class Carriage:
-    """What an exchange is made of: who carries the messages of which run, from which state on."""
-
-    group: Group
-    topology: Topology
-    run: str
-    reader: Any
-    book: Book
-    stream: Callable[[], Stream]
-    dimension: int
-    state: Any
-    known_at: Container[int]  # rounds after which all processes know shared values
-    bytes_sent: int
-
-
-class Method(Protocol):
-    @property
-    def config(self) -> RunConfig: ...
-
-    @property
-    def keeps_local_models(self) -> bool:
-        """Do nodes keep models that their records move without noise?"""
-        ...
-
-    @property
-    def takes_resolvents(self) -> bool:
-        """Does it ask for resolvents of the loss, which only linear models have?"""
-        ...
-
-    @property
-    def noise_on_messages(self) -> bool:
-        """Is it the messages that carry the noise? Then answers about records have none and stay on their node."""
-        ...
+    def __init__(self, config: RunConfig, rule: type[Any]):
+        self.config, self.rule = config, rule
 
     @property
     def noise(self) -> NoiseKind:
         """The noise of its releases, as planned."""
-        ...
+        return self.config.privacy.noise.kind.among(self.config.nodes)
+
+    @property
+    def noise_on_messages(self) -> bool:
+        """Is it the messages that carry the noise? Then answers about records have none and stay on their node."""
+        return False
+
+    def algorithm(self) -> Algorithm:
+        """The update rule with what the configuration puts around it, innermost first."""
+        asked, rounds = self.config.algorithm, self.config.rounds
+        made: Algorithm = self.bare()
+        if asked.momentum:
+            made = Momentum(made, asked.momentum)
+        if isinstance(asked.mixes, int) and asked.mixes > 1:
+            made = Mixes(made, asked.mixes)
+        if asked.tail_average:
+            made = TailAverage(made, rounds - max(1, round(asked.tail_average * rounds)))
+        if asked.final_gossip and asked.mixes != "exact":  # which leaves nothing to agree upon
+            made = FinalGossip(made, rounds - 1, asked.final_gossip)
+        return made
 
     def bare(self) -> Any:
         """The update rule alone, with its step sizes and options."""
-        ...
-
-    def algorithm(self) -> Algorithm:
-        """The update rule with what the configuration puts around it."""
-        ...
+        return self.config.algorithm.make(rounds=self.config.rounds, seed=self.config.seed)
 
     def check(self, classes: int | None) -> None:
-        """Refuse what does not go together, as far as public facts tell."""
-        ...
+        """Means are agreed upon by mixing, which sums over neighbours are not."""
+        self.check_noise()
+        self.check_claim()
+        self.check_clip()
+        asked, centre = self.config.algorithm, self.config.privacy.centre
+        if self.rule.weights != "adjacency":
+            return
+        if asked.mixes != 1 or asked.final_gossip:
+            raise UserError(
+                f"algorithm.kind = {asked.kind!r} exchanges sums over neighbours, not means; "
+                "leave algorithm.mixes and algorithm.final_gossip out, or use another method."
+            )
+        if centre is not None:
+            raise UserError(
+                f"privacy.centre = {centre:g} needs nodes that agree on a mean, and algorithm.kind = "
+                f"{asked.kind!r} exchanges sums over neighbours; use another method."
+            )
 
-    @property
-    def believed_bound(self) -> str:
-        """What must be said where a bound is assumed and not enforced."""
-        ...
+    def check_noise(self) -> None:
+        """Noise is on the gradients and, in a paper, Gaussian."""
+        noise, kind = self.config.privacy.noise, self.config.algorithm.kind
+        if noise.on == "iterate":
+            raise UserError(
+                f"privacy.noise.on = 'iterate' is for dp-dkm; algorithm.kind = {kind!r} puts noise on the gradient."
+            )
+        if noise.kind.cancels and self.keeps_local_models:
+            raise UserError(
+                f"privacy.noise.family.kind = {noise.family.kind!r} needs nodes that release all that their records "
+                f"move, and algorithm.kind = {kind!r} keeps local models; use 'gaussian', or another method."
+            )
+        if self.config.mode == "paper" and (noise.family.cancels or not noise.family.gaussian):
+            raise UserError(
+                f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use "
+                "'gaussian', or mode = \"sound\"."
+            )
+
+    def check_claim(self) -> None:
+        """Another method's claim is not this one's."""
+        claim, known = self.config.privacy.claim, ["none", *CLAIMS, *self.own_claims]
+        if claim != "none" and not of_a_paper(self.config.algorithm.kind):
+            raise UserError(
+                f"privacy.claim = {claim!r} is the formula of a paper, and algorithm.kind = "
+                f"{self.config.algorithm.kind!r} is in none: it has no claim, and what is proven holds without one; "
+                "leave privacy.claim out."
+            )
+        if claim not in known:
+            raise UserError(
+                f"privacy.claim = {claim!r} is another method's; algorithm.kind = {self.config.algorithm.kind!r} can "
+                f"have {', '.join(known)}."
+            )
+
+    def check_clip(self) -> None:
+        clip = self.config.privacy.clip
+        if math.isfinite(clip.record_bound) and not self.keeps_local_models:
+            raise UserError(
+                f"privacy.clip.kind = {clip.kind!r} scales records, not their gradients, and algorithm.kind = "
+                f"{self.config.algorithm.kind!r} releases those; use 'constant'."
+            )
 
     def notes(self) -> list[str]:
         """What a reader of the certificate must know."""
-        ...
+        return [self.assumed_bound] if self.config.privacy.clip.assumes else []
+
+    assumed_bound = "The gradient bound is believed, not enforced; the paper measured it on private records."
 
     def claim(self, algorithm: Algorithm, topology: Topology, classes: int | None, records: int) -> ClaimRule:
         """What its paper claims; `records` of all nodes together."""
-        ...
+        return CLAIMS.get(self.config.privacy.claim, NoClaim(self.config.algorithm.kind))
 
     def vector(self, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
         """What of a record the private mean is of."""
-        ...
+        return gradient_vector(self.config, module, classes)
 
-    def reader(self, hosted: Hosted, how: Reading) -> Any:
-        """The private part: what an algorithm's step gets as `grad`."""
-        ...
+    def reader(self, parts: Parts, book: Book, stream: Stream, written: Sequence[int] | None = None) -> Any:
+        """The private part: what a step gets as `grad`. `written`: the rows that write events; all, if None."""
+        plan = parts.plan
+        return PrivateGradient(
+            vector=self.vector(plan.algorithm, plan.module, plan.classes),
+            records=parts.records,
+            sampler=parts.sampler,
+            clip=parts.clip(),
+            noise=parts.noise,
+            stream=stream,
+            book=book,
+            nodes=parts.nodes,
+            lots=[node.lot for node in parts.plans],
+            divisors=[node.divisor for node in parts.plans],
+            allowance=[node.allowance for node in parts.plans],
+            adjacency=plan.privacy.adjacency,
+            diagnostics=self.config.evaluation.diagnostics,
+            written=written,
+        )
 
-    def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
-        """What carries the messages: what a step gets as `mix`."""
-        ...
+    def exchange(self, run: Run) -> CountingExchange:
+        """What carries the messages: what a step gets as `mix`. Gradients draw their next noise meanwhile."""
+        meanwhile = partial(run.reader.draw_ahead, run.plan.stack.dim)
+        plain = run.group.exchange(run.plan.topology, run.identity, meanwhile)
+        plain.bytes_sent = run.bytes_sent
+        noised: CountingExchange = self.noised(
+            plain, run.parts, run.book, run.parts.stream, start=run.reader.draws
+        )
+        return noised
 
     def noised(
-        self, plain: Any, hosted: Hosted, book: Book, stream: Callable[[], Stream], *, start: int = 0
+        self, plain: Any, parts: Parts, book: Book, stream: Callable[[], Stream], *, start: int = 0
     ) -> Any:
-        """An exchange with what is done to a message before it leaves."""
-        ...
+        """The exchange with what is done to a message before it leaves: nothing."""
+        return plain
 
     def finish(self, exchange: Any, dimension: int) -> None:
-        """After the last round: what is given out besides messages is put on file."""
-        ...
+        """Log what is given out besides messages, after the last round: nothing."""
 
-    def bytes_per_round(self, algorithm: Algorithm, topology: Topology, dimension: int) -> float: ...
+    def bytes_per_round(self, algorithm: Algorithm, topology: Topology, dimension: int) -> float:
+        """What a message holds, over every link of a round; the mean over the first period."""
+        rounds = range(min(topology.period or 8, 64))
+        links = float(np.mean([topology.out_degree(t).sum() for t in rounds]))
+        return float(bytes_per_message(algorithm, dimension) * links)
 
     def released(self, algorithm: Algorithm, state: Any, hosted: int) -> Tensor:
         """(m, d) the models that everyone may have."""
-        ...
+        return algorithm.model(state)
 
     def scored(self, algorithm: Algorithm, state: Any, reader: Any, hosted: int) -> Tensor:
         """(m, d) the models that are evaluated."""
-        ...
+        return self.released(algorithm, state, hosted)
 
-    def judges_unreleased(self) -> str | None:
-        """Why figures of the evaluated models are not private, where those models never leave their nodes."""
-        ...
+    def why_metrics_not_private(self) -> str | None:
+        """Why no ε covers figures of the evaluated models, where those never leave their nodes."""
+        return None
 
-    def lost_at_a_stop(self) -> bool:
-        """Does a node alone know something that a stop with secret noise loses for good?"""
-        ...
+    @property
+    def resumable(self) -> bool:
+        """False where a node alone knows something that a stop with secret noise loses for good."""
+        # A pass cannot be taken up again: dealt again, its lots would hold records that earlier ones held already.
+        return not self.config.privacy.sampling.disjoint
 
-    def kept(self, state: Any, reader: Any) -> dict[str, Any]:
+    def checkpoint(self, state: Any, reader: Any) -> dict[str, Any]:
         """What a checkpoint holds."""
-        ...
+        tensors = {key: value for key, value in state._asdict().items() if isinstance(value, Tensor)}
+        return tensors | {f"gradient.{key}": value for key, value in reader.state().items()}
 
     def restore(self, state: Any, reader: Any, saved: dict[str, Any]) -> Any:
-        """The state that `kept` saw; the reader goes on from there too."""
-        ...
+        """The state that `checkpoint` saw; the reader continues from there too."""
+        reader.restore(named(saved, "gradient."))
+        return type(state)(**{key: fitting(key, value, saved) for key, value in state._asdict().items()})
+
+
+def fitting(key: str, fresh: Tensor, saved: dict[str, Any]) -> Tensor:
+    """The saved tensor of that name, if it has the shape of the fresh one."""
+    found = saved.get(key)
+    if found is None or found.shape != fresh.shape:
+        raise UserError(f"the checkpoint's '{key}' does not fit this configuration's algorithm and model.")
+    value: Tensor = found.to(fresh)
+    return value
+
+
+def named(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def bytes_per_message(algorithm: Algorithm, dim: int) -> int:
+    """How much a node sends over a link in a round: one step on zeros, counted.
+
+    Zeros and not tensors without content ("meta"): those load half of torch's compiler, two seconds of it.
+    """
+    sent = 0
+
+    def count(*tensors: Tensor) -> Any:
+        nonlocal sent
+        sent += sum(tensor[0].numel() * tensor.element_size() for tensor in tensors)
+        return tensors[0] if len(tensors) == 1 else tensors
+
+    # Round 1: what happens only at the start is not what a round holds.
+    algorithm.step(
+        algorithm.init(torch.zeros(1, dim)), within_draws(torch.zeros_like, algorithm, 1), count, 1
+    )
+    return sent

@@ -187,13 +187,13 @@ def train(
     def work(cache: DataCache) -> bytes | None:
         from gossamer.training.assemble import assemble
         from gossamer.training.plan import Plan
-        from gossamer.training.train import execute
+        from gossamer.training.run import execute
 
         with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
             out = Path(temporary) / "run" if place is None else place
             config = RunConfig.model_validate(settings)
             o = Plan.of(config, data_dir=data_dir, cache=cache, force=force)
-            execute(assemble(o, data_dir=data_dir, cache=cache), out=out)
+            execute(assemble(o), out=out)
             return _archive(out) if place is None else None
 
     return guarded(work, version)

@@ -18,7 +18,7 @@ from torch import Tensor
 from gossamer.algorithms.base import Algorithm, Exponential
 from gossamer.algorithms.wrappers import mixes_of
 from gossamer.errors import UserError
-from gossamer.methods.gossip import bytes_per_message, fitting
+from gossamer.methods.base import bytes_per_message, fitting
 from gossamer.runtime.group import split
 from gossamer.runtime.loop import Exchange, run
 from gossamer.runtime.simulator import SimulatedExchange

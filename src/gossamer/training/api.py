@@ -22,7 +22,7 @@ from gossamer.training.data import DataCache
 from gossamer.training.objects import Objects
 from gossamer.training.plan import Plan
 from gossamer.training.request import carrier, parts_of
-from gossamer.training.train import Outcome, execute
+from gossamer.training.run import Outcome, execute
 
 __all__ = ["Outcome", "Plan", "configure", "plan", "resume", "run"]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,8 @@ from gossamer.mechanism.clipping import Clip, extremes
 from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
 from gossamer.mechanism.sampling import Sampler
-from gossamer.methods.base import Carriage, Hosted, Reading
-from gossamer.runtime.group import CountingExchange, Group
-from gossamer.training.data import DataCache, Held, held, load
+from gossamer.runtime.group import Group
+from gossamer.training.data import Held, held
 from gossamer.training.plan import Plan
 from gossamer.training.privacy import NodePlan
 
@@ -42,7 +39,6 @@ class Parts:
     noise: Mechanism
     x0: Tensor
     test: tuple[Tensor, Tensor]
-    data_dir: Path | None = None  # where the user's files are looked for
     rows: NDArray[np.int64] | None = None  # of the data set, node after node
     judged: Records | None = None  # kept out of training, for a private evaluation
     judged_rows: NDArray[np.int64] | None = None  # of the data set, node after node
@@ -72,52 +68,12 @@ class Parts:
         largest = self.noise.levels.factor * extremes(plan.shape, plan.draws).largest
         return self.plan.config.privacy.clip.make(plan.draws, lots, largest)
 
-    def hosted(self) -> Hosted:
-        o = self.plan
-        return Hosted(
-            nodes=self.nodes,
-            of=o.config.nodes,
-            records=self.records,
-            sampler=self.sampler,
-            clip=self.clip(),
-            noise=self.noise,
-            lots=[node.lot for node in self.plans],
-            divisors=[node.divisor for node in self.plans],
-            allowance=[node.allowance for node in self.plans],
-            adjacency=o.privacy.adjacency,
-            classes=o.classes,
-            message_scale=self.message_scale,
-            diagnostics=o.config.evaluation.diagnostics,
-        )
-
     def reader(self, book: Book, stream: Stream | None = None, written: Sequence[int] | None = None) -> Any:
         """The private part, with a noise stream and clip state of its own: two runs never share a draw.
 
         `written` are the rows that write events: all, but for audits, which train many copies.
         """
-        o = self.plan
-        vector = partial(o.method.vector, o.algorithm, o.module, o.classes)
-        return o.method.reader(
-            self.hosted(), Reading(o.algorithm, vector, book, stream or self.stream(), written)
-        )
-
-    def exchange(
-        self,
-        group: Group,
-        run: str,
-        reader: Any,
-        book: Book,
-        *,
-        state: Any,
-        known_at: Container[int],
-        bytes_sent: int,
-    ) -> CountingExchange:
-        """What carries the messages of run `run`, from `state` on."""
-        o = self.plan
-        how = Carriage(
-            group, o.topology, run, reader, book, self.stream, o.stack.dim, state, known_at, bytes_sent
-        )
-        return o.method.exchange(self.hosted(), how)
+        return self.plan.method.reader(self, book, stream or self.stream(), written)
 
     def agreed(self, group: Group, run: str, start: int) -> Parts:
         """With the secrets that the noise of several processes needs; `start`: how often the run was begun before."""
@@ -133,16 +89,12 @@ class Parts:
         return Stream.seeded(self.plan.config.seed) if self.plan.seeded else Stream.system()
 
 
-def assemble(
-    o: Plan, *, data_dir: Path | None = None, nodes: range | None = None, cache: DataCache | None = None
-) -> Parts:
-    """The parts of these nodes (of all, if not said); no other node's records are kept."""
+def assemble(o: Plan, *, nodes: range | None = None) -> Parts:
+    """The parts of these nodes (of those the plan hosts, if None); no other node's records are kept."""
     config = o.config
-    nodes = range(config.nodes) if nodes is None else nodes
+    nodes = o.hosted if nodes is None else nodes
     plans = o.privacy.nodes[nodes.start : nodes.stop]
-    dataset = o.dataset
-    if dataset is None:
-        dataset = cache.load(o.asked, data_dir, nodes) if cache else load(o.asked, data_dir, nodes)
+    dataset = o.dataset or o.cache.load(o.asked, o.data_dir, nodes)
     found = held(o.asked, dataset)
     pieces, persons, units = found.rows, found.persons, found.units
     if o.pool is None and len(pieces) > len(nodes):
@@ -176,7 +128,6 @@ def assemble(
         noise=o.privacy.noise.make(levels, ends, config.privacy.noise.arithmetic),
         x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
         test=_test(dataset, device),
-        data_dir=data_dir,
         rows=rows,
         judged=judged,
         judged_rows=judged_rows,

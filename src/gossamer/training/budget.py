@@ -139,7 +139,13 @@ class Accounts:
     run: str
     times: int = 1
     reserved: dict[Path, list[Place]] = field(default_factory=dict)
-    ledgers: Path | None = None  # this run's, where it was stopped at its beginning and something is on file
+
+    @classmethod
+    def of_run(cls, o: Plan, group: Group, run: str, folder: Path) -> Accounts:
+        """Those of a run's process; `folder` is searched for runs on the same records that no account lists."""
+        accounts = cls(o, places(o.asked, o.data_dir, group.nodes, shared=group.first_here), run)
+        accounts._refuse_unlisted(folder)
+        return accounts
 
     def reserve(self, at: str) -> list[Total]:
         """Before the first release; what was reserved by this very run counts once. Raises where it passes a cap."""
@@ -151,7 +157,7 @@ class Accounts:
             self.reserved.setdefault(place.account, []).append(place)
         return totals
 
-    def refuse_unlisted(self, folder: Path, data_dir: Path | None) -> None:
+    def _refuse_unlisted(self, folder: Path) -> None:
         """A run directory here whose run is in no account: then the account is not what it was."""
         found = [one.parent for one in sorted(folder.glob("*/manifest.json"))] if self.places else []
         runs = [
@@ -160,7 +166,7 @@ class Accounts:
         for place in self.places:
             listed = {s.run for s in place.known()[0]}
             for directory in (one for run, one in runs if run not in listed):
-                if place.file in _files_of(directory, data_dir):
+                if place.file in _files_of(directory, self.plan.data_dir):
                     raise UserError(
                         f"{directory} is a run on {place.file}, and {place.account} does not list it: put that file "
                         "back as it was, or, if the run was on other records, move its directory away."
@@ -203,10 +209,6 @@ def _files_of(directory: Path, data_dir: Path | None) -> list[Path]:
         return [place.file for place in places(config, data_dir, range(config.nodes))]
     except (UserError, OSError):  # of another version, or half written
         return []
-
-
-def accounts_of(o: Plan, group: Group, run: str, data_dir: Path | None) -> Accounts:
-    return Accounts(o, places(o.asked, data_dir, group.nodes, shared=group.first_here), run)
 
 
 def charge(o: Plan, times: int, data_dir: Path | None) -> dict[str, Any] | None:

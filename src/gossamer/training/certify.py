@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -19,9 +19,13 @@ from gossamer.results.released import model_digests
 from gossamer.results.stated_facts import data_of, facts_of_data
 from gossamer.runtime.group import Group, agreed
 from gossamer.training.assemble import Parts
-from gossamer.training.begin import Run, nodes_here, versions
 from gossamer.training.budget import everyones, now
 from gossamer.training.budget import worst as worst_account
+from gossamer.training.manifest import versions
+from gossamer.training.several import nodes_here
+
+if TYPE_CHECKING:
+    from gossamer.training.run import Run
 from gossamer.training.plan import Plan
 from gossamer.training.privacy import finite
 
@@ -118,7 +122,7 @@ def _facts(parts: Parts, run: Run, models: list[str]) -> dict[str, Any]:
         "run": run.identity,
         "started": manifest["started"],
         "issued": now(),
-        "key": manifest.get("key"),  # None in runs begun before there were keys
+        "key": manifest["key"],
         "nodes": len(models),
         "rounds": config.rounds,
         "data": data,

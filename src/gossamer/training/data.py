@@ -216,9 +216,7 @@ class DataFacts:
         return self.classes or self.several or 1
 
 
-def facts_of(
-    config: RunConfig, data_dir: Path | None, cache: DataCache | None, hosted: range | None
-) -> DataFacts:
+def facts_of(config: RunConfig, data_dir: Path | None, cache: DataCache, hosted: range | None) -> DataFacts:
     """From public knowledge where that is enough, else by loading."""
     known, nodes = config.data.known, config.nodes
     unit = config.privacy.unit
@@ -228,7 +226,7 @@ def facts_of(
         sizes = [rows // nodes + (i < rows % nodes) for i in range(nodes)]
         each = max(sizes) if unit == "node" else 1.0
         return DataFacts(None, known.shape, known.classes, None, declared(config, sizes), each)
-    dataset = cache.load(config, data_dir, hosted) if cache else load(config, data_dir, hosted)
+    dataset = cache.load(config, data_dir, hosted)
     if config.data.file_per_node and config.data.records is None and unit != "node":
         raise UserError(
             "data.records is not set: with a file per node nobody sees how many records the others hold; declare it."

@@ -1,83 +1,97 @@
-"""The figures of a round: how good the models are, and what has been spent by then."""
+"""The figures of a round: how good the models are, and what has been spent by then.
+
+Figures on a private hold-out come from the kept-out records of every node, which judge its final model once, with
+noise. The event is in the ledger before a record is read, and what was released is kept: a resumed run reads it again,
+for a second release would be paid for a second time.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
 
 from gossamer.config.schema import RunConfig
-from gossamer.models.measures import key_of
+from gossamer.errors import UserError
+from gossamer.kernels.finite import outputs_or_nan
+from gossamer.kernels.oracle import one_output, shape_of
+from gossamer.mechanism.judged import private_judgement
+from gossamer.models.measures import Cells, Predictions, cells_of, key_of
 from gossamer.results.certificate import NOT_PUBLIC
+from gossamer.results.files import read_bytes
 from gossamer.results.headline import SCORED, UNSAID
 from gossamer.results.metrics import Evaluator
+from gossamer.results.released import model_digests
 from gossamer.runtime.group import Group
-from gossamer.training.assemble import Parts
-from gossamer.training.begin import Run
-from gossamer.training.private_evaluation import private_figures
+from gossamer.training.plan import Plan
+
+if TYPE_CHECKING:
+    from gossamer.training.run import Run
 
 MOST_SCORED = 20_000_000  # rows × nodes of one evaluation
 MOST_NODES = 1000  # whose models are judged, if not said otherwise
 _SAMPLE = 3  # keeps the choice apart from all else that the seed draws
+FILE = "evaluation.json"
+ON_PRIVATE = "private records, kept out of training, with noise that is paid for"
+LOST = "a stop came between their release and their file"
+OTHERS = "they were released before a stop, of other models than these"
+_BATCH, _REDRAWS = 1000, 200
 
-Evaluation = Callable[
-    [int, Any], dict[str, Any] | None
-]  # (rounds done, state) → figures; None if none are due
 
+class Evaluation:
+    """(rounds done, state) → the figures of that round; None if none are due."""
 
-def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
-    o, config, reader = parts.plan, parts.plan.config, run.reader
-    measures, sample = o.measures, scored_nodes(config)
-    headline = "truth_rmse" if config.evaluation.metric == "truth" else key_of(measures[0])
-    score = Evaluator(
-        o.module, o.stack, o.loss, *parts.test, task=o.task, measures=measures, together=group,
-        truth=parts.dataset.truth,
-        scored=None if sample is None else [i - parts.nodes.start for i in sample if i in parts.nodes],
-    )  # fmt: skip
-    at = evaluation_rounds(config.rounds, config.evaluation.every)
-    # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
-    before = o.privacy.draws_before if run.done else 0
-    unused = -(-(reader.draws - before - run.done * o.privacy.draws_per_round) // o.privacy.draws_per_round)
-    unused = max(0, unused)  # a site that skipped rounds has drawn less
-    spent = dict(zip(at, o.privacy.epsilon_after([done + unused for done in at]), strict=True))
-    # With thousands of nodes, the whole hold-out would outlast the training.
-    most = max(1, MOST_SCORED // (config.nodes if sample is None else len(sample)))
-    few = min(config.evaluation.rows or 2000, most)
+    def __init__(self, run: Run, group: Group | None = None):
+        self._run, self._group = run, group or run.group
+        parts, o, config = run.parts, run.plan, run.plan.config
+        measures = o.measures
+        self._sample = scored_nodes(config)
+        self._headline = "truth_rmse" if config.evaluation.metric == "truth" else key_of(measures[0])
+        scored = self._sample
+        self._score = Evaluator(
+            o.module, o.stack, o.loss, *parts.test, task=o.task, measures=measures, together=self._group,
+            truth=parts.dataset.truth,
+            scored=None if scored is None else [i - parts.nodes.start for i in scored if i in parts.nodes],
+        )  # fmt: skip
+        at, per_round = evaluation_rounds(config.rounds, config.evaluation.every), o.privacy.draws_per_round
+        # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
+        before = o.privacy.draws_before if run.done else 0
+        unused = -(-(run.reader.draws - before - run.done * per_round) // per_round)
+        unused = max(0, unused)  # a site that skipped rounds has drawn less
+        self._spent = dict(zip(at, o.privacy.epsilon_after([done + unused for done in at]), strict=True))
+        # With thousands of nodes, the whole hold-out would outlast the training.
+        self._most_rows = max(1, MOST_SCORED // (config.nodes if scored is None else len(scored)))
+        self._few_rows = min(config.evaluation.rows or 2000, self._most_rows)
+        self._unreleased = o.method.why_metrics_not_private()
+        self._not_private = self._unreleased or (
+            f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None
+        )
 
-    unreleased = o.method.judges_unreleased()
-    hidden = unreleased or (f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None)
-
-    def apart(figures: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(what everyone could compute, what not): an ε beside a figure must cover it.
-
-        All that is released may be judged on public records. Of models that never leave their nodes every figure is
-        private; on a private hold-out every figure but how far the models are apart.
-        """
-        if hidden is None:
-            return figures, {}
-        open_keys = () if unreleased else ("consensus_distance", "truth_rmse_")
-        public = {key: value for key, value in figures.items() if key.startswith(open_keys)}
-        return public, {key: value for key, value in figures.items() if key not in public}
-
-    def evaluate(done: int, state: Any) -> dict[str, Any] | None:
-        if done not in spent:
+    def __call__(self, done: int, state: Any) -> dict[str, Any] | None:
+        if done not in self._spent:
             return None
-        claimed, proof = spent[done]
-        models = o.method.scored(o.algorithm, state, reader, len(group.nodes))
-        figures = score(models, few if done < config.rounds else most)
-        public, private = apart(figures)
-        if parts.judged is not None and done == config.rounds:
+        run, group, parts, o = self._run, self._group, self._run.parts, self._run.plan
+        claimed, proof = self._spent[done]
+        last = done == o.config.rounds
+        models = o.method.scored(o.algorithm, state, run.reader, len(group.nodes))
+        public, private = self._split(self._score(models, self._most_rows if last else self._few_rows))
+        if parts.judged is not None and last:
             released = o.method.released(o.algorithm, state, len(group.nodes)).detach()
-            public |= private_figures(parts, run, group, released)
-        for one in (public, private):
-            if headline not in UNSAID and f"{headline}_mean" in one:
-                one["metric"] = headline
+            public |= private_figures(run, group, released)
+        for figures in (public, private):
+            if self._headline not in UNSAID and f"{self._headline}_mean" in figures:
+                figures["metric"] = self._headline
         row = {
             "round": done,
             **public,
-            **({SCORED: sample} if sample is not None else {}),
+            **({SCORED: self._sample} if self._sample is not None else {}),
             **({"hold_out": NOT_PUBLIC} if parts.private_hold_out else {}),
             "epsilon_claimed": claimed,
             "epsilon_proven": proof,
@@ -85,9 +99,9 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
         if hasattr(state, "w"):
             row["push_sum_mass"] = math.fsum(group.join(state.w.double().flatten().tolist(), per_node=True))
         if private:
-            row["not_private"] = {"because": hidden, **private}
-        if reader.last_diagnostics is not None:
-            norm, clipped, lot_norm = reader.last_diagnostics
+            row["not_private"] = {"because": self._not_private, **private}
+        if run.reader.last_diagnostics is not None:
+            norm, clipped, lot_norm = run.reader.last_diagnostics
             diagnosed = {
                 "gradient_norm": norm.tolist(),
                 "clipped_share": clipped.tolist(),
@@ -96,7 +110,17 @@ def evaluation_of(parts: Parts, run: Run, group: Group) -> Evaluation:
             row["not_private"] = {**row.get("not_private", {}), **diagnosed}
         return row
 
-    return evaluate
+    def _split(self, figures: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(what everyone could compute, what not): an ε next to a figure must cover it.
+
+        All that is released may be judged on public records. Of models that never leave their nodes every figure is
+        private; on a private hold-out every figure but how far the models are apart.
+        """
+        if self._not_private is None:
+            return figures, {}
+        open_keys = () if self._unreleased else ("consensus_distance", "truth_rmse_")
+        public = {key: value for key, value in figures.items() if key.startswith(open_keys)}
+        return public, {key: value for key, value in figures.items() if key not in public}
 
 
 def scored_nodes(config: RunConfig) -> list[int] | None:
@@ -111,3 +135,100 @@ def scored_nodes(config: RunConfig) -> list[int] | None:
 def evaluation_rounds(rounds: int, every: int | None) -> list[int]:
     every = every or max(1, -(-rounds // 10))
     return sorted({*range(every, rounds + 1, every), rounds})
+
+
+def cells(o: Plan) -> list[Cells]:
+    """Of every measure, in their order."""
+    return [cells_of(measure, o.task, o.config.evaluation.bound) for measure in o.measures]
+
+
+def private_figures(run: Run, group: Group, points: Tensor) -> dict[str, Any]:
+    """Of the final models (m, d); without figures where a stop has lost them, and then it says why."""
+    o, path = run.plan, run.directory.path / FILE
+    digests = group.join(model_digests(points), per_node=True)
+    drawn = run.book.next_draw > o.privacy.draws
+    everywhere = group.join([(path.exists(), drawn)])
+    if any(on_file for on_file, _ in everywhere):
+        if not path.exists():
+            raise UserError(
+                f"{path} is gone, and another process of the run has its own; copy it from there."
+            )
+        totals, of = _read(path)
+        if of != digests:
+            return {"not_measured_because": OTHERS}
+    else:
+        if any(drawn for _, drawn in everywhere) and not o.seeded:
+            return {"not_measured_because": LOST}
+        totals = _released(run, group, points)
+        if group.first_here:
+            run.directory.write_json(FILE, {"models": digests, "totals": totals})
+    return figures_of(o, totals)
+
+
+def _released(run: Run, group: Group, points: Tensor) -> list[list[float]]:
+    parts, o, judged = run.parts, run.plan, run.parts.judged
+    assert judged is not None
+    measured = cells(o)
+    released = private_judgement(
+        lambda i: judged_rows(o, measured, points[i], *judged.of(i)),
+        judged,
+        parts.nodes,
+        event=o.privacy.after[0],
+        stream=parts.stream(),
+        book=run.book,
+    )
+    totals: list[list[float]] = group.join(released.tolist(), per_node=True)
+    return totals
+
+
+@torch.no_grad()
+def judged_rows(o: Plan, measured: Sequence[Cells], point: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """(J, k) what each record adds. Every record goes through a trace of the network by itself: none sees another."""
+    values = {name: view[0] for name, view in o.stack.views(point[None]).items()}
+    graph = one_output(o.module, x.shape[1:], x.dtype)
+    alone = vmap(graph, in_dims=(None, 0))
+    parts = []
+    for start in range(0, len(x), _BATCH):
+        some = x[start : start + _BATCH]
+        outputs = outputs_or_nan(lambda rows: alone(values, rows), some, shape_of(graph))
+        found = Predictions(o.task, outputs, y[start : start + _BATCH])
+        rows = np.concatenate([one.rows(found) for one in measured], 1)
+        parts.append(torch.from_numpy(rows / math.sqrt(len(measured))))  # all measures together are one row
+    return (
+        torch.cat(parts) if parts else torch.zeros(0, sum(one.size for one in measured), dtype=torch.float64)
+    )
+
+
+def figures_of(o: Plan, totals: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """From what was released alone: `_mean` is of all nodes' sums together, and `_noise` how far noise moves it."""
+    by_node = np.asarray(totals, dtype=np.float64)
+    sigma = o.privacy.after[0].release.noise_multiplier * math.sqrt(len(by_node))
+    redrawn = np.random.default_rng(0).standard_normal((_REDRAWS, by_node.shape[1])) * sigma
+    found: dict[str, Any] = {"measured_on": ON_PRIVATE}
+    start = 0
+    for measure, one in zip(o.measures, cells(o), strict=True):
+        mine = slice(start, start + one.size)
+        start += one.size
+        together = by_node[:, mine].sum(0)
+        each = [one.figure(own) for own in by_node[:, mine]]
+        known = [value for value in each if not math.isnan(value)]
+        mean, name = one.figure(together), key_of(measure)
+        if math.isnan(mean) or not known:
+            continue  # the noise has left nothing to say
+        again = [one.figure(together + noise) for noise in redrawn[:, mine]]
+        found |= {
+            f"{name}_mean": mean,
+            f"{name}_min": min(known),
+            f"{name}_max": max(known),
+            f"{name}_by_node": [None if math.isnan(value) else value for value in each],
+            f"{name}_noise": float(np.nanstd(again)),
+        }
+    return found
+
+
+def _read(path: Path) -> tuple[list[list[float]], list[str]]:
+    try:
+        found = json.loads(read_bytes(path))
+        return [[float(value) for value in own] for own in found["totals"]], list(found["models"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is damaged; put the run's own back.") from None

@@ -20,7 +20,7 @@ from gossamer.results.rundir import read_manifest
 from gossamer.results.trained.models import Models
 from gossamer.results.trained.uses import UsesModels
 from gossamer.results.verify import Verdict, look_at, read_certificate
-from gossamer.training.train import result_of
+from gossamer.training.run import result_of
 
 
 class LoadedRun(UsesModels):

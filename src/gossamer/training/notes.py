@@ -25,8 +25,6 @@ def notes_of(config: RunConfig, method: Method) -> list[str]:
         )
     if config.data.private_steps and config.privacy.noise.kind.adds:
         notes.append("A claimed ε is of the rounds alone: no paper counts what is released before them.")
-    if config.privacy.clip.assumes:
-        notes.append(method.believed_bound)
     if config.data.partition.kind == "label-split":
         notes.append("Labels are split over nodes: a node's identity gives away labels.")
     if config.privacy.sampling.needs_true_sizes:

@@ -56,6 +56,9 @@ class Plan:
     task: Task  # what is predicted
     dataset: Dataset | None  # loaded only where the plan needs it
     pool: Pool | None  # of the central baseline
+    data_dir: Path | None  # where the user's files are looked for
+    cache: DataCache
+    hosted: range  # the nodes of this process
     forced: bool = False  # whether or not this machine has the means
     own_module: bool = False  # did the user bring the module along, in place of the configuration's?
 
@@ -78,9 +81,10 @@ class Plan:
         check(config)
         if module is not None:
             check_module(module)
-        method = method_of(config)
+        method, cache = method_of(config), cache or DataCache()
         algorithm = method.algorithm()
-        hosted = config.nodes if nodes is None else len(nodes)
+        hosted_nodes = range(config.nodes) if nodes is None else nodes
+        hosted = len(hosted_nodes)
         if not force:
             refuse_beyond_machine(estimate(config, algorithm, hosted=hosted))
             refuse_long_pricing(config, config.rounds * algorithm.draws)
@@ -125,7 +129,7 @@ class Plan:
             algorithm, plan = _with_exact_means(config, algorithm, topology, plan)
         return cls(
             config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.classes, task,
-            facts.dataset, pooled, force, own,
+            facts.dataset, pooled, data_dir, cache, hosted_nodes, force, own,
         )  # fmt: skip
 
     @property

@@ -27,7 +27,7 @@ from gossamer.training.assemble import Parts, assemble, without_private_hold_out
 from gossamer.training.budget import preview
 from gossamer.training.data import DataCache
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def parts_of(
 
     def assembled() -> Parts:
         o = Plan.of(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force, cache=cache)
-        parts = assemble(o, data_dir=data_dir, nodes=group.nodes, cache=cache)
+        parts = assemble(o)
         return parts if group.size == 1 else without_private_hold_out(parts)
 
     parts: Parts = agreed(group, assembled)

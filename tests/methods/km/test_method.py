@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from tests.support.configurations import configured, outlined
+from tests.support.mechanism import Book, noise_of
 from tests.support.registries import forgotten
 from torch import Tensor
 
+from gossamer.accounting.proven import proven
 from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
+from gossamer.mechanism.clipping import Constant
+from gossamer.mechanism.noise.gaussian import Gaussian
+from gossamer.mechanism.noise.shaped import Laplace, TruncatedGaussian, TruncatedLaplace
+from gossamer.mechanism.sampling import Single
+from gossamer.methods import method_of
+from gossamer.methods.claims import Draws
+from gossamer.methods.km.method import NoisyMessages, Theorem1
 from gossamer.training.api import configure
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
 
 LASSO = "dp-dkm/lasso"
+ON_ITERATE = {"privacy.noise.on": "iterate"}
+GROWING = {"privacy.noise.schedule": {"kind": "growing-budget", "ratio": 2.0}}
+
+
+@pytest.mark.parametrize(
+    ("refused", "key", "accepted"),
+    [
+        ({"algorithm.resolvent": "node"}, "algorithm.resolvent = 'node'", {"algorithm.resolvent": "record"}),
+        (
+            {"algorithm.resolvent": "node"},
+            "use 'record'",
+            {"algorithm.resolvent": "node", "privacy.noise.schedule": {"kind": "none"}},
+        ),
+        (ON_ITERATE, "privacy.noise.on = 'iterate' has no proof", {**ON_ITERATE, "mode": "paper"}),
+        ({**ON_ITERATE, "algorithm.mixes": 2}, "pays for one message", {"algorithm.mixes": 2}),
+        ({**ON_ITERATE, "algorithm.final_gossip": 3}, "pays for one message", {"algorithm.final_gossip": 3}),
+        ({**ON_ITERATE, "privacy.centre": 0.1}, "pays for one message", {"privacy.centre": 0.1}),
+        (
+            {**ON_ITERATE, **GROWING},
+            "privacy.noise.schedule.kind = 'growing-budget'",
+            {**ON_ITERATE, "privacy.noise.schedule": {"kind": "constant"}, "mode": "paper"},
+        ),
+    ],
+)
+def test_what_noise_and_operators_cannot_be_combined_with(
+    refused: dict[str, Any], key: str, accepted: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError) as caught:
+        method_of(configured(LASSO, **refused)).check_noise()
+    assert key in str(caught.value)
+    method_of(configured(LASSO, **accepted)).check_noise()
 
 
 def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
@@ -149,3 +192,56 @@ def test_resolvents_are_of_losses_of_this_library() -> None:
         with pytest.raises(UserError, match="which it might mix; use operator = 'forward-backward'"):
             Plan.of(own)
         Plan.of(configure(LASSO, loss=MeanOfTheLot()))  # its gradients are traced for one record
+
+
+ALPHAS = (1.0, 0.8, 0.5, 0.4, 0.1)
+RULE = Theorem1(ALPHAS, 0.2, 0.7, 60)
+
+
+def test_the_sensitivity_is_the_double_sum() -> None:
+    for K in range(1, 6):
+        drift = sum((1 + 2 * ALPHAS[k]) * ALPHAS[j] * 0.7 ** (k - 1 - j) for k in range(K) for j in range(k))
+        expected = 2 * 0.2 * sum(ALPHAS[:K]) / 60 + 4 * 0.2 * drift
+        assert RULE.sensitivity(K) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("noise", [Laplace(), TruncatedLaplace(), TruncatedGaussian(), Gaussian()])
+def test_the_noise_of_a_budget_is_claimed_to_cost_it(noise: object) -> None:
+    run = Draws(5, Constant(1.0), noise, Single(), 1.0, 10)  # type: ignore[arg-type]
+    sigma, end = RULE.noise(run, 0.1, 0.5, 1e-3)
+    assert end is not None
+    assert RULE.claim(run, sigma, 0.1, 1e-3, 5).epsilon == pytest.approx(0.5, rel=1e-6)
+    assert RULE.covers(run.noise)
+    assert sigma > 0
+
+
+def test_laplace_is_sensitivity_over_epsilon() -> None:
+    run = Draws(5, Constant(1.0), Laplace(), Single(), 1.0, 10)
+    sigma, end = RULE.noise(run, 0.1, 0.5, 1e-3)
+    assert sigma == pytest.approx(RULE.sensitivity(5) / 0.5)
+    assert end == float("inf")
+
+
+class Exchange:
+    bytes_sent = 0
+
+    def __call__(self, t: int, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def test_noisy_messages_perturb_what_is_sent_and_log_every_message_and_the_bare_end() -> None:
+    book = Book()
+    messages = NoisyMessages(
+        Exchange(), noise=noise_of(1.0, 2, Laplace()), scale=torch.tensor([0.5, 2.0]), stream=Stream.seeded(1),
+        book=book, nodes=[0, 1], adjacency="replace-one",
+    )  # fmt: skip
+    x = torch.zeros(2, 20_000)
+    sent = messages(0, x)
+    assert float(x.abs().max()) == 0  # the node keeps its own iterate as it was
+    np.testing.assert_allclose(sent.abs().mean(1), [0.5, 2.0], rtol=0.05)
+    assert not torch.equal(sent, messages(1, x))
+    messages.publish(20_000)
+    events = [event for _, event in book.events]
+    assert [event.release.kind for event in events] == ["laplace"] * 4 + ["none"] * 2
+    assert all(math.isinf(event.release.sensitivity) for event in events)
+    assert math.isinf(proven(events, 1e-3, "replace-one").epsilon)

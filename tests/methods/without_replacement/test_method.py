@@ -66,4 +66,4 @@ def test_everyone_has_the_one_shared_model() -> None:
 def test_a_stop_loses_local_models() -> None:
     method = method_of(configured(DIGITS))
     assert method.keeps_local_models
-    assert method.lost_at_a_stop()
+    assert not method.resumable

@@ -23,7 +23,7 @@ from gossamer.results.headline import judged
 from gossamer.runtime.group import Alone, split
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
-from gossamer.training.train import execute
+from gossamer.training.run import execute
 
 CONTROLLERS = ["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"]
 TOKEN: dict[str, Any] = {

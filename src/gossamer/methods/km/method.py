@@ -1,36 +1,44 @@
-"""DP-dKM: an operator in place of the gradient step; in paper mode, noise on the messages instead of the answers."""
+"""DP-dKM: an operator in place of the gradient step; in paper mode, noise on the messages instead of the answers.
+
+In the paper's Algorithm 1 (lines 7 and 8) the answers about records stay on their node un-noised, and what is perturbed
+is the iterate a node sends. Its sensitivity is a belief about the whole trajectory (Theorem 1), which nothing here
+enforces: releases say ∞.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from gossamer.accounting import claimed
+from gossamer.accounting.claimed import Claim
+from gossamer.accounting.releases import Event, Release
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.wrappers import bare
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.base import SilentNoise
+from gossamer.mechanism.noise import Mechanism, NoiseKind, Participation
+from gossamer.mechanism.noise.base import Silent, SilentNoise
 from gossamer.mechanism.reader import Book, Vector
-from gossamer.methods.base import Carriage, Hosted, Reading
-from gossamer.methods.claims import ClaimRule
-from gossamer.methods.gossip import Gossip
-from gossamer.methods.km import checks
+from gossamer.methods.base import Method
+from gossamer.methods.claims import ClaimRule, Draws
 from gossamer.methods.km.algorithm import KM, check_relaxation
-from gossamer.methods.km.claim import Theorem1
-from gossamer.methods.km.messages import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import check_step
 from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
 from gossamer.methods.objective import linear_loss
 from gossamer.models.losses import LinearLoss
-from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
+if TYPE_CHECKING:
+    from gossamer.training.assemble import Parts
 
-class OperatorMethod(Gossip):
+
+class OperatorMethod(Method):
     takes_resolvents = True
     own_claims = ("dp-dkm",)
 
@@ -38,14 +46,37 @@ class OperatorMethod(Gossip):
     def noise_on_messages(self) -> bool:
         return self.config.privacy.noise.on == "iterate" and self.noise.adds
 
-    def check_noise(self) -> None:
-        checks.check(self.config)
-
     @property
-    def believed_bound(self) -> str:
+    def assumed_bound(self) -> str:  # type: ignore[override]
         if self.config.privacy.claim == "dp-dkm":
             return "The bound on the residual is assumed, as the paper does; nothing enforces it."
-        return super().believed_bound
+        return super().assumed_bound
+
+    def check_noise(self) -> None:
+        """What DP-dKM's noise and operators cannot be combined with."""
+        config, asked, noise = self.config, self.config.algorithm, self.config.privacy.noise
+        on_iterate = noise.on == "iterate"
+        if on_iterate and (asked.mixes != 1 or asked.final_gossip or config.privacy.centre):
+            raise UserError(
+                "privacy.noise.on = 'iterate' pays for one message a round; leave out algorithm.mixes, "
+                "algorithm.final_gossip and privacy.centre."
+            )
+        if on_iterate and noise.schedule.kind not in ("constant", "none"):
+            raise UserError(
+                f"privacy.noise.schedule.kind = {noise.schedule.kind!r} does not go with privacy.noise.on = 'iterate', "
+                "where every message has the same noise; use 'constant'."
+            )
+        if asked.resolvent == "node" and noise.on == "gradient" and noise.kind.adds:
+            raise UserError(
+                "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no "
+                "record's influence; use 'record'."
+            )
+        if config.mode == "sound" and noise.kind.adds and on_iterate:
+            raise UserError(
+                "privacy.noise.on = 'iterate' has no proof (the operator is evaluated at iterates that were never "
+                "released and the last one is given out without noise); use 'gradient', or mode = \"paper\" to study "
+                "it."
+            )
 
     def check(self, classes: int | None) -> None:
         """Is the step one with which the operator is nonexpansive, as far as public facts tell?
@@ -114,36 +145,118 @@ class OperatorMethod(Gossip):
         resolvent = RecordResolvent if rule.resolvent == "record" else NodeResolvent
         return resolvent(named.implicit_slope, rule.gamma)
 
-    def reader(self, hosted: Hosted, how: Reading) -> Any:
+    def reader(self, parts: Parts, book: Book, stream: Stream, written: Sequence[int] | None = None) -> Any:
         if self.noise_on_messages:
-            hosted, how = (
-                replace(hosted, noise=SilentNoise(hosted.noise.levels)),
-                replace(how, book=Unreleased()),
-            )
-        return super().reader(hosted, how)
-
-    def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
-        plain = super().exchange(hosted, how)
-        carried: CountingExchange = self.noised(plain, hosted, how.book, how.stream, start=how.reader.draws)
-        return carried
+            parts, book = replace(parts, noise=SilentNoise(parts.noise.levels)), Unreleased()
+        return super().reader(parts, book, stream, written)
 
     def noised(
-        self, plain: Any, hosted: Hosted, book: Book, stream: Callable[[], Stream], *, start: int = 0
+        self, plain: Any, parts: Parts, book: Book, stream: Callable[[], Stream], *, start: int = 0
     ) -> Any:
         """The exchange with noise on the messages, if they are to carry it."""
         if not self.noise_on_messages:
             return plain
         return NoisyMessages(
             plain,
-            noise=hosted.noise,
-            scale=hosted.message_scale,
+            noise=parts.noise,
+            scale=parts.message_scale,
             stream=stream(),
             book=book,
-            nodes=hosted.nodes,
-            adjacency=hosted.adjacency,
+            nodes=parts.nodes,
+            adjacency=parts.plan.privacy.adjacency,
             start=start,
         )
 
     def finish(self, exchange: Any, dimension: int) -> None:
         if self.noise_on_messages:
             exchange.publish(dimension)
+
+
+@dataclass(frozen=True)
+class Theorem1:
+    """Δ_K for a residual bound B = γ: what one record moves, in units of the clip's bound."""
+
+    relaxations: tuple[float, ...]  # α_k
+    gamma: float
+    mixing: float  # λ, the second largest eigenvalue of W in size
+    records: int  # N·M
+
+    def covers(self, noise: NoiseKind) -> bool:
+        return True
+
+    def sensitivity(self, draws: int) -> float:
+        relaxations = self.relaxations[:draws]
+        return claimed.km_sensitivity(self.gamma, relaxations, self.records, 1, self.mixing)[0]
+
+    def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
+        return claimed.km(run.noise.release_kind, factor, delta, self.sensitivity(draws), run.noise.exponent)
+
+    def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
+        """(σ in units of the clip's bound, A/σ)."""
+        unit = self.sensitivity(run.count)
+        sigma, bound = claimed.km_noise(run.noise.release_kind, epsilon, delta, unit, run.noise.exponent)
+        return sigma, bound / sigma
+
+
+class Exchange(Protocol):
+    bytes_sent: int
+
+    def __call__(self, t: int, *tensors: Any) -> Any: ...
+
+
+class NoisyMessages:
+    """mix(t, x) = W x̃, x̃ = x + noise: an exchange around an exchange. One event per node and message."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        *,
+        noise: Mechanism,
+        scale: Tensor,
+        stream: Stream,
+        book: Book,
+        nodes: Sequence[int],
+        adjacency: str,
+        start: int = 0,
+    ):
+        self._exchange, self._noise, self._scale = exchange, noise, scale
+        self._stream, self._book, self._nodes = stream, book, list(nodes)
+        self._part = Participation("full", 1.0, adjacency)
+        self._everyone = torch.ones(len(self._nodes), dtype=torch.bool)
+        self._sent = start  # messages on file: a run that goes on draws no noise twice
+
+    @property
+    def bytes_sent(self) -> int:
+        return self._exchange.bytes_sent
+
+    @bytes_sent.setter
+    def bytes_sent(self, count: int) -> None:
+        self._exchange.bytes_sent = count
+
+    def __call__(self, t: int, x: Tensor) -> Any:
+        k, self._sent = self._sent, self._sent + 1
+        alike: dict[Release, list[int]] = {}
+        for i, node in enumerate(self._nodes):
+            release = self._noise.release(
+                i, float(self._scale[i]), 1.0, x.shape[1], self._part, enforced=False
+            )
+            alike.setdefault(release, []).append(node)
+        self._book.write([(nodes, Event(draw=k, release=release)) for release, nodes in alike.items()])
+        sent = x.clone()
+        unit = torch.ones_like(self._scale)
+        self._noise.add(
+            self._stream, self._nodes, k, sent, multiplier=self._scale, bound=unit, active=self._everyone
+        )
+        return self._exchange(t, sent)
+
+    def publish(self, dimension: int) -> None:
+        """Line 11: the last iterates are given out as they are, without noise."""
+        plain = Silent().release(0.0, float("inf"), dimension, self._part, float("inf"))
+        self._book.write([(self._nodes, Event(draw=self._sent, release=plain))])
+
+
+class Unreleased:
+    """The book of answers that never leave their node: nothing is spent on them."""
+
+    def write(self, releases: Sequence[tuple[Sequence[int], Event]]) -> None:
+        pass

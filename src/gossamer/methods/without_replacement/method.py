@@ -6,16 +6,18 @@ its paper's claim (`lemma4`), and a state of which only the shared model is publ
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm
 from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import NoiseKind
-from gossamer.methods.base import Carriage, Hosted, Reading
+from gossamer.mechanism.reader import Book
+from gossamer.methods.base import Method, fitting, named
 from gossamer.methods.claims import ClaimRule
-from gossamer.methods.gossip import Gossip, fitting, named
 from gossamer.methods.without_replacement import lemma4
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.local_models import (
@@ -30,8 +32,12 @@ from gossamer.methods.without_replacement.token_ranks import token_exchange
 from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
+if TYPE_CHECKING:
+    from gossamer.training.assemble import Parts
+    from gossamer.training.run import Run
 
-class SharedModel(Gossip):
+
+class SharedModel(Method):
     keeps_local_models = True
     own_claims = ("lemma4",)
 
@@ -55,44 +61,45 @@ class SharedModel(Gossip):
         lemma4.check(self.config, classes)
 
     def notes(self) -> list[str]:
-        return lemma4.notes(self.config)
+        return [*lemma4.notes(self.config), *super().notes()]
 
     def claim(self, algorithm: Algorithm, topology: Topology, classes: int | None, records: int) -> ClaimRule:
         if self.config.privacy.claim == "lemma4":
             return lemma4.lemma4_of(self.config, classes)
         return super().claim(algorithm, topology, classes, records)
 
-    def reader(self, hosted: Hosted, how: Reading) -> Any:
-        algorithm = how.algorithm
+    def reader(self, parts: Parts, book: Book, stream: Stream, written: Sequence[int] | None = None) -> Any:
+        algorithm = parts.plan.algorithm
         assert isinstance(algorithm, WithoutReplacement)
         view: View = Blind()
         if algorithm.looks:
             view = RawView() if algorithm.observes == "raw" else ReleasedView(algorithm.loss_share)
         return LocalModels(
-            records=hosted.records,
-            sampler=hosted.sampler,
-            classes=hosted.classes or 1,
+            records=parts.records,
+            sampler=parts.sampler,
+            classes=parts.plan.classes or 1,
             record_bound=self.config.privacy.clip.record_bound,
             regularisation=algorithm.regularisation,
             radius=algorithm.radius,
             average=algorithm.average,
             view=view,
-            noise=hosted.noise,
-            stream=how.stream,
-            book=how.book,
-            nodes=hosted.nodes,
-            of=hosted.of,
-            lots=hosted.lots,
-            allowance=hosted.allowance,
-            adjacency=hosted.adjacency,
+            noise=parts.noise,
+            stream=stream,
+            book=book,
+            nodes=parts.nodes,
+            of=self.config.nodes,
+            lots=[node.lot for node in parts.plans],
+            allowance=[node.allowance for node in parts.plans],
+            adjacency=parts.plan.privacy.adjacency,
             turns=self.config.rounds,
         )
 
-    def exchange(self, hosted: Hosted, how: Carriage) -> CountingExchange:
+    def exchange(self, run: Run) -> CountingExchange:
         nodes, seed = self.config.nodes, self.config.seed
-        made = token_exchange(how.group, nodes, seed, how.state, how.reader, how.known_at)
-        made.bytes_sent = how.bytes_sent
-        return made
+        known_at = run.rounds_known_everywhere
+        exchange = token_exchange(run.group, nodes, seed, run.state, run.reader, known_at)
+        exchange.bytes_sent = run.bytes_sent
+        return exchange
 
     def bytes_per_round(self, algorithm: Algorithm, topology: Topology, dimension: int) -> float:
         """What all writes of a round would fetch."""
@@ -103,28 +110,29 @@ class SharedModel(Gossip):
 
     def scored(self, algorithm: Algorithm, state: Any, reader: Any, hosted: int) -> Tensor:
         """What was released, or the nodes' own models where that is asked for."""
-        if self.judges_unreleased():
+        if self.why_metrics_not_private():
             models: Tensor = reader.models()
             return models
         return self.released(algorithm, state, hosted)
 
-    def judges_unreleased(self) -> str | None:
+    def why_metrics_not_private(self) -> str | None:
         if lemma4.judged_local(self.config) is None:
             return None
         return "the nodes' own local models are judged, whose steps have no noise"
 
-    def lost_at_a_stop(self) -> bool:
-        return True  # local models, and the lots of the pass
+    @property
+    def resumable(self) -> bool:
+        return False  # local models, and the lots of the pass
 
-    def kept(self, state: Any, reader: Any) -> dict[str, Any]:
+    def checkpoint(self, state: Any, reader: Any) -> dict[str, Any]:
         """What only its node may know is in it only where seeded noise leaves nothing to hide."""
-        kept = super().kept(state, reader)
+        tensors = super().checkpoint(state, reader)
         if self.config.privacy.noise.source == "seeded":
-            kept |= {f"private.{key}": value.clone() for key, value in reader.private_state().items()}
+            tensors |= {f"private.{key}": value.clone() for key, value in reader.private_state().items()}
             if hasattr(state.controller, "state"):
                 learned = state.controller.state(len(reader.nodes))
-                kept |= {f"controller.{key}": value.clone() for key, value in learned.items()}
-        return kept
+                tensors |= {f"controller.{key}": value.clone() for key, value in learned.items()}
+        return tensors
 
     def restore(self, state: Any, reader: Any, saved: dict[str, Any]) -> Any:
         reader.restore(named(saved, "gradient."), named(saved, "private."))

@@ -1,0 +1,147 @@
+"""What a run writes about itself: manifest, the headers of its ledgers, the description of its models."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gossamer
+from gossamer.data.inputs import inputs_of
+from gossamer.errors import UserError
+from gossamer.kernels.oracle import one_output, shape_of
+from gossamer.kernels.stack import ParameterStack, fixed_digest, fixed_values
+from gossamer.models.layers import Centred
+from gossamer.models.networks import models as kinds
+from gossamer.results.certificate import SEEDED
+from gossamer.results.rundir import read_manifest
+from gossamer.results.seals import Sealer
+from gossamer.results.trained.description import Description, Parameter
+from gossamer.training.assemble import Parts
+from gossamer.training.budget import now
+from gossamer.training.plan import Plan
+from gossamer.training.several import digest
+
+
+def ledger_headers(parts: Parts, manifest: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Node → header, with the run's identity, its nonce, and the key that it signs by."""
+    o = parts.plan
+    name = {key: manifest[key] for key in ("run", "nonce", "key")}
+    common = {
+        "adjacency": o.privacy.adjacency,
+        "unit": o.privacy.unit,
+        **({"copies": o.privacy.copies} if o.privacy.copies > 1 else {}),
+        "noise": SEEDED if o.seeded else "system",
+        **o.privacy.noise.header,
+    }
+    made: dict[tuple[Any, ...], dict[str, Any]] = {}  # equal nodes share one
+    headers = {}
+    for i in parts.nodes:
+        node = o.privacy.nodes[i]
+        alike = (node.delta, node.epsilon, node.records, node.rate, node.lot)
+        if alike not in made:
+            public = {"records": node.records, "rate": node.rate, "lot": node.lot}
+            made[alike] = {
+                **name, "delta": node.delta, "epsilon_asked": node.epsilon, **common, "public": public,
+            }  # fmt: skip
+        headers[i] = made[alike]
+    return headers
+
+
+def new_manifest(parts: Parts, identity: str, nonce: str, here: list[range]) -> dict[str, Any]:
+    o = parts.plan
+    own = o.config.data.own
+    return {
+        "name": o.config.name,
+        "run": identity,
+        "nonce": nonce,
+        "started": now(),
+        "dimension": o.stack.dim,
+        **({"frozen": fixed_digest(o.module)} if fixed_values(o.module) else {}),
+        "records_by_node": [node.records for node in o.privacy.nodes],
+        # A digest of private records would let whoever holds this file test guesses of them.
+        "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},
+        "noise": SEEDED if o.seeded else "system",
+        "configuration": digest(o.asked, without={"runtime"}),
+        "ledgers_here": [[nodes.start, nodes.stop - 1] for nodes in here],  # others are on their own machines
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    libraries = {name: version(name) for name in ("torch", "numpy", "scipy", "dp-accounting", "cryptography")}
+    return {"gossamer": gossamer.__version__, "python": platform.python_version(), **libraries}
+
+
+def read_own_manifest(path: Path, o: Plan) -> dict[str, Any]:
+    """The manifest of the run in this directory; refused where the plan is not the one it was begun with."""
+    manifest = read_manifest(path)
+    if manifest.get("configuration") != digest(o.asked, without={"runtime"}):
+        raise UserError(f"{path / 'config.toml'} is not what this run was begun with; put it back as it was.")
+    if "frozen" in manifest and manifest["frozen"] != fixed_digest(o.module):
+        raise UserError(
+            f"{path} was begun with other frozen parameters or buffers than the module has now; resume it with the "
+            "same module."
+        )
+    return manifest
+
+
+def records_mark(parts: Parts, sealer: Sealer) -> str | None:
+    """By what a resumed run recognises its private records; None where they are public, or not all are here.
+
+    Other records would be another run: a hold-out of today may hold what was trained on before, and no ε covers it.
+    """
+    o, digest_of_records = parts.plan, parts.dataset.provenance.get("sha256")
+    if not o.config.data.own or digest_of_records is None or len(parts.nodes) != o.config.nodes:
+        return None
+    return sealer.mark(digest_of_records)
+
+
+def describe(parts: Parts, run: str) -> Description:
+    o, dataset = parts.plan, parts.dataset
+    shape = dataset.x_train.shape[1:]
+    model = {"kind": o.config.model.kind, **kinds.options(o.config.model)}
+    return Description(
+        run=run,
+        nodes=o.config.nodes,
+        task=o.task.name,
+        classes=o.classes,
+        labels=dataset.labels,
+        inputs=inputs_of(o.config.data, dataset),
+        input_shape=shape,
+        outputs=_outputs(o.module, shape),
+        probabilities=None if o.task.link == "exp" else o.task.link,
+        mean="exp" if o.task.link == "exp" else None,
+        level=getattr(o.task, "level", None),
+        model={"kind": "own"} if o.own_module else model,
+        own_module=o.own_module,
+        centre=isinstance(o.module, Centred),
+        parameters=tuple(
+            Parameter(name=name, shape=size) for name, size in zip(o.stack.names, o.stack.shapes, strict=True)
+        ),
+    )
+
+
+@torch.no_grad()
+def _outputs(module: torch.nn.Module, shape: tuple[int, ...]) -> int:
+    """How many numbers a record gives: tried on one of zeros, or traced where that has none, as with an inverse."""
+    kind = torch.float32 if shape else torch.int64  # a record without a shape is a place in a table
+    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return int(module(torch.zeros(1, *shape, dtype=kind, device=device)).numel())
+    except Exception:  # the module's own operations
+        return shape_of(one_output(module, torch.Size(shape), kind)).numel()
+
+
+def layout_of(stack: ParameterStack, state: Any) -> dict[str, Any]:
+    """How a checkpoint is to be read, for its header."""
+    divided = "x / w" if hasattr(state, "w") else "what the method makes of these tensors"
+    return {
+        "parameters": [[name, list(shape)] for name, shape in zip(stack.names, stack.shapes, strict=True)],
+        "rows": "A tensor of so many columns has a row per node: the parameters flattened, in this order.",
+        "state": f"This is the method's own state; a node's model is {divided}. Finished runs keep models.safetensors.",
+    }

@@ -1,0 +1,545 @@
+"""Run: a run in its directory, from its first round, or from where it was stopped, to its certificate.
+
+    run = Run.begin(parts, directory)    or    Run.resume(parts, directory)
+    run.train()
+    outcome = run.finish()
+
+What is in a ledger is spent. With noise from the system its key is gone, so a resumed run takes up the draws behind the
+last one in the ledger, of any node: no (node, step) is ever drawn twice, and what was drawn and lost stays paid for.
+Seeded noise gives the same value again, so a resumed run repeats the steps since its checkpoint and writes nothing
+twice.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gossamer.accounting.ledger import LedgerBook, ledger_paths
+from gossamer.config.schema import RunConfig
+from gossamer.errors import UserError
+from gossamer.kernels.stack import fixed_values
+from gossamer.results import checkpoint
+from gossamer.results.certificate import SEEDED
+from gossamer.results.certificate_page import page
+from gossamer.results.epsilon_plot import epsilon_plot
+from gossamer.results.files import digest_of, digest_of_object
+from gossamer.results.notebook import outcome_html, outcome_text
+from gossamer.results.rundir import RunDirectory, free_path, ledgers_here, read_manifest
+from gossamer.results.runlock import RunLock
+from gossamer.results.seals import BEGIN, CHECKPOINT, END, RESUMED, SEALS, STOPPED, Heads, Sealer, read_seals
+from gossamer.results.track import OpenTracker, certified_facts, privacy_facts, public
+from gossamer.results.trained.models import Models
+from gossamer.results.trained.uses import UsesModels
+from gossamer.results.trained.weights import DESCRIPTION, HeldWeights
+from gossamer.results.verify import check_sealed, end_digests
+from gossamer.runtime.group import Alone, Group, agreed
+from gossamer.runtime.loop import run as run_loop
+from gossamer.training.assemble import Parts
+from gossamer.training.budget import Accounts, now
+from gossamer.training.certify import SHARED, certify
+from gossamer.training.evaluate import Evaluation, evaluation_rounds
+from gossamer.training.manifest import (
+    describe,
+    layout_of,
+    ledger_headers,
+    new_manifest,
+    read_own_manifest,
+    records_mark,
+)
+from gossamer.training.plan import Plan
+from gossamer.training.preprocess import bytes_of_preprocessing, preprocessed
+from gossamer.training.several import blocks_here, require_same_everywhere
+
+OnMetrics = Callable[[dict[str, Any]], None]
+OnRound = Callable[[int], None]
+
+
+@dataclass(frozen=True, repr=False)
+class Outcome(UsesModels):
+    """What came of a run."""
+
+    result: dict[str, Any]  # what `--json` prints
+    certificate: dict[str, Any]
+    directory: Path
+    points: torch.Tensor  # (n, d) the nodes' models
+    models: Models  # the same, ready to be used: `.module()`, `.predict(x)`
+
+    def __repr__(self) -> str:
+        return outcome_text(self.result, self.certificate)
+
+    def _repr_html_(self) -> str:
+        return outcome_html(self.result, self.certificate, self.directory)
+
+
+@dataclass
+class Run:
+    """A run in its directory, ready for its next round."""
+
+    parts: Parts  # with the records as the models take them
+    group: Group  # the processes that carry it
+    directory: RunDirectory
+    identity: str  # its name for itself: in manifest, checkpoints and messages
+    accounts: Accounts  # of the user's own records
+    lock: RunLock
+    book: LedgerBook
+    sealer: Sealer | None  # the first process of a machine signs
+    reader: Any  # the private part
+    state: Any
+    done: int = 0  # rounds
+    bytes_sent: int = 0
+    seconds: float = 0.0  # spent on the rounds done, before this process
+    lost_draws: int = 0  # spent before a stop and not used
+    _start: float = field(default_factory=time.perf_counter)
+    _complete: tuple[int, dict[str, Any], int] | None = None  # the last round that is in no checkpoint yet
+
+    @property
+    def plan(self) -> Plan:
+        return self.parts.plan
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds spent on the run, before a stop too."""
+        return self.seconds + time.perf_counter() - self._start
+
+    @classmethod
+    def begin(cls, parts: Parts, out: Path | None = None, group: Group | None = None) -> Run:
+        """A new run directory. The parts were made before anything is written."""
+        o, group = parts.plan, group or Alone(parts.plan.config.nodes)
+        require_same_everywhere(parts, group)
+        _ = (
+            o.bytes_per_round
+        )  # a step on zeros: a method that draws more often than it declares is refused here
+        # Where a host keeps its files is not shared: of a run without --out only the last part of its name is.
+        name, identity, nonce = group.join(
+            [(free_path(o.config.name).name, secrets.token_hex(8), secrets.token_hex(16))]
+        )[0]
+        path = out or free_path(o.config.name).with_name(name)
+        accounts: Accounts = agreed(group, lambda: Accounts.of_run(o, group, identity, path.parent))
+        directory, lock = RunDirectory(path), RunLock(path, group.nodes, whole=group.first_here)
+        here, book = blocks_here(group), None
+        try:
+            agreed(group, lambda: accounts.reserve(now()))
+            sealer: Sealer | None = agreed(
+                group,
+                lambda: _first_files(parts, directory, lock, new_manifest(parts, identity, nonce, here)),
+                here=group.first_here,
+            )
+            book = agreed(group, lambda: _new_book(parts, directory, lock, group, here))
+            sent = bytes_of_preprocessing(parts)
+            parts = preprocessed(parts, group, book, directory)
+            reader = parts.agreed(group, identity, 0).reader(book)
+            state = o.algorithm.init(parts.x0)
+        except BaseException:
+            # What preprocessing found on the records may have been released already.
+            released = book is not None and any(book.counts().values())
+            if book is not None:
+                book.close()
+            lock.close()
+            accounts.settle(now(), ledgers=path if released else None)
+            raise
+        return cls(
+            parts, group, directory, identity, accounts, lock, book, sealer, reader, state, bytes_sent=sent
+        )
+
+    @classmethod
+    def resume(
+        cls,
+        parts: Parts,
+        path: Path,
+        group: Group | None = None,
+        take_up: Callable[[Run], None] | None = None,
+    ) -> Run:
+        """The run of this directory, behind its last checkpoint that all its processes have.
+
+        `take_up` sets the rounds done and the reader's state from somewhere else than a checkpoint.
+        """
+        o, group = parts.plan, group or Alone(parts.plan.config.nodes)
+        require_same_everywhere(parts, group)
+        if not o.seeded and not o.method.resumable:
+            raise UserError(
+                f"--resume {path} cannot continue algorithm.kind = {o.config.algorithm.kind!r} with "
+                f"privacy.sampling.kind = {o.config.privacy.sampling.kind!r}: its secret state (the lots of the pass, "
+                "local models) is stored nowhere; run it again from the start."
+            )
+        directory, lock = RunDirectory(path), RunLock(path, group.nodes, whole=group.first_here)
+        with ExitStack() as opened:
+            opened.callback(lock.close)
+
+            def locked() -> dict[str, Any]:
+                RunDirectory.resume(path)
+                read_own_manifest(
+                    path, o
+                )  # before the lock: a mistake leaves nothing behind, not even its file
+                lock.take()
+                return read_own_manifest(path, o)
+
+            manifest: dict[str, Any] = agreed(group, locked)
+            identity = manifest["run"]
+            rounds = agreed(
+                group, lambda: checkpoint.rounds_with(directory.checkpoints, parts.nodes, run=identity)
+            )
+            everywhere = group.join([(identity, rounds)])
+            if len({run for run, _ in everywhere}) > 1:
+                raise UserError(
+                    f"--resume {path} holds different runs on different machines; name the same one."
+                )
+            at = max(set.intersection(*(set(held) for _, held in everywhere)), default=0)
+
+            def reopened() -> tuple[Any, ...]:
+                saved = checkpoint.load(directory.checkpoints, at, parts.nodes) if at else None
+                book = LedgerBook.resume(
+                    ledger_paths(path, ledgers_here(manifest)),
+                    ledger_headers(parts, manifest),
+                    sync=group.spread,
+                    known=saved.ledgers if saved else None,
+                    repeats=o.seeded,
+                )
+                opened.callback(book.close)
+                sealer = _resumed_sealer(parts, path, manifest, saved) if group.first_here else None
+                accounts = Accounts.of_run(o, group, identity, path.parent)
+                return saved, book, sealer, accounts
+
+            saved, book, sealer, accounts = agreed(group, reopened)
+            agreed(group, lambda: accounts.reserve(now()))
+            parts = agreed(group, lambda: preprocessed(parts, group, book, directory))
+            reader = parts.agreed(group, identity, 1 + len(manifest.get("resumed", []))).reader(book)
+            state = o.algorithm.init(parts.x0)
+            run = cls(parts, group, directory, identity, accounts, lock, book, sealer, reader, state, done=at)
+            if take_up is not None:
+                take_up(run)
+            run._take_up(saved, manifest)
+            opened.pop_all()
+        return run
+
+    def _take_up(self, saved: checkpoint.Checkpoint | None, manifest: dict[str, Any]) -> None:
+        """The state, and the draws behind the last one in the ledger."""
+        o, directory, at = self.plan, self.directory, self.done
+        if saved is not None:
+            self.bytes_sent, self.seconds = saved.bytes_sent, saved.seconds
+            self.state = agreed(self.group, lambda: self._restored(saved))
+        if not o.seeded:
+            on_file, drawn = max(self.group.join([self.book.next_draw])), self.reader.draws
+            self.lost_draws, self.reader.draws = max(on_file - drawn, 0), max(on_file, drawn)
+        stops = [*manifest.get("resumed", []), {"round": at, "at": now(), "lost_draws": self.lost_draws}]
+
+        def note() -> None:
+            try:
+                directory.trim_metrics(at)
+                directory.write_json("manifest.json", {**manifest, "resumed": stops})
+            except OSError as error:
+                raise unwritable(directory.path, error) from None
+
+        agreed(self.group, note, here=self.group.first_here)
+        self.seal(RESUMED, at, {f.name: digest_of(f) for f in checkpoint.files_of(directory.checkpoints, at)})
+        self.lost_draws += sum(stop["lost_draws"] for stop in manifest.get("resumed", []))
+
+    def _restored(self, saved: checkpoint.Checkpoint) -> Any:
+        try:
+            return self.plan.method.restore(self.state, self.reader, saved.tensors)
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise UserError(
+                f"{self.directory.checkpoints} holds another kind of run's state after round {saved.round} ({error}); "
+                "put the files back."
+            ) from None
+
+    @property
+    def rounds_known_everywhere(self) -> set[int]:
+        """The rounds after which all processes know shared values: those of checkpoints and evaluations."""
+        config = self.plan.config
+        evaluated = evaluation_rounds(config.rounds, config.evaluation.every)
+        return checkpoint_rounds(config.rounds, config.checkpoints.every).union(evaluated)
+
+    def train(self, on_metrics: OnMetrics = lambda row: None, on_round: OnRound = lambda t: None) -> None:
+        """The rounds that are left, with their evaluations and checkpoints."""
+        o, config = self.plan, self.plan.config
+        kept_at = checkpoint_rounds(config.rounds, config.checkpoints.every)
+        exchange, evaluate = o.method.exchange(self), Evaluation(self)
+
+        def after_round(t: int, state: Any) -> None:
+            self.done = done = t + 1
+            on_round(done)
+            if (figures := evaluate(done, state)) is not None:
+                sent = sum(self.group.join([exchange.bytes_sent]))
+                row = {**figures, "bytes_sent": sent, "seconds": self.elapsed}
+                if self.group.first_here:
+                    self.directory.append_metrics(row)
+                on_metrics(row)
+            # After the evaluation of its round: a run that is resumed from here finds that on file.
+            self._complete = (done, o.method.checkpoint(state, self.reader), exchange.bytes_sent)
+            if done in kept_at:
+                self._save_checkpoint()
+
+        self.state = run_loop(
+            o.algorithm,
+            self.state,
+            self.reader,
+            exchange,
+            rounds=config.rounds,
+            start=self.done,
+            before_round=self.group.begin_round,
+            after_round=after_round,
+        )
+        o.method.finish(exchange, o.stack.dim)
+
+    def _save_checkpoint(self) -> None:
+        """Of the last complete round; the one before goes once every process has its part of this one."""
+        if self._complete is None:
+            return
+        (done, tensors, sent), self._complete = self._complete, None
+        config, folder = self.plan.config, self.directory.checkpoints
+        path, digest = checkpoint.save(
+            folder,
+            done,
+            self.group.nodes,
+            config.nodes,
+            run=self.identity,
+            tensors=tensors,
+            facts={
+                "bytes_sent": sent,
+                "seconds": self.elapsed,
+                "layout": layout_of(self.plan.stack, self.state),
+                "ledgers": self.book.marks(),
+                "seals": self.sealer.made if self.sealer is not None else 0,
+            },
+        )
+        self.seal(CHECKPOINT, done, {path.name: digest})  # which every process enters with its part on disk
+        if config.checkpoints.every is None and self.group.first_here:
+            checkpoint.drop_older(folder, done)
+
+    def seal(
+        self,
+        kind: str,
+        done: int,
+        files: dict[str, str],
+        *,
+        folder: str = "checkpoints/",
+        **more: str | None,
+    ) -> None:
+        """Sign what the processes of this machine have on file; `files`: of this process in `folder`, name → digest."""
+        marks = [(first, lines, head) for first, (lines, head) in self.book.marks().items()]
+        everywhere = self.group.join([(self.group.machine, marks, list(files.items()))])
+        here = [
+            (nodes, marks, written)
+            for nodes, (machine, marks, written) in zip(self.group.blocks, everywhere, strict=True)
+            if machine == self.group.machine
+        ]
+        heads: Heads = {
+            first: (lines, head) for nodes, marks, _ in here for first, lines, head in marks if first in nodes
+        }
+        sealed = {f"{folder}{name}": digest for _, _, written in here for name, digest in written}
+        if self.sealer is not None:
+            self.sealer.seal(kind, done, heads, sealed, **more)
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """Say in one sentence how to resume after an interrupt or a failed write, and keep what can be kept."""
+        try:
+            yield
+        except (KeyboardInterrupt, OSError) as stop:
+            # Alone, the last complete round is worth keeping; several processes hardly stop after the same one.
+            if self.group.size == 1:
+                with suppress(OSError):
+                    self._save_checkpoint()
+                with suppress(OSError):
+                    self.seal(STOPPED, self.done, {})  # what is on file since the checkpoint
+            how = f"continue with `gossamer run --resume {self.directory.path}`"
+            if isinstance(stop, OSError):
+                what = f"{self.group.name} cannot write into the run directory ({stop.strerror or stop})"
+                raise UserError(f"{what}; fix this, then {how}.") from stop
+            raise KeyboardInterrupt(how) from stop
+
+    def finish(
+        self,
+        *,
+        rounds: int | None = None,
+        average: bool = True,
+        sign: Callable[[dict[str, Any]], dict[str, Any]] = lambda certificate: certificate,
+    ) -> Outcome:
+        """Models, certificate and the last seal; then the signing key is deleted.
+
+        rounds: those that were run here, if not all of the configuration.
+        average: is there an average model? A site of a consortium knows its own alone.
+        sign: adds an organisation's signature to the certificate.
+        """
+        config, directory = self.plan.config, self.directory
+        self.book.close()
+        models, points, files = self._write_models(average)
+        certificate = certify(self.parts, self, self.group, points, rounds)
+        signed = sign(certificate)
+        if self.group.first_here:
+            directory.write_text("certificate.html", page(signed, config.name))
+        last = config.rounds if rounds is None else rounds
+        self.seal(END, last, files, folder="", **end_digests(directory.path, certificate))
+        if self.group.first_here:
+            directory.write_json("certificate.json", signed)
+            if self.sealer is not None:
+                self.sealer.destroy()
+        row = directory.last_metrics()
+        result = result_of(config, signed, row, seconds=self.elapsed, run_dir=str(directory.path))
+        return Outcome(result, signed, directory.path, points, models)
+
+    def _write_models(self, average: bool) -> tuple[Models, torch.Tensor, dict[str, str]]:
+        """(ready to use, (m, d) the models of the nodes hosted here, files of this process: name → digest).
+
+        Only what is released: models that never leave their nodes are in no file. Every process writes its own nodes';
+        the first of a machine what they share, the average among it, of which every process knows the sum.
+        """
+        o, group, folder = self.plan, self.group, self.directory.path
+        points = o.method.released(o.algorithm, self.state, len(group.nodes)).detach()
+        weights = HeldWeights(o.stack, group.nodes, points, group.mean(points), fixed_values(o.module))
+        description = describe(self.parts, self.identity)
+        files = weights.write(folder, self.identity, o.config.nodes, average=average and group.first_here)
+        if group.first_here:
+            files |= weights.write_fixed(folder, self.identity)
+            text = description.text()
+            self.directory.write_text(DESCRIPTION, text)
+            files[DESCRIPTION] = hashlib.sha256(text.encode()).hexdigest()
+        return Models(description, weights, partial(copy.deepcopy, o.module), o.data_dir), points, files
+
+    def close(self) -> None:
+        self.book.close()
+        self.lock.close()
+
+
+def execute(
+    parts: Parts,
+    *,
+    out: Path | str | None = None,
+    resume: Path | None = None,
+    group: Group | None = None,
+    on_metrics: OnMetrics = lambda row: None,
+    on_round: OnRound = lambda t: None,
+    track: OpenTracker | None = None,
+) -> Outcome:
+    """Begin a run, or resume the one in `resume`, train and finish it; alone, unless a `group` carries it."""
+    out = None if out is None else Path(out)
+    try:
+        run = Run.resume(parts, resume, group) if resume is not None else Run.begin(parts, out, group)
+    except OSError as error:
+        raise unwritable(resume or out or Path("runs"), error) from None
+    with ExitStack() as open_until_the_end:
+        open_until_the_end.callback(run.close)
+        tracker = None
+        if track is not None and run.group.first:
+            tracker = track(run.directory.path, _tracked_facts(parts.plan))
+            open_until_the_end.callback(tracker.close)
+
+        def metrics(row: dict[str, Any]) -> None:
+            if tracker is not None:
+                tracker.metrics(public(row))
+            on_metrics(row)
+
+        with run.stoppable():
+            run.train(metrics, on_round)
+            outcome = run.finish()
+        if tracker is not None:
+            tracker.end(certified_facts(outcome.certificate))
+    return outcome
+
+
+def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest: dict[str, Any]) -> Sealer:
+    """What the processes of a machine share. The manifest comes last: with it a run has begun."""
+    o = parts.plan
+    RunDirectory.create(directory.path)
+    lock.take()
+    try:
+        directory.write_config(o.asked.model_dump())
+        directory.write_json("topology.json", o.topology.to_json())
+        directory.write_text("epsilon.svg", epsilon_plot(o.privacy, o.config.rounds))
+        sealer = Sealer.create(directory.path, manifest["run"])
+        manifest = manifest | {"key": sealer.public}
+        if (mark := records_mark(parts, sealer)) is not None:
+            manifest["records_mark"] = mark
+        files = {
+            name: digest_of(directory.path / name) for name in ("config.toml", "topology.json", "epsilon.svg")
+        }
+        stored = json.loads(json.dumps(manifest))
+        sealer.seal(BEGIN, 0, {}, files, manifest=digest_of_object(stored, without=("resumed",)))
+        directory.write_json("manifest.json", manifest)
+    except OSError as error:
+        raise unwritable(directory.path, error) from None
+    return sealer
+
+
+def _new_book(
+    parts: Parts, directory: RunDirectory, lock: RunLock, group: Group, here: list[range]
+) -> LedgerBook:
+    """The ledgers of the nodes hosted here, with the key of this machine's own manifest."""
+    if not group.first_here:
+        lock.take()
+    headers = ledger_headers(parts, read_manifest(directory.path))
+    path = ledger_paths(directory.path, here)[group.nodes]
+    return LedgerBook.create(path, headers, sync=group.spread)
+
+
+def _resumed_sealer(
+    parts: Parts, path: Path, manifest: dict[str, Any], saved: checkpoint.Checkpoint | None
+) -> Sealer:
+    """Continues the seals of a run; refused where one is missing, or the records are others."""
+    identity, public_key = manifest["run"], manifest["key"]
+    seals, _, _ = read_seals(path, identity, public_key, lenient=True)
+    if saved is not None and len(seals) < saved.seals:
+        raise UserError(
+            f"{path / SEALS} no longer holds the {saved.seals} seals that a checkpoint saw there."
+        )
+    check_sealed(path, manifest, seals)
+    sealer = Sealer.resume(path, identity, public_key)
+    marked, here = manifest.get("records_mark"), records_mark(parts, sealer)
+    if None not in (marked, here) and marked != here:
+        raise UserError(
+            f"--resume {path} was begun with other records, or with these in another order; give it the same again."
+        )
+    return sealer
+
+
+def unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path} cannot be written: {error.strerror or error}; fix this and start again.")
+
+
+def checkpoint_rounds(rounds: int, every: int | None) -> set[int]:
+    """About twenty if not said otherwise: a stop then costs a twentieth of the run, and of the budget, at most."""
+    every = every or max(1, -(-rounds // 20))
+    return {*range(every, rounds + 1, every), rounds}
+
+
+def result_of(
+    config: RunConfig, certificate: dict[str, Any], row: dict[str, Any], *, seconds: float, run_dir: str
+) -> dict[str, Any]:
+    """What `--json` prints: the certificate's figures and the last evaluation's."""
+    evaluated = {k: v for k, v in row.items() if k not in ("round", "epsilon_claimed", "epsilon_proven")}
+    return {
+        **{key: certificate[key] for key in SHARED},
+        "nodes": config.nodes,
+        "rounds": config.rounds,
+        **evaluated,
+        "seconds": seconds,
+        "run_dir": run_dir,
+        "mode": config.mode,
+        "baseline": config.baseline,
+        "noise_source": config.privacy.noise.source,
+    }
+
+
+def _tracked_facts(o: Plan) -> dict[str, Any]:
+    config = o.config
+    what = f"{config.name}: {config.algorithm.kind}, {config.mode} mode, seed {config.seed}"
+    planned = privacy_facts(
+        {**o.privacy.figures(), "unit": o.privacy.unit, "observer": o.privacy.observer.describe()}
+    )
+    return {
+        "run": what,
+        **({"stamp": SEEDED} if o.seeded else {}),
+        **{f"planned.{name}": text for name, text in planned.items()},
+    }
