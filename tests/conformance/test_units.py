@@ -134,7 +134,7 @@ def _with(data: gossamer.Data, asked: dict[str, Any]) -> Any:
 
     recipe = {**recipes.read("quickstart"), "data": data.table()}
     cache = DataCache(data)
-    return assemble(Plan.of(resolve(recipe, asked), cache=cache), cache=cache)
+    return assemble(Plan.of(resolve(recipe, asked), cache=cache))
 
 
 # --- runs ------------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ class Reader:
 
 def test_what_is_kept_comes_back() -> None:
     method, state = method_of(configured()), State(torch.randn(2, 3), torch.ones(2, 1))
-    kept = method.kept(state, Reader(7))
+    kept = method.checkpoint(state, Reader(7))
     assert set(kept) == {"x", "w", "gradient.draws"}
     fresh, reader = NamedPair(torch.zeros(2, 3), torch.zeros(2, 1)), Reader(0)
     back = method.restore(fresh, reader, kept)

@@ -75,24 +75,12 @@ def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:
             sent.append(x)
             return x.mean(0, keepdim=True).expand_as(x)
 
-    class Group:
-        def exchange(self, *settings: Any) -> Wire:
-            return Wire()
-
     class Book:
         def write(self, releases: Any) -> None: ...
 
     algorithm, book = parts.plan.algorithm, Book()
     grad = parts.reader(book)
-    exchange = parts.exchange(
-        Group(),
-        "a run",
-        grad,
-        book,
-        state=None,
-        known_at=(),
-        bytes_sent=0,  # type: ignore[arg-type]
-    )
+    exchange = parts.plan.method.noised(Wire(), parts, book, parts.stream)
     asked: list[Tensor] = []
     answers: list[Tensor] = []
 

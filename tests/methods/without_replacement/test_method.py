@@ -46,7 +46,7 @@ def test_what_is_kept_is_public_unless_noise_is_seeded() -> None:
     for source, private in (("system", False), ("seeded", True)):
         parts = assemble(outlined(DIGITS, **FIXED, privacy__noise__source=source))
         algorithm, method, reader = parts.plan.algorithm, parts.plan.method, parts.reader(Book())
-        kept = method.kept(algorithm.init(parts.x0), reader)
+        kept = method.checkpoint(algorithm.init(parts.x0), reader)
         extra = {key.partition(".")[0] for key in set(kept) - public}
         assert public <= set(kept)
         assert extra == ({"private", "controller"} if private else set())
