@@ -32,7 +32,7 @@ def test_a_directory_says_what_was_asked_for_and_holds_empty_ledgers(tmp_path: P
     assert (manifest["dimension"], manifest["records_by_node"], manifest["ledgers_here"]) == (
         650,
         [1437],
-        [0],
+        [[0, 0]],
     )
     ((header, events),) = read_all(tmp_path / "r").values()
     assert events == []
