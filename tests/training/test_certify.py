@@ -14,7 +14,7 @@ from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
 from gossamer.training.certify import STATED
 from gossamer.training.plan import Plan
-from gossamer.training.run import execute
+from gossamer.training.run import Run, execute
 
 
 def test_the_ledgers_heads_are_collected_once_and_not_once_for_each_node(
@@ -62,10 +62,20 @@ class Patched(Alone):
         return "rank 1 (nodes 2–3)"
 
 
+def finished_by(o: Plan, group: Alone, folder: Path) -> dict[str, Any]:
+    """The certificate of a run whose processes answer as `group` does once it is trained."""
+    run = Run.begin(assemble(o), folder)
+    run.train()
+    run.group = group
+    certificate = run.finish().certificate
+    run.close()
+    return certificate
+
+
 def test_what_a_rank_elsewhere_states_is_marked_and_never_less_than_planned(tmp_path: Path) -> None:
     changes = {"nodes": 4, "rounds": 2, "privacy.claim": "none", "privacy.noise.multiplier": 3.0}
     o = Plan.of(resolve(recipes.read("quickstart"), changes))
-    found = execute(assemble(o), out=tmp_path / "r", group=Patched(4)).certificate
+    found = finished_by(o, Patched(4), tmp_path / "r")
     by_node, planned = found["epsilon_by_node"], [node.proven.epsilon for node in o.privacy.nodes]
     assert [entry.get("stated_by") for entry in by_node] == [None, None, *["rank 1 (nodes 2–3)"] * 2]
     assert by_node[2]["proven"] == planned[2] > 0.1
@@ -98,7 +108,7 @@ def test_against_more_colluders_too_nobody_states_less_than_was_planned(tmp_path
     assert curve == sorted(curve)
     assert curve[1] == alone["epsilon_proven"]
     assert curve == pytest.approx([p["epsilon"] for p in o.privacy.by_observer()["epsilon_by_colluders"]])
-    bold = execute(assemble(o), out=tmp_path / "bold", group=Bold(4)).certificate
+    bold = finished_by(o, Bold(4), tmp_path / "bold")
     stated = [point["epsilon"] for point in bold["epsilon_by_colluders"]]
     assert stated[1] == bold["epsilon_proven"] == 1e3  # of node 3, by its rank's own word
     assert stated[0] == pytest.approx(curve[0])
