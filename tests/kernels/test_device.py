@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gossamer.kernels import clipped_sum as engine
 from gossamer.kernels import dense, direct, mixing
 from gossamer.kernels.clipped_sum import clipped_sum
-from gossamer.kernels.device import runs_compiled
 from gossamer.kernels.mixing import MixPlan
+from gossamer.kernels.threads import runs_compiled
 
 WAITS = {"_local_scalar_dense", "nonzero", "unique", "_unique2", "masked_select", "equal", "is_nonzero"}
 # How often a step asks: how many records there are, whether all norms are finite, whether the sum is.

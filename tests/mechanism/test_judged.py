@@ -13,9 +13,8 @@ from torch import Tensor
 
 from gossamer.accounting.releases import Event, Gaussian
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.judged import judged_sum, private_judgement
 from gossamer.mechanism.reader import Records
-from gossamer.mechanism.summaries import release_of, unit_weights
+from gossamer.mechanism.summaries import judged_sum, private_judgement, release_of, unit_weights
 
 ODD = st.floats() | st.sampled_from([1e-308, 1e308, float("nan"), float("inf"), 1.0, -1.0])
 ROWS = st.lists(st.lists(ODD, min_size=3, max_size=3), min_size=1, max_size=6)

@@ -27,7 +27,6 @@ from gossamer.errors import UserError
 from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.dense import Dense
-from gossamer.kernels.device import runs_compiled
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.norms import norms_of
@@ -36,6 +35,7 @@ from gossamer.kernels.persons import Persons, stretches
 from gossamer.kernels.probe import disagreement
 from gossamer.kernels.random_layers import Numbers
 from gossamer.kernels.stack import ParameterStack
+from gossamer.kernels.threads import runs_compiled
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGEST_KEPT = 1 << 25  # glibc's own limit for blocks on its heap

@@ -20,11 +20,11 @@ from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.device import runs_compiled
 from gossamer.kernels.finite import all_finite, refuse_infinite
 from gossamer.kernels.norms import norm_of_squares, square_norm
 from gossamer.kernels.persons import Persons
 from gossamer.kernels.products import ANY_ORDER, combined_rows, rows_with_rows
+from gossamer.kernels.threads import runs_compiled
 
 Layers = NDArray[np.int64]
 """A row for each layer: inputs, outputs, where its weight and its bias begin in a node's row; −1: it has none."""

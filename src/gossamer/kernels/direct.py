@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.kernels.device import runs_compiled
+from gossamer.kernels.threads import runs_compiled
 
 MOST_WEIGHTS = 1 << 14  # of a layer: beyond, the library's convolution is the faster one,
 WEIGHTS_PER_POSITION = 64  # and on small planes earlier

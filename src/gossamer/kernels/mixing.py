@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.kernels import threads
-from gossamer.kernels.device import runs_compiled
+from gossamer.kernels.threads import runs_compiled
 
 DENSE_FROM = 0.3  # share of nonzeros above which a matrix product beats the sparse kernel
 TILE_BYTES = 1 << 20  # of all nodes' columns that one tile works on: fits into one core's L2 cache,

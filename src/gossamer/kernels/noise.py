@@ -167,7 +167,7 @@ class Stream:
     ) -> None:
         import torch
 
-        from gossamer.kernels.device import runs_compiled
+        from gossamer.kernels.threads import runs_compiled
 
         if isinstance(scales, torch.Tensor):
             scales = scales.detach().double().cpu().numpy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from gossamer.kernels.device import runs_compiled
+from gossamer.kernels.threads import runs_compiled
 
 
 def speed_up_pools(module: nn.Module) -> None:

@@ -1,7 +1,7 @@
-"""The one pool of threads that kernels share: a thread per core, each with a single torch thread of its own.
+"""Where kernels run: on compiled loops or torch's operations, and on one pool of threads that they share.
 
-So kernels that run side by side never ask for more cores than there are. Work for it must release the GIL:
-torch operators, AES and numba's nogil functions do.
+The pool has a thread per core, each with a single torch thread of its own, so kernels that run side by side never ask
+for more cores than there are. Work for it must release the GIL: torch operators, AES and numba's nogil functions do.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from threading import Barrier, Lock
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,6 +21,11 @@ T = TypeVar("T")
 
 _lock = Lock()
 _pool: ThreadPoolExecutor | None = None
+
+
+def runs_compiled(values: Tensor) -> bool:
+    """May loops compiled for the processor read and write these values? On "cuda" or "meta" torch's own must."""
+    return values.device.type == "cpu"
 
 
 def cores() -> int:

@@ -1,14 +1,15 @@
-"""Sums over all records of a node that are released once, with noise, before the first round.
+"""Sums over all records of a node that are released once, with noise: before the first round, or of held-out records.
 
 A summary maps every record to a vector of norm at most 1, whatever the record holds. A node releases the sum over what
 is protected: over its records, or over persons, each with the *mean* of its records' vectors. A ball is convex, so a
-mean of its vectors lies in it, however many records a person has: nothing is clipped, and the sensitivity is 1.
+mean of its vectors lies in it, however many records a person has: nothing is clipped, and the sensitivity is 1. Of the
+held-out records of a private evaluation each has a row of numbers, which is brought into the unit ball here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Protocol
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from gossamer.accounting.releases import Event, Gaussian, OneSided, Release, Unnoised
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.base import ROUND_UP, SUMMARY
+from gossamer.mechanism.noise.base import JUDGED, ROUND_UP, SUMMARY
 from gossamer.mechanism.reader import Book, Records
 
 BLOCK = 4096  # records at a time in double precision
@@ -282,3 +283,32 @@ def _weights(width: int) -> Tensor:
     rows, columns = _places(width)
     ones = torch.ones(len(rows), dtype=torch.float64)
     return torch.where(rows == columns, ones, math.sqrt(2) * ones)
+
+
+def private_judgement(
+    rows_of: Callable[[int], Tensor],
+    records: Records,
+    nodes: Sequence[int],
+    *,
+    event: Event,
+    stream: Stream,
+    book: Book,
+) -> Tensor:
+    """(m, k) the hosted nodes' noised sums; `rows_of(i)`: (J, k) of node i's records, asked once all is on file."""
+    book.write([(nodes, event)])
+    released = []
+    for i, node in enumerate(nodes):
+        total = judged_sum(rows_of(i), unit_weights(records, i))
+        released.append(noised(total, stream, JUDGED, node, 0, event.release.noise_multiplier))
+    return torch.stack(released)
+
+
+def judged_sum(rows: Tensor, weights: Tensor) -> Tensor:
+    """(k,) of rows (J, k) in double precision; `weights` (J,): of what is protected they are at most 1 together."""
+    exact = rows.detach().double().cpu()
+    exact = torch.where(torch.isfinite(exact).all(1, keepdim=True), exact, 0.0)
+    # By the largest entry first: squares of very large and very small ones leave double precision.
+    largest = exact.abs().amax(1, keepdim=True).clamp_min(1.0)
+    norms = (exact / largest).norm(dim=1, keepdim=True) * largest
+    total: Tensor = weights @ (exact / norms.clamp_min(1.0))
+    return total
