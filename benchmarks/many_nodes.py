@@ -198,8 +198,8 @@ def tables(rows: list[Measured], rounds: int, runtime: str) -> str:
             "",
             *(one.memory for one in rows),
             "",
-            f"Where every node has a noise of its own, an event takes {together:.0f} bytes in such a ledger, and "
-            f"{alone:.0f} in one for each node.",
+            f"Where every node has a noise of its own, an event takes {together:.0f} bytes, and "
+            f"{alone:.0f} in the ledger of a single node.",
             "",
             on_paper(rows, rounds),
         ]

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.options.sentences import one_sentence
+from gossamer.options.sentences import user_error
 from gossamer.results.terminal import terminal
 from gossamer.studies.compare.grid import Cell
 from gossamer.studies.reproduce import flatten
@@ -132,7 +132,7 @@ def as_today(settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return _settings(RunConfig.model_validate_json(json.dumps(nested)))
     except ValidationError as error:
-        raise UserError(one_sentence(error, nested, model=RunConfig)) from None
+        raise user_error(error, nested, model=RunConfig) from None
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:

@@ -27,9 +27,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gossamer.config.auto import noise_of_a_run, travel
 from gossamer.data.memory import Data
 from gossamer.data.tables import array_of, no_value_missing, same_index
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 from gossamer.mechanism.noise import families
-from gossamer.options.sentences import as_path, short, whole_number
+from gossamer.options.sentences import as_path, whole_number
 from gossamer.training.api import run
 
 Array = NDArray[Any]

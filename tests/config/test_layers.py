@@ -119,42 +119,53 @@ def test_override_values_are_toml_or_plain_strings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("key", "value", "right"),
     [
-        ({"rouds": 5}, ["rouds", "rounds"]),
-        ({"privacy.epsilon": -1}, ["privacy.epsilon = -1", "greater than 0"]),
-        ({"privacy.epsilon": 0}, ["privacy.epsilon = 0", "greater than 0"]),
-        ({"privacy.delta": 1.5}, ["privacy.delta = 1.5", "at most 0.1"]),
-        ({"privacy.delta": 0.49}, ["privacy.delta = 0.49", "at most 0.1"]),
-        ({"privacy.epsilon": 9e11}, ["privacy.epsilon = 900000000000.0", "at most 1000"]),
-        ({"privacy.epsilon": True}, ["privacy.epsilon = true", "a number"]),
-        ({"privacy.delta": "1e-3"}, ["privacy.delta = '1e-3'", "a number"]),
-        ({"privacy.noise.multiplier": "3"}, ["privacy.noise.multiplier = '3'", "a number"]),
-        ({"privacy.runs": "3"}, ["privacy.runs = '3'", "a whole number"]),
-        ({"runtime.timeout": True}, ["runtime.timeout = true", "a number"]),
-        ({"nodes": True}, ["nodes = true", "a whole number"]),
-        ({"rounds": "20"}, ["rounds = '20'", "a whole number"]),
-        ({"rounds": 20.0}, ["rounds = 20.0", "a whole number"]),
-        ({"privacy.epsilon": [1.0, 2.0]}, ["privacy.epsilon", "nodes = 4"]),
-        ({"privacy.clip.kind": "soft"}, ["privacy.clip.kind = 'soft'", "constant"]),
-        ({"privacy.clip.start": -1}, ["privacy.clip.start = -1"]),
-        ({"privacy.noise.sourse": "seeded"}, ["privacy.noise.sourse", "source"]),
-        ({"privacy.noise.source": "dice"}, ["privacy.noise.source = 'dice'", "seeded"]),
-        ({"algorithm.kind": "sgdp"}, ["algorithm.kind = 'sgdp'", "dyn-d2p"]),
-        ({"mode": "fast"}, ["mode = 'fast'", "sound"]),
-        ({"nodes": 0}, ["nodes = 0"]),
-        ({"nodes": "many"}, ["nodes = 'many'"]),
-        ({"algorithm.lr": 0}, ["algorithm.lr = 0"]),
+        ("privacy.epsilon", -1, "greater than 0"),
+        ("privacy.epsilon", 0, "greater than 0"),
+        ("privacy.delta", 1.5, "at most 0.1"),
+        ("privacy.delta", 0.49, "at most 0.1"),
+        ("privacy.epsilon", 9e11, "at most 1000"),
+        ("privacy.epsilon", True, "a number"),
+        ("privacy.delta", "1e-3", "a number"),
+        ("privacy.noise.multiplier", "3", "a number"),
+        ("privacy.runs", "3", "a whole number"),
+        ("runtime.timeout", True, "a number"),
+        ("nodes", True, "a whole number"),
+        ("nodes", 0, "at least 1"),
+        ("nodes", "many", "a whole number"),
+        ("rounds", "20", "a whole number"),
+        ("rounds", 20.0, "a whole number"),
+        ("privacy.clip.kind", "soft", "constant"),
+        ("privacy.clip.start", -1, "greater than"),
+        ("privacy.noise.source", "dice", "seeded"),
+        ("algorithm.kind", "sgdp", "dyn-d2p"),
+        ("algorithm.lr", 0, "greater than 0"),
+        ("mode", "fast", "sound"),
     ],
 )
-def test_a_mistake_is_one_sentence(changes: dict[str, Any], words: list[str]) -> None:
+def test_a_mistake_names_the_key_the_value_and_what_is_right(key: str, value: Any, right: str) -> None:
     with pytest.raises(UserError) as caught:
-        resolve(BASE, changes)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert message.endswith((".", "?"))
-    for word in words:
-        assert word in message
+        resolve(BASE, {key: value})
+    error = caught.value
+    assert (error.key, error.value) == (key, value)
+    assert right in (error.remedy or error.problem)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("rouds", 5, "rounds"),
+        ("privacy.noise.sourse", "seeded", "source"),
+        ("privacy.epsilon", [1.0, 2.0], "one per node"),
+    ],
+)
+def test_a_mistake_has_a_remedy(key: str, value: Any, remedy: str) -> None:
+    with pytest.raises(UserError) as caught:
+        resolve(BASE, {key: value})
+    assert caught.value.key == key
+    assert remedy in (caught.value.remedy or "")
 
 
 def test_a_setting_beside_a_new_kind_counts_whatever_the_order() -> None:

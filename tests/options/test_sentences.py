@@ -31,7 +31,10 @@ SENTENCES: list[tuple[dict[str, Any], str]] = [
     ({"nodes": True}, "nodes = true must be a whole number."),
     ({"nodes": 0}, "nodes = 0 must be at least 1."),
     ({"mode": "fast"}, "mode = 'fast' must be 'sound' or 'paper'."),
-    ({"device": "tpu"}, "device = 'tpu': use cpu, cuda or, of several, cuda:0, cuda:1 and so on."),
+    (
+        {"device": "tpu"},
+        "device = 'tpu' does not fit; use cpu, cuda or, of several, cuda:0, cuda:1 and so on.",
+    ),
     ({"evaluation.diagnostics": "yes"}, "evaluation.diagnostics = 'yes' must be true or false."),
     ({"privacy.epsilon": "one"}, "privacy.epsilon = 'one' must be a number or a list."),
     ({"privacy.epsilon": -1}, "privacy.epsilon = -1 must be greater than 0 or a list."),
@@ -89,7 +92,7 @@ SENTENCES: list[tuple[dict[str, Any], str]] = [
     ({"algorithm.kind": "dp-dinno", "algorithm.steps": 0}, "algorithm.steps = 0 must be at least 1."),
     (
         {**KM, "algorithm.operator": "sideways"},
-        "algorithm.operator = 'sideways': the operators are forward, ",
+        "algorithm.operator = 'sideways' does not fit; the operators are forward, ",
     ),
     (
         {**KM, "algorithm.penalty": {"kind": "l3"}},

@@ -45,8 +45,10 @@ def replace_auto(layered: dict[str, Any]) -> dict[str, Any]:
         bound = clip.get("bound") if of_records else None
         if not _is_number(bound) or not _is_number(rounds):
             raise UserError(
-                'algorithm.lr = "auto" goes with a number of rounds and a constant clip of records; '
-                'set rounds and privacy.clip, or both to "auto".'
+                "goes with a number of rounds and a constant clip of records",
+                key="algorithm.lr",
+                value=AUTO,
+                remedy='set rounds and privacy.clip, or both to "auto"',
             )
         kept = 1 - _number(algorithm, "algorithm.momentum", 0.0)
         lr = travel(noise_of_a_run(layered)) * kept / (rounds * bound)
@@ -70,13 +72,11 @@ def noise_of_a_run(layered: Mapping[str, Any]) -> float:
 
     privacy, nodes = _table(layered, "privacy"), layered.get("nodes")
     if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
-        raise UserError(f"nodes = {nodes!r} must be a whole number of at least 1.")
-    epsilon = _smallest(privacy.get("epsilon"), '"auto" needs a budget: set privacy.epsilon.')
-    delta = _smallest(privacy.get("delta", 1e-5), "privacy.delta must lie between 0 and 1.")
-    if not (0 < epsilon < math.inf and 0 < delta < 1):
-        raise UserError(
-            f"privacy.epsilon = {epsilon!r} must be positive and privacy.delta = {delta!r} in (0, 1)."
-        )
+        raise UserError("must be a whole number of at least 1", key="nodes", value=nodes)
+    epsilon = _smallest("privacy.epsilon", privacy.get("epsilon"), 'be a positive number for "auto"')
+    delta = _smallest("privacy.delta", privacy.get("delta", 1e-5), "lie between 0 and 1")
+    if delta >= 1:
+        raise UserError("must lie between 0 and 1", key="privacy.delta", value=delta)
     apart = 2 if privacy.get("adjacency") == "replace-one" else 1  # how far a record can move a sum, in clips
     needed = apart / (gdp_mu(epsilon, delta) * _records(layered, nodes) * math.sqrt(nodes))
     return needed / _kept(privacy, nodes)
@@ -108,7 +108,9 @@ def _records(layered: Mapping[str, Any], nodes: int) -> float:
         known -= data["held_out"]
     if not known or known < 1:
         raise UserError(
-            '"auto" follows from the number of records of a node, which must be public; set data.records.'
+            'is not set, and "auto" follows from the number of records of a node, which must be public',
+            key="data.records",
+            remedy="set data.records",
         )
     return known / nodes
 
@@ -131,13 +133,13 @@ def _is_number(value: Any) -> TypeGuard[float]:
 def _number(table: Mapping[str, Any], key: str, default: float) -> float:
     value = table.get(key.rpartition(".")[2], default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-        raise UserError(f"{key} = {value!r} must lie in [0, 1).")
+        raise UserError("must lie in [0, 1)", key=key, value=value)
     return float(value)
 
 
-def _smallest(value: Any, otherwise: str) -> float:
+def _smallest(key: str, value: Any, what: str) -> float:
     """Of per-node values the strictest: the rule is for everyone."""
     values = value if isinstance(value, list) else [value]
     if not values or not all(map(_is_number, values)):
-        raise UserError(otherwise)
+        raise UserError(f"must {what}", key=key, value=value, remedy=f"set {key}")
     return float(min(values))

@@ -21,60 +21,71 @@ def a_unit_has_a_price(config: RunConfig) -> None:
     privacy, data, unit = config.privacy, config.data, config.privacy.unit
     if unit == "record":
         return
-    said = "privacy.unit = 'node'" if unit == "node" else f"privacy.unit.column = {privacy.protects.column!r}"
-    sites = f"privacy.unit.max_sites = {privacy.max_sites} has a person at several nodes, and"
-    refused: tuple[tuple[bool, str], ...] = (
+    key, value = (
+        ("privacy.unit", "node") if unit == "node" else ("privacy.unit.column", privacy.protects.column)
+    )
+    sites = ("privacy.unit.max_sites", privacy.max_sites, "has a person at several nodes, and")
+    noise, sampling, clip = privacy.noise, privacy.sampling, privacy.clip
+    refused: tuple[tuple[bool, str, str], ...] = (
         (
-            privacy.noise.on == "iterate",
-            f"{said} does not go with privacy.noise.on = 'iterate', which has no bound on it; use 'gradient'.",
+            noise.on == "iterate",
+            "does not go with privacy.noise.on = 'iterate', which has no bound on it",
+            "use 'gradient'",
         ),
         (
             privacy.centre is not None,
-            f"{said} does not go with privacy.centre, a mean that is priced for records; leave it out.",
+            "does not go with privacy.centre, a mean that is priced for records",
+            "leave it out",
         ),
         (
             unit == "node" and config.evaluation.private is not None,
-            f"{said} does not go with evaluation.private: one node's records are one unit, of which noise leaves "
-            "nothing; use a public hold-out.",
+            "does not go with evaluation.private: one node's records are one unit, of which noise leaves nothing",
+            "use a public hold-out",
         ),
         (
             data.own and (data.train_rows is not None or data.held_out is not None),
-            f"{said} does not go with data.train_rows or data.held_out on records of your own: which rows they take "
-            "follows the number of all; leave them out.",
+            "does not go with data.train_rows or data.held_out on records of your own: which rows they take follows "
+            "the number of all",
+            "leave them out",
         ),
         (
             data.partition.most_copies(2) > 1,
-            f"{said} does not go with data.partition.kind = {data.partition.kind!r}, which puts copies of records on "
-            "several nodes; use 'even' or 'owner'.",
+            f"does not go with data.partition.kind = {data.partition.kind!r}, which puts copies of records on several "
+            "nodes",
+            "use 'even' or 'owner'",
         ),
         (
-            privacy.max_sites > 1 and config.baseline == "central",
-            f"{sites} baseline = 'central' would count the parts as several persons; use max_sites = 1.",
+            unit == "node" and sampling.kind != "full",
+            "has one unit at a node, which is in every draw",
+            f"use privacy.sampling.kind = 'full', not {sampling.kind!r}",
         ),
         (
-            privacy.max_sites > 1 and privacy.noise.kind.cancels,
-            f"{sites} with privacy.noise.family.kind = {privacy.noise.family.kind!r} they add up in the sum of all "
-            "nodes while the noise does not, which is not priced; use 'gaussian'.",
-        ),
-        (
-            unit == "node" and privacy.sampling.kind != "full",
-            f"{said} has one unit at a node, which is in every draw; use privacy.sampling.kind = 'full', not "
-            f"{privacy.sampling.kind!r}.",
-        ),
-        (
-            unit == "node" and privacy.clip.follows_records,
-            f"{said} has no quantile to follow; use privacy.clip.kind = 'constant', not {privacy.clip.kind!r}.",
+            unit == "node" and clip.follows_records,
+            "has no quantile to follow",
+            f"use privacy.clip.kind = 'constant', not {clip.kind!r}",
         ),
         (
             unit == "node" and config.weighting == "size",
-            f"{said} hides how many records a node has; use weighting = 'uniform'.",
+            "hides how many records a node has",
+            "use weighting = 'uniform'",
         ),
     )
-    if privacy.centre is None and not privacy.noise.kind.adds:  # without noise nothing is promised
+    if privacy.centre is None and not noise.kind.adds:  # without noise nothing is promised
         return
-    for wrong, sentence in refused:
+    for wrong, problem, remedy in refused:
         if wrong:
-            raise UserError(sentence)
+            raise UserError(problem, key=key, value=value, remedy=remedy)
+    if privacy.max_sites > 1 and config.baseline == "central":
+        raise UserError(
+            f"{sites[2]} baseline = 'central' would count the parts as several persons",
+            key=sites[0], value=sites[1], remedy="use max_sites = 1",
+        )  # fmt: skip
+    if privacy.max_sites > 1 and noise.kind.cancels:
+        raise UserError(
+            f"{sites[2]} with privacy.noise.family.kind = {noise.family.kind!r} they add up in the sum of all nodes "
+            "while the noise does not, which is not priced",
+            key=sites[0], value=sites[1], remedy="use 'gaussian'",
+        )  # fmt: skip
 
 
 Check = Callable[[RunConfig], None]
@@ -88,16 +99,20 @@ def check(config: RunConfig) -> None:
 def tuning_shares_a_proven_budget(config: RunConfig) -> None:
     if config.privacy.runs > 1 and (config.mode == "paper" or config.privacy.noise.multiplier is not None):
         raise UserError(
-            f"privacy.runs = {config.privacy.runs} shares a proven budget; leave out privacy.noise.multiplier and "
-            'use mode = "sound".'
+            "shares a proven budget",
+            key="privacy.runs",
+            value=config.privacy.runs,
+            remedy='leave out privacy.noise.multiplier and use mode = "sound"',
         )
 
 
 def centre_needs_a_clip_that_stays(config: RunConfig) -> None:
     if config.privacy.centre is not None and not config.privacy.clip.stays:
         raise UserError(
-            f"privacy.centre = {config.privacy.centre:g} needs a clip that stays the same, and privacy.clip.kind = "
-            f"{config.privacy.clip.kind!r} does not; use 'constant'."
+            f"needs a clip that stays the same, and privacy.clip.kind = {config.privacy.clip.kind!r} does not",
+            key="privacy.centre",
+            value=config.privacy.centre,
+            remedy="use 'constant'",
         )
 
 
@@ -106,8 +121,11 @@ def lattice_needs_a_plain_gaussian(config: RunConfig) -> None:
     plain = noise.kind.gaussian and noise.on == "gradient" and clip.enforced and not clip.follows_records
     if noise.arithmetic == "lattice" and not plain:
         raise UserError(
-            "privacy.noise.arithmetic = 'lattice' needs Gaussian noise and a clip that is enforced and follows no data "
-            "(constant, decaying, sequence or normalised); use 'float' here."
+            "needs Gaussian noise and a clip that is enforced and follows no data (constant, decaying, sequence or "
+            "normalised)",
+            key="privacy.noise.arithmetic",
+            value="lattice",
+            remedy="use 'float' here",
         )
 
 
@@ -115,8 +133,11 @@ def secret_lots_are_priced_for_real_numbers(config: RunConfig) -> None:
     sampling = config.privacy.sampling
     if config.privacy.noise.arithmetic == "lattice" and sampling.disjoint and sampling.independent:
         raise UserError(
-            f"privacy.noise.arithmetic = 'lattice' is not made for privacy.sampling.kind = {sampling.kind!r}, whose "
-            "price is proven for Gaussian noise on real numbers; use 'float', or privacy.sampling.kind = 'poisson'."
+            f"is not made for privacy.sampling.kind = {sampling.kind!r}, whose price is proven for Gaussian noise on "
+            "real numbers",
+            key="privacy.noise.arithmetic",
+            value="lattice",
+            remedy="use 'float', or privacy.sampling.kind = 'poisson'",
         )
 
 
@@ -125,8 +146,11 @@ def other_noises_need_a_plain_clip(config: RunConfig) -> None:
     shaped = noise.kind.adds and not noise.kind.gaussian and noise.kind.without_proof is None
     if shaped and (config.privacy.clip.follows_records or noise.arithmetic == "lattice"):
         raise UserError(
-            f"privacy.noise.family.kind = {noise.family.kind!r} does not go with privacy.clip.kind = 'quantile' or "
-            "privacy.noise.arithmetic = 'lattice', which are for Gaussian noise."
+            "does not go with privacy.clip.kind = 'quantile' or privacy.noise.arithmetic = 'lattice', which are for "
+            "Gaussian noise",
+            key="privacy.noise.family.kind",
+            value=noise.family.kind,
+            remedy="use privacy.clip.kind = 'constant' and 'float'",
         )
 
 
@@ -134,8 +158,11 @@ def cancelling_noise_needs_a_plain_clip(config: RunConfig) -> None:
     noise, clip = config.privacy.noise, config.privacy.clip
     if noise.kind.cancels and (clip.follows_records or not clip.enforced):
         raise UserError(
-            f"privacy.clip.kind = {clip.kind!r} does not go with privacy.noise.family.kind = {noise.family.kind!r}: "
-            "masks cancel only where all nodes have the same bound; use 'constant', 'decaying' or 'sequence'."
+            f"does not go with privacy.noise.family.kind = {noise.family.kind!r}: masks cancel only where all nodes "
+            "have the same bound",
+            key="privacy.clip.kind",
+            value=clip.kind,
+            remedy="use 'constant', 'decaying' or 'sequence'",
         )
 
 
@@ -143,13 +170,18 @@ def cancelling_noise_is_on_gradients_in_floats(config: RunConfig) -> None:
     noise = config.privacy.noise
     if noise.kind.cancels and noise.on != "gradient":
         raise UserError(
-            f"privacy.noise.on = {noise.on!r} does not go with privacy.noise.family.kind = {noise.family.kind!r}: it "
-            "is about sums over records; use 'gradient'."
+            f"does not go with privacy.noise.family.kind = {noise.family.kind!r}: it is about sums over records",
+            key="privacy.noise.on",
+            value=noise.on,
+            remedy="use 'gradient'",
         )
     if noise.kind.cancels and noise.arithmetic != "float":
         raise UserError(
-            f"privacy.noise.arithmetic = {noise.arithmetic!r} is not made for privacy.noise.family.kind = "
-            f"{noise.family.kind!r}, whose masks are no whole steps of a lattice; use 'float'."
+            f"is not made for privacy.noise.family.kind = {noise.family.kind!r}, whose masks are no whole steps of a "
+            "lattice",
+            key="privacy.noise.arithmetic",
+            value=noise.arithmetic,
+            remedy="use 'float'",
         )
 
 
@@ -171,11 +203,18 @@ def whole_lots_are_clipped_in_plain_runs(config: RunConfig) -> None:
     )
     for key, value, right, wrong in others:
         if wrong:
-            raise UserError(f"privacy.clip.of = 'lot' does not go with {key} = {value!r}; use {right}.")
+            raise UserError(
+                f"does not go with {key} = {value!r}",
+                key="privacy.clip.of",
+                value="lot",
+                remedy=f"use {right}",
+            )
     if privacy.centre is not None:
         raise UserError(
-            f"privacy.clip.of = 'lot' does not go with privacy.centre = {privacy.centre:g}, which needs a bound on "
-            "each record; use of = 'record'."
+            f"does not go with privacy.centre = {privacy.centre:g}, which needs a bound on each record",
+            key="privacy.clip.of",
+            value="lot",
+            remedy="use of = 'record'",
         )
 
 
@@ -188,8 +227,10 @@ def some_noises_have_no_proof(config: RunConfig) -> None:
     because = config.privacy.noise.kind.without_proof
     if _sound(config) and because is not None:
         raise UserError(
-            f"privacy.noise.schedule.kind = {config.privacy.noise.schedule.kind!r} has no proof ({because}); "
-            "use mode = \"paper\" to study it, or privacy.clip.kind = 'quantile' with constant noise."
+            f"has no proof ({because})",
+            key="privacy.noise.schedule.kind",
+            value=config.privacy.noise.schedule.kind,
+            remedy="use mode = \"paper\" to study it, or privacy.clip.kind = 'quantile' with constant noise",
         )
 
 
@@ -198,28 +239,43 @@ def copies_are_priced_together(config: RunConfig) -> None:
     noise, part = config.privacy.noise, config.data.partition
     if not noise.kind.adds or part.most_copies(2) == 1:
         return
-    said = f"data.partition.kind = {part.kind!r} puts copies of a record on several nodes, and"
-    if config.data.own:
-        raise UserError(
-            f"{said} of records of your own the draw follows their number, which is private; use 'even' or 'sizes'."
-        )
-    if config.baseline == "central":
-        raise UserError(
-            f"{said} baseline = 'central' would put them into the same sums, which is not priced; use 'even'."
-        )
-    if noise.kind.cancels:
-        raise UserError(
-            f"{said} with privacy.noise.family.kind = {noise.family.kind!r} they add up in the sum of all nodes while "
-            "the noise does not, which is not priced; use 'gaussian', or 'even' or 'sizes'."
-        )
+    refused = (
+        (
+            config.data.own,
+            "of records of your own the draw follows their number, which is private",
+            "use 'even' or 'sizes'",
+        ),
+        (
+            config.baseline == "central",
+            "baseline = 'central' would put them into the same sums, which is not priced",
+            "use 'even'",
+        ),
+        (
+            noise.kind.cancels,
+            f"with privacy.noise.family.kind = {noise.family.kind!r} they add up in the sum of all nodes while the "
+            "noise does not, which is not priced",
+            "use 'gaussian', or 'even' or 'sizes'",
+        ),
+    )
+    for wrong, problem, remedy in refused:
+        if wrong:
+            raise UserError(
+                f"puts copies of a record on several nodes, and {problem}",
+                key="data.partition.kind",
+                value=part.kind,
+                remedy=remedy,
+            )
 
 
 def components_of_private_records_are_not_paid_for(config: RunConfig) -> None:
     origin = config.data.pca_from
     if _sound(config) and config.data.pca is not None and origin in ("train", config.data.kind):
         raise UserError(
-            f"data.pca_from = {origin!r} fits components on the private records, which nothing pays for; "
-            "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\"."
+            "fits components on the private records, which nothing pays for",
+            key="data.pca_from",
+            value=origin,
+            remedy="name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = "
+            '"paper"',
         )
 
 
@@ -229,32 +285,39 @@ def preprocessing_is_paid_for(config: RunConfig) -> None:
     share, noise = privacy.preprocessing, privacy.noise
     if share is not None and not asked:
         raise UserError(
-            f"privacy.preprocessing = {share:g} pays for nothing; ask for data.standardise, data.class_weights = "
-            "'private' or data.pca_from = 'private', or leave it out."
+            "pays for nothing",
+            key="privacy.preprocessing",
+            value=share,
+            remedy="ask for data.standardise, data.class_weights = 'private' or data.pca_from = 'private', or leave it "
+            "out",
         )
     if not asked or not noise.kind.adds:
         return
-    said = f"{' and '.join(asked)}: this is found on the private records"
-    if share is None:
-        raise UserError(
-            f"{said}; set privacy.preprocessing, the share of ε that pays for it, for example 0.2."
-        )
-    if config.mode == "paper":
-        raise UserError(f'{said}, which no paper\'s formula counts; use mode = "sound", or leave it out.')
-    if privacy.epsilon is None:
-        raise UserError(f"{said} for a share of privacy.epsilon, which is not set; set it.")
-    if (
-        not noise.kind.gaussian
-        or noise.kind.cancels
-        or noise.arithmetic != "float"
-        or privacy.centre is not None
-    ):
-        raise UserError(
-            f"{said}, which goes with Gaussian noise in floats and without privacy.centre; use "
-            "privacy.noise.family.kind = 'gaussian'."
-        )
-    if config.baseline == "no-communication":
-        raise UserError(f"{said} of all nodes, and baseline = 'no-communication' has every node alone.")
+    plain = noise.kind.gaussian and not noise.kind.cancels and noise.arithmetic == "float"
+    refused = (
+        (share is None, "", "set privacy.preprocessing, the share of ε that pays for it, for example 0.2"),
+        (
+            config.mode == "paper",
+            ", which no paper's formula counts",
+            'use mode = "sound", or leave it out',
+        ),
+        (privacy.epsilon is None, " for a share of privacy.epsilon, which is not set", "set it"),
+        (
+            not plain or privacy.centre is not None,
+            ", which goes with Gaussian noise in floats and without privacy.centre",
+            "use privacy.noise.family.kind = 'gaussian'",
+        ),
+        (
+            config.baseline == "no-communication",
+            " of all nodes, and baseline = 'no-communication' has every node alone",
+            "leave it out",
+        ),
+    )
+    for wrong, problem, remedy in refused:
+        if wrong:
+            raise UserError(
+                f"is found on the private records{problem}", key=" and ".join(asked), remedy=remedy
+            )
 
 
 def class_weights_come_before_the_clip(config: RunConfig) -> None:
@@ -262,8 +325,9 @@ def class_weights_come_before_the_clip(config: RunConfig) -> None:
     weights, clip = config.data.class_weights, config.privacy.clip
     if weights is not None and config.privacy.noise.kind.adds and not clip.enforced:
         raise UserError(
-            f"data.class_weights multiplies gradients, and privacy.clip.kind = {clip.kind!r} bounds none of them "
-            "afterwards; use 'constant'."
+            f"multiplies gradients, and privacy.clip.kind = {clip.kind!r} bounds none of them afterwards",
+            key="data.class_weights",
+            remedy="use 'constant'",
         )
 
 
@@ -272,43 +336,45 @@ def evaluation_is_paid_for(config: RunConfig) -> None:
     share, privacy, data = config.evaluation.private, config.privacy, config.data
     if share is None:
         return
-    said, noise = f"evaluation.private = {share:g}", privacy.noise
-    if not data.own or data.test_is_public:
-        raise UserError(
-            f"{said} pays for figures on private records, and there is a public hold-out here, which costs nothing; "
-            "leave it out."
-        )
-    for key in ("held_out", "train_rows"):
-        if (value := getattr(data, key)) is not None:
-            raise UserError(
-                f"{said} keeps records out by what each of them is, and data.{key} = {value} draws among all; leave "
-                "it out."
-            )
-    sampling = privacy.sampling
-    if sampling.needs_true_sizes or (sampling.disjoint and not sampling.independent):
-        raise UserError(
-            f"{said} makes the number of training records private, and privacy.sampling.kind = {sampling.kind!r} "
-            "needs it; use 'poisson' or 'full'."
-        )
-    if not noise.kind.adds:
-        return
-    if config.mode == "paper":
-        raise UserError(f'{said} is counted by no paper\'s formula; use mode = "sound".')
-    if not isinstance(privacy.epsilon, float) or not isinstance(privacy.delta, float):
-        raise UserError(
-            f"{said} is a share of one ε for all nodes; set one privacy.epsilon and one privacy.delta."
-        )
-    if (
-        not noise.kind.gaussian
-        or noise.kind.cancels
-        or noise.on != "gradient"
-        or noise.arithmetic != "float"
-        or privacy.centre is not None
-    ):
-        raise UserError(
-            f"{said} goes with Gaussian noise on gradients, in floats and without privacy.centre; use "
-            "privacy.noise.family.kind = 'gaussian'."
-        )
+    noise, sampling = privacy.noise, privacy.sampling
+    drawn = next((key for key in ("held_out", "train_rows") if getattr(data, key) is not None), None)
+    sized = sampling.needs_true_sizes or (sampling.disjoint and not sampling.independent)
+    plain = noise.kind.gaussian and not noise.kind.cancels and noise.on == "gradient"
+    refused: tuple[tuple[bool, str, str], ...] = (
+        (
+            not data.own or data.test_is_public,
+            "pays for figures on private records, and there is a public hold-out here, which costs nothing",
+            "leave it out",
+        ),
+        (
+            drawn is not None,
+            f"keeps records out by what each of them is, and data.{drawn} draws among all",
+            "leave it out",
+        ),
+        (
+            sized,
+            f"makes the number of training records private, and privacy.sampling.kind = {sampling.kind!r} needs it",
+            "use 'poisson' or 'full'",
+        ),
+        (
+            noise.kind.adds and config.mode == "paper",
+            "is counted by no paper's formula",
+            'use mode = "sound"',
+        ),
+        (
+            noise.kind.adds and not (isinstance(privacy.epsilon, float) and isinstance(privacy.delta, float)),
+            "is a share of one ε for all nodes",
+            "set one privacy.epsilon and one privacy.delta",
+        ),
+        (
+            noise.kind.adds and not (plain and noise.arithmetic == "float" and privacy.centre is None),
+            "goes with Gaussian noise on gradients, in floats and without privacy.centre",
+            "use privacy.noise.family.kind = 'gaussian'",
+        ),
+    )
+    for wrong, problem, remedy in refused:
+        if wrong:
+            raise UserError(problem, key="evaluation.private", value=share, remedy=remedy)
 
 
 def which_rows_train_follows_no_number(config: RunConfig) -> None:
@@ -317,8 +383,10 @@ def which_rows_train_follows_no_number(config: RunConfig) -> None:
     for key in ("held_out", "train_rows"):
         if own and (value := getattr(config.data, key)) is not None:
             raise UserError(
-                f"data.{key} = {value} draws among your own records by their number: with one more, others would "
-                "train and no ε would hold; use data.test, evaluation.private or privacy.adjacency = 'replace-one'."
+                "draws among your own records by their number: with one more, others would train and no ε would hold",
+                key=f"data.{key}",
+                value=value,
+                remedy="use data.test, evaluation.private or privacy.adjacency = 'replace-one'",
             )
 
 
@@ -326,8 +394,10 @@ def a_proof_needs_a_bound(config: RunConfig) -> None:
     clip = config.privacy.clip
     if _sound(config) and not clip.enforced:
         raise UserError(
-            f"privacy.clip.kind = {clip.kind!r} bounds no record's influence, so no ε can be proven; "
-            'use constant, decaying, normalised or quantile, or mode = "paper".'
+            "bounds no record's influence, so no ε can be proven",
+            key="privacy.clip.kind",
+            value=clip.kind,
+            remedy='use constant, decaying, normalised or quantile, or mode = "paper"',
         )
 
 
@@ -337,13 +407,18 @@ def places_need_a_table(config: RunConfig) -> None:
         return
     if not isinstance(config.model, Lookup):
         raise UserError(
-            f"model.kind = {config.model.kind!r} cannot read data.kind = 'dirac', whose records are places in a table; "
-            "use model.kind = 'lookup'."
+            "cannot read data.kind = 'dirac', whose records are places in a table",
+            key="model.kind",
+            value=config.model.kind,
+            remedy="use model.kind = 'lookup'",
         )
     places, rows = config.data.per_holder, config.model.rows
     if rows < places:
         raise UserError(
-            f"model.rows = {rows} is fewer than the {places} places of data.per_holder; use {places}."
+            f"is fewer than the {places} places of data.per_holder",
+            key="model.rows",
+            value=rows,
+            remedy=f"use {places}",
         )
 
 
@@ -354,8 +429,9 @@ def labels_are_declared(config: RunConfig) -> None:
         return
     if data.classes is None and data.task != "regression" and not data.multi_label:
         raise UserError(
-            "data.classes is not set: which labels occur is private until you declare it; set their number or list "
-            'them, for example data.classes = 2 (or data.task = "regression").'
+            "is not set: which labels occur is private until you declare it",
+            key="data.classes",
+            remedy='set their number or list them, for example data.classes = 2 (or data.task = "regression")',
         )
 
 
@@ -367,21 +443,28 @@ def is_private(config: RunConfig) -> bool:
 def diagnostics_stay_here(config: RunConfig) -> None:
     if config.evaluation.diagnostics and config.runtime.kind == "processes":
         raise UserError(
-            "evaluation.diagnostics = true is not private and must not travel between processes; "
-            "leave it out, or use runtime.kind = 'simulator'."
+            "is not private and must not travel between processes",
+            key="evaluation.diagnostics",
+            value=True,
+            remedy="leave it out, or use runtime.kind = 'simulator'",
         )
 
 
 def a_cap_is_on_own_records(config: RunConfig) -> None:
     if config.privacy.cap is not None and not config.data.own:
         raise UserError(
-            f"privacy.cap = {config.privacy.cap:g} is about all runs on the same records of your own, and data.kind = "
-            f"{config.data.kind!r} is public: nothing adds up there; leave it out."
+            f"is about all runs on the same records of your own, and data.kind = {config.data.kind!r} is public: "
+            "nothing adds up there",
+            key="privacy.cap",
+            value=config.privacy.cap,
+            remedy="leave it out",
         )
     if config.privacy.cap is not None and isinstance(config.data, Memory):
         raise UserError(
-            f"privacy.cap = {config.privacy.cap:g} is kept on file beside the records, and data.kind = 'memory' has no "
-            "file; give the records as one, or leave it out."
+            "is kept on file next to the records, and data.kind = 'memory' has no file",
+            key="privacy.cap",
+            value=config.privacy.cap,
+            remedy="give the records as one, or leave it out",
         )
 
 

@@ -20,12 +20,12 @@ from gossamer.config.auto import any_auto, replace_auto
 from gossamer.config.keys import alike
 from gossamer.config.methods import expand_preset
 from gossamer.config.schema import Noise, RunConfig
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 from gossamer.mechanism.noise import families
 from gossamer.models.networks import Own, Withheld
 from gossamer.options.nearest import ending
 from gossamer.options.plugins import broken_plugins
-from gossamer.options.sentences import one_sentence, short
+from gossamer.options.sentences import user_error
 from gossamer.options.toml import read_toml
 
 
@@ -33,11 +33,11 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     """Layers → one checked configuration. `changes` are dotted keys, {"privacy.epsilon": 1.0}; they win."""
     changes = changes or {}
     for key, value in (*recipe.items(), *changes.items()):
-        _refuse_monsters(key, value)
+        _check_limits(key, value)
     layered = _in_full({key: value for key, value in recipe.items() if key != "paper"})
     mode = changes.get("mode", layered.get("mode", "sound"))
     if not isinstance(mode, str):
-        raise UserError(f"mode = {short(mode)} must be 'sound' or 'paper'.")
+        raise UserError("must be 'sound' or 'paper'", key="mode", value=mode)
     if mode == "paper":
         layered = merge(layered, _in_full(_table("paper", recipe.get("paper", {}))))
     written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
@@ -45,9 +45,13 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     kind = changes.get("algorithm.kind", whole.get("kind", written_for))
     if kind not in algorithms:
         known = sorted(algorithms)
-        unknown = f"algorithm.kind = {short(kind)} is not a method I know; the methods are {', '.join(known)}"
-        unknown += ending(kind, known)
-        raise UserError(" ".join([unknown, *broken_plugins()]))
+        remedy = f"the methods are {', '.join(known)}" + ending(kind, known)
+        raise UserError(
+            "is not a method I know",
+            key="algorithm.kind",
+            value=kind,
+            remedy=" ".join([remedy, *broken_plugins()]),
+        )
     preset = expand_preset(kind, mode)
     if kind != written_for:
         layered = adopt_method(layered, preset)
@@ -60,7 +64,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     try:
         return RunConfig.model_validate(layered)
     except ValidationError as error:
-        raise UserError(one_sentence(error, layered, model=RunConfig, elsewhere=alike)) from None
+        raise user_error(error, layered, model=RunConfig, elsewhere=alike) from None
 
 
 def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> str | None:
@@ -107,7 +111,9 @@ def named(recipe: str | Path | Mapping[str, Any] | RunConfig) -> tuple[str, Mapp
         tables["model"] = {"kind": "own"}  # its code would be run: tables do not say that it is withheld
     if not isinstance(tables, Mapping):
         raise UserError(
-            f"{short(tables)} is no configuration; give a recipe's name, a TOML file, a dictionary or a RunConfig."
+            f"{short(tables)} is no configuration",
+            value=tables,
+            remedy="give a recipe's name, a TOML file, a dictionary or a RunConfig",
         )
     return str(tables.get("name", "unnamed")), tables
 
@@ -191,7 +197,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
             raise UserError(
-                f"--set {short(text)} must have the form key=value, for example privacy.epsilon=1."
+                f"--set {short(text)} must have the form key=value", remedy="for example privacy.epsilon=1"
             )
         try:
             read = tomllib.loads(f"v = {value}")
@@ -201,7 +207,8 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
             changes[key.strip()] = value.strip()
         except (RecursionError, ValueError):
             raise UserError(
-                f"--set {short(text)} is nested too deeply or has too many digits; give a value that a run can have."
+                f"--set {short(text)} is nested too deeply or has too many digits",
+                remedy="give a value that a run can have",
             ) from None
     return changes
 
@@ -218,7 +225,7 @@ def whole(tables: dict[str, Any], where: str, changes: Mapping[str, Any] | None 
     """The same of tables that came from `where`."""
     layered = tables
     for key, value in (*layered.items(), *(changes or {}).items()):
-        _refuse_monsters(key, value)
+        _check_limits(key, value)
     for key, value in (changes or {}).items():
         change = _nest(key.split("."), value)
         as_stored = merge(layered, change) == layered
@@ -226,9 +233,7 @@ def whole(tables: dict[str, Any], where: str, changes: Mapping[str, Any] | None 
     try:
         config = RunConfig.model_validate(layered)
     except ValidationError as error:
-        raise UserError(
-            f"{where}: {one_sentence(error, layered, model=RunConfig, elsewhere=alike)}"
-        ) from None
+        raise user_error(error, layered, model=RunConfig, elsewhere=alike, where=where) from None
     if isinstance(config.model, Own) and "model.path" not in (changes or {}):
         return config.model_copy(update={"model": config.model.withheld()})
     return config
@@ -237,15 +242,17 @@ def whole(tables: dict[str, Any], where: str, changes: Mapping[str, Any] | None 
 MOST_DEPTH, MOST_KEY, MOST_DIGITS = 16, 200, 400  # far more than any configuration has
 
 
-def _refuse_monsters(key: str, value: Any, depth: int = 0) -> None:
+def _check_limits(key: str, value: Any, depth: int = 0) -> None:
     """What no option means and no sentence could show: nested without end, names without end, numbers beyond all."""
     depth = max(depth, str(key).count("."))
     if depth > MOST_DEPTH or len(str(key)) > MOST_KEY or not str(key).isprintable():
         raise UserError(
-            f"{short(key)} is no key of a configuration: too long, nested too deeply, or with a line break."
+            "is no key of a configuration: too long, nested too deeply, or with a line break", key=short(key)
         )
     if isinstance(value, int) and value.bit_length() > 3.4 * MOST_DIGITS:
-        raise UserError(f"{key} is a number of more than {MOST_DIGITS} digits; no option takes one.")
+        raise UserError(
+            f"is a number of more than {MOST_DIGITS} digits", key=key, remedy="give a smaller one"
+        )
     inside = (
         value.items()
         if isinstance(value, dict)
@@ -254,7 +261,7 @@ def _refuse_monsters(key: str, value: Any, depth: int = 0) -> None:
         else ()
     )
     for name, its in inside:
-        _refuse_monsters(name, its, depth + 1)
+        _check_limits(name, its, depth + 1)
 
 
 def _names_no_kind(change: tuple[str, Any]) -> bool:
@@ -270,5 +277,5 @@ def _nest(path: list[str], value: Any) -> dict[str, Any]:
 
 def _table(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UserError(f'{key} = {short(value)} must be a table, for example {key}.kind = "…".')
+        raise UserError(f'must be a table, for example {key}.kind = "…"', key=key, value=value)
     return value

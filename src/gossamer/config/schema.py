@@ -12,6 +12,7 @@ from gossamer.accounting.units import PERSON, Unit
 from gossamer.config.algorithm import Algorithm, algorithms
 from gossamer.data.load import Source, datasets
 from gossamer.data.own import OwnFile
+from gossamer.errors import UserError
 from gossamer.mechanism.clipping import ClipKind, NoClip, clips
 from gossamer.mechanism.noise import NoiseKind, NoiseSchedule, families, schedules
 from gossamer.mechanism.noise.gaussian import Gaussian
@@ -233,9 +234,11 @@ class RunConfig(Strict):
         unit, data = self.privacy.unit, self.data
         if isinstance(unit, PersonUnit) and isinstance(data, OwnFile):
             if data.person is not None and data.person != unit.column:
-                raise ValueError(
-                    f"data.person = {data.person!r} is another column than privacy.unit.column = {unit.column!r}; "
-                    "leave data.person out"
+                raise UserError(
+                    f"is another column than privacy.unit.column = {unit.column!r}",
+                    key="data.person",
+                    value=data.person,
+                    remedy="leave data.person out",
                 )
             self.__dict__["data"] = replace(data, person=unit.column)
         return self
@@ -249,7 +252,7 @@ class RunConfig(Strict):
             ("data.records", self.data.records),
         ):
             if isinstance(value, list) and len(value) != self.nodes:
-                raise ValueError(
-                    f"{key} lists {len(value)} values but nodes = {self.nodes}; give one per node"
+                raise UserError(
+                    f"lists {len(value)} values but nodes = {self.nodes}", key=key, remedy="give one per node"
                 )
         return self

@@ -6,8 +6,7 @@ import ipaddress
 import re
 from datetime import UTC, datetime
 
-from gossamer.errors import UserError
-from gossamer.options.sentences import short
+from gossamer.errors import UserError, short
 
 # A name is a folder, a host name in a certificate and a word in a sentence: what all three take.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")

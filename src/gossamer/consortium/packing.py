@@ -22,7 +22,7 @@ from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.partition import Even
 from gossamer.data.tables import Records
 from gossamer.errors import UserError
-from gossamer.options.sentences import one_sentence
+from gossamer.options.sentences import user_error
 from gossamer.results.rundir import config_text
 from gossamer.topology.kinds import Matrix, read_matrix
 from gossamer.training.data import DataCache
@@ -92,7 +92,7 @@ def _terms(deadline: float, late: int, tick: float, for_science: bool) -> Terms:
     try:
         return Terms.model_validate(given)
     except ValidationError as error:
-        raise UserError(f"--{one_sentence(error, given, model=Terms)}") from None
+        raise UserError(f"--{user_error(error, given, model=Terms)}") from None
 
 
 def _public(config: RunConfig, data_dir: Path | None) -> tuple[RunConfig, Records, Dataset]:

@@ -32,7 +32,7 @@ from gossamer.consortium.links import Member
 from gossamer.consortium.names import is_address, is_name, read_stamp, stamp
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
-from gossamer.options.sentences import one_sentence
+from gossamer.options.sentences import user_error
 
 KIND = "roster"
 MOST_ROUND = 10**9
@@ -110,9 +110,7 @@ class Roster:
         try:
             body = _Body.model_validate(envelope.body)
         except ValidationError as error:
-            raise UserError(
-                f"{where} is damaged: {one_sentence(error, envelope.body, model=_Body)}"
-            ) from None
+            raise UserError(f"{where} is damaged: {user_error(error, envelope.body, model=_Body)}") from None
         try:
             signer = read_authority_certificate(body.authority, body.consortium)
         except ValueError as error:

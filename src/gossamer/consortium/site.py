@@ -15,7 +15,7 @@ from gossamer.consortium.authority import days_left, expiry_warning, public_byte
 from gossamer.consortium.names import NONE, is_address, is_name
 from gossamer.consortium.roster import Roster
 from gossamer.errors import UserError
-from gossamer.options.sentences import one_sentence
+from gossamer.options.sentences import user_error
 from gossamer.options.toml import read_toml
 from gossamer.options.types import Epsilon
 
@@ -93,7 +93,7 @@ class Site:
         try:
             return cls(path, SiteFile.model_validate(tables))
         except ValidationError as error:
-            raise UserError(f"{path}: {one_sentence(error, tables, model=SiteFile)}") from None
+            raise UserError(f"{path}: {user_error(error, tables, model=SiteFile)}") from None
 
     @property
     def name(self) -> str:

@@ -28,7 +28,7 @@ from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.tables import Records
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_values
-from gossamer.options.sentences import one_sentence
+from gossamer.options.sentences import user_error
 from gossamer.results.released import model_digests
 from gossamer.training.plan import Plan
 
@@ -99,7 +99,7 @@ class Study:
             body = Body.model_validate(envelope.body)
             read_stamp(body.issued)
         except ValidationError as error:
-            raise UserError(f"{where} is damaged: {one_sentence(error, envelope.body, model=Body)}") from None
+            raise UserError(f"{where} is damaged: {user_error(error, envelope.body, model=Body)}") from None
         except ValueError:
             raise UserError(f"{where} is damaged: its date is none.") from None
         roster = Roster.read(body.roster.encode(), f"the roster in {where}", authority)

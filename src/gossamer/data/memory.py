@@ -29,8 +29,7 @@ from gossamer.data.tables import (
     names_of,
     same_index,
 )
-from gossamer.errors import UserError
-from gossamer.options.sentences import short
+from gossamer.errors import UserError, short
 
 
 @datasets.register("memory")

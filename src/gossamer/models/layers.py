@@ -11,8 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
-from gossamer.errors import UserError
-from gossamer.options.sentences import short
+from gossamer.errors import UserError, short
 
 
 def conv_norm(before: int, after: int, *, groups: int, stride: int = 1, kernel: int = 3) -> nn.Sequential:

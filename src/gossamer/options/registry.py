@@ -28,7 +28,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 
 from gossamer.errors import UserError
 from gossamer.options.plugins import load_plugins
-from gossamer.options.sentences import UNKNOWN_KEY, UNKNOWN_KIND, one_sentence
+from gossamer.options.sentences import UNKNOWN_KEY, UNKNOWN_KIND, user_error
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -128,7 +128,7 @@ class Registry(Generic[T]):
         try:
             parsed: T = TypeAdapter(Annotated[Any, self]).validate_python(value)
         except ValidationError as error:
-            raise UserError(one_sentence(error, value, self.table)) from None
+            raise user_error(error, value, self.table) from None
         return parsed
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -1,4 +1,4 @@
-"""A mistake that pydantic found, as one sentence: the key, the value, and what would be right."""
+"""Mistakes that pydantic found, and those in arguments of the Python API, as one sentence each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 from gossamer.options.nearest import ending, nearest
 from gossamer.options.plugins import broken_plugins
 
@@ -74,59 +74,72 @@ _EXPECTED = {
 NO_WORDS = "be something else"  # of a mistake that no option of ours can have
 
 
-def one_sentence(
+def user_error(
     error: ValidationError,
     given: Any,
     table: str = "",
     model: type[BaseModel] | None = None,
     elsewhere: Callable[[str], str | None] = lambda key: None,
-) -> str:
-    """The first mistake in `given`, which stands under the key `table`; `model` knows the keys of plain tables.
+    where: str | None = None,
+) -> UserError:
+    """The first mistake in `given`, which is under the key `table`; `model` knows the keys of plain tables.
 
-    `elsewhere`: the key of another table that an unknown one was probably meant to be.
+    `elsewhere`: the key of another table that an unknown one was probably meant to be. `where`: the file.
     """
-    found = error.errors(include_url=False)
-    found.sort(key=lambda mistake: mistake["type"] not in _UNKNOWN)  # a misspelt key explains a missing one
-    places = [_place(mistake, given) for mistake in found]
+    mistakes = error.errors(include_url=False)
+    mistakes.sort(
+        key=lambda mistake: mistake["type"] not in _UNKNOWN
+    )  # a misspelt key explains a missing one
+    places = [_place(mistake, given) for mistake in mistakes]
     # A value that may be one thing or another has a mistake for each: the one that gets deepest says most.
     start = len(places[0])
     place = max((place for place in places if place[:start] == places[0]), key=len)
-    alike = [mistake for mistake, its in zip(found, places, strict=True) if its == place]
+    alike = [mistake for mistake, its in zip(mistakes, places, strict=True) if its == place]
     first = alike[0]
-    key = ".".join([table, *place] if table else place).replace(".[", "[")
+    key: str | None = ".".join([table, *place] if table else place).replace(".[", "[") or None
     name, value, context = first["type"], first["input"], first.get("ctx", {})
+    remedy = None
     if name == UNKNOWN_KIND:
-        return _unknown_kind(key, value, context["kinds"].split(", "))
-    if name in ("union_tag_invalid", "union_tag_not_found"):
-        return _unknown_kind(key, value, context.get("expected_tags", "a kind").replace("'", "").split(", "))
-    if name in _UNKNOWN:
+        key, value, problem, remedy = _unknown_kind(key or table, value, context["kinds"].split(", "))
+    elif name in ("union_tag_invalid", "union_tag_not_found"):
+        kinds = context.get("expected_tags", "a kind").replace("'", "").split(", ")
+        key, value, problem, remedy = _unknown_kind(key or table, value, kinds)
+    elif name in _UNKNOWN:
         keys = context["keys"].split(", ") if name == UNKNOWN_KEY else _keys(model, place[:-1])
-        return _unknown_key(key, _kind_of(given, place[:-1]), [k for k in keys if k], elsewhere)
-    if name == "missing":
         kind = _kind_of(given, place[:-1])
-        return f"{key} is missing; " + (f"kind '{kind}' needs it." if kind else "it must be set.")
-    shown = f"{key} = {short(value)}" if key and not isinstance(value, Mapping) else key
-    if name == "value_error":
-        message = first["msg"].removeprefix("Value error, ").rstrip(".")
-        end = "" if message.endswith("?") else "."
-        whole = not shown or isinstance(context.get("error"), UserError)  # a sentence with its own key
-        return f"{message}{end}" if whole else f"{shown}: {message}{end}"
-    wanted = list(dict.fromkeys(_expected(mistake) for mistake in alike))
-    return f"{shown} must {' or '.join([wanted[0], *(w.removeprefix('be ') for w in wanted[1:])])}."
+        problem = f"is not a key of kind '{kind}'" if kind else "is not a key I know"
+        value, remedy = None, _known_keys(key or "", [k for k in keys if k], elsewhere)
+    elif name == "missing":
+        kind = _kind_of(given, place[:-1])
+        value, problem, remedy = None, "is missing", f"kind '{kind}' needs it" if kind else "it must be set"
+    elif name == "value_error":
+        cause, problem = context.get("error"), first["msg"].removeprefix("Value error, ").rstrip(".")
+        if isinstance(cause, UserError) and cause.key is not None:
+            key, value, problem, remedy = cause.key, cause.value, cause.problem, cause.remedy
+        elif key is None or isinstance(cause, UserError):  # a sentence with its own key
+            sentence = problem if problem.endswith("?") else f"{problem}."
+            return UserError(f"{where}: {sentence}" if where else sentence)
+        else:
+            problem, remedy = "does not fit", problem
+    else:
+        wanted = list(dict.fromkeys(_expected(mistake) for mistake in alike))
+        problem = f"must {' or '.join([wanted[0], *(w.removeprefix('be ') for w in wanted[1:])])}"
+    shown = None if isinstance(value, Mapping) else value
+    return UserError(problem, key=key, value=shown, remedy=remedy, where=where)
 
 
 def as_path(name: str, value: Any) -> Path | None:
     """An argument of the Python API that names a file or folder."""
     if value is None or (isinstance(value, str | Path) and "\0" not in str(value)):
         return None if value is None else Path(value)
-    raise UserError(f"{name} = {short(value)} must be a path, as text or pathlib.Path.")
+    raise UserError("must be a path, as text or pathlib.Path", key=name, value=value)
 
 
 def as_mapping(name: str, value: Any) -> dict[str, Any]:
     """An argument of the Python API with dotted keys."""
     if not isinstance(value or {}, Mapping) or any(not isinstance(key, str) for key in value or {}):
         raise UserError(
-            f'{name} = {short(value)} must be a dictionary by dotted keys, for example {{"rounds": 50}}.'
+            'must be a dictionary by dotted keys, for example {"rounds": 50}', key=name, value=value
         )
     return dict(value or {})
 
@@ -137,16 +150,6 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
         return int(value)
     key = f"{name} " if name.startswith("--") else f"{name} = "
     raise UserError(f"{key}{short(value)} must be a whole number of at least {least}.")
-
-
-def short(value: Any) -> str:
-    if isinstance(value, str) and len(value) > 60:
-        value = value[:60]
-    try:
-        text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, or lists without end
-        return "a value too long to show"
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _expected(mistake: Any) -> str:
@@ -162,30 +165,28 @@ def _expected(mistake: Any) -> str:
     return f"be {word}" if word else NO_WORDS
 
 
-def _unknown_kind(key: str, value: Any, kinds: Sequence[str]) -> str:
+def _unknown_kind(key: str, value: Any, kinds: Sequence[str]) -> tuple[str, Any, str, str | None]:
+    """(key, value, problem, remedy) of a table whose `kind` is none of these."""
     if not isinstance(value, Mapping):
-        return f'{key} = {short(value)} must be a table, for example {key}.kind = "{kinds[0]}".'
+        return key, value, f'must be a table, for example {key}.kind = "{kinds[0]}"', None
+    known = f"it can be {', '.join(kinds)}"
     if "kind" not in value:
-        return f"{key}.kind is missing; it can be {', '.join(kinds)}."
-    given = value["kind"]
-    said = f"{key}.kind = {short(given)} is not known; it can be {', '.join(kinds)}{ending(given, kinds)}"
-    return " ".join([said, *broken_plugins()])
+        return f"{key}.kind", None, "is missing", known
+    remedy = known + ending(value["kind"], kinds)
+    return f"{key}.kind", value["kind"], "is not known", " ".join([remedy, *broken_plugins()])
 
 
-def _unknown_key(
-    key: str, kind: str | None, known: Sequence[str], elsewhere: Callable[[str], str | None]
-) -> str:
+def _known_keys(key: str, known: Sequence[str], elsewhere: Callable[[str], str | None]) -> str:
+    """The key that was probably meant, or those that there are."""
     table, _, name = key.rpartition(".")
-    owner = f"of kind '{kind}'" if kind else "I know"
     close, meant = nearest(name, known), elsewhere(key)
     if meant is not None and meant.rpartition(".")[0] == table:
         meant = None  # what another kind of this table has is not to be had here
     if close and not (meant and meant.endswith(f".{name}")):  # the very name in another table says more
         meant = f"{table}.{close}" if table else close
     if meant is not None:
-        return f"{key} is not a key {owner}; did you mean {meant}?"
-    there_are = f"the keys here are {', '.join(known)}" if known else "there are none here"
-    return f"{key} is not a key {owner}; {there_are}."
+        return f"did you mean {meant}?"
+    return f"the keys here are {', '.join(known)}" if known else "there are none here"
 
 
 def _place(mistake: Any, given: Any) -> list[str]:

@@ -12,8 +12,8 @@ from torch import nn
 
 from gossamer.config.layers import named, resolve, stored
 from gossamer.config.schema import RunConfig
-from gossamer.errors import UserError
-from gossamer.options.sentences import as_mapping, as_path, short
+from gossamer.errors import UserError, short
+from gossamer.options.sentences import as_mapping, as_path
 from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.track import find_tracker
