@@ -166,6 +166,15 @@ def test_a_node_that_releases_twice_at_once_has_two_lines(tmp_path):
     assert read_all(tmp_path)[12][1] == [event(0), event(0, sigma=5.0)]
 
 
+def test_equal_events_of_nodes_that_are_written_apart_are_one(tmp_path):
+    with LedgerBook.create(tmp_path / "ledger.jsonl", headers(), sync=False) as book:
+        book.write([((node,), event(0, sigma=1.0 + (node == 12))) for node in NODES])
+        book.write([((node,), event(1)) for node in (10, 13)])
+    assert [one.release.sigma for one in read_all(tmp_path)[12][1]] == [2.0]
+    assert read_all(tmp_path)[13][1] == [event(0), event(1)]
+    assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) == 3
+
+
 def chained(lines: list[bytes]) -> bytes:
     """A new chain over changed lines: what a forger would write."""
     chain = [lines[0]]

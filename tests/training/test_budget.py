@@ -12,6 +12,7 @@ from tests.support.own_records import on_table, write_table
 from tests.support.pool import Pool
 
 from gossamer.accounting import budget
+from gossamer.accounting.ledger import read_all
 from gossamer.accounting.recompute import worst_epsilon
 from gossamer.config.layers import resolve
 from gossamer.data.own import BUDGET
@@ -123,8 +124,8 @@ def test_what_was_drawn_is_settled_not_what_was_planned(table: Path, tmp_path: P
     asked["model"] = {"kind": "one-vs-all"}
     run = api.run(asked, {"rounds": 6}, out=tmp_path / "run")
     (settled,) = account(table).spendings
-    lines = (run.directory / "ledger.jsonl").read_text().splitlines()
-    assert sum(count for _, count in settled.histories[0].releases) == len(lines) - 1 < 6
+    _, events = read_all(run.directory)[0]
+    assert sum(count for _, count in settled.histories[0].releases) == len(events) < 6
 
 
 def test_noise_that_protects_nobody_counts_as_no_privacy(table: Path, tmp_path: Path) -> None:

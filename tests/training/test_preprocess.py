@@ -309,7 +309,7 @@ def test_killed_between_two_steps_what_was_released_is_kept_and_the_rest_is_not_
     _, events = read_all(tmp_path / "run")[0]
     assert [event.draw for event in events] == [-3, -2, -1][: at + 1]  # spent, though nobody has it
     with pytest.raises(
-        UserError, match=f"step {at - 3} of node 0 is on file: its noise was drawn and is spent"
+        UserError, match=f"draw {at - 3} of node 0 is on file: its noise was drawn and is spent"
     ):
         execute(assemble(Plan.of(configured("quickstart", **asked))), resume=tmp_path / "run")
 

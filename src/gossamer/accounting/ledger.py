@@ -204,16 +204,11 @@ class Ledger:
         due = [(own, event) for nodes, event in releases if len(own := self._not_on_file(nodes, event))]
         if not due:
             return
-        which = np.full(len(self.nodes), -1)
-        for number, (own, _) in enumerate(due):
-            which[own] = number
-        if int((which >= 0).sum()) == sum(len(own) for own, _ in due):
-            self._append(due, runs_of(which, self.nodes.start))
-            return
-        for own, event in due:  # a node that releases twice at once has two lines
-            which = np.full(len(self.nodes), -1)
-            which[own] = 0
-            self._append([(own, event)], runs_of(which, self.nodes.start))
+        # A node that releases twice at once has two lines.
+        nodes = np.concatenate([own for own, _ in due])
+        apart = len(np.unique(nodes)) < len(nodes)
+        for together in [[one] for one in due] if apart else [due]:
+            self._append(together)
 
     def _not_on_file(self, nodes: NDArray[np.int64], event: Event) -> NDArray[np.int64]:
         """The nodes for which this event is new; one on file is refused, or with `repeats` must be the same."""
@@ -235,10 +230,14 @@ class Ledger:
         # The old nodes that remain were stopped between two events of this draw.
         return np.sort(np.concatenate([nodes[self._on_file[nodes] <= event.draw], old]))
 
-    def _append(self, due: Sequence[tuple[NDArray[np.int64], Event]], of: Runs) -> None:
+    def _append(self, due: Sequence[tuple[NDArray[np.int64], Event]]) -> None:
         if self._fd is None:
             raise ValueError("the ledger is closed")
-        entry, runs = _entry([event for _, event in due]), of.tolist()
+        numbers: dict[Event, int] = {}
+        which = np.full(len(self.nodes), -1)
+        for own, event in due:
+            which[own] = numbers.setdefault(event, len(numbers))
+        entry, runs = _entry(list(numbers)), runs_of(which, self.nodes.start).tolist()
         if runs != self._of:
             entry["of"] = runs
         text = json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
