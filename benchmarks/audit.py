@@ -16,8 +16,8 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from gossamer.auditing import judge
-from gossamer.auditing.command import attack_of
+from gossamer.auditing import verdict as verdicts
+from gossamer.auditing.attacks import attack_of
 from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
 from gossamer.training.plan import Plan
@@ -39,10 +39,14 @@ def one(method: str, epsilon: float, sampling: str, seed: int) -> dict[str, obje
     start = time.perf_counter()
     config = resolve(read("quickstart"), changes)
     o = Plan.of(config)
-    attack = attack_of(o, "all", None, None)
+    attack = attack_of(o, "all", None)
     figures = o.privacy.figures()
-    _, verdict = judge.try_until_decided(
-        attack, figures["delta"], 0.999, judge.promised(figures, "sound", o.privacy.trade_off()), attack.runs
+    _, verdict = verdicts.try_until_decided(
+        attack,
+        figures["delta"],
+        0.999,
+        verdicts.promised(figures, "sound", o.privacy.trade_off()),
+        attack.runs,
     )
     return {
         "method": method,

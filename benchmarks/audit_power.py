@@ -22,8 +22,9 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from gossamer.accounting.observers import EVERYONE
-from gossamer.auditing import canaries, judge
-from gossamer.auditing.procedures import Axes
+from gossamer.auditing import canaries
+from gossamer.auditing import verdict as verdicts
+from gossamer.auditing.attacks import Axes
 from gossamer.config.layers import resolve
 from gossamer.config.recipes import read
 from gossamer.training.assemble import Parts, assemble
@@ -57,8 +58,8 @@ def one(method: str, epsilon: float, sampling: str, share: float, seed: int) -> 
     parts = assemble(Plan.of(canaries.on_dirac_records(o.asked, o.privacy)))
     attack = Axes(thinned(parts, share), EVERYONE)
     figures = o.privacy.figures()
-    limits = judge.promised(figures, "sound", o.privacy.trade_off())
-    collected, verdict = judge.try_until_decided(attack, figures["delta"], CONFIDENCE, limits, attack.runs)
+    limits = verdicts.promised(figures, "sound", o.privacy.trade_off())
+    collected, verdict = verdicts.try_until_decided(attack, figures["delta"], CONFIDENCE, limits, attack.runs)
     return {
         "method": method,
         "epsilon": epsilon,

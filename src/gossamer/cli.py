@@ -300,7 +300,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Attack it, and print what an adversary can show beside what is claimed and proven."""
-    from gossamer.auditing.terminal import run_audit
+    from gossamer.auditing.console import run_audit
 
     found = run_audit(
         recipe,

@@ -8,7 +8,7 @@ import torch
 from tests.support.audits import on_axes, outlined
 
 from gossamer.auditing import canaries
-from gossamer.auditing.stacked import Tally
+from gossamer.auditing.trainings import Tally
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
 

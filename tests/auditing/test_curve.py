@@ -13,10 +13,10 @@ from tests.support.mechanism import thinner
 from gossamer.accounting.gaussian import gdp_delta, gdp_mu
 from gossamer.accounting.observers import EVERYONE
 from gossamer.accounting.tradeoff import TradeOff
-from gossamer.auditing import bounds, curve
+from gossamer.auditing import bounds
+from gossamer.auditing import verdict as verdicts
+from gossamer.auditing.attacks import Axes, attack_of
 from gossamer.auditing.bounds import Coins
-from gossamer.auditing.command import attack_of
-from gossamer.auditing.procedures import Axes
 
 DELTA, COINS = 1e-4, 20_048
 
@@ -39,14 +39,14 @@ def test_thinner_noise_is_outside_of_the_curve_and_inside_of_the_point(epsilon: 
     mu, proven = gaussian(epsilon)
     for seed in range(3):
         coins = normal_scores(mu / share, seed)
-        found = curve.rates(coins, proven, 0.999)
+        found = verdicts.rates(coins, proven, 0.999)
         assert found.violated
         assert found.shown["hit_rate"] > found.shown["hit_rate_allowed"]
         assert bounds.threshold(coins, DELTA, 0.999).epsilon < epsilon
-        assert not curve.rates(normal_scores(mu, seed), proven, 0.999).violated
+        assert not verdicts.rates(normal_scores(mu, seed), proven, 0.999).violated
         # Held against the one point alone, the same event is no violation.
         point = TradeOff(((epsilon, DELTA),))
-        assert not curve.rates(coins, point, 0.999).violated
+        assert not verdicts.rates(coins, point, 0.999).violated
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_a_violation_is_declared_as_seldom_as_it_is_said() -> None:
     """Scores on the very edge of the curve, 300 audits at 90%: a right test errs in at most 30 on average; 50 or more
     would have probability below 3e-4."""
     mu, proven = gaussian(4.0)
-    wrong = sum(curve.rates(normal_scores(mu, seed, 300), proven, 0.9).violated for seed in range(300))
+    wrong = sum(verdicts.rates(normal_scores(mu, seed, 300), proven, 0.9).violated for seed in range(300))
     assert wrong < 50
 
 
@@ -64,7 +64,7 @@ def test_outside_is_exact_for_few_coins() -> None:
     of, out_of, slope, alpha = 9, 11, 1.5, 0.02
     declared = np.array(
         [
-            [curve.outside(proven, a, of, b, out_of, slope, alpha) for b in range(out_of + 1)]
+            [verdicts.outside(proven, a, of, b, out_of, slope, alpha) for b in range(out_of + 1)]
             for a in range(of + 1)
         ]
     )
@@ -77,7 +77,7 @@ def test_outside_is_exact_for_few_coins() -> None:
     assert largest <= alpha
     # And it leaves no more on the table than the next outcome would cost.
     assert largest > alpha / 4
-    assert not curve.outside(proven, 0, of, out_of, out_of, slope, alpha)
+    assert not verdicts.outside(proven, 0, of, out_of, out_of, slope, alpha)
 
 
 def test_two_intervals_side_by_side_declare_less() -> None:
@@ -85,9 +85,9 @@ def test_two_intervals_side_by_side_declare_less() -> None:
     _, proven = gaussian(1.0)
     slope, high = proven.tightest(0.5)[2], bounds.at_most(100, 200, 5e-4)
     apart = next(h for h in range(201) if bounds.at_least(h, 200, 5e-4) > proven.most_hits(high))
-    exact = next(h for h in range(120, 201) if curve.outside(proven, h, 200, 100, 200, slope, 1e-3))
+    exact = next(h for h in range(120, 201) if verdicts.outside(proven, h, 200, 100, 200, slope, 1e-3))
     assert 130 < exact < apart - 5
-    assert curve.outside(proven, apart, 200, 100, 200, slope, 1e-3)
+    assert verdicts.outside(proven, apart, 200, 100, 200, slope, 1e-3)
 
 
 def test_a_leak_in_few_cases_is_found_too() -> None:
@@ -95,7 +95,7 @@ def test_a_leak_in_few_cases_is_found_too() -> None:
     mu, proven = gaussian(1.0)
     plain = normal_scores(mu, 5)
     told = plain.heads & (np.random.default_rng(6).random(COINS) < 0.02)
-    found = curve.rates(Coins(np.where(told, 9.0, plain.scores), plain.heads, plain.run), proven, 0.999)
+    found = verdicts.rates(Coins(np.where(told, 9.0, plain.scores), plain.heads, plain.run), proven, 0.999)
     assert found.violated
     assert found.shown["false_alarms"] <= 5
 
@@ -104,22 +104,22 @@ def test_guesses_that_tell_all_are_outside_and_fewer_are_not() -> None:
     """Scores may depend on each other here: a mechanism that tells all coins at once, rarely, keeps to the curve."""
     mu, proven = gaussian(1.0)
     coins = normal_scores(mu, 0, 4000)
-    assert not curve.guesses(coins, proven, 0.999).violated
+    assert not verdicts.guesses(coins, proven, 0.999).violated
     everything = Coins(coins.heads.astype(float), coins.heads, coins.run)
-    found = curve.guesses(everything, proven, 0.999)
+    found = verdicts.guesses(everything, proven, 0.999)
     assert found.violated
     assert found.shown["correct"] > found.shown["correct_allowed"]
     assert found.shown["guesses"] >= found.shown["correct"]
     # With probability δ(ε) anything may happen, so at a confidence beyond that nothing is certain.
     lax = TradeOff(((0.0, 1e-3),))
-    assert not curve.guesses(everything, lax, 1 - 5e-4).violated
-    assert curve.guesses(everything, lax, 0.99).violated
+    assert not verdicts.guesses(everything, lax, 1 - 5e-4).violated
+    assert verdicts.guesses(everything, lax, 0.99).violated
 
 
 def test_few_coins_tell_nothing_and_do_not_fail() -> None:
     _, proven = gaussian(1.0)
     for count in (1, 2, 5, 12):
-        for test in (curve.rates, curve.guesses):
+        for test in (verdicts.rates, verdicts.guesses):
             assert not test(normal_scores(9.0, 1, count), proven, 0.999).violated
 
 
@@ -161,6 +161,6 @@ def test_two_hundred_sound_runs_are_not_accused(epsilon: float, sampling: Any, a
         o = real(
             100 + seed, privacy__epsilon=epsilon, privacy__sampling=sampling, privacy__adjacency=adjacency
         )
-        if verdict_of(attack_of(o, "all", None, None), o).violated:
+        if verdict_of(attack_of(o, "all", None), o).violated:
             accused.append(seed)
     assert accused == []

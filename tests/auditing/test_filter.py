@@ -9,9 +9,9 @@ import pytest
 import torch
 from tests.support.observed import CASES, KM_CASES, ROUNDS, D, N, topology_for, train
 
-from gossamer.auditing.filter import Filter, LinearSystem
-from gossamer.auditing.scores import observer_of, visible_senders
-from gossamer.auditing.stacked import StackedExchange
+from gossamer.auditing.attacks import observer_of
+from gossamer.auditing.filter import Filter, LinearSystem, visible_senders
+from gossamer.auditing.trainings import StackedExchange
 from gossamer.errors import UserError
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
@@ -85,7 +85,7 @@ def test_the_filter_is_the_best_linear_test(name: str, view: str) -> None:
         KnownMechanism(1),  # type: ignore[arg-type]
         runs=1,
         victim=victim,
-        senders=lambda t: [] if final else visible_senders(topology, seen.members, t),
+        members=seen.members,
         sees_models=final,
     )
     train(algorithm, topology, [observer])

@@ -12,9 +12,8 @@ from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.means import FilterMean, WindowMean
 from gossamer.algorithms.wrappers import ExactMean
 from gossamer.auditing.filter import LinearSystem
-from gossamer.auditing.recovery import RECOVERIES, Draw, Sign, Step, km, undo
-from gossamer.auditing.scores import MessageReader
-from gossamer.auditing.stacked import StackedExchange
+from gossamer.auditing.recovery import RECOVERIES, Draw, MessageReader, Sign, Step, km, undo
+from gossamer.auditing.trainings import StackedExchange
 from gossamer.errors import UserError
 from gossamer.methods import rules
 from gossamer.methods.km.algorithm import KM

@@ -13,7 +13,7 @@ from gossamer.accounting.claimed import km_laplace, km_truncated_gaussian
 from gossamer.accounting.profiles import gaussian, laplace
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Laplace, TruncatedGaussian
-from gossamer.auditing import judge
+from gossamer.auditing import verdict as verdicts
 from gossamer.auditing.release import Releases, draw
 from gossamer.kernels.noise import Stream
 
@@ -24,7 +24,9 @@ def test_theorem_6_of_dp_dkm_is_refuted_by_the_mechanism_alone() -> None:
         sigma=sigma, bound=bound, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove"
     )
     attack = Releases([release], lambda number: Stream.seeded(5 + number))
-    _, verdict = judge.try_until_decided(attack, 1e-3, 0.999, judge.Promised({"claimed": 0.5}), attack.runs)
+    _, verdict = verdicts.try_until_decided(
+        attack, 1e-3, 0.999, verdicts.Promised({"claimed": 0.5}), attack.runs
+    )
     assert verdict.violated == ("claimed",)
     assert verdict.epsilon <= gaussian(sigma, bound).epsilon(1.0, 1e-3)
 
@@ -35,8 +37,8 @@ def test_laplace_noise_keeps_its_word(rate: float) -> None:
         sigma=km_laplace(1.0, 1.0), sensitivity=1.0, sampling="poisson", rate=rate, adjacency="add-remove"
     )
     attack = Releases([release], Stream.seeded)
-    _, verdict = judge.try_until_decided(
-        attack, 1e-6, 0.999, judge.Promised({"proven": np.log1p(rate * np.expm1(1.0))}), attack.runs
+    _, verdict = verdicts.try_until_decided(
+        attack, 1e-6, 0.999, verdicts.Promised({"proven": np.log1p(rate * np.expm1(1.0))}), attack.runs
     )
     assert verdict.violated == ()
     assert verdict.epsilon > 0.6 * np.log1p(rate * np.expm1(1.0))
@@ -70,6 +72,8 @@ def test_secret_lots_keep_their_word(adjacency: str, released: int | None) -> No
     lots = one_pass(8, 0.7, adjacency=adjacency, released=released)
     price = proven(lots, 1e-3, adjacency).epsilon
     attack = Releases(lots, Stream.seeded)
-    _, verdict = judge.try_until_decided(attack, 1e-3, 0.999, judge.Promised({"proven": price}), attack.runs)
+    _, verdict = verdicts.try_until_decided(
+        attack, 1e-3, 0.999, verdicts.Promised({"proven": price}), attack.runs
+    )
     assert verdict.violated == ()
     assert verdict.epsilon > (0.4 if adjacency == "add-remove" else 0.2) * price

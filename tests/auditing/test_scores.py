@@ -1,30 +1,20 @@
-"""Scores of those who see messages."""
+"""What an attacker knows of the mechanism."""
 
 from __future__ import annotations
 
 import pytest
-from tests.support.observed import N
+from tests.support.audits import on_axes, outlined
 
-from gossamer.auditing.scores import observer_of
-from gossamer.errors import UserError
-from gossamer.topology.exact import window_topology
-from gossamer.topology.kinds import build as build_topology
+from gossamer.auditing.scores import Attacker
 
 
 @pytest.mark.parametrize(
-    "text", ["everyone", "coalition", "coalition:", "coalition:9", "coalition:a", "coalition:0,1,2,3,4", ""]
+    ("family", "deviation"), [("gaussian", 1.0), ("truncated-gaussian", 1.0), ("laplace", 2**0.5)]
 )
-def test_unknown_observers_are_refused(text: str) -> None:
-    with pytest.raises(UserError, match="--observer"):
-        observer_of(text, build_topology("ring", nodes=N, weights="doubly", seed=0))
-
-
-def test_a_nodes_own_view_is_for_exact_means() -> None:
-    ring = build_topology("ring", nodes=N, weights="doubly", seed=0)
-    for text in ("node:1", "outsider"):
-        with pytest.raises(UserError, match=r"algorithm\.mixes = 'exact'"):
-            observer_of(text, ring)
-        windows = window_topology(
-            build_topology("one-peer-exponential", nodes=N, weights="doubly", seed=0), 0
-        )
-        assert observer_of(text, windows).name == text
+def test_the_filter_is_told_a_standard_deviation(family: str, deviation: float) -> None:
+    parts = on_axes(
+        outlined(privacy__noise__family={"kind": family}, privacy__sampling={"kind": "full"}, rounds=2)
+    )
+    attacker = Attacker(parts, 1e4, False)
+    released = parts.noise.levels(0) * parts.clip().at(0, 1).reference.double() / parts.plans[0].lot
+    assert float(attacker.linear_spread(0)[0]) == pytest.approx(deviation * float(released[0]), rel=1e-5)

@@ -1,311 +1,68 @@
-"""The search finds every way we know in which a record is not alone, and accuses nothing that is sound."""
+"""The search: records of every size are tried, the worst of every figure is kept, and a climb gets higher."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import torch
-from tests.support.audits import outlined
-from tests.support.unsafe_modules import (
-    CLASSES,
-    FEATURES,
-    MIXING,
-    HandMadeSum,
-    Head,
-    Remembers,
-    StandardisedRecords,
-)
-from torch import Tensor, nn
+from torch import Tensor
 
-from gossamer.auditing.sensitivity import (
-    LATER,
-    OTHER,
-    OWN,
-    Movement,
-    Searched,
-    distances,
-    search,
-)
-from gossamer.config import recipes
-from gossamer.config.layers import resolve
-from gossamer.errors import UserError
-from gossamer.mechanism.clipping import Normalise
-from gossamer.training.assemble import Parts, assemble
-from gossamer.training.plan import Plan
+from gossamer.auditing.sensitivity import Figure, Movement, OddRecord, RecordError, odd_records, search
 
-FEW = {"nodes": 3, "data.train_rows": 60, "rounds": 20, "privacy.noise.source": "seeded"}
-TRIES = 100
+OWN, LATER = "its own node's sum", "a later sum"
 
 
-def parts(module: nn.Module | None = None, **changes: Any) -> Parts:
-    return assemble(Plan.of(resolve(recipes.read("quickstart"), {**FEW, **changes}), module=module))
+def numbers(shape: tuple[int, ...] = (6,)) -> torch.Tensor:
+    return torch.randn(20, *shape, generator=torch.Generator().manual_seed(0))
 
 
-def smuggled(module: nn.Module) -> Parts:
-    """The parts of a plain head with this module in its place, past the checks that would refuse it."""
-    plain = parts(Head())
-    return replace(plain, plan=replace(plain.plan, module=module))
+def test_sizes_reach_from_1e_minus_30_to_1e30_and_beyond_what_is_finite() -> None:
+    found = odd_records(numbers(), torch.zeros(20, dtype=torch.int64), 3, 0)
+    sizes = torch.stack([record.x.abs().max() for record in found if bool(record.x.isfinite().all())])
+    for size in (1e-30, 1e-23, 1e-12, 1e-6, 1.0, 1e5, 1e12, 1e30):
+        assert bool(((sizes > 0.1 * size) & (sizes < 10 * size)).any())
+    assert any(bool(record.x.isnan().all()) for record in found)
+    assert any(bool(record.x.isinf().any()) and not bool(record.x.isinf().all()) for record in found)
+    assert any(not bool(record.x.any()) for record in found)
+    assert {int(record.y) for record in found} == {0, 1, 2}
+    assert all(record.x.shape == (6,) and record.kind for record in found)
 
 
-def fooled(found: Parts, **how: Any) -> Callable[[nn.Module], HandMadeSum]:
-    """The run's parts with records that share a batch: the fix taken out."""
-    return lambda module: HandMadeSum(module, found.plan.loss, **how)
+def test_some_cancel_over_the_first_axis() -> None:
+    found = odd_records(numbers((2, 5)), torch.zeros(20, dtype=torch.int64), 2, 0)
+    rest = [
+        float(record.x.sum(0).norm() / record.x.norm())
+        for record in found
+        if "halves that cancel" in record.kind
+    ]
+    assert rest
+    assert max(rest) < 1e-2
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_a_sound_module_is_not_accused_of_the_order_of_additions(scale: float) -> None:
-    """A record that overflows has the lots of all nodes added again, in another order. Large inputs amplify that."""
+def test_places_of_a_table_are_only_those_that_occur() -> None:
+    places = torch.tensor([3, 1, 3, 7])
+    found = odd_records(places, torch.zeros(4), None, 0)
+    assert {int(record.x) for record in found} == {1, 3, 7}
+    assert not any(record.x.is_floating_point() for record in found)
 
-    class Scaled(nn.Flatten):
-        def forward(self, x: Tensor) -> Tensor:
-            return scale * super().forward(x)
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        for seed in range(2):
-            torch.manual_seed(seed)
-            net = nn.Sequential(Scaled(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
-            sound = Plan.of(resolve(recipes.read("quickstart"), {"rounds": 20}), module=net)
-            found = search(assemble(sound), tries=200)
-            assert not found.broken, found.figures()["movements"][0]
-            assert all(movement.rounding <= 1e-3 for movement in found.worst.values())
-    finally:
-        torch.set_num_threads(before)
+def test_targets_that_are_numbers_are_odd_too() -> None:
+    found = odd_records(numbers(), torch.linspace(0, 1, 20), None, 0)
+    targets = torch.stack([record.y for record in found])
+    assert bool(targets.isnan().any())
+    assert bool(targets.isinf().any())
+    assert float(targets[targets.isfinite()].abs().max()) > 1e29
 
 
-@pytest.mark.parametrize("kind", MIXING)
-def test_a_module_that_mixes_records_is_found(kind: str) -> None:
-    mixing = smuggled(MIXING[kind]())
-    found = search(mixing, tries=TRIES, make_vector=fooled(mixing))
-    own, others = found.worst[OWN], found.worst[OTHER]
-    assert found.broken
-    assert others.broken  # nodes share the batch
-    assert own.moved > 1.2 * own.priced
-    assert not found.worst[LATER].broken
-    assert math.isfinite(own.moved)
+def test_equal_seeds_give_equal_records() -> None:
+    def kinds(seed: int) -> list[str]:
+        return [record.kind for record in odd_records(numbers(), torch.zeros(20, dtype=torch.int64), 3, seed)]
 
-
-def test_the_same_sums_of_a_module_that_is_alone_are_not_accused() -> None:
-    alone = parts(Head())
-    found = search(alone, tries=TRIES, make_vector=fooled(alone))
-    assert not found.broken
-    assert found.worst[OWN].moved == pytest.approx(1, abs=1e-4)  # and the bound is reached
-    assert found.worst[OTHER].moved <= found.worst[OTHER].rounding < 1e-3
-
-
-def test_a_module_that_remembers_moves_a_later_sum() -> None:
-    remembering = smuggled(Remembers())
-    found = search(remembering, tries=TRIES, make_vector=fooled(remembering))
-    assert found.worst[LATER].moved > 0.5
-    assert found.worst[LATER].broken
-    assert not found.worst[OWN].broken  # in its own release it is alone
-
-
-def test_a_record_that_poisons_the_sum_is_found() -> None:
-    poisoned = smuggled(StandardisedRecords())
-    found = search(poisoned, tries=TRIES, make_vector=fooled(poisoned, poisoned=True))
-    assert math.isinf(found.worst[OWN].moved)
-    assert found.worst[OWN].broken
-
-
-def test_norms_that_are_a_little_short_are_found() -> None:
-    found = parts(Head())
-    short = search(found, tries=TRIES, make_vector=fooled(found, norm=lambda g: (1 - 0.0076) * g.norm()))
-    assert short.worst[OWN].moved == pytest.approx(1 / (1 - 0.0076), rel=1e-5)
-    assert short.broken
-    barely = search(found, tries=TRIES, make_vector=fooled(found, norm=lambda g: (1 - 3e-4) * g.norm()))
-    assert barely.broken
-
-
-class GramOfTwoPositions:
-    """Linear(x₁) + Linear(x₂): ‖g‖² = ‖x₁ + x₂‖² ‖s‖² + ‖2s‖², the first from the four products of x₁ and x₂."""
-
-    def __init__(self, loss: Any, width: int, module: nn.Module, *, exact: bool) -> None:
-        self.loss, self.width, self.exact = loss, width, exact
-
-    def __call__(
-        self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Any, *, unit: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        weight, bias = points.split([self.width * CLASSES, CLASSES], 1)
-        rows = x.reshape(*mask.shape, 2, self.width)
-        outputs = (rows.sum(2) @ weight.view(-1, CLASSES, self.width).mT + 2 * bias[:, None]).requires_grad_()
-        with torch.enable_grad():
-            (slopes,) = torch.autograd.grad(self.loss(outputs.flatten(0, 1), y.flatten(0, 1)).sum(), outputs)
-        products = torch.einsum("mbpw,mbqw->mbpq", rows, rows)  # in float32 these cancel: this is the fault
-        squares = rows.double().sum(2).square().sum(2) if self.exact else products.sum((2, 3))
-        norms = ((squares + 4).clamp_min(0).sqrt() * slopes.double().norm(dim=2)).where(mask, 0.0).float()
-        usable = norms.isfinite() & mask
-        weights = weigh(norms).where(usable, 0.0)
-        slopes = weights[..., None] * slopes.where(usable[..., None], 0.0)
-        rows = rows.sum(2).where(usable[..., None], 0.0)
-        return torch.cat([(slopes.mT @ rows).flatten(1), 2 * slopes.sum(1)], 1), norms
-
-
-def test_gram_norms_in_single_precision_are_found() -> None:
-    """Positions that cancel leave a small rest of long products, whose rounding is larger than the rest."""
-    width = 1024
-
-    class TwoPositions(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(width, CLASSES)
-
-        def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.layer(x.reshape(len(x), 2, width)).sum(1)
-            return out
-
-    data = {"kind": "synthetic-classification", "n": 12, "features": 2 * width, "classes": CLASSES, "test": 0}
-    config = resolve(
-        recipes.read("quickstart"), {"nodes": 2, "data": data, "model": {"kind": "own"}, "rounds": 4}
-    )
-    wide = assemble(Plan.of(config, module=TwoPositions()))
-    loss = wide.plan.loss
-    rounded, right = (
-        search(wide, tries=150, make_vector=partial(GramOfTwoPositions, loss, width, exact=exact))
-        for exact in (False, True)
-    )
-    assert rounded.broken
-    assert rounded.worst[OWN].moved > 1.1  # how far beyond depends on the order in which a machine adds
-    assert not right.broken
-
-
-def test_a_gamma_without_a_floor_is_found() -> None:
-    """1 / (‖g‖ + γ) in float32: the square of 1e-23 is 0, and a weight of 1e30 meets a vector that is not."""
-    short = parts(Headless(), **{"privacy.clip": {"kind": "normalised"}})
-
-    def squared(gradient: Tensor) -> Tensor:
-        return gradient.square().sum().sqrt()
-
-    def tiny(module: nn.Module) -> Any:
-        sums = HandMadeSum(module, short.plan.loss, norm=squared)
-
-        def vector(points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Any, **rest: Any) -> Any:
-            return sums(points, x, y, mask, Normalise(1e-30).at(0, 1).weigh, **rest)
-
-        return vector
-
-    found = search(short, tries=150, make_vector=tiny)
-    assert found.worst[OWN].moved > 1e3
-
-
-class Headless(Head):
-    """Without a bias, so that a short record has a short gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(FEATURES, CLASSES, bias=False)
-
-
-class Dropped(Head):
-    def __init__(self) -> None:
-        super().__init__()
-        self.drop = nn.Dropout(0.3)
-
-    def prepared(self, x: Tensor) -> Tensor:
-        out: Tensor = self.drop(x)
-        return out
-
-
-@pytest.mark.slow
-def test_our_own_parts_keep_their_word() -> None:
-    found = search(parts(model={"kind": "mlp", "hidden": [8]}), tries=TRIES)
-    assert not found.broken
-    assert found.worst[OWN].moved > 0.99
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"privacy.clip": {"kind": "normalised"}},
-        {"privacy.clip": {"kind": "quantile"}},
-        {"privacy.clip": {"kind": "constant", "bound": 0.3}, "privacy.centre": 0.2},
-        {"privacy.adjacency": "replace-one"},
-        {"loss": {"kind": "squared"}},
-        {"model": {"kind": "one-vs-all"}},
-        {"baseline": "central"},
-    ],
-    ids=["softmax", "normalised", "quantile", "centred", "replace-one", "squared", "one-vs-all", "central"],
-)
-def test_all_our_own_parts_keep_their_word(changes: dict[str, Any]) -> None:
-    found = search(parts(**changes), tries=1000)
-    assert not found.broken
-    assert found.worst[OWN].moved > 0.8 * found.worst[OWN].priced
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["dp-dkm/lasso", "dp-dkm/logistic", "dp-dkm/truncated", "dyn-d2p/dirac"])
-def test_offline_recipes_keep_their_word(recipe: str) -> None:
-    found = search(assemble(Plan.of(resolve(recipes.read(recipe)))), tries=1000)
-    assert not found.broken
-
-
-@pytest.mark.slow
-def test_a_module_that_draws_numbers_is_not_taken_for_one_that_mixes() -> None:
-    dropping = parts(Dropped())
-    assert not search(dropping, tries=TRIES).broken
-    mixing = smuggled(MIXING["mixup"]())
-    assert search(mixing, tries=TRIES, make_vector=fooled(mixing)).broken
-
-
-@pytest.mark.slow
-def test_equal_seeds_find_the_same() -> None:
-    plain = parts(Head())
-
-    def figures(seed: int) -> list[Any]:
-        return search(plain, tries=40, seed=seed).figures()["movements"]  # type: ignore[no-any-return]
-
-    assert figures(1) == figures(1)
-    assert figures(1) != figures(2)
-
-
-def test_it_ends_when_its_tries_or_its_seconds_are_used_up() -> None:
-    found = parts()
-    assert search(found, tries=20).tried <= 20
-    cut = search(found, seconds=0.0)
-    assert cut.tried == 0
-    assert not cut.in_time
-    assert not cut.broken
-
-
-def test_what_bounds_no_record_is_refused() -> None:
-    with pytest.raises(UserError, match=r"privacy\.clip\.kind = 'none' bounds no record"):
-        search(assemble(outlined(**{"baseline": "non-private"})))
-
-
-def test_a_module_that_stops_on_ordinary_records_is_one_sentence() -> None:
-    def broken(module: nn.Module) -> Any:
-        raise RuntimeError("shapes\ndo not fit")
-
-    with pytest.raises(UserError, match=r"stops on ordinary records: RuntimeError: shapes$"):
-        search(parts(), tries=10, make_vector=broken)
-
-
-@pytest.mark.slow
-def test_a_record_that_stops_the_run_is_told_but_breaks_no_bound() -> None:
-    ordinary = parts(Head())
-    o = ordinary.plan
-
-    def strict(module: nn.Module) -> Any:
-        def vector(points: Tensor, x: Tensor, *rest: Any, **more: Any) -> Any:
-            if not bool(x.isfinite().all()):
-                raise ValueError("no such record")
-            return own(points, x, *rest, **more)
-
-        own = o.method.vector(o.algorithm, module, o.classes)
-        return vector
-
-    found = search(ordinary, tries=150, make_vector=strict)
-    assert found.stopped is not None
-    assert "ValueError: no such record" in found.stopped
-    assert not found.broken
+    assert kinds(0) == kinds(0)
+    assert kinds(0) != kinds(1)
 
 
 def test_a_movement_is_broken_above_its_price_and_only_there() -> None:
@@ -321,21 +78,70 @@ def test_a_movement_is_broken_above_its_price_and_only_there() -> None:
     assert not broken(1.1, 1, 0.1)
 
 
-def test_the_worst_of_every_place_is_kept() -> None:
-    found = Searched()
-    for moved in (0.5, 3.0, 1.0):
-        found.note(Movement(OWN, moved, 1.0, f"record {moved}", "lot"))
-    found.note(Movement(LATER, 0.0, 0.0, "another", "lot"))
-    figures = found.figures()
-    assert [one["record"] for one in figures["movements"]] == ["record 3.0", "another"]
+@dataclass(frozen=True)
+class Scene:
+    description: str = "lot"
+
+
+class Hill:
+    """One record as it is, of height −‖x − 5‖ above a price of 0."""
+
+    improvable = True
+
+    def __init__(self, start: Tensor, movements: Any = None) -> None:
+        self._start, self._movements, self.best, self.tried = start, movements, -math.inf, 0
+
+    def trials(self, odd: Any, seed: int) -> Iterator[tuple[Scene, OddRecord]]:
+        yield Scene(), OddRecord(self._start, torch.tensor(0), "start")
+
+    def measure(self, scene: Scene, record: OddRecord) -> list[Figure]:
+        height = -float((record.x - 5).norm())
+        self.tried, self.best = self.tried + 1, max(self.best, height)
+        return [(OWN, height, 0.0, 0.0)]
+
+    def slope(self, scene: Scene, record: OddRecord) -> Tensor | None:
+        return None
+
+
+def test_a_climb_gets_higher_within_its_tries() -> None:
+    hill = Hill(torch.ones(64))
+    result = search(hill, 0, tries=180)
+    assert result.tried == hill.tried <= 180
+    assert hill.best > -0.2 * 4 * math.sqrt(64)  # it began at −32
+    assert result.worst[OWN].record == "start, improved"
+
+
+def test_what_is_not_finite_is_not_improved() -> None:
+    assert search(Hill(torch.full((64,), math.nan)), 0, tries=180).tried == 1
+
+
+class Listed(Hill):
+    """Movements as they are listed; an exception stops the run."""
+
+    improvable = False
+
+    def trials(self, odd: Any, seed: int) -> Iterator[tuple[Scene, OddRecord]]:
+        for n in range(len(self._movements)):
+            yield Scene(), OddRecord(torch.tensor(n), torch.tensor(0), f"record {n}")
+
+    def measure(self, scene: Scene, record: OddRecord) -> list[Figure]:
+        figures = self._movements[int(record.x)]
+        if isinstance(figures, Exception):
+            raise figures
+        return figures  # type: ignore[no-any-return]
+
+
+def test_the_worst_of_every_figure_is_kept() -> None:
+    own = [[(OWN, moved, 1.0, 0.0)] for moved in (0.5, 3.0, 1.0)]
+    figures = search(Listed(torch.ones(1), [*own, [(LATER, 0.0, 0.0, 0.0)]]), 0).figures()
+    assert [one["record"] for one in figures["movements"]] == ["record 1", "record 3"]
     assert figures["broken"]
     assert [one["broken"] for one in figures["movements"]] == [True, False]
-    found.note(Movement(LATER, math.inf, 0.0, "poison", "lot"))
-    assert found.figures()["movements"][0]["moved"] is None  # JSON has no infinity
+    poison = search(Listed(torch.ones(1), [[(LATER, math.inf, 0.0, 0.0)]]), 0)
+    assert poison.figures()["movements"][0]["moved"] is None  # JSON has no infinity
 
 
-def test_distances_see_what_is_not_finite() -> None:
-    nan = math.nan
-    a = torch.tensor([[3.0, 4.0], [nan, 0.0], [nan, nan], [1.0, 1.0]])
-    b = torch.tensor([[0.0, 0.0], [0.0, 0.0], [nan, 1.0], [1.0, math.inf]])
-    assert distances(a, b).tolist() == [5.0, math.inf, 0.0, math.inf]
+def test_a_record_that_stops_the_run_is_reported_and_breaks_no_bound() -> None:
+    result = search(Listed(torch.ones(1), [RecordError("ValueError: no")]), 0)
+    assert result.stopped == "record 0: ValueError: no"
+    assert not result.broken

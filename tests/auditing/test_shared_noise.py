@@ -12,12 +12,10 @@ import torch
 from tests.support.audits import on_axes, outlined, verdict_of
 
 from gossamer.accounting.observers import EVERYONE, Colluders
-from gossamer.auditing import curve, judge
+from gossamer.auditing import verdict as verdicts
+from gossamer.auditing.attacks import Axes, attack_of, observer_of
 from gossamer.auditing.bounds import Coins
-from gossamer.auditing.command import attack_of
-from gossamer.auditing.procedures import Axes
-from gossamer.auditing.scores import observer_of
-from gossamer.auditing.shared_noise import Held, held_against, held_by, unknown_to
+from gossamer.auditing.shared_noise import Secrets, proven_against
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.pairwise import PairwiseNoise
@@ -34,16 +32,15 @@ def shared(*, ratio: float = 100.0, colluders: int = 1, secrets: Any = "complete
 def proven_mu(o: Any, observer: str = "all") -> float:
     """Of full lots, that is, of Gaussians alone."""
     view = observer_of(observer, o.topology)
-    events = o.privacy.planned(held_against(o.privacy, view)[0].worst)
+    events = o.privacy.planned(proven_against(o.privacy, view)[0].worst)
     apart = 2 if o.privacy.adjacency == "replace-one" else 1
     return apart * math.sqrt(sum(event.release.seen_by(view).noise_multiplier ** -2 for event in events))
 
 
 def coins_of(attack: Any, coins: int) -> Coins:
     runs = math.ceil(coins / len(attack.batch(0, 1).scores))
-    collected = judge.Collected()
-    collected.add(attack.batch(0, runs))
-    return collected.coins
+    coins: Coins = attack.batch(0, runs)
+    return coins
 
 
 def seen_mu(coins: Coins) -> float:
@@ -53,23 +50,23 @@ def seen_mu(coins: Coins) -> float:
 
 def is_outside(attack: Any, o: Any, observer: str = "all", coins: int = 20_000) -> bool:
     """By the test that decides, alone: a whole verdict takes longer."""
-    plan, _ = held_against(o.privacy, observer_of(observer, o.topology))
-    return curve.rates(coins_of(attack, coins), plan.trade_off(), 0.999).violated
+    plan, _ = proven_against(o.privacy, observer_of(observer, o.topology))
+    return verdicts.rates(coins_of(attack, coins), plan.trade_off(), 0.999).violated
 
 
 def test_of_any_so_many_nodes_the_worst_are_taken() -> None:
     o = shared(data__train_rows=1000)
-    assert held_by(EVERYONE, o.privacy) == Held((3,), 0)
-    assert held_by(Colluders(0), o.privacy) == Held((), 0)
-    assert held_by(observer_of("coalition:0,2", o.topology), o.privacy) == Held((0, 2), 1)
-    assert held_by(EVERYONE, outlined().privacy) is None
-    assert "secrets of nodes 3, and is after the records of node 0" in Held((3,), 0).describe()
+    assert Secrets.held_by(EVERYONE, o.privacy) == Secrets((3,), 0)
+    assert Secrets.held_by(Colluders(0), o.privacy) == Secrets((), 0)
+    assert Secrets.held_by(observer_of("coalition:0,2", o.topology), o.privacy) == Secrets((0, 2), 1)
+    assert Secrets.held_by(EVERYONE, outlined().privacy) is None
+    assert "secrets of nodes 3 and attacks the records of node 0" in Secrets((3,), 0).note
 
 
 def test_what_is_unknown_is_the_covariance_that_is_priced() -> None:
     o = shared(nodes=5, ratio=3.0, secrets=[[0, 1], [1, 2], [2, 3], [3, 4], [4, 0], [0, 2]])
     for members in ((), (1,), (2, 4)):
-        unknown = unknown_to(Held(members, 0), o.privacy)
+        unknown = Secrets(members, 0).unknown(o.privacy)
         honest = [i for i in range(5) if i not in members]
         assert not np.delete(unknown, honest, axis=0).any()
         left = np.linalg.inv(unknown[np.ix_(honest, honest)])[0, 0]
@@ -90,18 +87,18 @@ def test_the_colluders_that_were_planned_for_reach_what_is_proven_and_no_more(
     changes: dict[str, Any],
 ) -> None:
     o = shared(**changes)
-    attack = attack_of(o, "all", None, None)
+    attack = attack_of(o, "all", None)
     coins = coins_of(attack, 20_000)
     assert attack.independent
     # 20,000 coins: the measured μ spreads by 0.015 to 0.02, and is 1.4 or less
     assert 0.9 * proven_mu(o) <= seen_mu(coins) <= proven_mu(o) + 0.08
-    assert not curve.rates(coins, o.privacy.trade_off(), 0.999).violated
+    assert not verdicts.rates(coins, o.privacy.trade_off(), 0.999).violated
 
 
 @pytest.mark.slow
 def test_lots_that_are_drawn_are_attacked_draw_by_draw() -> None:
     o = shared(privacy__sampling={"kind": "poisson", "rate": 0.25}, privacy__epsilon=4.0)
-    verdict = verdict_of(attack_of(o, "all", None, None), o, runs=40)
+    verdict = verdict_of(attack_of(o, "all", None), o, runs=40)
     assert verdict.violated == ()
     assert verdict.epsilon > 0.5
 
@@ -109,13 +106,13 @@ def test_lots_that_are_drawn_are_attacked_draw_by_draw() -> None:
 @pytest.mark.parametrize("observer", ["all+0", "all+2", "coalition:1", "coalition:1,2", "neighbour", "final"])
 def test_each_is_held_against_what_is_proven_against_it(observer: str) -> None:
     o = shared()
-    assert not is_outside(attack_of(o, observer, None, None), o, observer, 5_000)
+    assert not is_outside(attack_of(o, observer, None), o, observer, 5_000)
 
 
 def test_the_filter_of_a_coalition_separates_as_it_expects() -> None:
     """Its Kalman filter starts from what the coalition knows of the noise, and from the covariance of the rest."""
     o = shared(rounds=4)
-    attack = attack_of(o, "coalition:1,2", None, None)
+    attack = attack_of(o, "coalition:1,2", None)
     found = attack.batch(0, 40)
     coins = Coins(found.scores, found.heads, found.run)
     assert seen_mu(coins) == pytest.approx(found.details["mu_of_the_filter"], rel=0.05)
@@ -124,10 +121,10 @@ def test_the_filter_of_a_coalition_separates_as_it_expects() -> None:
 
 def test_two_figures_where_an_observer_holds_more_than_was_planned_for() -> None:
     o = shared()
-    assert held_against(o.privacy, EVERYONE) == (o.privacy, None)
-    assert held_against(o.privacy, Colluders(1))[1] is None
-    _, more = held_against(o.privacy, Colluders(2))
-    _, fewer = held_against(o.privacy, Colluders(0))
+    assert proven_against(o.privacy, EVERYONE) == (o.privacy, None)
+    assert proven_against(o.privacy, Colluders(1))[1] is None
+    _, more = proven_against(o.privacy, Colluders(2))
+    _, fewer = proven_against(o.privacy, Colluders(0))
     assert (
         more["epsilon_proven_as_planned"]
         == fewer["epsilon_proven_as_planned"]
@@ -135,15 +132,15 @@ def test_two_figures_where_an_observer_holds_more_than_was_planned_for() -> None
     )
     assert fewer["epsilon_proven"] < 2.0 < more["epsilon_proven"]
     plain = outlined().privacy
-    assert held_against(plain, Colluders(2)) == (plain, None)
+    assert proven_against(plain, Colluders(2)) == (plain, None)
 
 
 def test_one_more_colluder_is_outside_of_what_was_planned_and_inside_of_what_holds() -> None:
     o = shared(rounds=1)
-    coins = coins_of(attack_of(o, "all+2", None, None), 40_000)
-    own = held_against(o.privacy, Colluders(2))[0]
-    assert curve.rates(coins, o.privacy.trade_off(), 0.999).violated
-    assert not curve.rates(coins, own.trade_off(), 0.999).violated
+    coins = coins_of(attack_of(o, "all+2", None), 40_000)
+    own = proven_against(o.privacy, Colluders(2))[0]
+    assert verdicts.rates(coins, o.privacy.trade_off(), 0.999).violated
+    assert not verdicts.rates(coins, own.trade_off(), 0.999).violated
 
 
 # --- mechanisms that are broken -------------------------------------------------------------------------------
@@ -217,7 +214,7 @@ def test_what_cannot_be_audited_says_what_can() -> None:
         ({}, "all", "blank", "--observer final or --canary dirac"),
     ):
         with pytest.raises(UserError, match=words):
-            attack_of(shared(**changes), observer, canary, None)
+            attack_of(shared(**changes), observer, canary)
 
 
 # --- with power -----------------------------------------------------------------------------------------------
@@ -230,15 +227,15 @@ def test_with_300000_coins_and_five_seeds(colluders: int) -> None:
     for seed in range(5):
         o = shared(rounds=1, seed=seed, colluders=colluders, privacy__epsilon=1.0, privacy__delta=0.05)
         planned, runs = o.privacy.figures()["epsilon_proven"], 836
-        as_planned = coins_of(attack_of(o, "all", None, None), 300_000)
+        as_planned = coins_of(attack_of(o, "all", None), 300_000)
         # the measured μ spreads by 0.0037, and learning costs 0.001 of it
         assert seen_mu(as_planned) == pytest.approx(proven_mu(o), abs=0.02)
-        verdict = verdict_of(attack_of(o, "all", None, None), o, runs)
+        verdict = verdict_of(attack_of(o, "all", None), o, runs)
         assert verdict.violated == ()
         assert verdict.epsilon <= planned
         more = f"all+{colluders + 1}"
-        own = held_against(o.privacy, Colluders(colluders + 1))[0].figures()["epsilon_proven"]
-        beyond = verdict_of(attack_of(o, more, None, None), o, runs, more)
+        own = proven_against(o.privacy, Colluders(colluders + 1))[0].figures()["epsilon_proven"]
+        beyond = verdict_of(attack_of(o, more, None), o, runs, more)
         assert beyond.violated == ()
         assert planned < beyond.epsilon <= own
 

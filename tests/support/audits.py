@@ -6,9 +6,10 @@ from typing import Any
 
 from tests.support.configurations import dotted
 
-from gossamer.auditing import canaries, judge
-from gossamer.auditing.scores import observer_of
-from gossamer.auditing.shared_noise import held_against
+from gossamer.auditing import canaries
+from gossamer.auditing import verdict as verdicts
+from gossamer.auditing.attacks import observer_of
+from gossamer.auditing.shared_noise import proven_against
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.training.assemble import Parts, assemble
@@ -28,12 +29,12 @@ def on_axes(o: Any, places: int | None = None) -> Parts:
     return assemble(Plan.of(canaries.on_dirac_records(o.asked, o.privacy, places)))
 
 
-def verdict_of(attack: Any, o: Any, runs: int | None = None, observer: str = "all") -> judge.Verdict:
-    seen, _ = held_against(o.privacy, observer_of(observer, o.topology))
+def verdict_of(attack: Any, o: Any, runs: int | None = None, observer: str = "all") -> verdicts.Verdict:
+    seen, _ = proven_against(o.privacy, observer_of(observer, o.topology))
     figures = seen.figures()
-    limits = judge.promised(figures, o.config.mode, seen.trade_off())
-    return judge.try_until_decided(attack, figures["delta"], 0.999, limits, runs or attack.runs)[1]
+    limits = verdicts.promised(figures, o.config.mode, seen.trade_off())
+    return verdicts.try_until_decided(attack, figures["delta"], 0.999, limits, runs or attack.runs)[1]
 
 
-def figure(verdict: judge.Verdict, name: str) -> float:
+def figure(verdict: verdicts.Verdict, name: str) -> float:
     return next(bound.epsilon for bound in verdict.bounds if bound.name == name)

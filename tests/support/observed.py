@@ -12,7 +12,7 @@ from gossamer.algorithms.dinno import DiNNO
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.algorithms.push_sum import PushSum
-from gossamer.auditing.stacked import StackedExchange
+from gossamer.auditing.trainings import StackedExchange
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.proximal import L1, Box, ElasticNet, SquaredL2
 from gossamer.runtime.loop import run

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import gossamer
 from gossamer.algorithms.means import WITHOUT_NOISE, FilterMean, WindowMean
 from gossamer.algorithms.wrappers import Centre, ExactMean, FinalGossip, TailAverage, exchanges_before
-from gossamer.auditing.stacked import Tally
+from gossamer.auditing.trainings import Tally
 from gossamer.errors import UserError
 from gossamer.models.layers import Centred
 from gossamer.results.console import summary

@@ -22,7 +22,7 @@ from gossamer.accounting.ledger import LedgerBook, LedgerError, read_all
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute
 from gossamer.accounting.releases import Event, Gaussian
-from gossamer.auditing.command import attack_of
+from gossamer.auditing.attacks import attack_of
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
@@ -221,7 +221,7 @@ def test_other_noises_and_audits_that_do_not_look_are_refused() -> None:
     with pytest.raises(UserError, match="Gaussian noise in floats"):
         outlined("quickstart", **GOSSIP, privacy__noise__family={"kind": "pairwise"})
     with pytest.raises(UserError, match="use --canary release"):
-        attack_of(outlined("quickstart", **GOSSIP), "all", None, None)
+        attack_of(outlined("quickstart", **GOSSIP), "all", None)
 
 
 ALL: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""`gossamer.audit`: the front door of audits, for notebooks, scripts and the command line."""
+"""`gossamer.audit`, for notebooks, scripts and the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from gossamer.auditing import command
+from gossamer.auditing.request import AuditRequest, add_to_run
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
@@ -20,13 +20,14 @@ from gossamer.results.audit_page import roc_picture, verdict
 from gossamer.results.certificate import SITE, epsilon_text
 from gossamer.results.files import read_object, read_text
 from gossamer.results.notebook import picture, relation, shown, table, three_epsilons
+from gossamer.results.rundir import free_path
 from gossamer.results.verify import verify_files
 from gossamer.training.api import configure
 
 
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """What an attack showed, beside what is claimed and proven."""
+    """The result of an attack, next to what is claimed and proven."""
 
     result: dict[str, Any]  # what `--json` prints
 
@@ -37,7 +38,7 @@ class Audit:
 
     @property
     def epsilon_audited(self) -> float | None:
-        """At least so much; δ, adjacency, unit and observer stand beside it in `result`."""
+        """A lower bound; its δ, adjacency, unit and observer are in `result`."""
         epsilon: float | None = self.result["epsilon_audited"]
         return epsilon
 
@@ -60,7 +61,7 @@ class Audit:
         return Path(self.result["audit_dir"])
 
     def __getitem__(self, key: str) -> Any:
-        """`found["violation"]`: a figure of `result` by its name."""
+        """A figure of `result` by its name."""
         return self.result[key]
 
     def __repr__(self) -> str:
@@ -110,37 +111,37 @@ def audit(
     on_start: Callable[[RunConfig], None] = lambda config: None,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
 ) -> Audit:
-    """Attack what the run would release, and say what an adversary can show.
+    """Attack what the run would release, and report what an adversary can show.
 
-    A directory of a finished run is audited as it was run, and its certificate gets the figure. `module`, or the
+    The directory of a finished run is audited as it was run, and its certificate gets the audited ε. `module`, or the
     "file.py:name" of one, replaces the configuration's model by your own; then a record is also searched for that moves
-    a sum by more than its clip (`canary="sensitivity"`: that alone, and thoroughly). `loss`, `algorithm`, `clip`,
-    `noise` and `topology` are as in `gossamer.run`. `canary_records`: every canary is a person with so many records, in
-    or out as a whole; of a run that protects records this shows what nothing promises of a person. `engine`:
-    where a retraining audit trains, "local" or "dask:ADDRESS". `on_start` and `on_batch` tell how far it is.
+    a sum by more than its clip (`canary="sensitivity"`: only that, and thoroughly). `loss`, `algorithm`, `clip`,
+    `noise` and `topology` are as in `gossamer.run`. `canary_records`: every canary is a person with that many records,
+    in or out as a whole; in a run that protects records nothing is promised to a person. `engine`: where a retraining
+    audit trains, "local" or "dask:ADDRESS". `on_start` and `on_batch` report progress.
     """
     finished = Path(recipe) if isinstance(recipe, str | Path) and Path(recipe).is_dir() else None
     objects = {"loss": loss, "algorithm": algorithm, "clip": clip, "noise": noise, "topology": topology}
     config = _as_it_was(finished, changes) if finished is not None else configure(recipe, changes, **objects)
     own = load_module(module, seed=config.seed) if isinstance(module, str) else module
     on_start(config)
-    found = command.audit(
-        config,
+    request = AuditRequest(
+        config=config,
         module=own,
         observer=str(observer),
         canary=canary,
-        records=canary_records,
+        canary_records=canary_records,
         runs=runs,
         confidence=confidence,
-        out=as_path("out", out),
         engine=engine,
         data_dir=as_path("data_dir", data_dir),
         force=force,
         on_batch=on_batch,
     )
+    result = request.run(as_path("out", out) or free_path(f"audit-{config.name}"))
     if finished is not None and (canary_records == 1 or config.privacy.unit != "record"):
-        command.add_to_run(finished, found)  # not what was shown of another unit than it is about
-    return Audit(found)
+        add_to_run(finished, result)  # the certificate is about its own unit only
+    return Audit(result)
 
 
 def _as_it_was(run: Path, changes: Mapping[str, Any] | None) -> RunConfig:

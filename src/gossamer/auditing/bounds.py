@@ -1,15 +1,15 @@
-"""From scores and coins to a lower bound on ε, each with the assumptions it rests on.
+"""Lower bounds on ε from scores and coins, each with the assumptions it rests on.
 
-A coin says whether a canary was in (add/remove) or which of two records it was (replace-one); a score is whatever an
-attacker computes from what it saw. No bound here needs the score to be good: a poor attack only gives a low figure.
+A coin says whether a canary was in (add/remove) or which of two records it was (replace-one); a score is any number
+that an attacker computes from its observations. No bound assumes a good score: a poor attack only gives a low bound.
 
-threshold       Clopper–Pearson on one event's two rates. Needs independent (score, coin) pairs and nothing else
+threshold       Clopper–Pearson on the two rates of one event. Needs independent (score, coin) pairs and nothing else
 one_run         Steinke, Nasr, Jagielski 2023, Theorem 5.2: fair independent coins; scores may depend on each other
-gaussian        the μ of Gaussian DP from the scores' means and spread: an estimate, for it believes in normal scores
+gaussian        the μ of Gaussian DP from the means and the spread of the scores: an estimate, it assumes normal scores
 one_run_fdp     Mahloujifar, Melis, Chaudhuri 2024, Algorithm 3, for the Gaussian family of trade-off functions
 
-Thresholds are chosen on one part of the coins and judged on the other, so every figure is one test. All of these are
-for one point (ε, δ); what is proven is a whole curve of them, against which `curve` holds the same scores.
+Thresholds are chosen on one part of the coins and tested on the other, so every bound is one test. All of these are
+for one point (ε, δ); `verdict` tests the same scores against the whole proven curve.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.auditing.fdp import rejects
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -44,7 +43,7 @@ GAUSSIAN_FAMILY = "a trade-off function of the Gaussian family: an estimate, not
 
 @dataclass(frozen=True)
 class Bound:
-    """ε ≥ `epsilon` at `confidence`, if what `rests_on` says is true; `shown` has the counts behind it."""
+    """ε ≥ `epsilon` at `confidence` under the assumption `rests_on`; `shown` has the counts."""
 
     name: str
     epsilon: float
@@ -55,7 +54,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Coins:
-    """Scores with their coins; `run` tells which training each came from."""
+    """Scores with their coins; `run` is the training that each came from."""
 
     scores: Floats
     heads: Bools
@@ -79,11 +78,35 @@ class Coins:
         return Coins(self.scores[which], self.heads[which], self.run[which])
 
     def split(self, share: float = CHOOSING) -> tuple[Coins, Coins]:
-        """A part to choose by and a part to judge by. The parts depend on places alone, never on scores or coins."""
+        """A part to choose on and a part to test on; the split depends on positions alone, not on scores or coins."""
         order = np.random.default_rng(0x5B11).permutation(len(self))
         first = np.zeros(len(self), dtype=bool)
         first[order[: round(share * len(self))]] = True
         return self.take(first), self.take(~first)
+
+
+@dataclass(frozen=True)
+class Batch(Coins):
+    """The scores of `runs` trainings, numbered from 0 in `run`."""
+
+    runs: int
+    seconds: float = 0.0
+    samples: float = 0.0  # per-record gradients that were computed
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def join(cls, parts: Sequence[Batch]) -> Batch:
+        """All batches as one; trainings are numbered on."""
+        before = np.cumsum([0, *(part.runs for part in parts)])
+        return cls(
+            np.concatenate([part.scores for part in parts]),
+            np.concatenate([part.heads for part in parts]),
+            np.concatenate([part.run + offset for part, offset in zip(parts, before, strict=False)]),
+            int(before[-1]),
+            sum(part.seconds for part in parts),
+            sum(part.samples for part in parts),
+            {key: value for part in parts for key, value in part.details.items()},
+        )
 
 
 # --- Clopper–Pearson ----------------------------------------------------------------------------------------
@@ -294,6 +317,78 @@ def one_run(coins: Coins, delta: float, confidence: float) -> Bound:
         "runs": runs,
     }
     return Bound("one run", epsilon, confidence, NO_ASSUMPTION, shown)
+
+
+# --- correct guesses against a trade-off curve --------------------------------------------------------------
+
+Inverse = Callable[[float], float]  # T⁻¹: the least probability under one face, given that under the other
+_ROUNDING = 1e-9  # of a sum of thousands of terms
+
+
+def forced_probability(inverse: Inverse, canaries: int, guesses: int, correct: int, tau: float) -> float:
+    """P[N ≥ 0] is at least this if P[N ≥ correct] ≥ τ; above 1 it is a contradiction, and the rest is not summed.
+
+    Mahloujifar, Melis, Chaudhuri 2024, Algorithm 3, with its proof:
+
+    m canaries have fair, independent coins. From what was released, whatever that is, exactly r of them are guessed
+    (r is fixed beforehand, which ones is not), and N guesses are right. The released is T-private for each coin
+    given all others: an event has probability at most T(a) under one face if it has a under the other
+    (`accounting.tradeoff`; both ways round, T concave and growing).
+
+    One coin. Let N_i count the correct guesses but for canary i, and W be a set of numbers. "i is guessed as b, and
+    N_i + 1 is in W" is an event of the release, given the other coins. If coin i fell on b, then i is right and N =
+    N_i + 1 is in W; if it fell on the other face, i is wrong and N = N_i is in W − 1. So, given the other coins and
+    b, the probability of the first is at most T of that of the second; averaged over b, the other coins and i, and
+    T being concave,
+
+        Σ_{k∈W} k p_k / m  ≤  T( Σ_{k∈W} (r − (k − 1)) p_{k−1} / m )          with p_k = P[N = k].
+
+    All tails. Take W = {j, j + 1, …} and write S_j = P[N ≥ j] and A_j = S_j + S_{j+1} + … + S_r. Summing by parts,
+    this is
+
+        S_{j−1}  ≥  ( A_j + m T⁻¹( ((j − 1) S_j + A_j) / m ) ) / (r − j + 1),  and of course  S_{j−1} ≥ S_j.
+
+    Contradiction. The right-hand sides grow with every S_k. So if S_c ≥ τ, then step by step from S_c = τ and S_k =
+    0 beyond it, no S_{j−1} can be below the largest of its right-hand sides. Where that passes 1, S_c ≥ τ was
+    impossible: P[N ≥ c] < τ. And c is judged alone: the smallest c that is rejected at τ has P[N ≥ c] < τ, and with
+    it every larger.
+
+    The paper keeps r_j and h_j, the sums on either side, and adds to them; it is the same recursion.
+    """
+    m, r = canaries, guesses
+    tail = together = tau  # S_j and A_j
+    for j in range(correct, 0, -1):
+        least = (together + m * inverse(((j - 1) * tail + together) / m)) / (r - j + 1)
+        tail = max(tail, least)
+        if tail > 1 + _ROUNDING:
+            return tail
+        together += tail
+    return tail
+
+
+def rejects(inverse: Inverse, canaries: int, guesses: int, correct: int, tau: float) -> bool:
+    """Is the probability of so many correct guesses below τ, if the curve holds?"""
+    return forced_probability(inverse, canaries, guesses, correct, tau) > 1 + _ROUNDING
+
+
+def guess_p_value(inverse: Inverse, canaries: int, guesses: int, correct: int, steps: int = 12) -> float:
+    """So many correct guesses are at most this likely, if the curve holds; 1 if nothing below ½ can be said."""
+    low, high = 1e-12, 0.5
+    if not rejects(inverse, canaries, guesses, correct, high):
+        return 1.0
+    for _ in range(steps):
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if rejects(inverse, canaries, guesses, correct, middle) else (middle, high)
+    return high
+
+
+def most_correct(inverse: Inverse, canaries: int, guesses: int, tau: float) -> int:
+    """The largest number of correct guesses that is not rejected at τ."""
+    low, high = 0, guesses + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if rejects(inverse, canaries, guesses, middle, tau) else (middle, high)
+    return low
 
 
 def one_run_fdp(coins: Coins, delta: float, confidence: float) -> Bound:

@@ -1,4 +1,4 @@
-"""The records an audit puts in or leaves out. They come in as records do: as rows that `PrivateGradient` reads."""
+"""Canaries: the records that an audit includes or leaves out, as rows that `PrivateGradient` reads."""
 
 from __future__ import annotations
 
@@ -39,6 +39,17 @@ def flip(stream: Stream, rows: int, count: int) -> Bools:
     """Fair coins (rows, count), secret like the noise."""
     words = stream.uniform_bits_rows(COINS, list(range(rows)), 0, count)
     return (words & np.uint64(1)).astype(bool)
+
+
+def refuse_unequal_sizes(config: RunConfig) -> bool:
+    """Is a record replaced? Drawing a fixed number of records is not defined for a data set of one record less."""
+    replace_one = config.privacy.adjacency == "replace-one"
+    if config.privacy.sampling.needs_true_sizes and not replace_one:
+        raise UserError(
+            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs the number of records to stay, so an "
+            "audit can only replace one: use --set privacy.adjacency=replace-one."
+        )
+    return replace_one
 
 
 # --- Dirac canaries -----------------------------------------------------------------------------------------
@@ -123,38 +134,39 @@ def gradient_size(config: RunConfig) -> float:
 
 
 @dataclass(frozen=True)
-class Whose:
-    """What a canary is: a person of so many records, all alike, and whether the run clips them together."""
+class CanaryUnit:
+    """A canary of `records` equal records, and whether the run clips them together as a person's."""
 
     records: int = 1
     together: bool = False
     mean: bool = False
 
     @classmethod
-    def of(cls, config: RunConfig, records: int) -> Whose:
+    def of(cls, config: RunConfig, records: int) -> CanaryUnit:
         unit = config.privacy.unit
-        together = isinstance(unit, PersonUnit)
-        if isinstance(unit, PersonUnit) and records > unit.max_records:
+        if not isinstance(unit, PersonUnit):
+            return cls(records)
+        if records > unit.max_records:
             raise UserError(
-                f"--canary-records {records} is more than privacy.unit.max_records = {unit.max_records}, of which no "
-                "more are used; use at most so many."
+                f"--canary-records {records} is more than privacy.unit.max_records = {unit.max_records}, the most that "
+                "a run uses of a person; use at most that many."
             )
-        return cls(records, together, isinstance(unit, PersonUnit) and unit.combine == "mean")
+        return cls(records, together=True, mean=unit.combine == "mean")
 
-    def length(self, size: float) -> float:
-        """Of the vector that is clipped, if a record's has this one."""
+    def norm(self, size: float) -> float:
+        """The norm of the vector that is clipped, if that of one record's gradient is `size`."""
         return size * self.records if self.together and not self.mean else size
 
-    def words(self, config: RunConfig) -> list[str]:
+    def notes(self, config: RunConfig) -> tuple[str, ...]:
         if self.records == 1:
-            return []
-        said = f"A canary is a person of {self.records} records, in or out as a whole."
+            return ()
+        note = f"A canary is a person of {self.records} records, in or out as a whole."
         if self.together:
-            return [said]
-        return [
-            f"{said} The run protects {config.privacy.protects.words()}: what is shown is about such a person, of whom "
-            "nothing is promised."
-        ]
+            return (note,)
+        return (
+            f"{note} The run protects {config.privacy.protects.words()}: the bounds are about such a person, to whom "
+            "nothing is promised.",
+        )
 
 
 def dirac_records(
@@ -164,23 +176,23 @@ def dirac_records(
     replace_one: bool,
     dense: bool = False,
     holders: Bools | None = None,
-    whose: Whose | None = None,
+    unit: CanaryUnit | None = None,
 ) -> Records:
-    """Row i holds the places whose coin is heads; with `replace_one` all of them, tails with the opposite target.
+    """Row i holds the places with heads; with `replace_one` all places, those with tails with the opposite target.
 
-    Of the rows that are no `holders` none holds any. `whose`: all records of a person are at one place.
+    Rows outside of `holders` hold no record. All records of one canary are at one place.
     """
-    whose = whose or Whose()
+    unit = unit or CanaryUnit()
     _rows, places = coins.shape
     held = np.ones_like(coins) if replace_one else coins
     if holders is not None:
         held = held & holders[:, None]
     x = torch.from_numpy(np.nonzero(held)[1])
     y = torch.from_numpy(np.where(coins, -size, size).astype(np.float32)[held])
-    x, y = x.repeat_interleave(whose.records), y.repeat_interleave(whose.records)
-    sizes = (held.sum(1) * whose.records).tolist()
-    persons = [np.full(count, whose.records) for count in held.sum(1).tolist()] if whose.together else None
-    return Records(at_places(x, places, dense=dense), y, sizes, persons=persons, mean=whose.mean)
+    x, y = x.repeat_interleave(unit.records), y.repeat_interleave(unit.records)
+    sizes = (held.sum(1) * unit.records).tolist()
+    persons = [np.full(count, unit.records) for count in held.sum(1).tolist()] if unit.together else None
+    return Records(at_places(x, places, dense=dense), y, sizes, persons=persons, mean=unit.mean)
 
 
 def at_places(x: Tensor, places: int, *, dense: bool) -> Tensor:

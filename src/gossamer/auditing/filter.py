@@ -1,9 +1,9 @@
-"""A matched filter for those who see only a part of the messages.
+"""A matched filter for observers of only some of the messages.
 
 Every coordinate of a linear algorithm is the same small linear system over the nodes: its state, the draws of a round
-and the messages are matrices away from each other. The matrices are read off the algorithm's own code, by one step on
-unit vectors. Other nodes' noise is then noise of known size in a known place, a Kalman filter whitens what is seen, and
-the score is the whitened signal's projection: the best linear test there is.
+and the messages are related by matrices. These are read off the algorithm's own code, by one step on unit vectors. The
+noise of other nodes then has a known size and place, a Kalman filter whitens the observations, and the score is the
+projection on the whitened signal: the best linear test.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ from scipy.linalg import block_diag
 from torch import Tensor
 
 from gossamer.algorithms.wrappers import ExactMean
-from gossamer.auditing.attacker import Attacker
+from gossamer.auditing.scores import Attacker
 from gossamer.errors import UserError
 from gossamer.topology.schedule import Topology
 
 Matrix = NDArray[np.float64]
 _ROUNDING = 3e-7  # of the messages' size: float32 carries them
+
+
+def visible_senders(topology: Topology, members: Sequence[int], t: int) -> list[int]:
+    """The nodes whose messages of round t a coalition holds: its in-neighbours' and its own."""
+    heard = {int(sender) for sender, receiver in topology.edges(t) if int(receiver) in members}
+    return sorted(heard | set(members))
 
 
 class LinearSystem:
@@ -35,7 +41,7 @@ class LinearSystem:
                 "algorithm.mixes = 'exact' has several exchanges a mean, in numbers of its own, which only "
                 "--observer all can read."
             )
-        self._algorithm, self._topology, self._n = algorithm, topology, topology.nodes
+        self._algorithm, self.topology, self._n = algorithm, topology, topology.nodes
         start = algorithm.init(torch.zeros(self._n, dimension, dtype=torch.float64))
         self._leaves = [name for name, v in start._asdict().items() if v.shape[1:] == (dimension,)]
         self._public = {name: v for name, v in start._asdict().items() if name not in self._leaves}
@@ -63,7 +69,7 @@ class LinearSystem:
     def _apply(self, columns: Tensor, t: int) -> tuple[Any, list[Tensor]]:
         n = self._n
         sent: list[Tensor] = []
-        mixing = torch.from_numpy(self._topology.weights(t).toarray())
+        mixing = torch.from_numpy(self.topology.weights(t).toarray())
         draws = iter(columns[self.states :].reshape(-1, n, columns.shape[1]))
 
         def mix(*tensors: Tensor) -> Any:
@@ -100,9 +106,9 @@ class LinearSystem:
 class Filter:
     """An observer of some of the messages, or of the final models; one score per column.
 
-    `senders(t)` are the nodes whose messages of round t it holds; `victim` is the node the canaries are on. Where nodes
-    share noise, `correlation` is the covariance of what the observer does not know of a draw's noise, in units of each
-    node's own, and `known` what it does.
+    `members` are the nodes whose messages it holds; `victim` is the node with the canaries. Where nodes share noise,
+    `correlation` is the covariance of the noise of a draw that the observer does not know, in units of each node's own,
+    and `known` the noise that it knows.
     """
 
     def __init__(
@@ -112,19 +118,17 @@ class Filter:
         *,
         runs: int,
         victim: int,
-        senders: Callable[[int], Sequence[int]],
+        members: Sequence[int],
         sees_models: bool,
         correlation: Matrix | None = None,
         known: Callable[[int], Tensor] | None = None,
     ):
         self._system, self._attacker, self._runs, self._victim = system, attacker, runs, victim
-        self._senders, self._sees_models = senders, sees_models
+        self._members, self._sees_models = members, sees_models
         self._correlation, self._known = correlation, known
         self._estimate: Matrix = np.zeros((0, 0))
         self._covariance: Matrix = np.zeros((0, 0))
-        self._shift = self._expected = np.zeros(
-            0
-        )  # the canary's true effect on the state, and its share seen
+        self._shift = self._expected = np.zeros(0)  # the canary's effect on the state, and its share seen
         self.scores: Matrix = np.zeros(0)
         self.mu_squared = 0.0  # what the scores' separation should be
 
@@ -155,7 +159,7 @@ class Filter:
         spread = block_diag(self._covariance, *blocks)
         truth = np.concatenate([self._shift, signal])
         believed = np.concatenate([self._expected, np.zeros(draws)])
-        rows = list(self._senders(t))
+        rows = [] if self._sees_models else visible_senders(self._system.topology, self._members, t)
         if rows:
             look = np.concatenate([message[rows] for message in messages])
             seen = np.concatenate(

@@ -1,7 +1,7 @@
-"""From messages back to noised gradients: every algorithm's update rule, read backwards by who sees all messages.
+"""From messages back to noised gradients: the update rule of every algorithm, inverted by an observer of all messages.
 
-A recovery is a generator that is sent one `Look` per exchange, in the end the models as a look that received nothing,
-and answers with the draws that look gives away. A new algorithm is one function and one line in `RECOVERIES`.
+A recovery is a generator that is sent one `Look` per exchange, finally the models as a look that received nothing,
+and yields the draws that the look reveals. A new algorithm is one function and one line in `RECOVERIES`.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Step:
     value: Tensor
 
 
-Found = list[Draw | Sign | Step]
-Recovery = Generator[Found, Look, None]
+Revealed = Draw | Sign | Step
+Recovery = Generator[list[Revealed], Look, None]
 
 
 def push_sum(a: PushSum, state: Any) -> Recovery:
@@ -82,26 +82,26 @@ def push_sum(a: PushSum, state: Any) -> Recovery:
 
 def dsgd(a: DSGD, state: Any) -> Recovery:
     """θ⁺ = Wθ − η g(θ): the next message (or the final model) less the last mixture is the gradient."""
-    found: Found = []
+    revealed: list[Revealed] = []
     last = yield []
     while last.received:
-        now = yield found
-        found = [Draw((last.t,), (last.received[0] - now.sent[0]) / a.lr(last.t))]
+        now = yield revealed
+        revealed = [Draw((last.t,), (last.received[0] - now.sent[0]) / a.lr(last.t))]
         last = now
-    yield found
+    yield revealed
 
 
 def dsgt(a: DSGT, state: Any) -> Recovery:
     """y⁺ = Wy + g − g_prev is sent beside θ: sums of its changes are the gradients. The last one is never sent."""
-    found: Found = []
+    revealed: list[Revealed] = []
     g: Any = state.g
     last = yield []
     while True:
-        now = yield found
+        now = yield revealed
         if not now.received:
             break
         g = now.sent[1] - last.received[1] + g
-        found = [Draw((last.t,), g)]
+        revealed = [Draw((last.t,), g)]
         last = now
     yield []
 
@@ -117,11 +117,11 @@ def exact_mean(a: ExactMean, state: Any) -> Recovery:
 
 def dinno(a: DiNNO, state: Any) -> Recovery:
     """Duals and anchors follow from the messages, so what is left of a step is the gradient, or with Adam its sign."""
-    found: Found = []
+    revealed: list[Revealed] = []
     y = state.y
     last = yield []
     while last.received:
-        now = yield found
+        now = yield revealed
         x, (neighbours, degree), lr = last.sent[0], last.received, a.lr(last.t)
         y = y + a.rho * (degree * x - neighbours)
         if a.include_self:
@@ -133,14 +133,14 @@ def dinno(a: DiNNO, state: Any) -> Recovery:
             keep = 1 - 2 * lr * a.rho * degree
             gains = tuple(keep ** (a.steps - 1 - j) for j in range(a.steps))
             total = (keep**a.steps * x - now.sent[0]) / lr - sum(gains[1:], gains[0]) * known
-            found = [Draw(draws, total, gains)]
+            revealed = [Draw(draws, total, gains)]
         elif a.steps == 1 and not a.persistent:
             # The first step of a fresh Adam is η · h/(|h| + tiny): the sign of h = g + known + 2ρ·degree·x.
-            found = [Sign(draws[0], now.sent[0] < x, known + 2 * a.rho * degree * x)]
+            revealed = [Sign(draws[0], now.sent[0] < x, known + 2 * a.rho * degree * x)]
         else:
-            found = [Step((x - now.sent[0]) / lr)]
+            revealed = [Step((x - now.sent[0]) / lr)]
         last = now
-    yield found
+    yield revealed
 
 
 def km(a: KM, state: Any) -> Recovery:
@@ -153,12 +153,12 @@ def km(a: KM, state: Any) -> Recovery:
     before, after = (outer, NOTHING) if a.prox_first else (NOTHING, outer)
     gain = answer_gain(a)
     undo(outer, torch.zeros(1), 1.0)  # a penalty without an inverse shows now
-    found: Found = []
+    revealed: list[Revealed] = []
     last = yield []
     while last.received:
-        now = yield found
+        now = yield revealed
         x, alpha = last.sent[0], a.lr(last.t)
-        found = []
+        revealed = []
         if now.received or torch.equal(a.mapping.solution(x), x):  # else the model is not the last iterate
             moved, seen = undo(after, now.sent[0], alpha * a.gamma)
             rounding = (
@@ -167,7 +167,7 @@ def km(a: KM, state: Any) -> Recovery:
             inside, also = undo(before, x + (moved - last.received[0]) / alpha, a.gamma, rounding)
             answer = (inside - reads(x, torch.zeros_like)) / gain
             known = seen if also is None else also
-            found = [
+            revealed = [
                 Draw(
                     (last.t,),
                     answer,
@@ -176,7 +176,7 @@ def km(a: KM, state: Any) -> Recovery:
                 )
             ]
         last = now
-    yield found
+    yield revealed
 
 
 def taken_apart(a: KM) -> tuple[Operator, Penalty]:
@@ -234,15 +234,40 @@ _EXACTLY: dict[type, Callable[[Any], bool]] = {
 
 
 def recovery_of(algorithm: Any) -> Callable[..., Recovery]:
-    found = RECOVERIES.get(type(algorithm))
-    if found is None:
+    recovery = RECOVERIES.get(type(algorithm))
+    if recovery is None:
         raise UserError(
             f"the messages of {type(algorithm).__name__} cannot be read backwards yet; use --canary release."
         )
-    return found
+    return recovery
 
 
 def reads_exactly(algorithm: Any) -> bool:
-    """Are the gradients themselves recovered, not only something that depends on other nodes' values too?"""
+    """Are the gradients recovered exactly, not mixed with values of other nodes?"""
     exactly = _EXACTLY.get(type(algorithm))
     return exactly is None or exactly(algorithm)
+
+
+class MessageReader:
+    """A spectator that hands every draw that the messages, and the models if it sees them, reveal to `note`."""
+
+    def __init__(self, algorithm: Any, note: Callable[[Revealed], None], *, sees_models: bool = True):
+        self._algorithm, self._note, self._sees_models = algorithm, note, sees_models
+        self._recovery: Recovery | None = None
+
+    def start(self, state: Any) -> None:
+        """Raises if the algorithm cannot be inverted."""
+        self._recovery = recovery_of(self._algorithm)(self._algorithm, state)
+        next(self._recovery)
+
+    def see(self, t: int, sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> None:
+        self._take(Look(t, sent, received))
+
+    def end(self, state: Any) -> None:
+        if self._sees_models:
+            self._take(Look(-1, (self._algorithm.model(state),), ()))
+
+    def _take(self, look: Look) -> None:
+        assert self._recovery is not None
+        for revealed in self._recovery.send(look):
+            self._note(revealed)

@@ -1,7 +1,7 @@
-"""The mechanism alone: the planned releases of one node, drawn and attacked in one dimension, without a training.
+"""The attack on the mechanism alone: the planned releases of one node, drawn in one dimension, without a training.
 
-For noises that no message can be read backwards to, or before there is an algorithm at all. The attacker gets every
-noised sum and knows the densities, so its score is the exact log-likelihood ratio: what the accountants price.
+For messages that cannot be inverted, or before there is an algorithm. The attacker gets every noised sum and knows the
+densities, so its score is the exact log-likelihood ratio: what the accountants price.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from scipy.special import gammainc, gammaincinv
 
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import CLIPPED_LOT, Release
+from gossamer.auditing.bounds import Batch
 from gossamer.auditing.canaries import flip
-from gossamer.auditing.procedures import Found
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 
@@ -28,7 +28,6 @@ _SURE = 700.0  # a log-likelihood ratio of outcomes that only one side has
 
 
 def density_of(release: Release) -> Noise:
-    """The noise of a release, as a profile."""
     if release.density is None:
         raise UserError(f"a release of kind {release.kind!r} has no density that an audit could draw from.")
     return release.density
@@ -46,7 +45,7 @@ def draw(noise: Noise, sizes: Floats, signs: Floats) -> Floats:
 
 
 class Releases:
-    """`runs` coins: the record in (or the one of two) moves each sum by the sensitivity when it is sampled."""
+    """One coin per run: the record of heads moves each sum by the sensitivity when it is sampled."""
 
     attacked = "the mechanism alone (draws in one dimension; no model was trained)"
     independent = True
@@ -67,7 +66,7 @@ class Releases:
                 "Nothing enforces a bound here; the record moves sums by exactly what the noise is scaled to.",
             )
 
-    def batch(self, number: int, runs: int) -> Found:
+    def batch(self, number: int, runs: int) -> Batch:
         start = time.perf_counter()
         stream = self._stream(number)
         heads = flip(stream, 1, runs)[0]
@@ -82,7 +81,7 @@ class Releases:
             scores += self._pass(stream, choice, made, lots, heads)
             made += len(lots)
         seconds = time.perf_counter() - start
-        return Found(scores, heads, np.arange(runs), runs, seconds, runs * made)
+        return Batch(scores, heads, np.arange(runs), runs, seconds, runs * made)
 
     def _moves(self, release: Release) -> tuple[Noise, float, float]:
         """(noise, how far heads moves a sum, how far tails does)."""

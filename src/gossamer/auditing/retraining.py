@@ -1,29 +1,45 @@
-"""One canary among real records, in or out of many trainings: the attack by training again."""
+"""The attack by training again: one canary among real records, in or out of many trainings.
+
+Trainings come in batches. Each finished batch is saved, so that an audit of thousands of trainings can be stopped and
+continued, and may be trained by a worker elsewhere.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+import gossamer
 from gossamer.accounting.observers import Observer
 from gossamer.algorithms.base import Grad
 from gossamer.auditing import canaries
-from gossamer.auditing.attacker import Attacker
-from gossamer.auditing.procedures import Found, expected_samples, refuse_unequal_sizes, stream_of
-from gossamer.auditing.recovery import Draw, Sign, Step
-from gossamer.auditing.scores import MessageReader
-from gossamer.auditing.stacked import MakeGradient, Tally, gradient_of, repeat, train
+from gossamer.auditing.bounds import Batch
+from gossamer.auditing.recovery import Draw, MessageReader, Revealed
+from gossamer.auditing.scores import Attacker
+from gossamer.auditing.trainings import MakeGradient, Tally, batch_stream, gradient_of, repeat, train
+from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
+from gossamer.studies.jobs import Engine, Outcome, guarded, settled
 from gossamer.training.assemble import Parts
+
+if TYPE_CHECKING:
+    from gossamer.training.data import DataCache
+
+SCORES = "scores.jsonl"
 
 
 class Retraining:
-    """One canary among real records, in or out of many trainings; the victim is the node where it is least odd."""
+    """One canary among real records; the victim is the node where it is least odd."""
 
     independent = True
     attacked = "the whole training, with the run's data and model"
@@ -40,7 +56,8 @@ class Retraining:
         *,
         records: int = 1,
     ):
-        """`records` of the canary: a person who has so many, all alike."""
+        """`records` of the canary, which is then a person with that many equal records."""
+        config = parts.plan.config
         if parts.plan.classes is None:
             raise UserError(f"--canary {kind} needs classes to label it; use --canary dirac.")
         if view.members:
@@ -57,21 +74,19 @@ class Retraining:
                 f"--canary {kind} with --observer {view.name} scores one node's own messages, which noise that nodes "
                 "share hides; use --observer final or --canary dirac."
             )
-        self._parts, self._view, self._make = parts, view, make_gradient
-        self._replace_one = refuse_unequal_sizes(parts.plan.config)
+        self._parts, self._view, self._make, self._records = parts, view, make_gradient, records
+        self._replace_one = canaries.refuse_unequal_sizes(config)
         self._canary = canaries.CANARIES[kind](parts.dataset)
         self.victim = canaries.home_of(self._canary, parts.records.y, parts.records.sizes)
         self.description = (
             f"{self._canary.description}, in or out of each run by a coin, on node {self.victim}"
         )
-        config = parts.plan.config
-        self._records = records
-        self.notes: tuple[str, ...] = tuple(canaries.Whose.of(config, records).words(config))
+        self.notes: tuple[str, ...] = canaries.CanaryUnit.of(config, records).notes(config)
 
-    def batch(self, number: int, runs: int) -> Found:
-        """A fair coin for every run, from the secret stream: with the canary or without."""
+    def batch(self, number: int, runs: int) -> Batch:
+        """Flip a fair coin for every run, from the secret stream: with the canary or without."""
         o = self._parts.plan
-        stream = stream_of(o.config, number)
+        stream = batch_stream(o.config, number)
         present = canaries.flip(stream, 1, runs)[0]
         records = canaries.with_and_without(
             self._parts.records,
@@ -89,19 +104,19 @@ class Retraining:
             def watched(parts: Parts, book: Tally, stream: Stream) -> Grad:
                 return along.watch(self._make(parts, book, stream))
 
-            everyone = MessageReader(o.algorithm, along, sees_models=self._view.sees_models)
-            trained = train(stacked, stream, [everyone], make_gradient=watched)
+            reader = MessageReader(o.algorithm, along, sees_models=self._view.sees_models)
+            trained = train(stacked, stream, [reader], make_gradient=watched)
             scores = along.scores.numpy()
         else:
             trained = train(stacked, stream, make_gradient=self._make)
             models = o.algorithm.model(trained.state)[rows]
             scores = -losses(stacked, models, self._canary).double().numpy()
-        found = np.nan_to_num(scores, nan=-1e30, posinf=1e30, neginf=-1e30)  # a diverged run scores lowest
-        return Found(found, present, np.arange(runs), runs, trained.seconds, expected_samples(stacked))
+        scores = np.nan_to_num(scores, nan=-1e30, posinf=1e30, neginf=-1e30)  # a diverged run scores lowest
+        return Batch(scores, present, np.arange(runs), runs, trained.seconds, trained.samples)
 
 
 class AlongTheCanary:
-    """The noised gradient's component along the canary's own gradient, at the points everyone knows."""
+    """Scores the noised gradient's component along the canary's own gradient, at the points everyone knows."""
 
     def __init__(self, stacked: Parts, canary: canaries.Canary, rows: slice):
         o = stacked.plan
@@ -114,28 +129,28 @@ class AlongTheCanary:
         self.scores: Any = torch.zeros(self._count, dtype=torch.float64)
 
     def watch(self, grad: Grad) -> Grad:
-        """Everyone can follow the points; here they are noted where they pass by."""
+        """Everyone can compute the points; here they are taken from the training."""
 
-        def noting(points: Tensor) -> Tensor:
+        def watched(points: Tensor) -> Tensor:
             self._points[self._drawn] = points[self._rows].clone()
             self._drawn += 1
             value: Tensor = grad(points)
             return value
 
-        return noting
+        return watched
 
-    def __call__(self, found: Draw | Sign | Step) -> None:
-        if not isinstance(found, Draw):
+    def __call__(self, revealed: Revealed) -> None:
+        if not isinstance(revealed, Draw):
             return
-        k = found.draws[0]
+        k = revealed.draws[0]
         points = self._points.pop(k)
         step = self._clip.at(k, self._count)
         x = self._canary.x.expand(self._count, 1, *self._canary.x.shape)
         y = self._canary.y.expand(self._count, 1)
-        everyone = torch.ones(self._count, 1, dtype=torch.bool)
-        direction, _ = replace(step, unit=None).sums(self._vector, points, x, y, everyone)
+        mask = torch.ones(self._count, 1, dtype=torch.bool)
+        direction, _ = replace(step, unit=None).sums(self._vector, points, x, y, mask)
         spread = self._attacker.linear_spread(k)[self._rows].double()[:, 0]
-        value = found.value if found.known is None else torch.where(found.known, found.value, 0.0)
+        value = revealed.value if revealed.known is None else torch.where(revealed.known, revealed.value, 0.0)
         along = (direction * value[self._rows]).sum(1).double()
         self.scores += along / spread.square().clamp_min(1e-30)
 
@@ -149,3 +164,118 @@ def losses(stacked: Parts, models: Tensor, canary: canaries.Canary) -> Tensor:
         return value
 
     return torch.cat([one({k: v[0] for k, v in o.stack.views(m[None]).items()})[None] for m in models])
+
+
+# --- batches on disk ----------------------------------------------------------------------------------------
+
+
+class ScoreFile:
+    """Finished batches, one per line, after a first line with the digest of the audit that they belong to.
+
+    A batch is identified by its number and size. If more trainings are requested, the last batch may grow: it is then
+    trained again from the start of its stream, and the smaller one, which may have the same coins, does not count.
+    """
+
+    def __init__(self, folder: Path, config: RunConfig, *attack: str):
+        self._path = folder / SCORES
+        key = json.dumps([config.model_dump(mode="json"), *attack], sort_keys=True)
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        lines = self._path.read_text(encoding="utf-8").split("\n")[:-1] if self._path.is_file() else []
+        if lines and not self._path.read_bytes().endswith(b"\n"):  # the last audit was stopped in this line
+            self._path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if not lines:
+            self._path.write_text(json.dumps({"audit": digest}) + "\n", encoding="utf-8")
+        elif json.loads(lines[0]).get("audit") != digest:
+            raise UserError(f"{self._path} belongs to an audit of something else; name another folder.")
+        self._lines: dict[tuple[int, int], dict[str, Any]] = {}
+        for line in map(json.loads, lines[1:]):
+            self._lines[line["batch"], line["runs"]] = line
+
+    @property
+    def runs(self) -> int:
+        """Finished trainings."""
+        return sum(runs for _, runs in self._lines)
+
+    def get(self, number: int, runs: int) -> Batch | None:
+        line = self._lines.get((number, runs))
+        if line is None:
+            return None
+        heads = np.array(line["heads"], dtype=bool)
+        return Batch(np.array(line["scores"]), heads, np.arange(runs), runs, line["seconds"], line["samples"])
+
+    def save(self, number: int, batch: Batch) -> None:
+        line = {
+            "batch": number,
+            "runs": batch.runs,
+            "seconds": batch.seconds,
+            "samples": batch.samples,
+            "heads": batch.heads.astype(int).tolist(),
+            "scores": batch.scores.tolist(),
+        }
+        self._lines[number, batch.runs] = line
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+# --- batches at workers -------------------------------------------------------------------------------------
+
+
+def train_elsewhere(
+    engine: Engine,
+    folder: Path,
+    config: RunConfig,
+    saved: ScoreFile,
+    sizes: Sequence[int],
+    options: dict[str, Any],
+    on_batch: Callable[[int, int], None],
+) -> None:
+    """Train all batches that are not saved yet at the workers of `engine`; each is saved when it arrives.
+
+    `options` are those of `trainings`.
+    """
+    missing = [(number, size) for number, size in enumerate(sizes) if saved.get(number, size) is None]
+    done, settings = sum(sizes) - sum(size for _, size in missing), config.model_dump(exclude_none=True)
+    failed: dict[int, str] = {}
+    with engine.open() as executor:
+        waiting = {
+            executor.submit(
+                trainings, settings, number, size, version=gossamer.__version__, **options
+            ): number
+            for number, size in missing
+        }
+        while waiting:
+            engine.check_workers()
+            for future in wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)[0]:
+                number = waiting.pop(future)
+                outcome = settled(future, folder / "errors.log")
+                if outcome.error is not None:
+                    failed[number] = outcome.error  # the others are saved all the same
+                    continue
+                saved.save(number, outcome.value)
+                done += outcome.value.runs
+                on_batch(done, sum(sizes))
+    for number, error in sorted(failed.items()):
+        raise UserError(f"batch {number} of the audit failed: {error}")
+
+
+def trainings(
+    settings: dict[str, Any],
+    number: int,
+    runs: int,
+    *,
+    observer: str,
+    canary: str,
+    records: int,
+    force: bool,
+    version: str,
+) -> Outcome:
+    """Train one batch, at a worker, which draws its own noise and coins."""
+
+    def work(cache: DataCache) -> Batch:
+        from gossamer.auditing.attacks import attack_of
+        from gossamer.training.plan import Plan
+
+        o = Plan.of(RunConfig.model_validate(settings), cache=cache, force=force)
+        return attack_of(o, observer, canary, records).batch(number, runs)
+
+    return guarded(work, version)

@@ -1,85 +1,173 @@
-"""The score each observer (`accounting/observers.py`) makes of what it sees.
-
-everyone     all messages of all nodes and the final models: reads the noised gradients off the messages (`recovery`)
-messages     the same without the final models
-some         what a coalition receives and sends itself: other nodes' noise is in the way, so it filters (`filter`)
-final        the final models alone
-"""
+"""Scores of an attacker that knows the public constants of the mechanism and what a canary adds to a draw."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from gossamer.accounting.observers import Observer, parse_observer, refuse_without_exact_means
-from gossamer.auditing.attacker import Attacker
-from gossamer.auditing.recovery import Draw, Look, Recovery, Sign, Step, recovery_of
-from gossamer.topology.exact import WindowTopology
-from gossamer.topology.schedule import Topology
+from gossamer.auditing.recovery import Draw, Revealed, Sign, Step
+from gossamer.training.assemble import Parts
 
-Note = Callable[[Draw | Sign | Step], None]
-
-
-def observer_of(text: str, topology: Topology) -> Observer:
-    """An observer by its name on the command line, on this graph."""
-    rounds = range(min(topology.period or 8, 64))
-    arcs = [(int(sender), int(receiver)) for t in rounds for sender, receiver in topology.edges(t)]
-    found = parse_observer(text, topology.nodes, arcs)
-    refuse_without_exact_means(found, bit_equal=isinstance(topology, WindowTopology))
-    return found
+_LARGEST_EXPONENT = 80.0  # e^80 still fits into float32
+_NORMAL_QUARTILE = 0.6745
+_BEYOND = 1 + 1e-6  # how far rounding may carry a value over the end of its noise
 
 
-class MessageReader:
-    """Reads every draw that can be read off the messages and, if it sees them, the models; hands it to `note`."""
+@dataclass
+class Attacker:
+    """Log-likelihood ratios of "the canary is in" against "it is not" (or of one record against the other).
 
-    def __init__(self, algorithm: Any, note: Note, *, sees_models: bool = True):
-        self._make, self._algorithm, self._note = recovery_of(algorithm), algorithm, note
-        self._sees_models = sees_models
-        self._recovery: Recovery | None = None
+    The canary of row i and coordinate j moves a lot's sum by `signal` along axis j when it is in the lot, which happens
+    with probability q: per draw log(1 − q + q·exp((s v − s²/2)/σ²)), the best any test can do.
+    """
 
-    def start(self, state: Any) -> None:
-        self._recovery = self._make(self._algorithm, state)
-        next(self._recovery)
+    parts: Parts
+    size: float  # of the canaries' gradients before clipping
+    replace_one: bool
 
-    def see(self, t: int, sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> None:
-        self._take(Look(t, sent, received))
+    def __post_init__(self) -> None:
+        o = self.parts.plan
+        self._clip = self.parts.clip()
+        self._rates = torch.tensor(list(self.parts.sampler.rates), dtype=torch.float32)[:, None]
+        self.divisors = torch.tensor([node.lot / node.weight for node in o.privacy.nodes])[:, None]
+        self._kind, self._noise = o.privacy.noise, self.parts.noise
+        self._estimated = not (self._clip.scale_is_public and self._noise.scale_is_public)
+        self._not_gaussian = self._noise.adds and self._noise.scale_is_public and not self._kind.gaussian
+        self._on_messages = (
+            self.parts.message_scale.float()[:, None] if self.parts.noise_on_messages else None
+        )
+        self.scores: Any = torch.zeros(())  # (m, d) the sum of all log-likelihood ratios so far
+        self._ends = torch.tensor([node.end for node in o.privacy.nodes])[:, None] * _BEYOND
 
-    def end(self, state: Any) -> None:
-        if self._sees_models:
-            self._take(Look(-1, (self._algorithm.model(state),), ()))
+    def signal(self, k: int) -> Tensor:
+        """(m, 1): how far a sampled canary moves the clipped sum."""
+        step = self._clip.at(k, len(self._rates))
+        if step.of_lot:  # about L canaries on axes of their own share one bound
+            return step.reference.to(self._rates)[:, None] / self.divisors.sqrt()
+        size = torch.full_like(self._rates, self.size)
+        norms = size if step.unit is None else size / step.unit.to(size)[:, None]
+        return step.weigh(norms) * size
 
-    def _take(self, look: Look) -> None:
-        assert self._recovery is not None
-        for found in self._recovery.send(look):
-            self._note(found)
+    def spread(self, k: int) -> Tensor:
+        """(m, 1): the scale of the noise on the sum, a Gaussian's standard deviation, where it is public."""
+        step, sigma = self._clip.at(k, len(self._rates)), torch.zeros_like(self._rates)
+        if self._on_messages is None and self._noise.adds and self._noise.scale_is_public:
+            sigma = (self._noise.levels(k) * step.reference.double()).float()[:, None]
+        return torch.maximum(sigma, 1e-6 * self.signal(k))  # no noise at all: everything shows
+
+    def add(self, revealed: Revealed) -> None:
+        self.scores = self.scores + self.log_ratio(revealed).double()
+
+    def log_ratio(self, revealed: Revealed) -> Tensor:
+        """(m, d) evidence of one look."""
+        if isinstance(revealed, Step):
+            return revealed.value
+        if isinstance(revealed, Sign):
+            return self._sign(revealed)
+        sums = self.sums(revealed)
+        signal, spread = self._seen(revealed, sums)
+        if self._has_shape(revealed):
+            evidence = self._shaped(sums, signal, spread)
+        else:
+            evidence = _mixture(sums, signal, spread, self._rates)
+            if self.replace_one:
+                evidence = evidence - _mixture(-sums, signal, spread, self._rates)
+        return evidence if revealed.known is None else torch.where(revealed.known, evidence, 0.0)
+
+    def sums(self, revealed: Draw) -> Tensor:
+        """(m, d) the sums that were released."""
+        return revealed.value * self.divisors
+
+    def moved(self, revealed: Draw, row: int) -> float:
+        """How far a sampled canary moves that row of it."""
+        signal, _ = self._seen(revealed, self.sums(revealed))
+        return float(signal.expand(len(self._rates), 1)[row, 0])
+
+    def of_one_row(self, sums: Tensor, signal: float, spread: float, row: int) -> Tensor:
+        """The evidence of sums that are Gaussian of that spread and of this row's sampling rate."""
+        about = torch.tensor(signal).to(sums), torch.tensor(spread).to(sums), self._rates[row].to(sums)
+        evidence = _mixture(sums, *about)
+        return evidence - _mixture(-sums, *about) if self.replace_one else evidence
+
+    def linear_signal(self, k: int) -> Tensor:
+        """(m, 1): the canary's mean effect on the released mean gradient."""
+        return self._rates * self.signal(k) / self.divisors
+
+    def linear_spread(self, k: int) -> Tensor:
+        """(m, 1): the standard deviation of the noise on it; of a truncated one as before it was cut."""
+        shape, deviation = self._kind.exponent, 1.0
+        if self._not_gaussian:
+            deviation = self._kind.scale * math.sqrt(math.gamma(3 / shape) / math.gamma(1 / shape))
+        return deviation * self.spread(k) / self.divisors
+
+    def _seen(self, revealed: Draw, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """(m, 1) each: how far the canary moves the revealed sum, and the spread of the noise in it."""
+        if self._estimated:
+            # The scale of the noise is not public, but most coordinates hold nothing else.
+            spread = sums.abs().median(dim=1, keepdim=True).values / _NORMAL_QUARTILE
+            if not self._clip.scale_is_public:
+                z = self._clip.multiplier_left(self._noise.levels(revealed.draws[0]))
+                return spread / z.float()[:, None], spread
+            return torch.full_like(spread, self.size), spread
+        signal, variance = torch.zeros(1), torch.zeros(1)
+        for k, gain in zip(revealed.draws, revealed.gains, strict=True):
+            signal = signal + gain * self.signal(k)
+            variance = variance + (gain * self.spread(k)).square()
+        if self._on_messages is not None:
+            variance = variance + (revealed.message_gain * self._on_messages * self.divisors).square()
+        return signal, variance.sqrt()
+
+    def _has_shape(self, revealed: Draw) -> bool:
+        """Is its noise that of a single release, and not Gaussian?"""
+        released = revealed.message_gain > 0 if self._on_messages is not None else len(revealed.draws) == 1
+        return released and self._not_gaussian
+
+    def _shaped(self, sums: Tensor, signal: Tensor, spread: Tensor) -> Tensor:
+        """The exact ratio under noise of density exp(−(|z|/s)^b), which may end."""
+        shape, unit = self._kind.exponent, spread * self._kind.scale
+
+        def log_weight(z: Tensor) -> Tensor:
+            inside = -(z.abs() / unit).pow(shape)
+            return torch.where(z.abs() <= self._ends * spread, inside, -torch.inf)
+
+        def sampled(shift: Tensor) -> Tensor:
+            return torch.logaddexp(
+                torch.log1p(-self._rates) + log_weight(sums),
+                torch.log(self._rates) + log_weight(sums - shift),
+            )
+
+        other = sampled(-signal) if self.replace_one else log_weight(sums)
+        # Beyond both ends is rounding: it tells nothing.
+        return (sampled(signal) - other).nan_to_num(nan=0.0).clamp(-_LARGEST_EXPONENT, _LARGEST_EXPONENT)
+
+    def _sign(self, revealed: Sign) -> Tensor:
+        k, q = revealed.draw, self._rates
+        side = torch.where(revealed.positive, 1.0, -1.0)
+        centre = revealed.offset * self.divisors
+        signal, spread = self.signal(k), self.spread(k)
+
+        def log_likelihood(shift: Tensor) -> Tensor:
+            value: Tensor = torch.special.log_ndtr(side * (centre + shift) / spread)
+            return value
+
+        def sampled(shift: Tensor) -> Tensor:
+            nothing = log_likelihood(torch.zeros_like(shift))
+            if bool((q == 1).all()):
+                return log_likelihood(shift)
+            return torch.logaddexp(torch.log1p(-q) + nothing, torch.log(q) + log_likelihood(shift))
+
+        other = sampled(-signal) if self.replace_one else log_likelihood(torch.zeros_like(signal))
+        evidence: Tensor = sampled(signal) - other
+        return evidence
 
 
-class Evidence:
-    """The sum of all log-likelihood ratios: (m, d) scores."""
-
-    def __init__(self, attacker: Attacker):
-        self._attacker = attacker
-        self.scores: Any = 0.0
-
-    def __call__(self, found: Draw | Sign | Step) -> None:
-        self.scores = self.scores + self._attacker.log_ratio(found).double()
-
-
-class NoisedLengths:
-    """‖noised gradient‖ of the first rows, draw by draw: what data-dependent noise gives away."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self.norms: list[Tensor] = []
-
-    def __call__(self, found: Draw | Sign | Step) -> None:
-        if isinstance(found, Draw):
-            self.norms.append(found.value[: self._rows].norm(dim=1))
-
-
-def visible_senders(topology: Topology, members: Sequence[int], t: int) -> list[int]:
-    """Whose messages of round t a coalition holds: its in-neighbours' and its own."""
-    heard = {int(sender) for sender, receiver in topology.edges(t) if int(receiver) in members}
-    return sorted(heard | set(members))
+def _mixture(sums: Tensor, signal: Tensor, spread: Tensor, rates: Tensor) -> Tensor:
+    exponent = ((signal * sums - signal.square() / 2) / spread.square().clamp_min(1e-30)).clamp_max(
+        _LARGEST_EXPONENT
+    )
+    evidence = torch.log1p(rates * torch.expm1(exponent)) if bool((rates < 1).any()) else exponent
+    return torch.where(spread > 0, evidence.clamp_min(-_LARGEST_EXPONENT), 0.0)

@@ -1,58 +1,76 @@
-"""Is a record really bounded by its clip? A search for one that is not, on the very parts of the run.
+"""The search for a record that moves a released figure by more than its price.
 
-What is proven rests on one sentence: a record moves its node's sum by at most the clip, and nothing else at all. That
-is a statement about the user's module as much as about the kernels, so here it is attacked: the run's vector, clip,
-module (in the mode it trains in) and records, with and without one record, and three figures compared:
-
-    its own node's sum       may move by one bound
-    another node's sum       may not move: nodes share a batch, never a statistic
-    a later sum              may not move: a module that remembers would release the record twice
-
-First records that are odd in ways known to break things, over lots of every kind; then from the worst of them uphill,
-along the module's own derivatives where it has some, else along finite differences. A search that finds nothing proves
-nothing; one that finds a record has a reproduction, not an estimate.
+What is proven rests on one sentence: a record moves its node's release by at most its bound, and nothing else at all.
+The search attacks that sentence. A probe measures what one record does in one scene: `SumProbe` with the run's own
+vector, clip and module, or a probe that the method supplies. The search first tries records that are odd in ways known
+to break things, over all scenes; then it improves the worst of them, along the module's own derivatives where there
+are some, else along finite differences. If it finds nothing, nothing is proven; a record that it finds is a
+reproduction, not an estimate.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gossamer.auditing.climb import climb
-from gossamer.auditing.odd_records import OddRecord, odd_records
-from gossamer.auditing.scenes import Scene, scenes
-from gossamer.errors import UserError
-from gossamer.mechanism.reader import Vector
-from gossamer.training.assemble import Parts
-
-OWN, OTHER, LATER = "its own node's sum", "another node's sum", "a later sum"
 QUICK, THOROUGH = 300, 2500  # records tried
-QUICK_SECONDS, THOROUGH_SECONDS = 40.0, 120.0  # at most: of large models fewer are tried
-_MOST_ROUNDING = 1e-3  # of a bound: what is more is no excuse
-_UNIT = 2.0**-24  # the relative error of one float32 operation
+QUICK_SECONDS, THOROUGH_SECONDS = 40.0, 120.0  # at most: fewer records are tried with large models
 _CLIMBS = 3  # how many of the worst records are improved
-_CLIMB_SHARE = 0.3  # of all that is tried
+_CLIMB_SHARE = 0.3  # of all tries
 
-MakeVector = Callable[[nn.Module], Vector]
+
+class OddRecord(NamedTuple):
+    x: Tensor  # of the shape of a record
+    y: Tensor  # its target
+    kind: str  # in words
+
+
+class Scene(Protocol):
+    """Everything that is fixed while one record comes and goes."""
+
+    @property
+    def description(self) -> str: ...
+
+
+Figure = tuple[
+    str, float, float, float
+]  # name, distance moved in bounds, price in bounds, rounding in bounds
+OddRecords = Callable[[Tensor, Tensor, int | None, int], list[OddRecord]]
+
+
+class RecordError(Exception):
+    """The run stops at this record. That is visible, and no ε covers it: it is reported, but no bound is broken."""
+
+
+class Probe(Protocol):
+    improvable: bool  # is it worth improving records step by step?
+
+    def trials(self, odd_records: OddRecords, seed: int) -> Iterator[tuple[Any, tuple[Tensor, Tensor, str]]]:
+        """Pairs of a scene and a record, in the order to try them."""
+
+    def measure(self, scene: Any, record: Any) -> list[Figure]:
+        """How far the record moves each released figure; may raise `RecordError`."""
+
+    def slope(self, scene: Any, record: Any) -> Tensor | None:
+        """A direction in which the record may move the figures more, if there is one."""
 
 
 @dataclass(frozen=True)
 class Movement:
-    """How far a record moved a figure, in bounds, and how far it may."""
+    """How far a record moved a figure, and how far it may, in bounds."""
 
     place: str
-    moved: float  # ∞: it made the figure not finite, or no longer so
+    moved: float  # ∞: the figure became infinite or NaN, or stopped being so
     priced: float
     record: str
     lot: str
-    rounding: float = 0.0  # how far float32 alone can put two figures of this size apart, in bounds
+    rounding: float = 0.0  # how far float32 alone can put two figures of this size apart
 
     @property
     def broken(self) -> bool:
@@ -64,31 +82,26 @@ class Movement:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """The broken ones first, then those nearest to what is allowed."""
+        """The broken ones first, then those nearest to the price."""
         return self.broken, self.moved - self.priced
 
 
 @dataclass
 class Searched:
-    """What a search found: the worst movement of every figure."""
+    """The result of a search: the worst movement of every figure."""
 
     worst: dict[str, Movement] = field(default_factory=dict)
     tried: int = 0
     seconds: float = 0.0
     in_time: bool = True
-    stopped: str | None = None  # what a record made the run stop with, if one did
-
-    def note(self, found: Movement) -> None:
-        before = self.worst.get(found.place)
-        if before is None or found.rank > before.rank:
-            self.worst[found.place] = found
+    stopped: str | None = None  # the record at which the run stops, if there is one, and the error
 
     @property
     def broken(self) -> bool:
         return any(movement.broken for movement in self.worst.values())
 
     def figures(self) -> dict[str, Any]:
-        """What `--json`, certificate and page have of it."""
+        """For `--json`, certificate and page."""
         movements = sorted(self.worst.values(), key=lambda one: one.rank, reverse=True)
         return {
             "broken": self.broken,
@@ -96,7 +109,7 @@ class Searched:
             "seconds": self.seconds,
             "in_time": self.in_time,
             "stopped": self.stopped,
-            # As JSON has it: None is a movement to or from what is not finite.
+            # JSON has no ∞: None is a movement to or from a value that is not finite.
             "movements": [
                 {
                     **asdict(one),
@@ -107,204 +120,182 @@ class Searched:
             ],
         }
 
+    def measure(self, probe: Probe, scene: Scene, record: OddRecord) -> float:
+        """Measure one record, note its movements, and return how far the worst is above its price."""
+        self.tried += 1
+        try:
+            figures = probe.measure(scene, record)
+        except RecordError as error:
+            self.stopped = f"{record.kind}: {error}"
+            return -math.inf
+        excess = -math.inf
+        for place, moved, priced, rounding in figures:
+            movement = Movement(place, moved, priced, record.kind, scene.description, rounding)
+            if place not in self.worst or movement.rank > self.worst[place].rank:
+                self.worst[place] = movement
+            excess = max(excess, movement.excess)
+        return excess
+
 
 def search(
-    parts: Parts,
+    probe: Probe,
+    seed: int,
     *,
     tries: int = THOROUGH,
     seconds: float = THOROUGH_SECONDS,
-    seed: int | None = None,
-    make_vector: MakeVector | None = None,
     on_try: Callable[[int, int], None] = lambda done, of: None,
 ) -> Searched:
-    """Try so many records, or for so long. Equal seeds try equal records; tests hand in a broken vector."""
-    o = parts.plan
-    refuse_unbounded(parts)
-    seed = o.config.seed if seed is None else seed
-    start = time.perf_counter()
-    make = make_vector or (lambda module: o.method.vector(o.algorithm, module, o.classes))
-    probe = Probe(o.module, make, Searched(), anew=make_vector is not None)
-    found = probe.found
-    records = odd_records(parts.records.x, parts.records.y, o.classes, seed)
-    _try_all(probe, scenes(parts, seed), records, o.loss, tries, seed, start + seconds, on_try)
-    found.seconds = time.perf_counter() - start
-    found.in_time = found.seconds <= seconds
-    return found
-
-
-def _try_all(
-    probe: Probe,
-    made: list[Scene],
-    records: list[OddRecord],
-    loss: Any,
-    tries: int,
-    seed: int,
-    until: float,
-    on_try: Callable[[int, int], None],
-) -> None:
-    """The records as they are, then uphill from the worst."""
-    found = probe.found
-    probe.look_at(made[0])  # a module that is refused is refused now
+    """Try that many records, or for that long. Equal seeds try equal records."""
+    start, result = time.perf_counter(), Searched()
+    until = start + seconds
+    as_they_are = tries * (1 - _CLIMB_SHARE) if probe.improvable else tries
     best: list[tuple[float, int, Scene, OddRecord]] = []
-    for scene, record in _pairs(made, records):
-        if found.tried >= tries * (1 - _CLIMB_SHARE) or time.perf_counter() > until:
+    for scene, trial in probe.trials(odd_records, seed):
+        if result.tried >= as_they_are or time.perf_counter() > until:
             break
-        probe.look_at(scene)
-        excess = probe.excess(scene, record)
-        best = sorted([*best, (excess, -found.tried, scene, record)], key=lambda one: one[:2])[-_CLIMBS:]
-        on_try(found.tried, tries)
-    for _, _, scene, record in reversed(best):
-        share = (tries - found.tried) // _CLIMBS
-        climb(probe, scene, record, loss, share, seed, until=until)
-        on_try(found.tried, tries)
+        record = OddRecord(*trial)
+        excess = result.measure(probe, scene, record)
+        best = sorted([*best, (excess, -result.tried, scene, record)], key=lambda one: one[:2])[-_CLIMBS:]
+        on_try(result.tried, tries)
+    for _, _, scene, record in reversed(best) if probe.improvable else ():
+        _climb(result, probe, scene, record, (tries - result.tried) // _CLIMBS, seed, until)
+        on_try(result.tried, tries)
+    result.seconds = time.perf_counter() - start
+    result.in_time = result.seconds <= seconds
+    return result
 
 
-def bounds_records(parts: Parts) -> bool:
-    return not parts.noise_on_messages and parts.clip().at(0, len(parts.nodes)).enforced
+def _climb(
+    result: Searched, probe: Probe, scene: Scene, record: OddRecord, tries: int, seed: int, until: float
+) -> None:
+    """Move a record to where it moves the figures more: a step along a direction, or against it; steps adapt.
 
-
-def refuse_unbounded(parts: Parts) -> None:
-    clip = parts.plan.config.privacy.clip
-    if not bounds_records(parts):
-        raise UserError(
-            f"privacy.clip.kind = {clip.kind!r} bounds no record here, so there is no bound to break; a search for "
-            'one needs a clip that is enforced, for example mode = "sound".'
-        )
-
-
-def _pairs(made: list[Scene], records: list[OddRecord]) -> Iterator[tuple[Scene, OddRecord]]:
-    """All pairs, every record once before any comes twice, with the scenes in turn."""
-    for turn in range(len(made)):
-        for n, record in enumerate(records):
-            yield made[(n + turn) % len(made)], record
-
-
-class Probe:
-    """Measures what one record does in one scene.
-
-    By one vector from beginning to end, as a run has one: what it remembers of a record shows in a later sum. With
-    `anew`, by a vector and a module of its own for every measurement: then it also shows of which.
+    Directions are the probe's slope, the record itself (a change of size), the same in all places, and random ones.
     """
-
-    def __init__(
-        self, module: nn.Module, make_vector: MakeVector, found: Searched, *, anew: bool = False
-    ) -> None:
-        self.module, self._make, self.found, self._anew = module, make_vector, found, anew
-        self._vector: Any = None
-        # Sums, later ones, and the rounding of both.
-        self._without: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
-
-    @property
-    def tried(self) -> int:
-        return self.found.tried
-
-    def look_at(self, scene: Scene) -> None:
-        """Its sums without the record, once."""
-        if scene.number in self._without:
-            return
-        try:
-            if not self._without:
-                self._refuse_unrepeatable(scene)
-            now, later = self._sums(scene, scene.batch)
-            self._without[scene.number] = now, later, *self._rounding(scene, now, later)
-        except UserError:
-            raise
-        except Exception as error:
-            raise UserError(f"the module stops on ordinary records: {_told(error)}") from error
-
-    def excess(self, scene: Scene, record: OddRecord) -> float:
-        """How far the worst figure is above its price; noted."""
-        movements = self.measure(scene, record)
-        for movement in movements:
-            self.found.note(movement)
-        return max((one.excess for one in movements), default=-math.inf)
-
-    def measure(self, scene: Scene, record: OddRecord) -> list[Movement]:
-        self.found.tried += 1
-        now_without, later_without, rounding, rounding_later = self._without[scene.number]
-        try:
-            now, later = self._sums(scene, scene.with_record(record))
-        except (
-            Exception
-        ) as error:  # that a run stops is seen, and no ε covers it: told, but no bound is broken
-            self.found.stopped = f"{record.kind}: {_told(error)}"
-            return []
-        moved = scene.in_bounds(distances(now, now_without))
-        after = scene.in_bounds(distances(later, later_without))
-        latest = int((after - rounding_later).argmax())
-        figures = [
-            (OWN, float(moved[scene.victim]), scene.priced, float(rounding[scene.victim])),
-            (LATER, float(after[latest]), 0.0, float(rounding_later[latest])),
-        ]
-        others = [i for i in range(len(moved)) if i != scene.victim]
-        if others:
-            worst = max(others, key=lambda i: float(moved[i] - rounding[i]))
-            figures.append((OTHER, float(moved[worst]), 0.0, float(rounding[worst])))
-        return [
-            Movement(place, size, priced, record.kind, scene.description, rounded)
-            for place, size, priced, rounded in figures
-        ]
-
-    def _rounding(self, scene: Scene, now: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
-        """(h,) each, in bounds: how far rounding alone can put two sums over these lots, and over the next, apart.
-
-        A number goes through n additions in float32, of unit roundoff u: along the rows of every weight, back along
-        its columns, and over a record's places. k records of at most one bound each then give a sum to within
-        u (n + k) k, and n additions move it as far as n roundings of the weights would, which is measured: large inputs
-        or a deep network amplify them. Measured too is a lot that is longer by padding alone, since a convolution adds
-        in another order for another shape. None of it depends on the record.
-        """
-        additions = math.prod(scene.batch.x.shape[2:])
-        additions += sum(p[0].numel() + len(p) for p in self.module.parameters() if p.dim() > 1)
-        rounded = self._sums(scene.rounded(_UNIT), scene.batch)
-        longer = self._sums(scene, scene.with_room())[0] if scene.how == "grown" else now
-        measured = additions * scene.in_bounds(distances(rounded[0], now))
-        measured = torch.maximum(measured, scene.in_bounds(distances(longer, now)))
-        measured_later = additions * scene.in_bounds(distances(rounded[1], later))
-
-        def in_all(measured: Tensor, records: int) -> Tensor:
-            arithmetic = _UNIT * (additions + records) * records
-            return (2 * (measured + arithmetic)).clamp_max(_MOST_ROUNDING)
-
-        return in_all(measured, scene.batch.mask.shape[1] + 1), in_all(
-            measured_later, scene.next.mask.shape[1]
-        )
-
-    def _sums(self, scene: Scene, batch: Any) -> tuple[Tensor, Tensor]:
-        """Of these lots and of the next ones."""
-        if self._vector is None or self._anew:
-            self._vector = self._make(_copied(self.module))
-        now, _ = scene.sums(self._vector, batch)
-        later, _ = scene.sums(self._vector, scene.next)
-        return now, later
-
-    def _refuse_unrepeatable(self, scene: Scene) -> None:
-        first, again = (self._sums(scene, scene.batch)[0] for _ in range(2))
-        if bool((scene.in_bounds(distances(first, again)) > _MOST_ROUNDING).any()):
-            raise UserError(
-                "the module's sums over one lot differ from call to call although torch, numpy and Python draw the "
-                "same numbers, so no search can tell what a record does; seed its own generator, or draw with torch."
-            )
+    if not record.x.is_floating_point() or not bool(record.x.isfinite().all()):
+        return
+    chance = torch.Generator().manual_seed(seed)
+    step, turn, stuck, before = 0.3, 0, 0, result.tried
+    best, height = record, result.measure(probe, scene, record)
+    while result.tried - before + 2 <= tries and stuck < 24 and time.perf_counter() < until:
+        along, turn = _direction(probe, scene, best, turn, chance), turn + 1
+        size = best.x.double().square().mean().sqrt().clamp(1e-30, 1e30)
+        improved = False
+        for sign in (1.0, -1.0):
+            x = (best.x.double() + sign * step * float(size) * along.double()).to(best.x)
+            candidate = OddRecord(x, record.y, f"{record.kind}, improved")
+            reached = result.measure(probe, scene, candidate)
+            if reached > height + 1e-9:
+                best, height, improved = candidate, reached, True
+                break
+        step = min(step * 2, 10.0) if improved else max(step / 1.5, 1e-4)
+        stuck = 0 if improved else stuck + 1
 
 
-def distances(a: Tensor, b: Tensor) -> Tensor:
-    """(h,) between rows; ∞ where one alone is finite, 0 where neither is: then nothing can be compared."""
-    finite_a, finite_b = a.isfinite().all(1), b.isfinite().all(1)
-    apart = torch.linalg.vector_norm(torch.nan_to_num(a) - torch.nan_to_num(b), dim=1)
-    apart = torch.where(finite_a & finite_b, apart, 0.0)
-    return torch.where(finite_a ^ finite_b, math.inf, apart)
+def _direction(probe: Probe, scene: Scene, record: OddRecord, turn: int, chance: torch.Generator) -> Tensor:
+    """Of length √size, so that a step is in units of the record's own numbers."""
+    kind = turn % 4
+    if kind == 0:
+        along = probe.slope(scene, record)
+        if along is not None:
+            return along * (math.sqrt(along.numel()) / max(float(along.norm()), 1e-30))
+    if kind == 1:
+        return record.x / record.x.double().square().mean().sqrt().clamp_min(1e-30).to(record.x)
+    if kind == 2:
+        return torch.ones_like(record.x)
+    return torch.randn(record.x.shape, generator=chance).to(record.x)
 
 
-def _copied(module: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(module)
-    except Exception as error:
-        raise UserError(
-            f"the module cannot be copied ({_told(error)}), so nothing tells what it remembers; make it one that "
-            "copy.deepcopy takes."
-        ) from error
+# --- odd records --------------------------------------------------------------------------------------------
+
+_EVERY_DECADE = [10.0**k for k in range(-30, 31)]
+_SOME_DECADES = [1e-30, 1e-23, 1e-12, 1e-6, 1e-3, 1.0, 1e2, 1e3, 1e5, 1e8, 1e12, 1e20, 1e30]
+_CANCELLING = [1.0, 1e2, 1e3, 1e4, 1e6]
+_LARGEST = torch.finfo(torch.float32).max
 
 
-def _told(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+def odd_records(known_x: Tensor, known_y: Tensor, classes: int | None, seed: int) -> list[OddRecord]:
+    """Extreme, degenerate, cancelling, not finite and ordinary records of the shape of the known ones (N, …).
+
+    Features that are whole numbers are places of a table: only places that occur are tried. Labels are all classes in
+    turn; targets that are numbers are tried from 1e-30 to 1e30 and not finite, like features. The order is fixed, and
+    kinds and sizes alternate in it.
+    """
+    chance = torch.Generator().manual_seed(seed)
+    features = list(_features(known_x, chance))
+    order = torch.randperm(len(features), generator=chance).tolist()
+    targets = _targets(known_y, classes)
+    records = []
+    for n, i in enumerate(order):
+        (x, kind), (y, target) = features[i], targets[n % len(targets)]
+        records.append(OddRecord(x, y, f"{kind}{target}"))
+    if classes is None:  # an ordinary record with an odd target
+        records += [OddRecord(known_x[0], y, f"an ordinary record{target}") for y, target in targets]
+    return records
+
+
+def _features(known: Tensor, chance: torch.Generator) -> Iterator[tuple[Tensor, str]]:
+    shape, first = known.shape[1:], known[0]
+    some = torch.randperm(len(known), generator=chance)[:8].tolist()
+    for n in some:
+        yield known[n].clone(), "an ordinary record"
+    if not known.is_floating_point():
+        for place in sorted(set(known.flatten().tolist()))[:16]:
+            yield torch.full_like(first, place), f"a record at place {place}"
+        return
+
+    def normal() -> Tensor:
+        return torch.randn(shape, generator=chance).to(known)
+
+    for size in _EVERY_DECADE:
+        yield normal() * size, f"normal numbers of size {size:.0e}"
+    for size in _SOME_DECADES:
+        yield torch.full_like(first, size), f"{size:.0e} everywhere"
+        yield torch.full_like(first, -size), f"-{size:.0e} everywhere"
+        yield _spike(torch.zeros_like(first), size, chance), f"{size:.0e} in one place, else 0"
+        yield known[some[0]] * size, f"an ordinary record times {size:.0e}"
+        yield _spike(known[some[-1]], size, chance), f"an ordinary record with {size:.0e} in one place"
+    for size in _CANCELLING:
+        for unlike in (1e-3, 1e-6):
+            yield size * (1 + unlike * normal()), f"{size:.0e} nearly everywhere (1 ± {unlike:.0e})"
+            yield _halves(normal() * size, -1, unlike, chance), f"halves that cancel, of size {size:.0e}"
+            yield _halves(normal() * size, 1, unlike, chance), f"halves alike, of size {size:.0e}"
+        yield _halves(normal() + size, -1, 1e-3, chance), f"halves that cancel, around {size:.0e}"
+    for size in (1e-45, 1e-38, _LARGEST):
+        yield torch.full_like(first, size), f"{size:.0e} everywhere"
+    yield torch.zeros_like(first), "zeros"
+    for bad in (float("nan"), float("inf"), float("-inf")):
+        yield torch.full_like(first, bad), f"{bad} everywhere"
+        yield _spike(torch.zeros_like(first), bad, chance), f"{bad} in one place, else 0"
+        yield _spike(known[some[0]], bad, chance), f"an ordinary record with {bad} in one place"
+
+
+def _spike(like: Tensor, size: float, chance: torch.Generator) -> Tensor:
+    flat = like.clone().flatten()
+    if flat.numel():
+        flat[int(torch.randint(flat.numel(), (), generator=chance))] = size
+    return flat.view(like.shape)
+
+
+def _halves(values: Tensor, sign: int, unlike: float, chance: torch.Generator) -> Tensor:
+    """The second half of the first axis is the first one again, or its opposite, up to a relative `unlike`.
+
+    Sums over positions then cancel to a small rest, in which every rounding shows.
+    """
+    if values.ndim == 0 or len(values) < 2:
+        return values
+    half = len(values) // 2
+    noise = 1 + unlike * torch.randn(values[:half].shape, generator=chance).to(values)
+    return torch.cat([values[:half], sign * values[:half] * noise, values[2 * half :]])
+
+
+def _targets(known: Tensor, classes: int | None) -> list[tuple[Tensor, str]]:
+    if classes is not None:
+        return [(known.new_tensor(label), f", labelled {label}") for label in range(classes)]
+    like = known[0]
+    if not known.is_floating_point():
+        return [(known.new_tensor(value), "") for value in sorted(set(known.flatten().tolist()))[:16]]
+    sizes = [0.0, 1.0, -1.0, 1e-30, 1e-6, 1e3, -1e6, 1e12, -1e30]
+    odd = [(torch.full_like(like, size), f", target {size:.0e}") for size in sizes]
+    odd += [(torch.full_like(like, bad), f", target {bad}") for bad in (float("nan"), float("inf"))]
+    return [(like.clone(), ""), *odd]

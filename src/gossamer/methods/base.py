@@ -44,6 +44,11 @@ class Method:
         self.config, self.rule = config, rule
 
     @property
+    def attacks(self) -> Any:
+        """The module with its own attacks, for audits; None where those on noised gradients apply."""
+        return None
+
+    @property
     def noise(self) -> NoiseKind:
         """The noise of its releases, as planned."""
         return self.config.privacy.noise.kind.among(self.config.nodes)

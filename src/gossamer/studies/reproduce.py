@@ -262,21 +262,19 @@ def run_paper_cells(
         rows = [Row(f"{label}, {mode} mode", {}, None, own) for (label, mode), own in runs.items()]
         batch = run_rows(rows, folder, **options)
         return batch.summary, dict(zip(runs, batch.results, strict=True))
-    from gossamer.auditing.command import audit_into
-    from gossamer.auditing.elsewhere import opened
+    from gossamer.auditing.request import AuditRequest
 
     spec, results = definition.audit, Results()
     attack: dict[str, Any] = {"runs": spec.at(scale), "canary": spec.canary}
     attack |= {"observer": spec.observer, "confidence": spec.confidence}
-    attack |= {"data_dir": options["data_dir"], "force": options["force"]}
+    attack |= {key: options[key] for key in ("data_dir", "force", "engine")}
+    requests = {place: AuditRequest(config=own[0].config, **attack) for place, own in runs.items()}
     refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
     mark_folder(folder, [])
-    configs = [own[0].config for own in runs.values()]
-    with opened(options["engine"], configs, canary=spec.canary) as executor:
-        for place, (own, *_) in runs.items():
-            found = audit_into(folder / "cells" / own.name, own.config, executor=executor, **attack)
-            results[place] = [{**found, "seconds": found["audit"]["training_seconds"]}]
+    for place, request in requests.items():
+        found = request.run_into(folder / "cells" / runs[place][0].name)
+        results[place] = [{**found, "seconds": found["audit"]["training_seconds"]}]
     return {"out": str(folder), "failed": {}}, results
 
 

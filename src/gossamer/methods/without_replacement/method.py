@@ -46,6 +46,12 @@ class SharedModel(Method):
         asked = super().noise
         return RawDecisions() if asked.adds and lemma4.decides_on_raw_losses(self.config) else asked
 
+    @property
+    def attacks(self) -> Any:
+        from gossamer.methods.without_replacement import attacks
+
+        return attacks
+
     def algorithm(self) -> Algorithm:
         made: Algorithm = self.bare()
         return made

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tests.support.configurations import outlined
 
-from gossamer.auditing.stacked import StackedExchange, Tally, repeat, train
+from gossamer.auditing.trainings import StackedExchange, Tally, repeat, train
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
 from gossamer.runtime.simulator import SimulatedExchange
@@ -60,7 +60,7 @@ def test_with_noise_no_two_are_alike_and_one_row_is_written_down() -> None:
     _, many = stacked(privacy__noise__multiplier=2.0)
     made = train(many, Stream.seeded(0), after_round=lambda t, state: rounds.append(t))
     assert len(torch.unique(made.state.x, dim=0)) == 4 * RUNS
-    assert [event.draw for event in made.events] == [0, 1, 2]
+    assert [event.step for event in made.events] == [0, 1, 2]
     assert rounds == [0, 1, 2]
     again = train(many, Stream.seeded(0))
     assert torch.equal(made.state.x, again.state.x)

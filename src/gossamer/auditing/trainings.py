@@ -1,7 +1,7 @@
-"""Many trainings at once: runs are one more batch axis of the engine.
+"""Many trainings at once, as one more batch axis of the engine.
 
 The leading axis holds nodes × runs, node first: row i·R + r is node i of run r. So an exchange is the product of the
-topology's own matrix with (n, R·d) values, without a copy, and the kernels see more nodes, nothing else.
+topology's own matrix with (n, R·d) values, without a copy, and the kernels see more nodes and nothing else.
 """
 
 from __future__ import annotations
@@ -11,20 +11,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gossamer.accounting.releases import Event
 from gossamer.algorithms.base import Grad
+from gossamer.config.schema import RunConfig
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import PrivateGradient, Records
 from gossamer.runtime.loop import run as run_loop
 from gossamer.runtime.simulator import SimulatedExchange
-from gossamer.training.assemble import Parts
+from gossamer.training.assemble import Parts, assemble
+from gossamer.training.plan import Plan
+
+MakeGradient = Callable[[Parts, "Tally", Stream], Grad]
 
 
-class Observer(Protocol):
-    """Sees every exchange (what all nodes sent, what they got) and in the end the state; takes what it may see."""
+def build(config: RunConfig, *, force: bool = False) -> Parts:
+    """The parts of a configuration on artificial records."""
+    return assemble(Plan.of(config, force=force))
+
+
+def batch_stream(config: RunConfig, batch: int) -> Stream:
+    """The secret stream of one batch: the system's, or if seeded, one that no run uses."""
+    if config.privacy.noise.source == "seeded":
+        return Stream.seeded(config.seed + (batch + 1) * 2**64)
+    return Stream.system()
+
+
+class Spectator(Protocol):
+    """Sees every exchange (what all nodes sent and received) and finally the state."""
 
     def start(self, state: Any) -> None: ...
 
@@ -34,7 +51,7 @@ class Observer(Protocol):
 
 
 class Tally:
-    """An audit's ledger, in memory: the events of the first row, which are those of any other of that node."""
+    """An audit's ledger, in memory: the events of the first row, which every other row of that node shares."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -59,10 +76,10 @@ def repeat(parts: Parts, runs: int, records: Records) -> Parts:
 
 
 class StackedExchange:
-    """The simulator's exchange for every run at once; observers look on."""
+    """The simulator's exchange of every run at once, with spectators."""
 
-    def __init__(self, simulated: SimulatedExchange, nodes: int, observers: Sequence[Observer]):
-        self._mix, self._nodes, self._observers = simulated, nodes, observers
+    def __init__(self, simulated: SimulatedExchange, nodes: int, spectators: Sequence[Spectator]):
+        self._mix, self._nodes, self._spectators = simulated, nodes, spectators
 
     def __call__(self, t: int, *tensors: Tensor) -> Any:
         together = [tensor.reshape(self._nodes, -1, *tensor.shape[1:]) for tensor in tensors]
@@ -71,35 +88,33 @@ class StackedExchange:
             new.reshape(old.shape)
             for new, old in zip(mixed if len(tensors) > 1 else (mixed,), tensors, strict=True)
         )
-        for observer in self._observers:
-            observer.see(t, tensors, back)
+        for spectator in self._spectators:
+            spectator.see(t, tensors, back)
         return back[0] if len(tensors) == 1 else back
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What many trainings left: the state of all rows, the events of one, and how long it took."""
+    """The result of many trainings: the state of all rows, the events of one."""
 
     state: Any
     events: list[Event]
     seconds: float
-
-
-MakeGradient = Callable[[Parts, Tally, Stream], Grad]
+    samples: float  # per-record gradients that were computed
 
 
 def gradient_of(parts: Parts, book: Tally, stream: Stream) -> Grad:
-    """The mechanism as the run would have it. Tests of the auditor put a broken one in its place."""
-    made = parts.reader(book, stream, written=[0])
-    assert isinstance(made, PrivateGradient)
-    return made
+    """The mechanism of the run. Tests replace it by a broken one."""
+    gradient = parts.reader(book, stream, written=[0])
+    assert isinstance(gradient, PrivateGradient)
+    return gradient
 
 
 @torch.no_grad()
 def train(
     stacked: Parts,
     stream: Stream,
-    observers: Sequence[Observer] = (),
+    spectators: Sequence[Spectator] = (),
     *,
     make_gradient: MakeGradient = gradient_of,
     after_round: Callable[[int, Any], None] = lambda t, state: None,
@@ -108,12 +123,14 @@ def train(
     o, book = stacked.plan, Tally()
     start = time.perf_counter()
     state = o.algorithm.init(stacked.x0.clone())
-    for observer in observers:
-        observer.start(state)
-    plain = StackedExchange(SimulatedExchange(o.topology), o.config.nodes, observers)
+    for spectator in spectators:
+        spectator.start(state)
+    plain = StackedExchange(SimulatedExchange(o.topology), o.config.nodes, spectators)
     exchange = o.method.noised(plain, stacked, book, lambda: stream)
     grad = make_gradient(stacked, book, stream)
     state = run_loop(o.algorithm, state, grad, exchange, rounds=o.config.rounds, after_round=after_round)
-    for observer in observers:
-        observer.end(state)
-    return Trained(state, book.events, time.perf_counter() - start)
+    for spectator in spectators:
+        spectator.end(state)
+    per_draw = float(np.dot(stacked.sampler.rates, stacked.records.sizes))
+    samples = per_draw * o.config.rounds * o.algorithm.draws
+    return Trained(state, book.events, time.perf_counter() - start, samples)

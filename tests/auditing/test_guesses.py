@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 from gossamer.accounting.gaussian import gdp_delta
 from gossamer.accounting.tradeoff import TradeOff
-from gossamer.auditing import fdp
+from gossamer.auditing import bounds
 
 
 def pure(epsilon: float) -> TradeOff:
@@ -73,13 +73,13 @@ def best_chance(curve: TradeOff, canaries: int, guesses: int, correct: int) -> f
 def test_nothing_is_rejected_that_some_mechanism_can_do(curve: TradeOff, canaries: int, guesses: int) -> None:
     for correct in range(1, guesses + 1):
         possible = best_chance(curve, canaries, guesses, correct)
-        bound = fdp.p_value(curve.least_false_alarms, canaries, guesses, correct, steps=40)
+        bound = bounds.guess_p_value(curve.least_false_alarms, canaries, guesses, correct, steps=40)
         assert bound >= possible - 1e-6
         if (canaries, guesses) == (1, 1) and bound < 1:  # a single canary is the definition itself
             assert bound == pytest.approx(possible, abs=1e-6)
         # A little below what is possible must not be rejected either way of asking.
         if possible < 0.5:
-            assert not fdp.rejects(
+            assert not bounds.rejects(
                 curve.least_false_alarms, canaries, guesses, correct, possible * (1 - 1e-6)
             )
 
@@ -99,10 +99,10 @@ def test_the_published_form_of_the_recursion_says_the_same() -> None:
 
     for curve, (m, r) in itertools.product((pure(1.0), gaussian(0.7)), ((60, 60), (60, 25))):
         for tau in (0.05, 1e-3):
-            ours = [fdp.rejects(curve.least_false_alarms, m, r, c, tau) for c in range(r + 1)]
+            ours = [bounds.rejects(curve.least_false_alarms, m, r, c, tau) for c in range(r + 1)]
             assert ours == [published(curve, m, r, c, tau) for c in range(r + 1)]
             assert ours == sorted(ours)  # more right guesses are never easier to explain
-            assert fdp.most_correct(curve.least_false_alarms, m, r, tau) == ours.count(False) - 1
+            assert bounds.most_correct(curve.least_false_alarms, m, r, tau) == ours.count(False) - 1
 
 
 def test_it_agrees_with_the_exact_tail_of_randomised_response() -> None:
@@ -111,7 +111,7 @@ def test_it_agrees_with_the_exact_tail_of_randomised_response() -> None:
     tail = stats.binom.sf(np.arange(guesses + 1) - 1, guesses, 1 / (1 + math.exp(-epsilon)))
     for tau in (0.05, 1e-3):
         inverse = pure(epsilon).least_false_alarms
-        rejected = [fdp.rejects(inverse, guesses, guesses, c, tau) for c in range(guesses + 1)]
+        rejected = [bounds.rejects(inverse, guesses, guesses, c, tau) for c in range(guesses + 1)]
         first = rejected.index(True)
         assert tail[first] <= tau
         assert all(rejected[first:])
@@ -120,6 +120,6 @@ def test_it_agrees_with_the_exact_tail_of_randomised_response() -> None:
 
 def test_no_guess_and_no_right_guess_reject_nothing() -> None:
     inverse = pure(1.0).least_false_alarms
-    assert not fdp.rejects(inverse, 10, 0, 0, 1e-3)
-    assert not fdp.rejects(inverse, 10, 10, 0, 1e-3)
-    assert fdp.p_value(inverse, 10, 10, 5) == 1.0
+    assert not bounds.rejects(inverse, 10, 0, 0, 1e-3)
+    assert not bounds.rejects(inverse, 10, 10, 0, 1e-3)
+    assert bounds.guess_p_value(inverse, 10, 10, 5) == 1.0

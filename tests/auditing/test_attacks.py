@@ -10,16 +10,18 @@ import pytest
 import torch
 from tests.support.audits import figure, on_axes, outlined, verdict_of
 from tests.support.mechanism import thinner
+from tests.support.observed import N
 
 from gossamer.accounting.observers import EVERYONE
 from gossamer.auditing import canaries
-from gossamer.auditing.command import attack_of
-from gossamer.auditing.procedures import LENGTH_ROWS, Axes, Lengths
-from gossamer.auditing.stacked import Tally
+from gossamer.auditing.attacks import LENGTH_ROWS, Axes, Lengths, attack_of, observer_of
+from gossamer.auditing.trainings import Tally
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING
 from gossamer.mechanism.sampling import Lot, PoissonSampler
+from gossamer.topology.exact import window_topology
+from gossamer.topology.kinds import build as build_topology
 from gossamer.training.assemble import Parts
 
 FULL = {"privacy.sampling": {"kind": "full"}}
@@ -36,7 +38,7 @@ FULL = {"privacy.sampling": {"kind": "full"}}
 )
 def test_a_sound_run_is_not_accused_and_its_figure_is_nearly_reached(changes: dict[str, Any]) -> None:
     o = outlined(**changes, **{key.replace(".", "__"): value for key, value in FULL.items()})
-    verdict = verdict_of(attack_of(o, "all", None, None), o)
+    verdict = verdict_of(attack_of(o, "all", None), o)
     proven = o.privacy.figures()["epsilon_proven"]
     assert verdict.violated == ()
     assert verdict.epsilon <= proven
@@ -47,8 +49,8 @@ def test_a_sound_run_is_not_accused_and_its_figure_is_nearly_reached(changes: di
 @pytest.mark.parametrize("view", ["neighbour", "coalition:1,2", "final"])
 def test_who_sees_less_shows_less(view: str) -> None:
     o = outlined(privacy__sampling={"kind": "full"}, privacy__epsilon=8.0, privacy__delta=1e-4)
-    some = verdict_of(attack_of(o, view, None, None), o, runs=16)
-    everyone = verdict_of(attack_of(o, "all", None, None), o, runs=2)
+    some = verdict_of(attack_of(o, view, None), o, runs=16)
+    everyone = verdict_of(attack_of(o, "all", None), o, runs=2)
     assert some.violated == ()
     assert figure(some, "Gaussian DP") < figure(everyone, "Gaussian DP")
 
@@ -128,7 +130,7 @@ def test_dividing_by_the_realised_size_is_caught() -> None:
 def test_noise_scaled_by_the_record_itself_is_caught() -> None:
     """AdaD2P in paper mode at a claimed ε of 1: an assumption-free bound of at least 4."""
     o = outlined(mode="paper", algorithm__kind="adad2p", algorithm__lr=0.03, rounds=300, privacy__delta=1e-5)
-    attack = attack_of(o, "all", None, None)
+    attack = attack_of(o, "all", None)
     assert isinstance(attack, Lengths)
     verdict = verdict_of(attack, o)
     assert o.privacy.figures()["epsilon_claimed"] == pytest.approx(1.0)
@@ -157,7 +159,7 @@ def test_theorem_6_of_dp_dkm_is_refuted_by_a_record_in_its_messages(
     """One record a node, its residual at the paper's bound B. It moves a message by half of Theorem 1's Δ_K, so only
     the noise can be at fault: the others of the paper, at the same claim and Δ_K, stand."""
     o = outlined("dp-dkm/truncated", mode=mode, privacy__noise__family={"kind": family})
-    attack = attack_of(o, "messages", None, None)
+    attack = attack_of(o, "messages", None)
     assert isinstance(attack, Axes)
     assert attack.independent
     verdict = verdict_of(attack, o, runs=KM_TRIALS)
@@ -175,14 +177,14 @@ def test_theorem_6_of_dp_dkm_is_refuted_by_a_record_in_its_messages(
 def test_a_clip_that_follows_the_records_ties_scores_together() -> None:
     changes = {"privacy__clip": {"kind": "quantile"}, "privacy__noise__family": {"kind": "gaussian"}}
     o = outlined("dp-dkm/truncated", mode="paper", **changes)
-    assert not attack_of(o, "messages", None, None).independent
+    assert not attack_of(o, "messages", None).independent
 
 
 @pytest.mark.parametrize("canary", ["dirac", "lengths"])
 def test_who_sees_messages_alone_learns_nothing_from_the_models(canary: str) -> None:
     """One round of DP-DSGD: the gradient is in the models, and the messages went out before it."""
     o = outlined(algorithm__kind="dp-dsgd", rounds=1, privacy__sampling={"kind": "full"})
-    told = {name: attack_of(o, name, canary, None).batch(0, 2).scores for name in ("all", "messages")}
+    told = {name: attack_of(o, name, canary).batch(0, 2).scores for name in ("all", "messages")}
     assert len(np.unique(told["all"])) > 1
     assert not told["messages"].any()
 
@@ -190,24 +192,24 @@ def test_who_sees_messages_alone_learns_nothing_from_the_models(canary: str) -> 
 @pytest.mark.parametrize("observer", ["messages", "final", "neighbour", "coalition:1,2"])
 def test_planned_releases_are_attacked_for_those_who_see_them_all(observer: str) -> None:
     with pytest.raises(UserError, match="--observer all"):
-        attack_of(outlined(), observer, "release", None)
+        attack_of(outlined(), observer, "release")
 
 
 def test_a_row_for_every_record_is_refused_where_memory_has_no_room() -> None:
     o = outlined("dp-dkm/lasso", mode="paper", data__n=50_000)
     with pytest.raises(UserError, match=r"10,000 a node are too many; use at most 3,663"):
-        attack_of(o, "all", None, None)
+        attack_of(o, "all", None)
 
 
 def test_the_last_iterate_of_algorithm_1_shows_everything() -> None:
     """DP-dKM's line 11, whatever the noise: one training is enough."""
     o = outlined("dp-dkm/truncated", mode="paper", privacy__noise__family={"kind": "gaussian"})
-    attack = attack_of(o, "all", None, None)
+    attack = attack_of(o, "all", None)
     verdict = verdict_of(attack, o)
     assert verdict.violated == ("claimed",)
     assert verdict.runs == 1
     assert "line 11" in " ".join(attack.notes)
-    assert "line 11" not in " ".join(attack_of(o, "messages", None, None).notes)
+    assert "line 11" not in " ".join(attack_of(o, "messages", None).notes)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +221,7 @@ def test_the_last_iterate_of_algorithm_1_shows_everything() -> None:
 )
 def test_a_sound_operator_is_not_accused_and_its_figure_is_nearly_reached(operator: str) -> None:
     o = outlined("dp-dkm/lasso", rounds=20, algorithm__operator=operator)
-    attack = attack_of(o, "all", None, None)
+    attack = attack_of(o, "all", None)
     assert (
         not attack.independent
     )  # behind a penalty's map some coordinates are lost, and which depends on the others
@@ -240,13 +242,13 @@ def test_noises_that_are_not_gaussian_are_attacked_in_the_messages(family: str) 
 def test_fixed_size_sampling_can_only_be_audited_by_replacing() -> None:
     o = outlined(privacy__sampling={"kind": "single"}, mode="paper")
     with pytest.raises(UserError, match="replace-one"):
-        attack_of(o, "all", None, None)
+        attack_of(o, "all", None)
 
 
 def test_lengths_are_not_measured_on_nodes_that_cannot_draw() -> None:
     o = outlined(privacy__sampling={"kind": "single"}, privacy__adjacency="replace-one", mode="paper")
     with pytest.raises(UserError, match="--canary dirac"):
-        attack_of(o, "all", "lengths", None)
+        attack_of(o, "all", "lengths")
 
 
 def test_coins_are_fair_secret_and_their_own() -> None:
@@ -255,3 +257,22 @@ def test_coins_are_fair_secret_and_their_own() -> None:
     assert abs(coins.mean() - 0.5) < 0.02
     assert not np.array_equal(coins, canaries.flip(Stream.seeded(4), 50, 400))
     assert len({NOISE, SAMPLING, COUNT, LATTICE, COINS}) == 5
+
+
+@pytest.mark.parametrize(
+    "text", ["everyone", "coalition", "coalition:", "coalition:9", "coalition:a", "coalition:0,1,2,3,4", ""]
+)
+def test_unknown_observers_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--observer"):
+        observer_of(text, build_topology("ring", nodes=N, weights="doubly", seed=0))
+
+
+def test_a_nodes_own_view_is_for_exact_means() -> None:
+    ring = build_topology("ring", nodes=N, weights="doubly", seed=0)
+    for text in ("node:1", "outsider"):
+        with pytest.raises(UserError, match=r"algorithm\.mixes = 'exact'"):
+            observer_of(text, ring)
+        windows = window_topology(
+            build_topology("one-peer-exponential", nodes=N, weights="doubly", seed=0), 0
+        )
+        assert observer_of(text, windows).name == text

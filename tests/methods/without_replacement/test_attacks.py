@@ -13,19 +13,26 @@ from tests.support.mechanism import thinner
 from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
-from gossamer.auditing.command import attack_of
-from gossamer.auditing.stacked import Tally
-from gossamer.auditing.writes import (
-    MirroredRecords,
-    Reader,
-    WatchedToken,
-    Writes,
-    Written,
-    on_mirrored_records,
-    writes_attack,
-)
+from gossamer.auditing.attacks import Writes, attack_of
+from gossamer.auditing.sensitivity import Searched, search
+from gossamer.auditing.trainings import Tally
+from gossamer.config import recipes
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
+from gossamer.methods.without_replacement.attacks import (
+    OTHER,
+    WRITE,
+    DealtLots,
+    Noiseless,
+    WriteAttack,
+    WriteProbe,
+    WriteReader,
+    WriteScene,
+    Written,
+    on_mirrored_records,
+    on_small_lots,
+)
 from gossamer.methods.without_replacement.local_models import LocalModels
 from gossamer.methods.without_replacement.token import TokenExchange
 from gossamer.runtime.loop import run
@@ -88,7 +95,7 @@ def read_backwards(o: Any) -> tuple[list[Written], list[tuple[int, Tensor]]]:
     state, private = o.algorithm.init(parts.x0), Watched(grad)
     token = TokenExchange(o.config.nodes, o.config.seed, state.public.view(o.classes, -1).clone())
     with torch.no_grad():
-        run(o.algorithm, state, private, WatchedToken(token, Reader(o.algorithm, found.append)), rounds=12)
+        run(o.algorithm, state, private, WriteReader(token, o.algorithm, found.append), rounds=12)
     return found, private.told
 
 
@@ -121,9 +128,8 @@ def test_a_class_that_was_pulled_back_into_the_ball_is_lost() -> None:
     assert not any(one.known.any() for one in found)
 
 
-def mirrored(o: Any) -> MirroredRecords:
-    parts = assemble(Plan.of(on_mirrored_records(o.asked, o.privacy, o.classes)))
-    return MirroredRecords(parts, replace_one=o.config.privacy.adjacency == "replace-one")
+def mirrored(o: Any) -> WriteAttack:
+    return WriteAttack(assemble(Plan.of(on_mirrored_records(o.asked, o.privacy, o.classes))))
 
 
 @pytest.mark.parametrize("leaning", [True, False])
@@ -169,7 +175,7 @@ def test_passes_of_one_lot_have_the_same_figures(changes: dict[str, Any]) -> Non
 def test_ten_classes_under_the_noise_of_one_are_caught() -> None:
     """Paper mode's claim counts one of ten models: broken. What is proven for all of them together stands."""
     o = outlined(mode="paper", algorithm__controller="global")
-    attack = attack_of(o, "all", None, None)
+    attack = attack_of(o, "all", None)
     assert isinstance(attack, Writes)
     verdict, figures = verdict_of(attack, o), o.privacy.figures()
     assert verdict.violated == ("claimed",)
@@ -191,12 +197,10 @@ def test_ten_classes_under_the_noise_of_one_are_caught() -> None:
 )
 def test_sound_writes_are_not_accused_and_thinner_noise_is_caught(changes: dict[str, Any]) -> None:
     o = outlined(**{"rounds": 72, "privacy__delta": 1e-2, **changes})
-    attack = writes_attack(o.asked, o.privacy, o.classes)
-    assert verdict_of(attack, o, runs=8).violated == ()
-    parts = attack._parts
-    thin = thinner(parts, 5)
-    replace_one = o.config.privacy.adjacency == "replace-one"
-    assert verdict_of(Writes(thin, replace_one=replace_one), o).violated == ("proven",)
+    config = on_mirrored_records(o.asked, o.privacy, o.classes)
+    parts = assemble(Plan.of(config))
+    assert verdict_of(Writes(WriteAttack(parts), config), o, runs=8).violated == ()
+    assert verdict_of(Writes(WriteAttack(thinner(parts, 5)), config), o).violated == ("proven",)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +238,7 @@ def test_what_no_write_can_show_is_refused(
     changes: dict[str, Any], observer: str, canary: str | None, named: str
 ) -> None:
     with pytest.raises(UserError, match=named):
-        attack_of(outlined(**changes), observer, canary, None)
+        attack_of(outlined(**changes), observer, canary)
 
 
 @pytest.mark.parametrize(("mode", "said"), [("paper", True), ("sound", False)])
@@ -242,7 +246,7 @@ def test_the_certificate_says_where_the_attack_leaves_the_claim(mode: str, said:
     o = outlined(
         mode=mode, algorithm__controller="global", privacy__clip={"kind": "record-ball", "radius": 1.5}
     )
-    notes = " ".join(attack_of(o, "all", None, None).notes)
+    notes = " ".join(attack_of(o, "all", None).notes)
     assert ("Lemma 4 is stated for steps up to 1/(2μ) = 0.5" in notes) == said
     assert ("norm 1.5" in notes) == said
     assert "algorithm.lr = 40" in notes
@@ -251,7 +255,75 @@ def test_the_certificate_says_where_the_attack_leaves_the_claim(mode: str, said:
 def test_a_step_may_be_undone_without_a_topology() -> None:
     """The arithmetic alone, by hand: (1 + 3)/2 − 0.5 = 1.5, of a node that left 3 behind."""
     a, found = WithoutReplacement(lr=Exponential(0.1), controller="global"), []
-    reader, all_classes = Reader(a, found.append), torch.tensor([True])
+    token = TokenExchange(8, 0, torch.zeros(1, 1))
+    reader, all_classes = WriteReader(token, a, found.append), torch.tensor([True])
     reader.see(0, 7, torch.zeros(1, 1), torch.full((1, 1), 3.0), all_classes)
     reader.see(1, 7, torch.ones(1, 1), torch.full((1, 1), 1.5), all_classes)
-    assert [float(one.draw) for one in found] == [3.0, -0.5]
+    assert [float(one.step) for one in found] == [3.0, -0.5]
+
+
+SMALL = {
+    "nodes": 3,
+    "rounds": 16,
+    "data": {"kind": "synthetic-classification", "n": 96, "features": 5, "classes": 3, "test": 0},
+    "privacy.sampling": {"kind": "one-pass", "lot": 8},
+    "algorithm.controller": "pass-end",
+    "privacy.noise.source": "seeded",
+}
+
+
+def search_writes(steps: Any = None, **changes: Any) -> Searched:
+    o = Plan.of(resolve(recipes.read("without-replacement/covertype"), {**SMALL, **changes}))
+    parts = assemble(Plan.of(on_small_lots(o.asked, o.classes or 2)))
+    return search(WriteProbe(o, parts, steps), o.config.seed, tries=120)
+
+
+def test_steps_that_grow_until_they_expand_are_found() -> None:
+    """start 0.1, decay 1000, power 0.001: a limit that ignored the decay took the longest step for 0.1."""
+    found = search_writes(Exponential(0.1, 1000.0, 16, 0.001))
+    assert found.broken
+    assert found.worst[WRITE].moved > 10
+    assert not found.worst[OTHER].broken
+
+
+@pytest.mark.parametrize("controller", ["pass-end", "global"])
+def test_steps_within_the_lemma_keep_its_bound_and_nearly_reach_it(controller: str) -> None:
+    found = search_writes(**{"algorithm.controller": controller})
+    assert not found.broken
+    assert found.worst[WRITE].moved == pytest.approx(
+        1, abs=1e-3
+    )  # float32 rounds a model of length 20 to 2e-6
+    assert found.worst[OTHER].moved == 0
+
+
+def test_nobody_writes_and_nothing_is_searched() -> None:
+    with pytest.raises(UserError, match="nobody writes"):
+        search_writes(**{"algorithm.controller": "local"})
+
+
+def test_dealt_lots_differ_in_one_place_of_one_lot() -> None:
+    def lot(present: bool, step: int) -> Any:
+        return DealtLots([0.5, 0.5], 2, 4, 1, present, True).draw(Noiseless(), [0, 1], [9, 9], step)
+
+    assert torch.equal(lot(True, 0).mask, lot(False, 0).mask)
+    differs = lot(True, 3).mask != lot(False, 3).mask
+    assert differs.nonzero().tolist() == [[0, 4]]
+    assert lot(True, 3).rows[0].tolist() == [4, 5, 6, 7, 8]
+
+
+def test_a_stream_without_noise_fills_with_zeros_and_adds_nothing() -> None:
+    out = np.ones((2, 3), dtype=np.float32)
+    Noiseless().normal_rows(0, [0, 1], 0, out, 1.0, accumulate=True)
+    assert (out == 1).all()
+    Noiseless().normal_rows(0, [0, 1], 0, out, 1.0)
+    assert (out == 0).all()
+
+
+def test_a_scene_says_where_the_record_was() -> None:
+    def description(first: int, turns: int, turn: int) -> str:
+        return WriteScene(
+            first, turns, turn, lambda n: (torch.zeros(n), torch.zeros(n)), "", torch.zeros(1), ""
+        ).description
+
+    assert description(3, 1, 0).endswith("write of turn 3")
+    assert description(4, 4, 2).endswith("turns 4 to 7, record in number 3")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.certificates import audit, certificate, movement, search
 
-from gossamer.auditing.terminal import run_audit, show
+from gossamer.auditing.console import run_audit, show
 from gossamer.errors import UserError
 from gossamer.results.terminal import terminal
 
@@ -42,7 +42,7 @@ def test_what_the_whole_curve_says_is_shown_in_words(capsys: pytest.CaptureFixtu
     show(found, terminal())
     out = capsys.readouterr().out
     for piece in (
-        "against everything that is proven", "  outside: 60% & 40% (rates, whole curve, 0.95; rests on coins)",
+        "against the whole proven curve", "  outside: 60% & 40% (rates, whole curve, 0.95; rests on coins)",
         "  inside: 60% & 40% (guesses", "at one point, δ = 1e-05", "Violation: the attack is outside of what is proven",
         "alone would not tell: ε ≥ 0.7",
     ):  # fmt: skip
@@ -73,11 +73,11 @@ def test_a_run_is_audited_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"has no certificate\.json; give a finished run, a recipe or a TOML file"
     ):
-        run_audit(str(tmp_path))
+        run_audit(str(tmp_path), observer="all", runs=None)
     (tmp_path / "certificate.json").write_text("{}")
     (tmp_path / "config.toml").write_text(
         'nodes = 2\nrounds = 3\ndata = { kind = "digits" }\nmodel = { kind = "softmax" }\n'
         'topology = { kind = "complete" }\nalgorithm = { kind = "dp-dsgd", lr = 0.1 }\n'
     )
     with pytest.raises(UserError, match="--set would audit something else than this run"):
-        run_audit(str(tmp_path), sets=["rounds=4"])
+        run_audit(str(tmp_path), sets=["rounds=4"], observer="all", runs=None)

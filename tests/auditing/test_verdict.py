@@ -14,17 +14,17 @@ from tests.support.configurations import configured
 
 from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.tradeoff import TradeOff
-from gossamer.auditing.batches import KeptBatches
-from gossamer.auditing.curve import GUESSES, RATES
-from gossamer.auditing.judge import (
-    Collected,
+from gossamer.auditing.bounds import Batch
+from gossamer.auditing.retraining import ScoreFile
+from gossamer.auditing.verdict import (
+    GUESSES,
+    RATES,
     Promised,
     batch_sizes,
     look_sizes,
     promised,
     try_until_decided,
 )
-from gossamer.auditing.procedures import Found
 
 
 class Told:
@@ -36,12 +36,12 @@ class Told:
         self.right, self.looks, self.at_once, self.coins = right, looks, at_once, coins
         self.batches: list[tuple[int, int]] = []
 
-    def batch(self, number: int, runs: int) -> Found:
+    def batch(self, number: int, runs: int) -> Batch:
         self.batches.append((number, runs))
         rng = np.random.default_rng(number)
         heads = rng.random(self.coins * runs) < 0.5
         scores = np.where(rng.random(len(heads)) < self.right, heads, ~heads).astype(float)
-        return Found(
+        return Batch(
             scores, heads, np.repeat(np.arange(runs), self.coins), runs, 0.5, 10.0 * runs, {"last": number}
         )
 
@@ -99,7 +99,7 @@ class Gaussian(Told):
         super().__init__(0.5, **how)
         self.mu = mu
 
-    def batch(self, number: int, runs: int) -> Found:
+    def batch(self, number: int, runs: int) -> Batch:
         told = super().batch(number, runs)
         noise = np.random.default_rng(number + 100).standard_normal(len(told.heads))
         return replace(told, scores=noise + self.mu * told.heads)
@@ -129,10 +129,8 @@ def test_what_is_proven_is_judged_by_the_curve_and_a_claim_by_its_point() -> Non
 
 
 def test_runs_of_later_batches_are_numbered_on() -> None:
-    collected = Collected()
-    for number in range(3):
-        collected.add(Told(0.6).batch(number, 2))
-    assert np.unique(collected.coins.run).tolist() == [0, 1, 2, 3, 4, 5]
+    collected = Batch.join([Told(0.6).batch(number, 2) for number in range(3)])
+    assert np.unique(collected.run).tolist() == [0, 1, 2, 3, 4, 5]
     assert (collected.runs, collected.seconds, collected.samples, collected.details) == (
         6,
         1.5,
@@ -144,10 +142,10 @@ def test_runs_of_later_batches_are_numbered_on() -> None:
 def test_batches_on_disk_are_not_trained_again(tmp_path: Path) -> None:
     config = configured()
     first, again = (Told(0.6, coins=1) for _ in range(2))  # retraining: a coin a run
-    _, one = try_until_decided(first, 1e-6, 0.999, Promised(), 8, kept=KeptBatches(tmp_path, config))
+    _, one = try_until_decided(first, 1e-6, 0.999, Promised(), 8, saved=ScoreFile(tmp_path, config))
     seen: list[Any] = []
     _, two = try_until_decided(
-        again, 1e-6, 0.999, Promised(), 8, lambda *at: seen.append(at), kept=KeptBatches(tmp_path, config)
+        again, 1e-6, 0.999, Promised(), 8, lambda *at: seen.append(at), saved=ScoreFile(tmp_path, config)
     )
     assert first.batches
     assert again.batches == []

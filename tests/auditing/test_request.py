@@ -10,7 +10,7 @@ from tests.support.certificates import audit as coins
 from tests.support.certificates import certificate
 from tests.support.unsafe_modules import HandMadeSum, Head, MeanOfTheLot
 
-from gossamer.auditing.command import add_to_run, audit
+from gossamer.auditing.request import AuditRequest, add_to_run
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.methods.objective import per_sample_loss
@@ -209,10 +209,8 @@ def test_a_search_that_breaks_a_bound_is_a_violation(
         "gossamer.methods.base.gradient_vector",
         lambda config, module, classes: HandMadeSum(MeanOfTheLot(), per_sample_loss(classes, config)),
     )
-    found = audit(
-        resolve(recipes.read("quickstart"), {"rounds": 4, "nodes": 2, "data.train_rows": 40}),
-        module=Head(), canary="sensitivity", runs=60, out=tmp_path / "a",
-    )  # fmt: skip
+    config = resolve(recipes.read("quickstart"), {"rounds": 4, "nodes": 2, "data.train_rows": 40})
+    found = AuditRequest(config=config, module=Head(), canary="sensitivity", runs=60).run(tmp_path / "a")
     assert found["violation"] is True
     assert found["violated"] == ["sensitivity"]
     assert "Violation: one record moves" in (tmp_path / "a" / "report.html").read_text()
