@@ -79,12 +79,7 @@ def planned_before(o: Any) -> dict[str, Any] | None:
 
     `epsilon` is what this alone costs the worst node, at the δ and adjacency beside it; it is part of the proven ε.
     """
-    from gossamer.preprocess import steps_of  # brings torch along
-
-    plan, steps = (
-        o.privacy,
-        steps_of(o.asked.data),
-    )  # as asked: weights that were found are declared in what runs
+    plan, steps = o.privacy, o.preprocessing
     if not plan.preprocesses:
         return None
     alone = {node.before: proven(node.before, node.delta, plan.adjacency).epsilon for node in plan.nodes}

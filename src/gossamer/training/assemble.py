@@ -84,6 +84,20 @@ class Parts:
         noise = self.noise.agree(self.nodes, join, f"{run} {start}", seeded=self.plan.seeded)
         return replace(self, noise=noise)
 
+    def with_records(self) -> Parts:
+        """With the records of the data set, which is another form of the one these parts were assembled with."""
+        assert self.rows is not None
+        device, hold_out = self.records.x.device, len(self.test[0])
+        x, y = _test(self.dataset, device)
+        judged = self.judged
+        if judged is not None and self.judged_rows is not None:
+            judged = self._same_units(judged, self.judged_rows)
+        records = self._same_units(self.records, self.rows)
+        return replace(self, judged=judged, records=records, test=(x[:hold_out], y[:hold_out]))
+
+    def _same_units(self, before: Records, rows: NDArray[np.int64]) -> Records:
+        return _records(self.dataset, rows, before.sizes, before.x.device, before.persons, mean=before.mean)
+
     def stream(self) -> Stream:
         """A new one from the system, or the seed's."""
         return Stream.seeded(self.plan.config.seed) if self.plan.seeded else Stream.system()
@@ -178,31 +192,6 @@ def _takes_means(config: RunConfig) -> bool:
 
 def _test(dataset: Dataset, device: torch.device) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)
-
-
-def records_of(parts: Parts) -> Parts:
-    """The parts with the records of their data set, which is another form of the one they were assembled with."""
-    assert parts.rows is not None
-    device, hold_out = parts.records.x.device, len(parts.test[0])
-    x, y = _test(parts.dataset, device)
-    judged = parts.judged
-    if judged is not None and parts.judged_rows is not None:
-        judged = _records(
-            parts.dataset, parts.judged_rows, judged.sizes, device, judged.persons, mean=judged.mean
-        )
-    return replace(
-        parts,
-        judged=judged,
-        records=_records(
-            parts.dataset,
-            parts.rows,
-            parts.records.sizes,
-            device,
-            parts.records.persons,
-            mean=parts.records.mean,
-        ),
-        test=(x[:hold_out], y[:hold_out]),
-    )
 
 
 def _refuse_thinner_noise(parts: Parts) -> None:

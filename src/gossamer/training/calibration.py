@@ -25,7 +25,7 @@ from gossamer.mechanism.summaries import release_of
 from gossamer.methods.claims import ClaimRule, Draws
 from gossamer.options.stage import stage
 from gossamer.options.types import LEAST_BOUND, MOST_BOUND
-from gossamer.preprocess import planned_events, steps_of
+from gossamer.training.preprocess import planned_events, steps_of
 from gossamer.training.privacy import NodePlan, PrivacyPlan
 
 # What calibration found for a node, kept while the process lives: nodes, seeds and graphs of a comparison share it.

@@ -36,6 +36,7 @@ from gossamer.training.calibration import Pool, plan_privacy, pool, rates_of
 from gossamer.training.data import DataCache, DataFacts, facts_of
 from gossamer.training.estimate import estimate, expected, refuse_beyond_machine, refuse_long_pricing
 from gossamer.training.notes import notes_of
+from gossamer.training.preprocess import Step, steps_of
 from gossamer.training.privacy import PrivacyPlan
 from gossamer.training.views import deviations_of, network_figures
 
@@ -140,6 +141,11 @@ class Plan:
     def measures(self) -> list[Measure]:
         """What is measured on the hold-out, the first being what the run is read by."""
         return measures_of(self.config.evaluation.measures, self.task)
+
+    @property
+    def preprocessing(self) -> tuple[Step, ...]:
+        """The steps before the first round, as asked: weights that were found are declared in what runs."""
+        return steps_of(self.asked.data)
 
     @property
     def seeded(self) -> bool:

@@ -1,29 +1,259 @@
-"""What is found on the records before the first round: private, paid for, in every node's ledger.
+"""Preprocessing before the first round: each step releases a noised summary of the training records, and is paid for.
 
-A short list of steps, `preprocess.steps_of`, each done in the same way: after the ledgers are open, before a reader or
-a model sees a record. Every node's noised release goes to all others, and everyone makes the same of them.
+A step reads records through its summary alone, which `mechanism.summaries` releases. Everything else gets the released
+numbers: what is computed from them is post-processing, and so are records that are changed by it one by one. The steps
+come after the ledgers are open, before a reader or a model sees a record. Every node's noised release goes to all
+others, and everyone computes the same from them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from safetensors.torch import load, save
+from scipy.special import ndtri
+from torch import Tensor
 
-from gossamer.accounting.releases import Event
+from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.releases import Event, Gaussian
+from gossamer.data.dataset import Dataset, Standard
+from gossamer.data.source import Source, standardised
 from gossamer.errors import UserError
 from gossamer.mechanism.reader import Book
-from gossamer.mechanism.summaries import private_totals
+from gossamer.mechanism.summaries import (
+    Columns,
+    Histogram,
+    Labels,
+    Moments,
+    SecondMoment,
+    Summary,
+    components,
+    dyadic_edges,
+    private_totals,
+    quantiles,
+    release_of,
+    unpacked,
+)
 from gossamer.methods import method_of
-from gossamer.preprocess import Found, Released, Step, steps_of
 from gossamer.results.rundir import RunDirectory, write_atomically
 from gossamer.runtime.group import Group
-from gossamer.training.assemble import Parts, records_of
-from gossamer.training.plan import Plan
+
+if TYPE_CHECKING:
+    from gossamer.training.assemble import Parts
+    from gossamer.training.plan import Plan
+
+Found = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Released:
+    """All nodes' releases as one: an estimate of the mean vector over what is protected, and what noise it has."""
+
+    mean: Tensor  # (size,)
+    noise: float  # the deviation of every entry, from public numbers
+
+
+class Step(Protocol):
+    name: ClassVar[str]  # of its file, and in the certificate
+    part: ClassVar[float]  # of the share of ε that pays for all steps, as 1/σ² goes, relative to the others
+    says: ClassVar[str]  # what is released, for people
+    released_as: ClassVar[type[Gaussian]]  # as its summary is
+
+    def summary(self, source: Source, dataset: Dataset) -> Summary:
+        """What is released of these records; its size follows from public facts."""
+        ...
+
+    def found(self, source: Source, dataset: Dataset, released: Released) -> Found:
+        """What is kept beside the run, by name."""
+        ...
+
+    def check(self, source: Source, dataset: Dataset, found: Found) -> bool:
+        """Is this what `found` would give, by its names and shapes?"""
+        ...
+
+    def applied(self, source: Source, dataset: Dataset, found: Found) -> Dataset:
+        """The records with it."""
+        ...
+
+
+class ClassWeights:
+    name: ClassVar[str] = "class-weights"
+    part: ClassVar[float] = 1.0  # a few counts of thousands of records: they need less than columns do
+    says: ClassVar[str] = "how many records each class has, for class weights"
+    released_as: ClassVar[type[Gaussian]] = Labels.released_as
+
+    def summary(self, source: Source, dataset: Dataset) -> Labels:
+        if dataset.classes is None or dataset.y_train.ndim != 1:
+            raise UserError("data.class_weights = 'private' needs records of one class each; leave it out.")
+        return Labels(dataset.classes)
+
+    def found(self, source: Source, dataset: Dataset, released: Released) -> Found:
+        """1 / (C · share) of each class, within the limits; a share is not taken to be below its own noise."""
+        shares = released.mean.double().clamp_min(max(released.noise, 1e-12))
+        shares = shares / shares.sum()
+        weights = 1 / (len(shares) * shares)
+        return {"weights": weights.clamp(1 / source.most_weight, source.most_weight)}
+
+    def check(self, source: Source, dataset: Dataset, found: Found) -> bool:
+        weights = found.get("weights", torch.zeros(0))
+        return weights.shape == (dataset.classes,) and bool((weights > 0).all())
+
+    def applied(self, source: Source, dataset: Dataset, found: Found) -> Dataset:
+        return replace(dataset, class_weights=tuple(found["weights"].double().tolist()))
+
+
+class Components:
+    name: ClassVar[str] = "components"
+    part: ClassVar[float] = 4.0
+    says: ClassVar[str] = "the second moment of the records, for principal components"
+    released_as: ClassVar[type[Gaussian]] = SecondMoment.released_as
+
+    def summary(self, source: Source, dataset: Dataset) -> SecondMoment:
+        return SecondMoment(math.prod(dataset.x_train.shape[1:]))
+
+    def found(self, source: Source, dataset: Dataset, released: Released) -> Found:
+        assert source.pca is not None
+        width = self.summary(source, dataset).width
+        return {"components": components(unpacked(released.mean, width), source.pca).contiguous()}
+
+    def check(self, source: Source, dataset: Dataset, found: Found) -> bool:
+        width = self.summary(source, dataset).width
+        return set(found) == {"components"} and found["components"].shape == (source.pca, width)
+
+    def applied(self, source: Source, dataset: Dataset, found: Found) -> Dataset:
+        return source.finished(dataset, components=found["components"].float().numpy())
+
+
+EDGES = dyadic_edges(levels=20, steps=16)
+FINEST = min(b - a for a, b in pairwise(EDGES))
+TAIL = 0.05  # on each side: the spread is that of the 90% between
+SURE = 2.0  # deviations of its noise, below which a share or a variance says nothing
+
+
+class _Standardise:
+    """What both kinds share: a middle and a spread of u, the value in its declared range."""
+
+    part: ClassVar[float] = 4.0
+
+    def columns(self, source: Source, dataset: Dataset) -> Columns:
+        assert source.standardise is not None
+        return Columns(source.standardise.places(source, dataset), *source.standardise.bounds)
+
+    def _kept(self, columns: Columns, middle: Tensor, spread: Tensor) -> Found:
+        """In the units of the records."""
+        length = columns.high - columns.low
+        return {"middle": columns.low + length * middle, "spread": length * spread}
+
+    def check(self, source: Source, dataset: Dataset, found: Found) -> bool:
+        width = len(self.columns(source, dataset).places)
+        return set(found) == {"middle", "spread"} and all(v.shape == (width,) for v in found.values())
+
+    def applied(self, source: Source, dataset: Dataset, found: Found) -> Dataset:
+        columns = self.columns(source, dataset)
+        standard = Standard(
+            places=columns.places,
+            low=columns.low,
+            high=columns.high,
+            middle=tuple(found["middle"].double().tolist()),
+            spread=tuple(found["spread"].double().tolist()),
+        )
+        made = standardised(dataset, standard)
+        # Private components come next, of columns as they are now.
+        return made if source.private_components else source.finished(made)
+
+
+class ByMoments(_Standardise):
+    name: ClassVar[str] = "standardise"
+    says: ClassVar[str] = "sums of every column and of its squares, for its mean and deviation"
+    released_as: ClassVar[type[Gaussian]] = Moments.released_as
+
+    def summary(self, source: Source, dataset: Dataset) -> Summary:
+        return Moments(self.columns(source, dataset))
+
+    def found(self, source: Source, dataset: Dataset, released: Released) -> Found:
+        columns = self.columns(source, dataset)
+        mean, variance = Moments(columns).read(released.mean)
+        # A variance below its own noise may be anything down to 0: then the noise is what is known of it.
+        unsure = released.noise * math.sqrt(len(columns.places))
+        return self._kept(columns, mean.clamp(0, 1), variance.clamp_min(max(unsure, 1e-12)).sqrt())
+
+
+class ByQuantiles(_Standardise):
+    name: ClassVar[str] = "standardise"
+    says: ClassVar[str] = "a histogram of every column, for its median and spread"
+    released_as: ClassVar[type[Gaussian]] = Histogram.released_as
+
+    def summary(self, source: Source, dataset: Dataset) -> Summary:
+        return Histogram(self.columns(source, dataset), EDGES)
+
+    def found(self, source: Source, dataset: Dataset, released: Released) -> Found:
+        columns = self.columns(source, dataset)
+        histogram = Histogram(columns, EDGES)
+        # The noise of half of the bins together; a tail that is hidden by it is not looked for.
+        unsure = released.noise * math.sqrt(len(columns.places) * histogram.bins / 2)
+        tail = max(TAIL, SURE * unsure)
+        if tail > 0.4:  # nothing is seen: the declared range is all that is known
+            return self._kept(columns, *_as_declared(len(columns.places)))
+        shares, noise = histogram.read(released.mean), released.noise * math.sqrt(len(columns.places))
+        at = quantiles(_believed(shares, noise), EDGES, (tail, 0.5, 1 - tail))
+        spread = (at[:, 2] - at[:, 0]) / (2 * float(ndtri(1 - tail)))
+        # Nearly all in the finest bin, as with a rare yes among many noes: the range is the better measure then.
+        middle, wide = at[:, 1], spread > 2 * FINEST
+        return self._kept(columns, middle, torch.where(wide, spread, 1.0))
+
+
+def _believed(shares: Tensor, noise: float) -> Tensor:
+    """Without bins that noise alone may have filled: most are empty, and one far out would stretch the column.
+
+    Where that leaves less than half of a column, as of one that is spread over many bins, all of them count.
+    """
+    clear = torch.where(shares > SURE * noise, shares, 0.0)
+    return torch.where(clear.sum(1, keepdim=True) > 0.5, clear, shares)
+
+
+def _as_declared(width: int) -> tuple[Tensor, Tensor]:
+    """The range as [−1, 1]."""
+    halves = torch.full((width,), 0.5, dtype=torch.float64)
+    return halves, halves
+
+
+def steps_of(source: Source) -> tuple[Step, ...]:
+    """Components come last: they are of the columns as they are then."""
+    found: list[Step] = []
+    if source.class_weights == "private":
+        found.append(ClassWeights())
+    if source.standardise is not None:
+        found.append(ByMoments() if source.standardise.kind == "moments" else ByQuantiles())
+    if source.private_components:
+        found.append(Components())
+    return tuple(found)
+
+
+def planned_events(
+    steps: Sequence[Step], adjacency: str, *, epsilon: float | None, delta: float, times: int
+) -> tuple[Event, ...]:
+    """One event a step, at −k, …, −1, ahead of draw 0: together, so many times, they cost `epsilon`; None: no noise.
+
+    All are Gaussians on all records: their μ² add up, and each gets its part of the whole.
+    """
+    whole = sum(step.part for step in steps)
+    found = []
+    for at, step in enumerate(steps, start=-len(steps)):
+        multiplier = 0.0
+        if epsilon is not None:
+            unit = step.released_as(
+                sigma=1.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency
+            )
+            mu = gdp_mu(epsilon, delta) * math.sqrt(step.part / whole)
+            multiplier = unit.shift(adjacency) * math.sqrt(times) / mu * (1 + 1e-9)
+        found.append(Event(at, release_of(step.released_as, multiplier, adjacency)))
+    return tuple(found)
 
 
 def preprocessed(parts: Parts, group: Group, book: Book, directory: RunDirectory) -> Parts:
@@ -63,7 +293,7 @@ def _with(parts: Parts, step: Step, found: Found) -> Parts:
     if dataset.class_weights != before.class_weights:
         o = _weighted(o, dataset.class_weights)
     parts = replace(parts, dataset=dataset, plan=o)
-    return parts if dataset.x_train is before.x_train else records_of(parts)
+    return parts if dataset.x_train is before.x_train else parts.with_records()
 
 
 def _weighted(o: Plan, weights: tuple[float, ...]) -> Plan:
