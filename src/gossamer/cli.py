@@ -61,9 +61,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="The run directory to make (default: a new one under runs/).")
     ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Go on in the directory of a run that was stopped.")
-    ] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Resume the run in DIR.")] = None,
     runtime: Annotated[
         str | None, typer.Option(help="simulator, or processes: here, or where torchrun starts this.")
     ] = None,
@@ -76,11 +74,13 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train, and print accuracy and the privacy statement."""
-    from gossamer.training.request import RunRequest, start
+    from gossamer.training.request import start
 
-    request = RunRequest(recipe, overrides or [], out, resume, runtime, data_dir, track, force, quiet=as_json)
     try:
-        outcome = start(request, sys.argv[1:])
+        outcome = start(
+            recipe, overrides or [], out=out, resume=resume, runtime=runtime, data_dir=data_dir, track=track,
+            force=force, quiet=as_json, arguments=sys.argv[1:],
+        )  # fmt: skip
     except KeyboardInterrupt as stop:
         raise StoppedError(*stop.args) from None
     if as_json and outcome is not None:
@@ -395,7 +395,7 @@ def export(
 
     The card says what the model is, takes and gives, and what its ε covers and does not.
     """
-    from gossamer.training.export import export as write
+    from gossamer.training.predict import export as write
     from gossamer.training.predict import node_of
 
     found = write(run, out, kind=kind, node=node_of(node), module=_own_module(module))

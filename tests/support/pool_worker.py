@@ -21,12 +21,13 @@ from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.methods.without_replacement.local_models import LocalModels
+from gossamer.results.console import RunDisplay
 from gossamer.runtime.cluster import Ranks, meet
 from gossamer.runtime.group import agreed, split
 from gossamer.runtime.loop import run
 from gossamer.testing.quadratics import Quadratic, problem
 from gossamer.topology.kinds import build as build_topology
-from gossamer.training.request import RunRequest, run_in
+from gossamer.training.request import run_in
 
 RUN = "0123456789abcdef"
 
@@ -58,7 +59,8 @@ def gossamer_run(
 
     config = RunConfig.model_validate(settings) if settings is not None else stored(out / "config.toml")
     where = {"resume": out} if settings is None else {"out": out}
-    return run_in(ranks, config, RunRequest(None, [], **where, quiet=True), on_round=stop)
+    display = RunDisplay(config.name, config.rounds, quiet=True, hidden=True)
+    return run_in(ranks, config, display, announced=False, **where, on_round=stop).result
 
 
 def models_that_left(ranks: Ranks, sizes: list[int], out: Path, settings: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from gossamer.cli import app
 from gossamer.errors import UserError
 from gossamer.kernels.clipped_sum import clipped_sum
 from gossamer.kernels.stack import ParameterStack
-from gossamer.training.export import export
+from gossamer.training.predict import export
 
 QUICK = {"nodes": 2, "rounds": 2, "checkpoints.every": 1, "evaluation.rows": 50}
 WIDTH, CLASSES = 64, 10

@@ -382,7 +382,7 @@ def test_a_certificate_that_says_something_else_is_refused(tmp_path: Path, chang
 
 @pytest.mark.parametrize("kind", ["torchscript", "safetensors"])
 def test_an_exported_model_standardises_by_itself(tmp_path: Path, kind: str) -> None:
-    from gossamer.training.export import export
+    from gossamer.training.predict import export
 
     changes = {"data__standardise": {"kind": "quantiles"}, "data__pca": None, "data__pca_from": "train"}
     out = run(tmp_path, "quickstart", **{**GOSSIP, **changes, "rounds": 2, "data__scale": "none"})

@@ -12,7 +12,7 @@ from tests.support.configurations import configured
 from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
 from gossamer.runtime.group import Alone
-from gossamer.training.request import RunRequest, carrier, configuration, rank_count, shows, start
+from gossamer.training.request import carrier, configuration, rank_count, shows, start
 
 
 def begun(folder: Path) -> Path:
@@ -23,15 +23,14 @@ def begun(folder: Path) -> Path:
 
 
 def test_settings_of_the_command_win_over_the_recipe() -> None:
-    asked = RunRequest("quickstart", ["rounds=9", "privacy.epsilon=2.5"], runtime="processes")
-    config = configuration(asked)
+    config = configuration("quickstart", ["rounds=9", "privacy.epsilon=2.5"], runtime="processes")
     assert (config.rounds, config.privacy.epsilon, config.runtime.kind) == (9, 2.5, "processes")
-    assert configuration(RunRequest(None, [])).name == "quickstart"
+    assert configuration(None).name == "quickstart"
 
 
 def test_a_run_that_has_begun_keeps_its_settings_but_for_the_runtime(tmp_path: Path) -> None:
     place = begun(tmp_path / "r")
-    config = configuration(RunRequest(None, ["runtime.timeout=9.0"], resume=place))
+    config = configuration(None, ["runtime.timeout=9.0"], resume=place)
     assert (config.rounds, config.runtime.timeout) == (7, 9.0)
 
 
@@ -48,9 +47,8 @@ def test_a_run_that_has_begun_keeps_its_settings_but_for_the_runtime(tmp_path: P
     ],
 )
 def test_what_cannot_change_is_refused(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
-    request = RunRequest(**{"recipe": None, "overrides": [], "resume": begun(tmp_path / "r"), **changes})
     with pytest.raises(UserError) as caught:
-        configuration(request)
+        configuration(**{"recipe": None, "resume": begun(tmp_path / "r"), **changes})
     assert says in str(caught.value)
 
 
@@ -116,10 +114,10 @@ def test_mistakes_show_before_ranks_start_and_a_stop_says_how_to_resume(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("gossamer.training.request.launch", launch)
     with pytest.raises(UserError, match=r"runtime\.blocks lists 2 blocks for 3 ranks"):
-        start(RunRequest(None, ["runtime.ranks=3", "runtime.blocks=[4,4]"], runtime="processes"), [])
+        start(None, ["runtime.ranks=3", "runtime.blocks=[4,4]"], runtime="processes")
     assert not started
     words = ["run", "--runtime", "processes"]
     with pytest.raises(KeyboardInterrupt, match="continue with `gossamer run --resume"):
-        start(RunRequest(None, ["runtime.ranks=2", "runtime.timeout=7"], runtime="processes"), words)
+        start(None, ["runtime.ranks=2", "runtime.timeout=7"], runtime="processes", arguments=words)
     ((arguments, ranks, timeout),) = started
     assert (arguments[:3], arguments[3], ranks, timeout) == (words, "--out", 2, 7.0)

@@ -17,12 +17,11 @@ from gossamer.options.sentences import as_mapping, as_path
 from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.track import find_tracker
-from gossamer.runtime.group import Group
 from gossamer.training.data import DataCache
 from gossamer.training.objects import Objects
 from gossamer.training.plan import Plan
-from gossamer.training.request import carrier, parts_of
-from gossamer.training.run import Outcome, execute
+from gossamer.training.request import carrier, run_in
+from gossamer.training.run import Outcome
 
 __all__ = ["Outcome", "Plan", "configure", "plan", "resume", "run"]
 
@@ -102,7 +101,7 @@ def run(
     """
     objects = Objects(module, data, loss, algorithm, clip, noise, topology)
     config = configure(recipe, changes, **vars(objects))
-    return _execute(
+    return _run(
         config,
         objects,
         callbacks,
@@ -130,13 +129,13 @@ def resume(
     data_dir: Path | str | None = None,
     force: bool = False,
 ) -> Outcome:
-    """Go on with a run that was stopped; whatever objects it began with are handed over again."""
+    """Resume a run that was stopped; the objects it began with are handed over again."""
     objects = Objects(module, data, loss, algorithm, clip, noise, topology)
     objects.changes()  # their kinds are known from here on
     path = as_path("directory", directory) or Path()
     config = stored(RunDirectory.resume(path).path / "config.toml")
     objects.check_nodes(config.nodes)
-    return _execute(
+    return _run(
         config,
         objects,
         callbacks,
@@ -148,7 +147,7 @@ def resume(
     )
 
 
-def _execute(
+def _run(
     config: RunConfig,
     objects: Objects,
     callbacks: Iterable[Callback],
@@ -166,33 +165,24 @@ def _execute(
             raise UserError(f"{name} = {short(value)} must be True or False.")
     if not isinstance(callbacks, Iterable):
         raise UserError(f"callbacks = {callbacks!r:.60} is not a list; give callbacks=[…].")
-    heard = [*map(_listener, callbacks)]
+    listeners = [*map(_listener, callbacks)]
     with carrier(config) as group:
-        parts = parts_of(
-            config,
+        shown = (_in_notebook() if progress is None else progress) and group.first
+        return run_in(
             group,
-            data_dir=data_dir,
+            config,
+            RunDisplay(config.name, config.rounds, quiet=False, hidden=not shown),
+            announced=False,
             module=objects.module,
-            force=force,
             cache=DataCache(objects.given),
+            out=out,
+            resume=resume,
+            data_dir=data_dir,
+            force=force,
+            track=tracker,
+            on_metrics=lambda row: _tell(row, [on for _, on in listeners]),
+            on_round=lambda done: _tell(done, [on for on, _ in listeners]),
         )
-        with _display(config, group, progress) as display:
-            return execute(
-                parts,
-                out=out,
-                resume=resume,
-                group=group,
-                on_metrics=lambda row: _tell(row, [display.metrics, *(on for _, on in heard)]),
-                on_round=lambda done: _tell(done, [display.round, *(on for on, _ in heard)]),
-                track=tracker,
-            )
-
-
-def _display(config: RunConfig, group: Group, progress: bool | None) -> RunDisplay:
-    shown = (_in_notebook() if progress is None else progress) and group.first
-    display = RunDisplay(config.name, config.rounds, quiet=False, hidden=not shown)
-    display.begin()
-    return display
 
 
 def _in_notebook() -> bool:

@@ -1,7 +1,8 @@
-"""`gossamer predict`: a file of new rows through a trained model, into a file of predictions."""
+"""`gossamer predict` and `gossamer export`: new rows through a trained model, and the model for other programs."""
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,11 @@ from gossamer.errors import UserError
 from gossamer.models.measures import Predictions, key_of, measures_of
 from gossamer.models.tasks import Regression
 from gossamer.results.headline import nodes_judged, title, written
-from gossamer.results.rundir import write_atomically
-from gossamer.results.trained.card import whose
+from gossamer.results.rundir import finite, make_empty, write_atomically
+from gossamer.results.trained.card import card, markdown, whose
+from gossamer.results.trained.convert import FILES, converted
 from gossamer.results.trained.models import Models, Node
+from gossamer.results.trained.weights import DESCRIPTION
 from gossamer.training.load import LoadedRun, load
 
 KINDS = {".csv": "csv", ".parquet": "parquet", ".npz": "npz"}
@@ -226,3 +229,46 @@ def node_of(text: str | None) -> Node | None:
     if not text.isdecimal() or len(text) > 9:
         raise UserError(f"--node {text} is neither a node's number nor 'average'.")
     return int(text)
+
+
+def export(
+    run: Path,
+    out: Path,
+    *,
+    kind: str = "safetensors",
+    node: Node | None = None,
+    module: nn.Module | None = None,
+) -> dict[str, Any]:
+    """The files that were written, and the card. `node` None: the average, or at a site of a study its own model."""
+    if kind not in FILES:
+        raise UserError(f"--format {kind} is not known; use {', '.join(FILES)}.")
+    loaded = load(run, module=module)
+    models = loaded.models
+    if loaded.verdict.broken is not None:
+        raise UserError(
+            f"{run} does not verify, so its privacy statement goes onto no card: {loaded.verdict.broken}"
+        )
+    node = models.whose(node)
+    content, file = converted(models, node, kind), FILES[kind]  # a mistake shows before anything is made
+    make_empty(out)
+    try:
+        write_atomically(out / file, content)
+        said = finite(
+            card(
+                models.description,
+                loaded.certificate,
+                loaded.manifest,
+                rounds=loaded.config.rounds,
+                node=node,
+                file=file,
+                kind=kind,
+            )
+        )
+        write_atomically(out / DESCRIPTION, models.description.text().encode())
+        write_atomically(
+            out / "model_card.json", (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode()
+        )
+        write_atomically(out / "MODEL_CARD.md", markdown(said).encode())
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be written: {error.strerror or error}.") from None
+    return {"out": str(out), "files": [file, DESCRIPTION, "MODEL_CARD.md", "model_card.json"], "card": said}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,39 +26,42 @@ from gossamer.training.assemble import Parts, assemble, without_private_hold_out
 from gossamer.training.budget import preview
 from gossamer.training.data import DataCache
 from gossamer.training.plan import Plan
-from gossamer.training.run import execute
+from gossamer.training.run import OnMetrics, OnRound, Outcome, execute
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """What was typed."""
-
-    recipe: str | None
-    overrides: list[str]
-    out: Path | None = None
-    resume: Path | None = None
-    runtime: str | None = None
-    data_dir: Path | None = None
-    track: str | None = None
-    force: bool = False  # try what would not fit into this machine
-    quiet: bool = False  # nothing but one JSON object on stdout
-
-
-def start(request: RunRequest, arguments: Sequence[str] = ()) -> dict[str, Any] | None:
+def start(
+    recipe: str | None,
+    overrides: Sequence[str] = (),
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    runtime: str | None = None,
+    data_dir: Path | None = None,
+    track: str | None = None,
+    force: bool = False,
+    quiet: bool = False,
+    arguments: Sequence[str] = (),
+) -> dict[str, Any] | None:
     """Run it: what `--json` prints, None in a process that prints nothing.
 
-    `arguments` are those of the command line, with which each of several processes is started.
+    force: try what would not fit into this machine.
+    quiet: print nothing but one JSON object on stdout.
+    arguments: those of the command line, with which each of several processes is started.
     """
-    config = configuration(request)
+    config = configuration(recipe, overrides, out=out, resume=resume, runtime=runtime)
+    tracker = find_tracker(track) if track else None
     if config.runtime.kind == "simulator" or started_as_rank():
-        return run_here(config, request)
+        with carrier(config) as group:
+            display = RunDisplay(config.name, config.rounds, quiet=quiet, hidden=not shows(group))
+            outcome = run_in(
+                group, config, display, out=out, resume=resume, data_dir=data_dir, force=force, track=tracker
+            )
+            return outcome.result if shows(group) else None
     check(effective(config))  # before anything is started
-    if request.track:
-        find_tracker(request.track)
     ranks = rank_count(config)
     split(effective(config).nodes, ranks, config.runtime.blocks)
-    directory = request.resume or request.out or free_path(config.name)
-    named = [] if request.resume or request.out else ["--out", str(directory)]
+    directory = resume or out or free_path(config.name)
+    named = [] if resume or out else ["--out", str(directory)]
     ended()  # the first rank prints from here on
     try:
         launch([*arguments, *named], ranks, timeout=config.runtime.timeout)
@@ -75,25 +77,31 @@ def rank_count(config: RunConfig) -> int:
     return len(runtime.blocks) if runtime.blocks else min(os.cpu_count() or 1, effective(config).nodes)
 
 
-def configuration(request: RunRequest) -> RunConfig:
-    changes = parse_overrides(request.overrides)
-    if request.runtime is not None:
-        changes["runtime.kind"] = request.runtime
-    if request.resume is None:
-        recipe = recipes.read(request.recipe or "quickstart")
-        config = resolve(recipe, changes)
-        show_replaced(recipe, changes)
+def configuration(
+    recipe: str | None,
+    overrides: Sequence[str] = (),
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    runtime: str | None = None,
+) -> RunConfig:
+    """The configuration of a new run, or that of the run in `resume`."""
+    changes = parse_overrides(overrides)
+    if runtime is not None:
+        changes["runtime.kind"] = runtime
+    if resume is None:
+        tables = recipes.read(recipe or "quickstart")
+        config = resolve(tables, changes)
+        show_replaced(tables, changes)
         return config
-    if request.recipe is not None or request.out is not None:
-        raise UserError(
-            f"--resume {request.resume} goes on with the run in it; leave out the recipe and --out."
-        )
+    if recipe is not None or out is not None:
+        raise UserError(f"--resume {resume} continues the run in it; leave out the recipe and --out.")
     fixed = next((key for key in changes if not key.startswith(("runtime.", "model.path"))), None)
     if fixed is not None:
         raise UserError(f"--set {fixed} cannot change a run that has begun; only runtime.* may differ.")
-    if not request.resume.is_dir():
-        raise UserError(f"--resume {request.resume} is not a directory; name one that `gossamer run` made.")
-    return stored(RunDirectory.resume(request.resume).path / "config.toml", changes)
+    if not resume.is_dir():
+        raise UserError(f"--resume {resume} is not a directory; name one that `gossamer run` made.")
+    return stored(RunDirectory.resume(resume).path / "config.toml", changes)
 
 
 def show_replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
@@ -121,65 +129,57 @@ def carrier(config: RunConfig) -> AbstractContextManager[Group]:
     return connect(blocks, timeout=asked.timeout, device=config.device)
 
 
-def parts_of(
-    config: RunConfig,
-    group: Group,
-    *,
-    data_dir: Path | None = None,
-    module: Any = None,
-    force: bool = False,
-    cache: DataCache | None = None,
-) -> Parts:
-    """What this process needs for its nodes; one process' mistake is everybody's."""
-
-    def assembled() -> Parts:
-        o = Plan.of(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force, cache=cache)
-        parts = assemble(o)
-        return parts if group.size == 1 else without_private_hold_out(parts)
-
-    parts: Parts = agreed(group, assembled)
-    return parts
-
-
-def run_here(config: RunConfig, request: RunRequest) -> dict[str, Any] | None:
-    """In this process: all nodes, or those of one rank."""
-    tracker = find_tracker(request.track) if request.track else None
-    with carrier(config) as group:
-        result = run_in(group, config, request, tracker)
-        return result if shows(group) else None
-
-
 def shows(group: Group) -> bool:
-    """One process of every machine speaks to its people; of processes on one machine, the first of all."""
+    """One process of every machine prints; of processes on one machine, the first of all."""
     return group.first_here if group.spread else group.first
 
 
 def run_in(
     group: Group,
     config: RunConfig,
-    request: RunRequest,
-    tracker: OpenTracker | None = None,
-    on_round: Callable[[int], None] = lambda t: None,
-) -> dict[str, Any]:
-    parts = parts_of(config, group, data_dir=request.data_dir, force=request.force)
-    with RunDisplay(config.name, config.rounds, quiet=request.quiet, hidden=not shows(group)) as display:
-        planned = [
-            (parts.plan, 1 if request.resume is None else 0)
-        ]  # one that goes on has reserved its share
-        display.plan(parts.plan, agreed(group, lambda: preview(planned, request.data_dir, group.nodes)))
+    display: RunDisplay,
+    *,
+    announced: bool = True,
+    module: Any = None,
+    cache: DataCache | None = None,
+    out: Path | None = None,
+    resume: Path | None = None,
+    data_dir: Path | None = None,
+    force: bool = False,
+    track: OpenTracker | None = None,
+    on_metrics: OnMetrics = lambda row: None,
+    on_round: OnRound = lambda done: None,
+) -> Outcome:
+    """Plan, train and finish a run in this process: all nodes, or those of one rank.
+
+    announced: show the plan before it and the privacy statement after it.
+    """
+
+    def assembled() -> Parts:
+        plan = Plan.of(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force, cache=cache)
+        parts = assemble(plan)
+        return parts if group.size == 1 else without_private_hold_out(parts)
+
+    parts: Parts = agreed(group, assembled)
+    with display:
+        if announced:
+            times = 1 if resume is None else 0  # a resumed run has reserved its share
+            budget = agreed(group, lambda: preview([(parts.plan, times)], data_dir, group.nodes))
+            display.plan(parts.plan, budget)
+        else:
+            display.begin()
+
+        def metrics(row: dict[str, Any]) -> None:
+            display.metrics(row)
+            on_metrics(row)
 
         def after_round(done: int) -> None:
             display.round(done)
             on_round(done)
 
         outcome = execute(
-            parts,
-            out=request.out,
-            resume=request.resume,
-            group=group,
-            on_metrics=display.metrics,
-            on_round=after_round,
-            track=tracker,
+            parts, out=out, resume=resume, group=group, on_metrics=metrics, on_round=after_round, track=track
         )
-    display.outcome(outcome.result, outcome.certificate)
-    return outcome.result
+    if announced:
+        display.outcome(outcome.result, outcome.certificate)
+    return outcome
