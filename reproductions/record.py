@@ -17,7 +17,7 @@ from gossamer.errors import UserError
 from gossamer.results.files import read_object
 from gossamer.results.headline import no_epsilon_covers
 from gossamer.results.rundir import write_atomically
-from gossamer.studies.compare.statistics import metric_of
+from gossamer.studies.compare.table import metric_of
 from gossamer.studies.reproduce import PaperCell, Place
 from reproductions.definition import Definition
 from reproductions.known import Known, Recorded, known_cells, parts_of, settings_of

@@ -23,9 +23,15 @@ from gossamer.results.rundir import write_atomically
 from gossamer.studies import papers
 from gossamer.studies.compare.batch import mark_folder, refuse_foreign, run_rows
 from gossamer.studies.compare.grid import Cell, Row, cells
-from gossamer.studies.compare.progress import show
-from gossamer.studies.compare.statistics import summarise
-from gossamer.studies.compare.table import Table, as_csv, figure_text, proven_text, quality_text
+from gossamer.studies.compare.table import (
+    Table,
+    as_csv,
+    figure_text,
+    proven_text,
+    quality_text,
+    show,
+    summarise,
+)
 
 Mode = Literal["paper", "sound"]
 MODES: tuple[Mode, ...] = ("paper", "sound")

@@ -21,10 +21,8 @@ from gossamer.results.certificate import epsilon_text
 from gossamer.results.headline import headline, larger_is_better, no_epsilon_covers
 from gossamer.results.notebook import columns, quality, relation, shown, table
 from gossamer.studies.compare.batch import run_rows
-from gossamer.studies.compare.cells import folder as folder_of
-from gossamer.studies.compare.cells import ledgers
 from gossamer.studies.compare.command import default_folder
-from gossamer.studies.compare.grid import Recipe, Row, lay_out, plain
+from gossamer.studies.compare.grid import Recipe, Row, lay_out, ledgers, plain
 
 # What may differ between candidates: nothing that a release's price depends on.
 _FREE = ("algorithm.", "model.", "topology.", "loss", "data.transform", "privacy.clip")
@@ -141,7 +139,7 @@ def tune(
     result = {
         "candidates": [_figures(row, result) for row, result in finished],
         "chosen": _figures(*best) if best else None,
-        "run_dir": str(folder_of(out, best[0].cells[0])) if best else None,
+        "run_dir": str(best[0].cells[0].folder(out)) if best else None,
         "epsilon_proven": worst_epsilon(together) if together else None,
         "delta": finished[0][1]["delta"] if finished else None,
         "adjacency": finished[0][1]["adjacency"] if finished else None,

@@ -14,7 +14,9 @@ from tests.support.own_records import on_table, write_table
 from gossamer.accounting.recompute import worst_epsilon
 from gossamer.errors import UserError
 from gossamer.studies.compare import batch, grid
+from gossamer.studies.compare.batch import Display, alone_in
 from gossamer.studies.compare.grid import Cell, Row
+from gossamer.studies.compare.table import Table, show
 
 FIXED: dict[str, Any] = {"rounds": 2, "privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
 
@@ -50,7 +52,7 @@ def fake_cells(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> list[str]:
 
     ran: list[str] = []
 
-    def work(cells: list[Cell], out: Path, **rest: Any) -> dict[str, str]:
+    def work(cells: list[Cell], out: Path, *rest: Any, **options: Any) -> dict[str, str]:
         failed = {}
         for cell in cells:
             ran.append(cell.label)
@@ -64,7 +66,7 @@ def fake_cells(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> list[str]:
         return failed
 
     monkeypatch.setattr(batch, "run_cells", work)
-    monkeypatch.setattr(batch.on_disk, "verify", lambda out, cell: False)  # nothing of theirs is signed
+    monkeypatch.setattr(Cell, "is_signed", lambda cell, out: False)
     return ran
 
 
@@ -120,3 +122,47 @@ def test_cells_of_the_same_records_come_one_after_another() -> None:
     cells = [cell for label, kind in kinds for cell in row(label, seeds=2, data__kind=kind).cells]
     ordered = batch.by_records(cells, None)
     assert [cell.label for cell in ordered] == ["a 0", "a 1", "c 0", "c 1", "b 0", "b 1", "d 0", "d 1"]
+
+
+def test_a_folder_is_one_comparisons(tmp_path: Path) -> None:
+    with (
+        alone_in(tmp_path),
+        pytest.raises(UserError, match="is in use by another comparison; wait for it"),
+        alone_in(tmp_path),
+    ):
+        pass
+    with alone_in(tmp_path):
+        pass
+
+
+CELL = Cell(configured(rounds=6), "[a] cell")
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "says"),
+    [
+        ({}, "no room", "failed: no room"),
+        ({"consensus_distance": 0.1, "accuracy_mean": 0.5, "seconds": 2.0}, None, "accuracy 50.00%, 2.0 s"),
+        ({"consensus_distance": 0.1, "rmse_mean": 0.25, "seconds": 2.0}, None, "RMSE 0.25, 2.0 s"),
+        ({"consensus_distance": None, "accuracy_mean": 0.5, "seconds": 2.0}, None, "diverged, 2.0 s"),
+        ({"consensus_distance": 0.1, "seconds": 2.0}, None, "done, 2.0 s"),
+    ],
+)
+def test_a_cell_ends_in_one_line(
+    result: dict[str, Any], error: str | None, says: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(Cell, "result", lambda cell, out: result)
+    with Display(Path("out"), 3, quiet=False) as display:
+        display.started(CELL)
+        display.tick()
+        display.done(CELL, error)
+    assert capsys.readouterr().out == f"1/3  [a] cell: {says}\n"
+
+
+def test_with_json_all_of_it_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with Display(Path("out"), 3, quiet=True) as display:
+        display.say("2 cells")
+    show(Table(("method", "ε"), (("x", "1"),), ("a caption",)), quiet=True)
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert "a caption" in out.err

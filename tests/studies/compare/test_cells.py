@@ -9,8 +9,7 @@ from typing import Any
 from tests.support.configurations import configured
 
 from gossamer.results.rundir import RunDirectory
-from gossamer.studies.compare import cells
-from gossamer.studies.compare.grid import Cell
+from gossamer.studies.compare.grid import Cell, ledgers
 
 
 def cell(**changes: Any) -> Cell:
@@ -18,7 +17,7 @@ def cell(**changes: Any) -> Cell:
 
 
 def begin(out: Path, made: Cell, rounds: int) -> RunDirectory:
-    run = RunDirectory.create(cells.folder(out, made))
+    run = RunDirectory.create(made.folder(out))
     run.write_config(made.config.model_dump())
     for t in range(2, rounds + 1, 2):
         run.append_metrics({"round": t, "epsilon_proven": 0.1 * t, "accuracy_mean": 0.5})
@@ -27,19 +26,19 @@ def begin(out: Path, made: Cell, rounds: int) -> RunDirectory:
 
 def test_a_cell_is_finished_with_its_certificate_and_its_own_configuration(tmp_path: Path) -> None:
     made = cell()
-    assert not cells.finished(tmp_path, made)
-    assert cells.rounds_done(tmp_path, made) == 0
+    assert not made.is_finished(tmp_path)
+    assert made.rounds_done(tmp_path) == 0
     run = begin(tmp_path, made, 4)
-    assert not cells.finished(tmp_path, made)
-    assert cells.rounds_done(tmp_path, made) == 4
+    assert not made.is_finished(tmp_path)
+    assert made.rounds_done(tmp_path) == 4
     run.write_json("certificate.json", {"epsilon_proven": 1.0})
-    assert cells.finished(tmp_path, made)
+    assert made.is_finished(tmp_path)
     (run.path / "config.toml").write_text(
         (run.path / "config.toml").read_text().replace("rounds = 6", "rounds = 7")
     )
-    assert not cells.finished(tmp_path, made)
+    assert not made.is_finished(tmp_path)
     (run.path / "config.toml").write_text("not toml")
-    assert not cells.finished(tmp_path, made)
+    assert not made.is_finished(tmp_path)
 
 
 def test_other_settings_are_another_folder() -> None:
@@ -51,19 +50,19 @@ def test_other_settings_are_another_folder() -> None:
 def test_a_result_is_the_last_evaluation_and_the_certificate_wins(tmp_path: Path) -> None:
     made = cell()
     begin(tmp_path, made, 6).write_json("certificate.json", {"epsilon_proven": 1.0})
-    found = cells.result(tmp_path, made)
+    found = made.result(tmp_path)
     assert (found["round"], found["epsilon_proven"], found["cell"]) == (6, 1.0, made.name)
     assert [row["round"] for row in found["history"]] == [2, 4, 6]
 
 
 def test_what_a_stopped_run_left_is_set_aside_every_time(tmp_path: Path) -> None:
     made = cell()
-    assert cells.set_aside(tmp_path, made) is None
+    assert made.set_aside(tmp_path) is None
     for count in (1, 2):
         begin(tmp_path, made, 2 * count)
-        place = cells.set_aside(tmp_path, made)
+        place = made.set_aside(tmp_path)
         assert place == tmp_path / "set-aside" / f"{made.name}-{count}"
-        assert not cells.folder(tmp_path, made).exists()
+        assert not made.folder(tmp_path).exists()
         assert json.loads((place / "metrics.jsonl").read_text().splitlines()[-1])["round"] == 2 * count
 
 
@@ -72,17 +71,17 @@ def test_a_line_that_is_being_written_counts_for_nothing(tmp_path: Path) -> None
     run = begin(tmp_path, made, 2)
     with open(run.path / "metrics.jsonl", "a") as file:
         file.write('{"rou')
-    assert cells.rounds_done(tmp_path, made) == 2
+    assert made.rounds_done(tmp_path) == 2
 
 
 def test_figures_that_no_epsilon_covers_are_read_with_their_mark(tmp_path: Path) -> None:
     cell = Cell(configured(), "a")
-    place = cells.folder(tmp_path, cell)
+    place = cell.folder(tmp_path)
     place.mkdir(parents=True)
     row = {"round": 1, "not_private": {"because": "why", "accuracy_mean": 0.5}}
     (place / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     (place / "certificate.json").write_text(json.dumps({"epsilon_proven": 0.0}))
-    found = cells.result(tmp_path, cell)
+    found = cell.result(tmp_path)
     assert (found["accuracy_mean"], found["not_private"]["because"]) == (0.5, "why")
     assert found["history"][0]["accuracy_mean"] == 0.5
 
@@ -97,4 +96,4 @@ def test_what_was_lost_elsewhere_counts_as_a_whole_cell(tmp_path: Path) -> None:
     stopped = place("set-aside/b-1", "ledger.jsonl")
     whole = place("cells/a", "ledger.jsonl", "certificate.json")
     other = place("cells/b", "ledger.jsonl", "certificate.json")
-    assert cells.ledgers(tmp_path) == [whole, other, stopped]
+    assert ledgers(tmp_path) == [whole, other, stopped]

@@ -11,8 +11,7 @@ from tests.support.comparisons import ROWS, result, row
 import gossamer
 from gossamer.studies.compare.comparison import Comparison
 from gossamer.studies.compare.plot import curves_page, epsilon_page
-from gossamer.studies.compare.statistics import curve
-from gossamer.studies.compare.table import compare_table
+from gossamer.studies.compare.table import compare_table, curve
 from gossamer.training.api import configure
 
 

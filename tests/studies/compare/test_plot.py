@@ -10,8 +10,7 @@ import pytest
 from tests.support.comparisons import ROWS, result
 
 from gossamer.studies.compare.plot import curves_page, epsilon_page, write_page
-from gossamer.studies.compare.statistics import curve
-from gossamer.studies.compare.table import compare_table
+from gossamer.studies.compare.table import compare_table, curve
 
 
 def test_plots_hold_the_points_and_ask_no_other_machine(tmp_path: Path) -> None:

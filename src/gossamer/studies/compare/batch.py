@@ -1,22 +1,28 @@
-"""Rows → results: check everything, make or continue the folder, run what is missing, read it back."""
+"""Rows of cells run on an engine: checked, run as far as they are missing, and read back."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 import gossamer
 from gossamer.errors import UserError
+from gossamer.results.headline import headline, title, written
 from gossamer.results.rundir import RunDirectory
-from gossamer.studies.compare import cells as on_disk
+from gossamer.results.terminal import terminal
 from gossamer.studies.compare.grid import Cell, Row
-from gossamer.studies.compare.pool import alone_in, run_cells
-from gossamer.studies.compare.progress import Display
-from gossamer.studies.jobs import Engine
+from gossamer.studies.jobs import Engine, settled, train
 from gossamer.training.budget import preview, refuse_above_cap
 
 if TYPE_CHECKING:
@@ -27,7 +33,7 @@ MARK = "comparison.json"
 
 @dataclass(frozen=True)
 class Batch:
-    """What came of the cells. `results` has one list per row, without the cells that failed."""
+    """The results of the cells: one list per row, without the cells that failed."""
 
     out: Path
     results: list[list[dict[str, Any]]]
@@ -35,10 +41,9 @@ class Batch:
     ran: int
     kept: int  # finished before
     budget: dict[str, Any] | None = (
-        None  # all runs on the same records of the user's own; None for public ones
+        None  # of all runs on the same records of the user's own; None for public ones
     )
-
-    unsigned: int = 0  # of those, without a signature of their run
+    unsigned: int = 0  # of those finished before, without a signature of their run
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -62,22 +67,18 @@ def run_rows(
     force: bool = False,
     engine: str = "local",
 ) -> Batch:
-    """A mistake in any cell raises before anything is written; a cell that fails later stops no other."""
+    """Run every cell that is not finished in `out`.
+
+    A mistake in any cell raises before anything is written; a cell that fails later stops no other.
+    """
     where = Engine(engine, jobs)
     refuse_foreign(out)
-    for row in rows:
-        for cell in row.cells:
-            where.refuse(cell.config)
-    where.check()
-    return _run_rows(rows, out, where, data_dir=data_dir, quiet=quiet, force=force)
-
-
-def _run_rows(
-    rows: Sequence[Row], out: Path, engine: Engine, *, data_dir: Path | None, quiet: bool, force: bool
-) -> Batch:
-    outlines = check(rows, data_dir, force=force)
     unique = {cell.name: cell for row in rows for cell in row.cells}
-    before = _before(rows, outlines, out, data_dir)
+    for cell in unique.values():
+        where.refuse(cell.config)
+    where.check()
+    plans = check(rows, data_dir, force=force)
+    before = _spent_before(rows, plans, out, data_dir)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -85,80 +86,55 @@ def _run_rows(
     with alone_in(out):
         (out / "cells").mkdir(exist_ok=True)
         mark_folder(out, rows)
-        todo = by_records([cell for cell in unique.values() if not on_disk.finished(out, cell)], data_dir)
+        todo = by_records([cell for cell in unique.values() if not cell.is_finished(out)], data_dir)
         kept = len(unique) - len(todo)
-        unsigned = sum(not on_disk.verify(out, cell) for cell in unique.values() if cell not in todo)
+        unsigned = sum(not cell.is_signed(out) for cell in unique.values() if cell not in todo)
         with Display(out, len(todo), quiet=quiet) as display:
             finished = f", {kept} of them finished already" if kept else ""
             if unsigned:
                 display.say(f"{unsigned} finished cells are not signed and could have been changed since")
-            display.say(f"{len(unique)} cells{finished}, {engine.at_a_time(len(todo))}, in {out}")
-            failed = run_cells(
-                todo,
-                out,
-                engine=engine,
-                data_dir=data_dir,
-                force=force,
-                on_start=display.started,
-                on_done=display.done,
-                on_tick=display.tick,
-            )
-        results = [
-            [on_disk.result(out, cell) for cell in row.cells if cell.name not in failed] for row in rows
-        ]
+            display.say(f"{len(unique)} cells{finished}, {where.at_a_time(len(todo))}, in {out}")
+            failed = run_cells(todo, out, where, display, data_dir=data_dir, force=force)
+        results = [[cell.result(out) for cell in row.cells if cell.name not in failed] for row in rows]
     reasons = {unique[name].label: reason for name, reason in failed.items()}
-    spent = preview([(o, 0) for o in outlines.values()], data_dir)
+    spent = preview([(plan, 0) for plan in plans.values()], data_dir)
     if spent is not None and before is not None:
         spent["epsilon_before"], spent["runs_before"] = before["epsilon_before"], before["runs_before"]
     return Batch(out, results, reasons, len(todo), kept, spent, unsigned)
 
 
-def _before(
-    rows: Sequence[Row], outlines: dict[str, Plan], out: Path, data_dir: Path | None
-) -> dict[str, Any] | None:
-    """What was spent on the user's records so far; raises if what is left to run would pass their cap."""
-    todo: dict[str, str] = {}  # cell → the one of its row that was outlined
-    for row in rows:
-        for cell in row.cells:
-            if not on_disk.finished(out, cell):
-                todo.setdefault(cell.name, row.cells[0].name)
-    counts = Counter(todo.values())
-    wanted = [(o, counts[name]) for name, o in outlines.items()]
-    refuse_above_cap(wanted, data_dir)
-    return preview(wanted, data_dir)
-
-
 def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
-    """What is there already; nothing is run."""
+    """The finished cells of `out`; nothing is run."""
     if not (out / MARK).is_file():
         raise UserError(
             f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out."
         )
-    done = [[cell for cell in row.cells if on_disk.finished(out, cell)] for row in rows]
-    unsigned = len({cell.name for row in done for cell in row if not on_disk.verify(out, cell)})
-    results = [[on_disk.result(out, cell) for cell in row] for row in done]
+    done = [[cell for cell in row.cells if cell.is_finished(out)] for row in rows]
+    unsigned = len({cell.name for row in done for cell in row if not cell.is_signed(out)})
+    results = [[cell.result(out) for cell in row] for row in done]
     return Batch(out, results, {}, 0, sum(map(len, done)), unsigned=unsigned)
 
 
 def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) -> dict[str, Plan]:
-    """Load and outline the first cell of every row: keys, data, model, graph and budget fit, or a sentence says why."""
+    """Load the data and plan the first cell of every row: keys, model, graph and budget fit, or an error says why."""
     from gossamer.training.data import DataCache
     from gossamer.training.plan import Plan
 
-    quiet_libraries()
+    # The Rényi accountant warns of every order it leaves out, by the hundred; leaving orders out is harmless.
+    logging.getLogger("absl").setLevel(logging.ERROR)
     cache = DataCache()
-    seen: dict[str, Plan] = {}
-    label_of = {row.cells[0].name: row.label for row in reversed(rows) if row.cells}
+    plans: dict[str, Plan] = {}
+    labels = {row.cells[0].name: row.label for row in reversed(rows) if row.cells}
     firsts = {row.cells[0].name: row.cells[0] for row in rows if row.cells}
     for cell in by_records([*firsts.values()], data_dir):
         try:
             cache.load(cell.config, data_dir)  # are the records at hand, and may this run have them?
+            plan = Plan.of(cell.config, data_dir=data_dir, cache=cache, force=force)
             # The records are not kept: those of all rows together may be too many.
-            o = Plan.of(cell.config, data_dir=data_dir, cache=cache, force=force)
-            seen[cell.name] = replace(o, dataset=None)
+            plans[cell.name] = replace(plan, dataset=None)
         except UserError as error:
-            raise UserError(f"{label_of[cell.name]}: {error}") from None
-    return seen
+            raise UserError(f"{labels[cell.name]}: {error}") from None
+    return plans
 
 
 def by_records(cells: Sequence[Cell], data_dir: Path | None) -> list[Cell]:
@@ -170,9 +146,19 @@ def by_records(cells: Sequence[Cell], data_dir: Path | None) -> list[Cell]:
     return [cells[i] for i in sorted(range(len(cells)), key=lambda i: place[keys[i]])]
 
 
-def quiet_libraries() -> None:
-    """The Rényi accountant warns of every order it leaves out, by the hundred; leaving orders out is harmless."""
-    logging.getLogger("absl").setLevel(logging.ERROR)
+def _spent_before(
+    rows: Sequence[Row], plans: dict[str, Plan], out: Path, data_dir: Path | None
+) -> dict[str, Any] | None:
+    """What was spent on the user's records so far; raises if the cells to run would pass their cap."""
+    todo: dict[str, str] = {}  # cell → the one of its row that was planned
+    for row in rows:
+        for cell in row.cells:
+            if not cell.is_finished(out):
+                todo.setdefault(cell.name, row.cells[0].name)
+    counts = Counter(todo.values())
+    wanted = [(plan, counts[name]) for name, plan in plans.items()]
+    refuse_above_cap(wanted, data_dir)
+    return preview(wanted, data_dir)
 
 
 def refuse_foreign(out: Path) -> None:
@@ -182,14 +168,134 @@ def refuse_foreign(out: Path) -> None:
 
 
 def mark_folder(out: Path, rows: Sequence[Row]) -> None:
-    RunDirectory(out).write_json(MARK, _contents(rows))
-
-
-def _contents(rows: Sequence[Row]) -> dict[str, Any]:
-    def entry(cell: Cell) -> dict[str, str]:
-        return {"label": cell.label, "folder": f"cells/{cell.name}"}
-
-    return {
+    contents = {
         "gossamer": gossamer.__version__,
-        "rows": [{"label": row.label, "cells": [entry(cell) for cell in row.cells]} for row in rows],
+        "rows": [
+            {
+                "label": row.label,
+                "cells": [{"label": cell.label, "folder": f"cells/{cell.name}"} for cell in row.cells],
+            }
+            for row in rows
+        ],
     }
+    RunDirectory(out).write_json(MARK, contents)
+
+
+@contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """Refuse a second comparison that would write into the same folder at the same time."""
+    try:
+        with FileLock(out / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise UserError(f"--out {out} is in use by another comparison; wait for it.") from None
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    out: Path,
+    engine: Engine,
+    display: Display,
+    *,
+    data_dir: Path | None = None,
+    force: bool = False,
+) -> dict[str, str]:
+    """Run these cells; returns those that failed, by name, with the reason in one sentence.
+
+    A process that dies takes the executor with it: cells that had not begun are submitted again to a new one.
+    """
+    failed: dict[str, str] = {}
+    folders = {cell.name: cell.folder(out) for cell in cells}
+    for cell in cells:
+        cell.set_aside(out)
+    left = list(cells)
+    while left:
+        submitted, left = left, []
+        with engine.open() as executor:
+            waiting = {
+                executor.submit(
+                    train,
+                    cell.settings,
+                    folders[cell.name] if engine.here else None,
+                    data_dir if engine.here else None,
+                    force=force,
+                    version=gossamer.__version__,
+                ): cell
+                for cell in submitted
+            }
+            queued = {cell.name: cell for cell in submitted}
+            while waiting:
+                done, _ = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
+                for name in [name for name in queued if folders[name].exists()]:
+                    display.started(queued.pop(name))
+                for future in done:
+                    cell = waiting.pop(future)
+                    outcome = settled(future, out / "errors.log", folders[cell.name])
+                    if outcome.died and not folders[cell.name].exists() and len(submitted) > 1:
+                        left.append(cell)
+                        continue
+                    if outcome.error is not None:
+                        failed[cell.name] = outcome.error
+                    display.done(cell, outcome.error)
+                engine.check_workers()
+                display.tick()
+        if len(left) == len(submitted):
+            raise UserError("the processes of the study end before they begin; see the messages above.")
+    return failed
+
+
+class Display:
+    """The progress of a comparison: bars on a terminal, one plain line per finished cell elsewhere."""
+
+    def __init__(self, out: Path, total: int, *, quiet: bool):
+        # With --json, stdout belongs to the one object: everything else goes to stderr.
+        self.console = terminal(to_stderr=quiet)
+        self._out, self._total, self._done = out, total, 0
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self._all = self._bars.add_task("cells", total=total)
+        self._running: dict[str, tuple[Cell, Any]] = {}
+
+    def __enter__(self) -> Display:
+        self._bars.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.__exit__(kind, error, trace)
+
+    def say(self, line: str) -> None:
+        self.console.print(Text(line), soft_wrap=True)
+
+    def started(self, cell: Cell) -> None:
+        self._running[cell.name] = (cell, self._bars.add_task(cell.label, total=cell.config.rounds))
+
+    def tick(self) -> None:
+        if self.console.is_terminal:
+            for cell, task in self._running.values():
+                self._bars.update(task, completed=cell.rounds_done(self._out))
+
+    def done(self, cell: Cell, error: str | None) -> None:
+        self._done += 1
+        if cell.name in self._running:
+            self._bars.remove_task(self._running.pop(cell.name)[1])
+        self._bars.update(self._all, completed=self._done)
+        self.say(f"{self._done}/{self._total}  {cell.label}: {self._outcome(cell, error)}")
+
+    def _outcome(self, cell: Cell, error: str | None) -> str:
+        if error is not None:
+            return f"failed: {error}"
+        result = cell.result(self._out)
+        quality = "done"
+        if result.get("consensus_distance") is None:
+            quality = "diverged"
+        elif (name := headline(result)) is not None:
+            quality = f"{title(name)} {written(name, result[f'{name}_mean'])}"
+        return f"{quality}, {result['seconds']:.1f} s"

@@ -14,9 +14,7 @@ from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.comparison import Comparison
 from gossamer.studies.compare.grid import EPSILON, METHOD, Recipe, Row, lay_out, short
 from gossamer.studies.compare.plot import curves_page, epsilon_page, write_page
-from gossamer.studies.compare.progress import show
-from gossamer.studies.compare.statistics import curve, summarise
-from gossamer.studies.compare.table import as_csv, compare_table
+from gossamer.studies.compare.table import as_csv, compare_table, curve, show, summarise
 
 
 def compare(

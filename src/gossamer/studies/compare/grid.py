@@ -1,4 +1,4 @@
-"""What a comparison consists of: recipes × `--over` values × seeds, laid out as rows of cells."""
+"""The runs of a comparison: recipes × `--over` values × seeds as rows of cells, and the folder of each cell."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from gossamer.config.layers import named, parse_overrides, resolve
+from gossamer.config.layers import named, parse_overrides, resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.results.files import read_metrics, read_object, read_text
+from gossamer.results.headline import judged
+from gossamer.results.verify import verify_files
 
 BASELINES = ("non-private", "no-communication", "central")
 METHOD = "algorithm.kind"
@@ -47,6 +51,58 @@ class Cell:
         ]
         readable = re.sub(r"[^A-Za-z0-9.=_-]+", "-", "-".join(parts)).strip(".-")[:80]
         return f"{readable}-{digest}"
+
+    def folder(self, out: Path) -> Path:
+        return out / "cells" / self.name
+
+    def is_finished(self, out: Path) -> bool:
+        """The certificate is written last; the configuration must be this cell's, key by key."""
+        folder = self.folder(out)
+        if not (folder / "certificate.json").is_file():
+            return False
+        try:
+            read_text(folder / "config.toml")  # a pipe in its place is refused, not waited for
+            return stored(folder / "config.toml").model_dump() == self.config.model_dump()
+        except UserError:
+            return False
+
+    def is_signed(self, out: Path) -> bool:
+        """Whether the run of a finished cell signed its files; files that differ from what it signed are an error."""
+        try:
+            return verify_files(self.folder(out)).signed
+        except UserError as error:
+            raise UserError(
+                f"{str(error).rstrip('.')}; or remove {self.folder(out)} to run this cell again."
+            ) from None
+
+    def set_aside(self, out: Path) -> Path | None:
+        """Move the files of a stopped run away; nothing is ever deleted or overwritten."""
+        if not self.folder(out).exists():
+            return None
+        (out / "set-aside").mkdir(exist_ok=True)
+        count = 1
+        while (target := out / "set-aside" / f"{self.name}-{count}").exists():
+            count += 1
+        return self.folder(out).rename(target)
+
+    def result(self, out: Path) -> dict[str, Any]:
+        """The last evaluation, all evaluations as `history`, and the certificate's figures, which win."""
+        folder = self.folder(out)
+        history = [judged(row) for row in read_metrics(folder / "metrics.jsonl")]
+        if not history:
+            raise UserError(
+                f"{folder / 'metrics.jsonl'} is missing or empty; remove {folder} to run this cell again."
+            )
+        certificate = read_object(folder / "certificate.json")
+        return {**history[-1], **certificate, "history": history, "cell": self.name}
+
+    def rounds_done(self, out: Path) -> int:
+        """The round of a running cell's last evaluation."""
+        try:
+            rows = read_metrics(self.folder(out) / "metrics.jsonl")
+        except UserError:  # reported where the cell is read
+            return 0
+        return int(rows[-1]["round"]) if rows else 0
 
 
 @dataclass(frozen=True)
@@ -188,3 +244,9 @@ def plain(value: Any) -> str:
 def short(key: str) -> str:
     """A key as the head of a column: two everyone knows have a name of their own."""
     return {EPSILON: "ε", METHOD: "method"}.get(key, key)
+
+
+def ledgers(out: Path) -> list[Path]:
+    """Of all cells that have released something, also those that failed or were stopped."""
+    places = (place for part in ("cells", "set-aside") for place in (out / part).glob("[!.]*/ledger*.jsonl"))
+    return sorted({place.parent for place in places})

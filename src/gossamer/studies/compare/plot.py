@@ -14,8 +14,7 @@ from typing import Any
 
 from gossamer.results.headline import in_per_cent, unit
 from gossamer.results.rundir import finite, write_atomically
-from gossamer.studies.compare.statistics import Spread
-from gossamer.studies.compare.table import Table, one_relation
+from gossamer.studies.compare.table import Spread, Table, one_relation
 
 # Okabe and Ito's colours, which the colour-blind can tell apart, without the yellow that white swallows.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#444444")
