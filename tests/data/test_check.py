@@ -63,7 +63,7 @@ def test_a_column_of_another_kind(tmp_path: Path) -> None:
         {"plan": {"range": [0, 1], "missing": True}, "ok": ["2020-01-01", "2021-01-01"]}
     )
     found = open_table("parquet", tmp_path / "t.parquet").findings(wrong)
-    assert [(finding.said, finding.must) for finding in found] == [
+    assert [(finding.remark, finding.must) for finding in found] == [
         ("has no value that is numeric", False),
         ("holds values of type bool, which cannot be date", True),
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.data import rand_hie
 from gossamer.data.load import load
-from gossamer.data.sources import Found
+from gossamer.data.sources import CheckedCopy
 
 ROW = dict.fromkeys(rand_hie.NAMES, "0")
 
@@ -34,7 +34,7 @@ def test_persons_sites_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ]
     rows[4]["ghindx"] = ""
     table = rand_hie.table(written(tmp_path / "t.csv", *rows))
-    monkeypatch.setattr(rand_hie.RandHie, "published", lambda self, _: Found(table, "", "", None))
+    monkeypatch.setattr(rand_hie.RandHie, "published", lambda self, _: CheckedCopy(table, "", "", None))
     data = rand_hie.RandHie().read(None, 0)
     assert data.person is not None
     assert data.owner is not None

@@ -68,7 +68,7 @@ from gossamer.topology.kinds import build, topologies
             {"base": "erdos-renyi"},
             "topology.base.p is missing; kind 'erdos-renyi' needs it",
         ),
-        ("resampled", 5, "column", {"base": {"kind": "digraph", "dropout": 0.1}}, "stand beside base"),
+        ("resampled", 5, "column", {"base": {"kind": "digraph", "dropout": 0.1}}, "belong next to base"),
         ("resampled", 5, "column", {"base": {"kind": "ringo"}}, "topology.base.kind = 'ringo' is not known"),
         ("resampled", 5, "column", {"base": 3}, "topology.base = 3 must be a table"),
         ("ring", 5, "column", {"slow": {"share": 0.5}}, "topology.slow.every is missing"),

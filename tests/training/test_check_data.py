@@ -56,7 +56,7 @@ def test_what_must_be_mended_ends_in_1(study: Path) -> None:
     found = RUNNER.invoke(app, ["data", "check", str(mine), "--config", str(study), "--json"])
     assert found.exit_code == 1
     (its,) = json.loads(found.stdout)["files"]
-    assert [(f["column"], f["said"]) for f in its["findings"] if f["must"]] == [
+    assert [(f["column"], f["remark"]) for f in its["findings"] if f["must"]] == [
         ("age", "has gaps, or values that are not numeric: set missing = true")
     ]
 

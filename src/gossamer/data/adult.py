@@ -130,14 +130,14 @@ class Adult(Source):
     )
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        found = self.published(data_dir)
+        copy = self.published(data_dir)
         return Dataset(
             name="adult",
-            x_train=numbers(found.content["x_train"]),
-            y_train=found.content["y_train"],
-            x_test=numbers(found.content["x_test"]),
-            y_test=found.content["y_test"],
+            x_train=numbers(copy.content["x_train"]),
+            y_train=copy.content["y_train"],
+            x_test=numbers(copy.content["x_test"]),
+            y_test=copy.content["y_test"],
             classes=2,
             public_test=True,
-            provenance=found.provenance,
+            provenance=copy.provenance,
         )

@@ -48,17 +48,17 @@ def listed(names: Sequence[str]) -> str:
 
 
 def free_memory() -> float:
-    """Bytes that could be had now, as the system and this process' control group say; ∞ where neither does."""
-    found = []
+    """Bytes available now, by the system and this process' control group; ∞ where neither tells."""
+    limits = []
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
-            found += [float(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable")]
+            limits += [float(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable")]
         with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            found += [float(limit) for limit in [file.read().strip()] if limit.isdigit()]
+            limits += [float(limit) for limit in [file.read().strip()] if limit.isdigit()]
     except (OSError, ValueError, IndexError):
-        if not found and hasattr(os, "sysconf"):
-            found = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
-    return min(found, default=float("inf"))
+        if not limits and hasattr(os, "sysconf"):
+            limits = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    return min(limits, default=float("inf"))
 
 
 def resident() -> float:
@@ -238,8 +238,8 @@ def _in_file(shape: tuple[int, int]) -> Floats:
             return np.memmap(file, np.float32, "r+", shape=shape)
     except OSError as error:
         raise UserError(
-            f"data.mapped: no file of {in_words(size)} can be made in {folder} ({error.strerror}); name another folder "
-            "in the environment variable TMPDIR"
+            f"data.mapped: no file of {in_words(size)} can be created in {folder} ({error.strerror}); name another "
+            "folder in the environment variable TMPDIR"
         ) from None
 
 
@@ -302,10 +302,10 @@ def _by_chance(ours: Array, theirs: Array) -> float:
     for one, other in zip(*columns, strict=True):
         logs.append(math.log(_equal(_plain(one), _plain(other))))
         least = min(logs)
-        found = across * math.exp(least + (sum(logs) - least) / 2)
-        if found < CERTAIN:
+        expected = across * math.exp(least + (sum(logs) - least) / 2)
+        if expected < CERTAIN:
             return 0.0
-    return min(found, most)
+    return min(expected, most)
 
 
 def _equal(one: Array, other: Array) -> float:

@@ -1,13 +1,12 @@
 """The declared columns of a table, `[data.columns]`: which values each may hold, and the numbers that encode them.
 
-A declaration is public: it is in the configuration, in model.json and in the certificate, and the same at every node
+A declaration is public: it is in the configuration, in model.json and in the certificate, and the same at every node,
 whatever the order of the columns in its own file. The numbers follow from it and from one value alone: no other record
-is looked at. What a value cannot be is decided once, so that no record can stop a run whose columns all have
-`missing = true`:
+is read. With `missing = true` in every column no record can stop a run:
 
 - a number or a date outside the declared range counts as the nearer end,
 - a value that is no declared level is `other`, where that is declared, and no level at all where it is not,
-- what is not there, or cannot be read as what was declared, is missing: an indicator of its own, or refused.
+- what is absent, or cannot be read as declared, is missing: an indicator of its own, or refused.
 """
 
 from __future__ import annotations
@@ -76,8 +75,8 @@ def is_nothing(words: Any) -> Missing:
     from pyarrow import compute
 
     empty = compute.is_in(compute.utf8_lower(words), value_set=pa.array(NOTHING))
-    found: Missing = compute.or_(compute.is_null(words), empty).to_numpy(zero_copy_only=False)
-    return found
+    nothing: Missing = compute.or_(compute.is_null(words), empty).to_numpy(zero_copy_only=False)
+    return nothing
 
 
 def floats(values: Any) -> Numbers:
@@ -86,8 +85,8 @@ def floats(values: Any) -> Numbers:
 
     if is_words(values.type):
         return one_by_one(values, _number)
-    found: Numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return found.astype(np.float64, copy=False)
+    numbers: Numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers.astype(np.float64, copy=False)
 
 
 def one_by_one(values: Any, read: Callable[[str], float]) -> Numbers:
@@ -101,8 +100,8 @@ def one_by_one(values: Any, read: Callable[[str], float]) -> Numbers:
         [math.nan if word is None else read(word) for word in coded.dictionary.to_pylist()] + [math.nan]
     )
     at = coded.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
-    found: Numbers = known[at]
-    return found
+    numbers: Numbers = known[at]
+    return numbers
 
 
 def _number(word: str) -> float:
@@ -115,10 +114,10 @@ def _number(word: str) -> float:
 def day(word: str) -> float:
     """Days since 1970; NaN of what is none."""
     try:
-        found = datetime.date.fromisoformat(word.strip()[:10])
+        date = datetime.date.fromisoformat(word.strip()[:10])
     except ValueError:
         return math.nan
-    return float(found.toordinal() - datetime.date(1970, 1, 1).toordinal())
+    return float(date.toordinal() - datetime.date(1970, 1, 1).toordinal())
 
 
 def is_day(value: Any) -> bool:
@@ -134,7 +133,7 @@ class Finding:
 
     column: str
     kind: str  # as it was declared, else the type of its values
-    said: str
+    remark: str
     must: bool = False
 
 
@@ -179,15 +178,15 @@ class Column(ABC):
         """What the holder of these values should know, and whether a run would refuse them; names no value."""
         if not self.fits(values.type):
             return {f"holds values of type {values.type}, which cannot be {self.kind}": True}
-        found = {}
+        remarks = {}
         missing = self.encode(values, np.zeros((len(values), len(self.numbers(""))), np.float32))
         if missing.all() and len(values):
-            found[f"has no value that is {self.kind}"] = not self.missing
+            remarks[f"has no value that is {self.kind}"] = not self.missing
         elif missing.any() and not self.missing:
-            found[f"has gaps, or values that are not {self.kind}: set missing = true"] = True
+            remarks[f"has gaps, or values that are not {self.kind}: set missing = true"] = True
         if (surprise := self.surprise(values)) is not None:
-            found[surprise] = False
-        return found
+            remarks[surprise] = False
+        return remarks
 
 
 class _Interval(Column):
@@ -385,7 +384,7 @@ class Date(_Interval):
 
 
 def _in_full(value: Any) -> Any:
-    """`"boolean"`, `[lo, hi]`, `["a", "b"]`, or a table whose keys say of which kind it is."""
+    """The table of a short form: `"boolean"`, `[lo, hi]`, `["a", "b"]`, or a table without a kind."""
     if isinstance(value, str):
         return {"kind": value}
     if isinstance(value, Sequence):

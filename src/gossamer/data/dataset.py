@@ -21,7 +21,7 @@ FAR = 5.0  # spreads from the middle, where values are cut off
 class Standard:
     """(x − middle) / spread in the places named, cut off at ±5; the other columns stay.
 
-    What lies outside of the declared range is taken to its end first.
+    Values outside the declared range count as its nearer end.
     """
 
     places: tuple[int, ...]
@@ -71,7 +71,7 @@ class Dataset:
     public_test: bool  # may the hold-out be used for metrics that leave the node?
     owner: npt.NDArray[np.int64] | None = None  # one id per training row, where the records have owners
     provenance: dict[str, str] = field(default_factory=dict)
-    person: npt.NDArray[np.int64] | None = None  # whose each training row is, where something says so
+    person: npt.NDArray[np.int64] | None = None  # the person of each training row, where known
     truth: npt.NDArray[np.float32] | None = None  # the coefficients that made a synthetic set
     columns: tuple[str, ...] = ()  # of a table of the user's own, in the order in which they were read
     test_shares_rows: bool = False  # does a hold-out that was declared public hold training records?

@@ -1,6 +1,6 @@
-"""What a record is when it comes, and what is done to it before a model sees it: names and public constants only.
+"""The form of a raw record and its preparation for a model: names and public constants only.
 
-A run writes this beside its models, so that a new row gets exactly what a training row got.
+A run writes this next to its models, so that a new row is prepared exactly as a training row was.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Inputs:
     columns: tuple[str, ...] = ()  # their names in order, where it is a table that has names
     schema: Schema | None = None  # what was declared of them; the numbers in their place are what a record is
     label: str | tuple[str, ...] | None = None  # the column that is predicted, or several
-    owner: str | None = None  # the column that said which node a training row belongs to
+    owner: str | None = None  # the column with the owner of a training row
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     transform: list[Any] = field(default_factory=list)
     standard: Standard | None = None  # released
@@ -51,17 +51,17 @@ class Inputs:
                     f"x has no column {listed(lacking)}, which the model was trained on: it has {listed(names)}."
                 )
             x = x[[list(x.columns)[names.index(name)] for name in self.columns]]
-        found = array_of("x", x)
-        if found.dtype.kind not in "iufb":
+        array = array_of("x", x)
+        if array.dtype.kind not in "iufb":
             wanted = "numbers" if self.schema is None else "a frame with the columns that were declared"
-            raise UserError(f"x holds values of type {found.dtype}; give {wanted}.")
+            raise UserError(f"x holds values of type {array.dtype}; give {wanted}.")
         if self.shape == ():
-            rows: Array = found.astype(np.int64)
+            rows: Array = array.astype(np.int64)
         else:
-            rows = as_records(found) if found.ndim in (2, 3, 4) else found
+            rows = as_records(array) if array.ndim in (2, 3, 4) else array
         if rows.shape[1:] != self.shape or rows.ndim == 0:
             raise UserError(
-                f"x has shape {found.shape}; the model takes rows of shape {self.shape}: "
+                f"x has shape {array.shape}; the model takes rows of shape {self.shape}: "
                 f"({', '.join(['rows', *map(str, self.shape)])})."
             )
         if not np.isfinite(rows).all():
@@ -106,8 +106,8 @@ class Inputs:
         """The components that the run released, which are part of the model."""
         assert self.pca is not None
         try:
-            found = np.frombuffer(base64.b64decode(self.components, validate=True), "<f4")
-            basis = found.reshape(self.pca, width).astype(np.float32)
+            numbers = np.frombuffer(base64.b64decode(self.components, validate=True), "<f4")
+            basis = numbers.reshape(self.pca, width).astype(np.float32)
         except ValueError:
             basis = np.full((1, 1), np.nan, np.float32)
         if not np.isfinite(basis).all():
@@ -118,21 +118,21 @@ class Inputs:
 
     def steps(self) -> list[str]:
         """The same in words, for a page."""
-        said = [f"column {name}: [{lo:g}, {hi:g}] becomes [0, 1]" for name, (lo, hi) in self.ranges.items()]
+        lines = [f"column {name}: [{lo:g}, {hi:g}] becomes [0, 1]" for name, (lo, hi) in self.ranges.items()]
         for name, column in (self.schema or {}).items():
             gaps = "; 1 more where it is missing" if column.missing else ""
-            said.append(f"column {name}, {column.kind}: {column.words()}{gaps}")
-        said += [f"step: {step}" for step in self.transform]
+            lines.append(f"column {name}, {column.kind}: {column.words()}{gaps}")
+        lines += [f"step: {step}" for step in self.transform]
         if self.standard is not None:
             count = len(self.standard.places)
-            said.append(f"{count} columns by a middle and spread found with noise, cut off at ±{FAR:g}")
+            lines.append(f"{count} columns by a middle and spread found with noise, cut off at ±{FAR:g}")
         if self.pca is not None:
             origin = "the training records, with noise" if self.pca_from == "private" else self.pca_from
-            said.append(f"{self.pca} principal components of {origin}")
-        said += {"unit-ball": ["x / max(1, ‖x‖)"], "unit-sphere": ["x / ‖x‖"]}.get(self.scale, [])
+            lines.append(f"{self.pca} principal components of {origin}")
+        lines += {"unit-ball": ["x / max(1, ‖x‖)"], "unit-sphere": ["x / ‖x‖"]}.get(self.scale, [])
         if self.bias:
-            said.append("(x, 1)" if self.bias == "outside" else "(x, 1)/√2")
-        return said
+            lines.append("(x, 1)" if self.bias == "outside" else "(x, 1)/√2")
+        return lines
 
 
 def inputs_of(source: Source, dataset: Dataset) -> Inputs:

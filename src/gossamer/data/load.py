@@ -72,11 +72,11 @@ def get(name: str, *, data_dir: Path | None = None) -> Path:
         raise UserError(
             f"{name!r} is not a data set I know; to get there are {', '.join(known)}{ending(name, known)}"
         )
-    found = origin.find(data_dir)
-    if found.path is not None and found.path.parent == cache_dir():
-        return found.path
+    copy = origin.find(data_dir)
+    if copy.path is not None and copy.path.parent == cache_dir():
+        return copy.path
     try:
-        return origin.store(found)
+        return origin.store(copy)
     except OSError as error:
         raise UserError(
             f"{name} could not be kept in the cache folder {cache_dir()}: {error.strerror}"

@@ -75,7 +75,7 @@ class Memory(OwnRecords):
 
 @dataclass(frozen=True)
 class Data:
-    """What a run is to learn from, as Python has it.
+    """Records to learn from, passed in Python.
 
     records: (x, y) of arrays or tensors; a pandas or polars frame (with `label`); a torch Dataset of (x, y) pairs; or
         each node's own: a list, or a dictionary by node, of any of these.
@@ -220,14 +220,14 @@ class Data:
 
     def _read(self, source: Memory, given: Any, owners: Any, persons: Any, where: str = "data=") -> Records:
         frame = is_frame(given)
-        beside = [
+        arrays = [
             None
             if value is None or (frame and isinstance(value, str))
             else (name, _by_row(name, value, where, given))
             for name, value in (("owners", owners), ("persons", persons))
         ]
         if not frame:
-            return self._arrays(source, given, where).attach(where, *beside)
+            return self._arrays(source, given, where).attach(where, *arrays)
         if self.label is None:
             raise UserError(
                 "data= is a frame; say which column is to be predicted: gossamer.Data(frame, label=…)."
@@ -238,7 +238,7 @@ class Data:
         roles = Roles(
             label=self.label, features=self.features, owner=owner, person=person, schema=source.schema
         )
-        return FrameTable(given, where).records(roles).attach(where, *beside)
+        return FrameTable(given, where).records(roles).attach(where, *arrays)
 
     def _arrays(self, source: Memory, given: Any, where: str) -> Records:
         if source.schema is not None:

@@ -247,7 +247,7 @@ class _Table(OwnFile):
     def _features(self, table: CsvTable | ParquetTable) -> list[str]:
         if self.features is not None:
             return self.features
-        return [name for name in table.names if name not in self.roles.beside]
+        return [name for name in table.names if name not in self.roles.others]
 
     def names(self, data_dir: Path | None) -> list[str]:
         return self._features(self._open("path", data_dir)) if self.columns is None else [*self.columns]

@@ -69,12 +69,12 @@ def _digits_of_scikit_learn() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
     What was read is checked by its digest, like every public set.
     """
-    found = importlib.util.find_spec("sklearn")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
         raise UserError(
             "data.kind = 'digits' comes with scikit-learn, which is missing; use data.kind = 'mnist'."
         )
-    path = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     try:
         with gzip.open(path, "rt") as file:
             table = np.array([line.split(",") for line in file], dtype=np.float64)
@@ -93,8 +93,8 @@ class _Images(Source):
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         assert self.facts is not None
-        found = self.published(data_dir)
-        return _image_set(self.kind, found.content, self.facts.classes, found.provenance, white=255)
+        copy = self.published(data_dir)
+        return _image_set(self.kind, copy.content, self.facts.classes, copy.provenance, white=255)
 
 
 @datasets.register("mnist")
@@ -207,9 +207,9 @@ class Covertype(Source):
     )
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        found = self.published(data_dir)
-        x = np.concatenate([found.content["x_train"], found.content["x_test"]])
-        y = np.concatenate([found.content["y_train"], found.content["y_test"]]) - 1
+        copy = self.published(data_dir)
+        x = np.concatenate([copy.content["x_train"], copy.content["x_test"]])
+        y = np.concatenate([copy.content["y_train"], copy.content["y_test"]]) - 1
         order = np.random.default_rng([seed, 0]).permutation(len(y))
         if self.test_rows is None:
             train, test = order[:COVERTYPE_TRAIN_ROWS], order[len(y) - COVERTYPE_TEST_ROWS :]
@@ -226,7 +226,7 @@ class Covertype(Source):
             y_test=y[test],
             classes=7,
             public_test=True,
-            provenance={**found.provenance, "split": f"shuffled with seed {seed}"},
+            provenance={**copy.provenance, "split": f"shuffled with seed {seed}"},
         )
 
 

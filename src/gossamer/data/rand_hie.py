@@ -114,8 +114,8 @@ class RandHie(Source):
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         import pyarrow as pa
 
-        found = self.published(data_dir)
-        raw, visits = found.content["x_train"], found.content["y_train"]
+        copy = self.published(data_dir)
+        raw, visits = copy.content["x_train"], copy.content["y_train"]
 
         def column(name: str) -> Array:
             values: Array = raw[:, NAMES.index(name)]
@@ -142,5 +142,5 @@ class RandHie(Source):
             owner=site[~test],
             person=person[~test],
             columns=NUMBERS,
-            provenance=found.provenance,
+            provenance=copy.provenance,
         )

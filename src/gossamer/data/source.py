@@ -1,4 +1,4 @@
-"""The table [data]: what every data set has, and what is done to its records before a model sees them."""
+"""The table [data]: the options of every data set, and the preparation of its records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gossamer.data.arrays import (
 from gossamer.data.columns import Column, Numeric
 from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.partition import Even, Partition, partitions
-from gossamer.data.sources import Found, Origin
+from gossamer.data.sources import CheckedCopy, Origin
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count, Positive
@@ -43,7 +43,7 @@ def _a_range(value: list[float]) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Standardise:
-    """What all kinds have."""
+    """Options of all kinds."""
 
     columns: Annotated[
         Annotated[list[str], Field(min_length=1)] | None,
@@ -94,7 +94,7 @@ class Standardise:
         return self.columns or ranged
 
     def check(self, source: Source, dataset: Dataset) -> None:
-        """What can be said before anything is released."""
+        """Refuse what cannot be standardised, before anything is released."""
         if dataset.x_train.ndim < 2:
             raise UserError(
                 f"data.standardise is for records with columns, and data.kind = {source.kind!r} has places in a table."
@@ -167,7 +167,7 @@ def first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
 
 
 def made_up_persons(dataset: Dataset, persons: int, *, own: bool) -> Dataset:
-    """By a public rule; whose records of the user's own are is never made up."""
+    """Persons by a public rule; the user's own records have real ones."""
     if own:
         raise UserError(
             f"data.persons = {persons} makes persons up, and your own records have real ones; name their column in "
@@ -252,7 +252,7 @@ class Source(ABC):
     standardise: Annotated[
         Annotated[Standardise, standardisations] | None,
         Field(
-            description="every column by its middle and spread, found with noise; see docs/preprocessing.md"
+            description="every column by its middle and spread, released with noise; see docs/preprocessing.md"
         ),
     ] = None
     class_weights: Annotated[
@@ -285,7 +285,7 @@ class Source(ABC):
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         """The set itself, before the options that all sets have."""
 
-    def published(self, data_dir: Path | None) -> Found:
+    def published(self, data_dir: Path | None) -> CheckedCopy:
         """The checked arrays of a public set."""
         assert self.origin is not None
         return self.origin.find(data_dir)
@@ -381,7 +381,7 @@ class Source(ABC):
 
     @property
     def private_steps(self) -> tuple[str, ...]:
-        """The keys that ask for something to be found on the training records before the first round."""
+        """The keys of steps that release something of the training records before the first round."""
         steps = {
             "data.class_weights = 'private'": self.class_weights == "private",
             "data.standardise": self.standardise is not None,
@@ -412,7 +412,7 @@ class Source(ABC):
         def public(kind: str, options: dict[str, Any]) -> Dataset:
             return datasets.parse({"kind": kind, **options}).load(data_dir)
 
-        # Of the user's own records nothing is kept, not even features.
+        # Of the user's own records nothing is cached, not even features.
         return transformed(dataset, self.transform, public, keep=not self.own, data_dir=data_dir)
 
     def scaled(self, dataset: Dataset) -> Dataset:

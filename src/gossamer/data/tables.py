@@ -57,7 +57,7 @@ class Roles:
     schema: Mapping[str, Column] | None = None
 
     @property
-    def beside(self) -> list[str]:
+    def others(self) -> list[str]:
         """The columns that are no features."""
         return [name for name in (*names_of(self.label), self.owner, self.person) if name is not None]
 
@@ -74,7 +74,7 @@ class Roles:
         """The feature columns of an undeclared table."""
         chosen = self.features
         if chosen is None:
-            chosen = [name for name in names if name not in self.beside]
+            chosen = [name for name in names if name not in self.others]
         if not chosen:
             raise UserError(
                 f"data.features leaves no column of {table} to learn from: it has {listed(names)}"
@@ -166,11 +166,11 @@ class Table(ABC):
         yield self.read([*schema], schema)
 
     def encode(
-        self, schema: Mapping[str, Column], beside: Sequence[str] = (), *, mapped: bool | None = False
+        self, schema: Mapping[str, Column], others: Sequence[str] = (), *, mapped: bool | None = False
     ) -> tuple[Floats, Mapping[str, Any]]:
-        """The numbers of the declared columns, and the columns beside them."""
+        """The numbers of the declared columns, and the other columns."""
         self.check_declared(schema)
-        columns = self.read([*schema, *beside], schema)
+        columns = self.read([*schema, *others], schema)
         return encoded(self.name, schema, columns), columns
 
     def check_declared(self, schema: Mapping[str, Column]) -> None:
@@ -204,25 +204,25 @@ class Table(ABC):
         roles.check(self.name, names)
         if roles.schema is None:
             numbers = roles.features_in(self.name, names)
-            columns: Mapping[str, Any] = self.read([*numbers, *roles.beside])
+            columns: Mapping[str, Any] = self.read([*numbers, *roles.others])
             x = self._floats({name: columns[name] for name in numbers})
         else:
             numbers = number_names(roles.schema)
-            x, columns = self.encode(roles.schema, roles.beside, mapped=mapped)
+            x, columns = self.encode(roles.schema, roles.others, mapped=mapped)
         if not len(x):
             raise UserError(f"{self.name} has no rows: give a file with records")
-        values = {name: self._values(name, columns[name]) for name in roles.beside}
+        values = {name: self._values(name, columns[name]) for name in roles.others}
         labels = [values[name] for name in names_of(roles.label)]
         several = roles.label is not None and not isinstance(roles.label, str)
         y: Array = np.stack(labels, 1) if several else labels[0] if labels else np.zeros(0, np.float32)
         for name, label in zip(names_of(roles.label), labels, strict=True):
             if label.dtype.kind == "f":
                 _check_finite(self.name, label[:, None], [name])
-        found = Records(x, y, numbers, tuple(names_of(roles.label)) if several else ())
+        records = Records(x, y, numbers, tuple(names_of(roles.label)) if several else ())
         owner, person = (
             None if name is None else (name, values[name]) for name in (roles.owner, roles.person)
         )
-        return found.attach(self.name, owner, person)
+        return records.attach(self.name, owner, person)
 
     def _floats(self, columns: Mapping[str, Any]) -> Floats:
         """(rows, columns) of undeclared columns, which must be numbers without gaps."""
@@ -346,7 +346,7 @@ class ParquetTable(Table):
                 yield {name: batch.column(name) for name in schema}
 
     def encode(
-        self, schema: Mapping[str, Column], beside: Sequence[str] = (), *, mapped: bool | None = False
+        self, schema: Mapping[str, Column], others: Sequence[str] = (), *, mapped: bool | None = False
     ) -> tuple[Floats, Mapping[str, Any]]:
         """The numbers of the declared columns; the records themselves are never all in memory."""
         self.check_declared(schema)
@@ -355,7 +355,7 @@ class ParquetTable(Table):
             rows = len(next(iter(batch.values())))
             encode_into(self.name, schema, batch, out[at : at + rows])
             at += rows
-        return out, self.read(beside, schema) if beside else {}
+        return out, self.read(others, schema) if others else {}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.data import fetch
-from gossamer.data.sources import Decoder, Found, Origin, Remote
+from gossamer.data.sources import CheckedCopy, Decoder, Origin, Remote
 
 _IMAGENET = (
     "ImageNet's 1.28 million labelled photographs, which show the classes of CIFAR-10 and CIFAR-100 too"
@@ -41,17 +41,17 @@ class Weights(Origin):
         if (folder / self.file).exists():
             yield folder / self.file, Path.read_bytes
 
-    def _read(self, path: Path, decoder: Decoder, source: str) -> Found:
+    def _read(self, path: Path, decoder: Decoder, source: str) -> CheckedCopy:
         content = decoder(path)
         got = hashlib.sha256(content).hexdigest()
         if got != self.digest:
             raise ValueError(f"sha256 {got[:12]}… instead of {self.digest[:12]}…")
-        return Found(content, got, source, path)
+        return CheckedCopy(content, got, source, path)
 
-    def store(self, found: Found) -> Path:
+    def store(self, copy: CheckedCopy) -> Path:
         target = fetch.cache_dir() / self.file
         with fetch.atomic(target) as file:
-            file.write(found.content)
+            file.write(copy.content)
         return target
 
     @property

@@ -52,13 +52,13 @@ class Windows:
 
     def total(self, values: T, exchange: Callable[[T], T]) -> T:
         """The sum over all nodes at every node; `exchange` moves what it is given by the offset of its turn."""
-        window, length, kept = values, 1, {}
+        window, length, parts = values, 1, {}
         while 2 * length <= self.nodes:
             if self.nodes & length:
-                kept[length] = window
+                parts[length] = window
             window, length = window + exchange(window), 2 * length
-        for length in sorted(kept, reverse=True):
-            window = window + exchange(kept.pop(length))
+        for length in sorted(parts, reverse=True):
+            window = window + exchange(parts.pop(length))
         return window
 
 
@@ -78,7 +78,7 @@ class Relabelled:
         return None if self.moves else self.windows.exchanges
 
     def order(self, mean: int) -> Ints:
-        """Which node stands at place 0, 1, …: from the seed and the mean's number by integers alone, on any machine."""
+        """The node at place 0, 1, …: from the seed and the mean's number by integers alone, on any machine."""
         return (
             orders(self.windows.nodes, self.seed, mean, 1)[0] if self.moves else np.arange(self.windows.nodes)
         )
@@ -97,26 +97,22 @@ class Relabelled:
 class WindowTopology(Topology):
     """A network whose exchange t has the graph of that step; its weights move rows, and algorithms add them up."""
 
-    def _compute_figures(self) -> dict[str, Any]:
-        rounds = self.rounds
-        assert isinstance(rounds, Relabelled)
-        # After the exchanges of one mean nothing is left of what the nodes had apart.
+    @cached_property
+    def _figures(self) -> dict[str, Any]:
+        assert isinstance(self.rounds, Relabelled)
+        unknown = ("spectral gap per round", "algebraic connectivity", "normalised Fiedler value", "diameter")
         return {
             "directed": True,
             "rounds looked at": self._window,
-            "spectral gap": 1.0,
-            "spectral gap per round": None,
-            "algebraic connectivity": None,
-            "normalised Fiedler value": None,
-            "diameter": None,
-            "rounds until strongly connected": None,
+            "spectral gap": 1.0,  # after the exchanges of one mean the nodes do not differ
+            **dict.fromkeys((*unknown, "rounds until strongly connected")),
             "mean out-degree": 1.0,
-            "exchanges for an exact mean": rounds.windows.exchanges,
+            "exchanges for an exact mean": self.rounds.windows.exchanges,
         }
 
 
 def orders(nodes: int, seed: int, first: int, count: int) -> Ints:
-    """(count, nodes): which node stands at place 0, 1, … in means first, first + 1, …"""
+    """(count, nodes): the node at place 0, 1, … in means first, first + 1, …"""
     numbers = np.arange(first * nodes, (first + count) * nodes, dtype=np.int64)
     return np.argsort(mixed_bits(numbers, seed).reshape(count, nodes), axis=1, kind="stable")
 
@@ -190,14 +186,14 @@ def filter_of_spectrum(spectrum: Floats, key: str) -> Filter:
     others = distinct(spectrum[:-1])
     if 1 - spectrum[-2] < 1e-9:
         raise UserError(f"{key} has nodes that never hear of each other; add the missing links.")
-    found = leja(others)
-    error = error_of(found, spectrum)
+    order = leja(others)
+    error = error_of(order, spectrum)
     if not error <= TOLERANCE:
         raise UserError(
-            f"{key} would lose too many digits over its {len(found)} exchanges (error {error:.1g}, at most "
+            f"{key} would lose too many digits over its {len(order)} exchanges (error {error:.1g}, at most "
             f"{TOLERANCE:g}); use 'one-peer-exponential', or a graph with more symmetry, fewer nodes or more links."
         )
-    return Filter(tuple(map(float, found)), error)
+    return Filter(tuple(map(float, order)), error)
 
 
 def distinct(values: Floats) -> Floats:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array
 
 from gossamer.errors import UserError
 
@@ -59,8 +59,8 @@ def circulant(nodes: int, offsets: Iterable[int], *, directed: bool) -> Graph:
     shift = np.fromiter(offsets, dtype=np.int64)
     sender = np.repeat(np.arange(nodes, dtype=np.int64), len(shift))
     receiver = (sender + np.tile(shift, nodes)) % nodes
-    made = from_arcs(nodes, np.stack([sender, receiver], axis=1), directed=directed)
-    return replace(made, offsets=frozenset(shift.tolist()))
+    graph = from_arcs(nodes, np.stack([sender, receiver], axis=1), directed=directed)
+    return replace(graph, offsets=frozenset(shift.tolist()))
 
 
 def pattern(nodes: int, arcs: Ints) -> Any:
@@ -108,7 +108,7 @@ def union(graphs: Iterable[Graph]) -> Graph:
 
 
 def thin(graph: Graph, stays: Callable[[Ints], Any]) -> Graph:
-    """What is left of the links that `stays` says so of: of arcs (undirected: of edges, both ways together)."""
+    """The graph with the links for which `stays` is true: arcs, or undirected edges, both ways together."""
     links = graph.arcs if graph.directed else graph.arcs[graph.arcs[:, 0] < graph.arcs[:, 1]]
     arcs = links[stays(links)]
     left = from_arcs(graph.nodes, arcs, directed=graph.directed)
@@ -117,9 +117,7 @@ def thin(graph: Graph, stays: Callable[[Ints], Any]) -> Graph:
     # Prescribed weights: the sender keeps what it could not send, so every column still sums to one.
     mask = pattern(graph.nodes, left.arcs)
     sent = graph.given.multiply(mask).tocsr()
-    kept = 1.0 - sent.sum(axis=0)
-    index = np.arange(graph.nodes)
-    folded = sent + csr_array((kept, (index, index)), shape=sent.shape)
+    folded = sent + diags_array(1.0 - sent.sum(axis=0))
     return Graph(graph.nodes, left.arcs, graph.directed, folded.tocsr())
 
 

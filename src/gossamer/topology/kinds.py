@@ -56,7 +56,7 @@ class TopologyKind(ABC):
         Field(description="how doubly stochastic weights are made; metropolis where the graph is undirected"),
     ] = None
     dropout: Annotated[
-        float, Field(ge=0, lt=1, description="probability that a link fails, in every round anew")
+        float, Field(ge=0, lt=1, description="probability that a link fails, drawn in every round")
     ] = 0.0
     slow: Annotated[
         Annotated[SlowLinks, Table()] | None,
@@ -98,8 +98,10 @@ class TopologyKind(ABC):
                 f"topology.mixing = '{self.mixing}' is for doubly stochastic weights, and this algorithm needs "
                 f"'{weights}'; leave it out"
             )
-        made = self.graph(nodes, np.random.default_rng(seed))
-        rounds: Rounds = Periodic((made,)) if isinstance(made, Graph) else made
+        graph_or_rounds = self.graph(nodes, np.random.default_rng(seed))
+        rounds: Rounds = (
+            Periodic((graph_or_rounds,)) if isinstance(graph_or_rounds, Graph) else graph_or_rounds
+        )
         for t in range(rounds.period or 1):
             graph = rounds.graph(t)
             if self.mixing and graph.given is not None:
@@ -199,36 +201,57 @@ class Complete(TopologyKind):
         return from_arcs(nodes, np.stack(np.triu_indices(nodes, k=1), axis=1), directed=False)
 
 
-@topologies.register("grid")
 @dataclass(frozen=True, kw_only=True)
-class Grid(TopologyKind):
-    """A rectangle of rows × columns, neighbours up, down, left and right."""
+class _Lattice(TopologyKind):
+    """Rows × columns, both at least `side`; as square as possible unless `rows` is set."""
 
     rows: Annotated[
         Count | None, Field(description="rows of the rectangle; as square as possible if not set")
     ] = None
 
-    fewest_nodes: ClassVar[int] = 4
+    side: ClassVar[int]
+    periodic: ClassVar[bool]
     by_rule: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
-        return _lattice("grid", nodes, self.rows, side=2, periodic=False)
+        import networkx as nx
+
+        rows, side = self.rows, self.side
+        if rows is not None and (rows < side or nodes % rows or nodes // rows < side):
+            fits = [r for r in range(side, nodes // side + 1) if nodes % r == 0]
+            works = f"use one of {', '.join(map(str, fits))}" if fits else _sizes_that_work(nodes, side)
+            raise UserError(
+                f"topology.rows = {rows} does not divide nodes = {nodes} into a {self.kind} of at least "
+                f"{side} × {side}; {works}"
+            )
+        rows = rows or _squarest(nodes, side)
+        if rows is None:
+            raise UserError(
+                f"topology.kind = '{self.kind}' needs nodes = rows × columns of at least {side} × {side}, "
+                f"and nodes = {nodes} is not; {_sizes_that_work(nodes, side)}"
+            )
+        lattice = nx.grid_2d_graph(rows, nodes // rows, periodic=self.periodic)
+        return from_networkx(nx.convert_node_labels_to_integers(lattice))
+
+
+@topologies.register("grid")
+@dataclass(frozen=True, kw_only=True)
+class Grid(_Lattice):
+    """A rectangle of rows × columns, neighbours up, down, left and right."""
+
+    fewest_nodes: ClassVar[int] = 4
+    side: ClassVar[int] = 2
+    periodic: ClassVar[bool] = False
 
 
 @topologies.register("torus")
 @dataclass(frozen=True, kw_only=True)
-class Torus(TopologyKind):
+class Torus(_Lattice):
     """A grid whose opposite borders touch: every node has four neighbours."""
 
-    rows: Annotated[
-        Count | None, Field(description="rows of the rectangle; as square as possible if not set")
-    ] = None
-
     fewest_nodes: ClassVar[int] = 9
-    by_rule: ClassVar[bool] = True
-
-    def make(self, nodes: int, rng: Rng) -> Graph:
-        return _lattice("torus", nodes, self.rows, side=3, periodic=True)
+    side: ClassVar[int] = 3
+    periodic: ClassVar[bool] = True
 
 
 @topologies.register("exponential")
@@ -318,27 +341,6 @@ def read_matrix(matrix: Sequence[Sequence[float]] | str) -> NDArray[np.float64]:
     raise UserError(f"topology.matrix = '{matrix}' must be a nested list or a file that ends in .npy or .csv")
 
 
-def _lattice(kind: str, nodes: int, rows: int | None, *, side: int, periodic: bool) -> Graph:
-    """Rows × columns, both at least `side`; as square as possible unless `rows` is given."""
-    if rows is not None and (rows < side or nodes % rows or nodes // rows < side):
-        fits = [r for r in range(side, nodes // side + 1) if nodes % r == 0]
-        works = f"use one of {', '.join(map(str, fits))}" if fits else _sizes_that_work(nodes, side)
-        raise UserError(
-            f"topology.rows = {rows} does not divide nodes = {nodes} into a {kind} of at least "
-            f"{side} × {side}; {works}"
-        )
-    rows = rows or _squarest(nodes, side)
-    if rows is None:
-        raise UserError(
-            f"topology.kind = '{kind}' needs nodes = rows × columns of at least {side} × {side}, "
-            f"and nodes = {nodes} is not; {_sizes_that_work(nodes, side)}"
-        )
-    import networkx as nx
-
-    lattice = nx.grid_2d_graph(rows, nodes // rows, periodic=periodic)
-    return from_networkx(nx.convert_node_labels_to_integers(lattice))
-
-
 def _squarest(nodes: int, side: int) -> int | None:
     """The number of rows that makes the rectangle most nearly square."""
     return next((r for r in range(int(nodes**0.5), side - 1, -1) if nodes % r == 0), None)
@@ -391,7 +393,7 @@ class Fiedler(TopologyKind):
     value: Annotated[
         Share, Field(description="the Fiedler value over the number of nodes; 1 is the complete graph")
     ]
-    tolerance: Annotated[NonNegative, Field(description="how far from it the graph found may be")] = 0.05
+    tolerance: Annotated[NonNegative, Field(description="how far from it the graph may be")] = 0.05
 
     fewest_nodes: ClassVar[int] = 2
     random: ClassVar[bool] = True
@@ -401,8 +403,7 @@ class Fiedler(TopologyKind):
             raise UserError(
                 f"topology.kind = 'fiedler' takes at most {_FIEDLER_NODES} nodes (nodes = {nodes})"
             )
-        best, best_error = np.empty((0, 2), dtype=np.int64), np.inf
-        found = 0.0
+        best, best_error, nearest = np.empty((0, 2), dtype=np.int64), np.inf, 0.0
         for _ in range(200 if nodes <= 100 else 5):
             order = _random_edge_order(nodes, rng)
             low, high = nodes - 1, len(order)  # how many edges are taken
@@ -416,14 +417,14 @@ class Fiedler(TopologyKind):
                 reached = _normalised_fiedler(nodes, order[:count])
                 error = abs(reached - self.value)
                 as_near = abs(error - best_error) <= _SAME
-                if error < best_error - _SAME or (as_near and reached < found - _SAME):
-                    best, best_error, found = order[:count], error, reached
+                if error < best_error - _SAME or (as_near and reached < nearest - _SAME):
+                    best, best_error, nearest = order[:count], error, reached
             if best_error <= 0.01 * self.value + _SAME:
                 break
         if best_error > self.tolerance + _SAME:
             raise UserError(
                 f"topology.value = {self.value} is out of reach for nodes = {nodes} within topology.tolerance = "
-                f"{self.tolerance}; the nearest graph found has {found:.3g}"
+                f"{self.tolerance}; the nearest graph found has {nearest:.3g}"
             )
         return from_arcs(nodes, best, directed=False)
 
@@ -472,7 +473,9 @@ class Digraph(TopologyKind):
     Redrawn until its column-stochastic weights are not doubly stochastic, so that push-sum's w is not 1.
     """
 
-    p: Annotated[float, Field(gt=0, lt=1, description="probability of every arc beside the ring")] = 0.2
+    p: Annotated[float, Field(gt=0, lt=1, description="probability of every arc that is not in the ring")] = (
+        0.2
+    )
 
     fewest_nodes: ClassVar[int] = 3
     random: ClassVar[bool] = True
@@ -502,7 +505,7 @@ def _drawn_again(base: TopologyKind) -> TopologyKind:
         names = ", ".join(name for name, kind in topologies.kinds.items() if kind.random)
         raise ValueError(f"'{base.kind}' is not a random kind; use one of {names}")
     if base.mixing or base.dropout or base.slow:
-        raise ValueError("mixing, dropout and slow stand beside base, not in it")
+        raise ValueError("mixing, dropout and slow belong next to base, not in it")
     return base
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import diags_array
 
 from gossamer.topology.graph import (
     Graph,
@@ -62,9 +63,7 @@ def algebraic_connectivity(graph: Graph) -> float | None:
     if graph.nodes == 1 or not strongly_connected(graph.nodes, graph.arcs):
         return 0.0
     degree = graph.out_degree().astype(np.float64)
-    index = np.arange(graph.nodes)
-    shape = (graph.nodes, graph.nodes)
-    laplacian = csr_array((degree, (index, index)), shape=shape) - pattern(graph.nodes, graph.arcs)
+    laplacian = (diags_array(degree) - pattern(graph.nodes, graph.arcs)).tocsr()
     spectrum = _circulant_spectrum(laplacian)
     if spectrum is not None:
         return float(np.sort(spectrum.real)[1])
@@ -72,8 +71,7 @@ def algebraic_connectivity(graph: Graph) -> float | None:
         return float(np.linalg.eigvalsh(laplacian.toarray())[1])
     # Turned over, the smallest eigenvalues become the largest, which the iteration finds fastest.
     top = 2.0 * float(degree.max())
-    flipped = csr_array((np.full(graph.nodes, top), (index, index)), shape=shape) - laplacian
-    values = _largest(flipped, True, "LA")
+    values = _largest(diags_array(np.full(graph.nodes, top)) - laplacian, True, "LA")
     return None if values is None else top - float(np.sort(values)[-2])
 
 
@@ -158,9 +156,7 @@ def _largest(operator: Any, symmetric: bool, which: str) -> Any:
 
 _WINDOW = 8  # rounds that stand for a schedule that never repeats
 _KEPT = 8  # rounds kept in memory of such a schedule
-_LISTED = (
-    1000  # nodes up to which the edges of a graph that is a rule are listed all the same, for who draws it
-)
+_LISTED = 1000  # nodes up to which the edges of a graph that is a rule are listed all the same, for plots
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,12 +173,8 @@ class Topology:
     rounds: Rounds
     settings: Mapping[str, Any]  # seed, dropout, mixing and the kind's options, for the record
     mixing: str | None = None
-    rule: str | None = (
-        None  # what the graph is, in words, where kind, nodes and settings say it without the seed
-    )
-    _graphs: dict[int, Graph] = field(default_factory=dict, repr=False)
-    _weights: dict[int, Any] = field(default_factory=dict, repr=False)
-    _figures: dict[str, Any] = field(default_factory=dict, repr=False)
+    rule: str | None = None  # the graph in words, where it follows from kind, nodes and settings alone
+    _cache: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
 
     @property
     def period(self) -> int | None:
@@ -191,12 +183,11 @@ class Topology:
 
     def weights(self, t: int) -> Any:
         """Mixing matrix of round t, an n×n scipy.sparse.csr_array of float64."""
-        key = self._key(t)
-        if key not in self._weights:
-            matrix = weights_of(self._graph(t), self.weights_kind, kind=self.kind, mixing=self.mixing)
-            self._keep(self._weights, key, matrix)
-            return matrix
-        return self._weights[key]
+        return self._cached(
+            "weights",
+            t,
+            lambda: weights_of(self._graph(t), self.weights_kind, kind=self.kind, mixing=self.mixing),
+        )
 
     def out_degree(self, t: int) -> Ints:
         """Messages each node sends in round t, not counting itself."""
@@ -216,8 +207,6 @@ class Topology:
         "rounds until strongly connected": B, see `rounds_until_connected`.
         None: does not exist (no weights, directed, not connected) or cannot be computed at this size.
         """
-        if not self._figures:
-            self._figures.update(self._compute_figures())
         return dict(self._figures)
 
     def to_json(self) -> dict[str, Any]:
@@ -242,23 +231,23 @@ class Topology:
     def _window(self) -> int:
         return self.period or _WINDOW
 
-    def _key(self, t: int) -> int:
-        return t if self.period is None else t % self.period
-
     def _graph(self, t: int) -> Graph:
-        key = self._key(t)
-        if key not in self._graphs:
-            graph = self.rounds.graph(t)
-            self._keep(self._graphs, key, graph)
-            return graph
-        return self._graphs[key]
+        graph: Graph = self._cached("graph", t, lambda: self.rounds.graph(t))
+        return graph
 
-    def _keep(self, cache: dict[int, Any], key: int, value: Any) -> None:
-        if self.period is None and len(cache) >= _KEPT:
-            cache.pop(next(iter(cache)), None)
-        cache[key] = value
+    def _cached(self, name: str, t: int, compute: Callable[[], Any]) -> Any:
+        """A value of round t; of a schedule that never repeats those of the last few rounds are kept."""
+        key = (name, t if self.period is None else t % self.period)
+        if key not in self._cache:
+            value = compute()
+            if self.period is None and len(self._cache) >= 2 * _KEPT:
+                self._cache.pop(next(iter(self._cache)), None)
+            self._cache[key] = value
+            return value
+        return self._cache[key]
 
-    def _compute_figures(self) -> dict[str, Any]:
+    @cached_property
+    def _figures(self) -> dict[str, Any]:
         graphs = [self._graph(t) for t in range(self._window)]
         directed = any(g.directed for g in graphs)
         gap = None

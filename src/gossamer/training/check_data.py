@@ -132,5 +132,5 @@ def _of_file(its: dict[str, Any], config: str | None) -> list[str]:
 def _line(finding: dict[str, Any], wide: int) -> str:
     mark = "✗" if finding["must"] else " "
     if not finding["column"]:
-        return f"{mark} {finding['said']}"
-    return f"{mark} {finding['column']:<{wide}}  {finding['kind']:<11}  {finding['said']}"
+        return f"{mark} {finding['remark']}"
+    return f"{mark} {finding['column']:<{wide}}  {finding['kind']:<11}  {finding['remark']}"

@@ -115,25 +115,25 @@ class EfficientNetLite(nn.Module):
     def __init__(self, weights: Mapping[str, Tensor], *, width: float, depth: float) -> None:
         super().__init__()
         self.stem = FixedConvolution(weights, "_conv_stem", "_bn0", stride=2)
-        made, number = [], 0
+        stages, number = [], 0
         for stage in scaled_stages(width, depth):
             blocks = []
             for k in range(stage.blocks):
                 stride, expands = stage.stride if k == 0 else 1, stage.expansion > 1
                 blocks.append(Block(weights, f"_blocks.{number}", stride=stride, expands=expands))
                 number += 1
-            made.append(nn.Sequential(*blocks))
-        self.stages = nn.Sequential(*made)
+            stages.append(nn.Sequential(*blocks))
+        self.stages = nn.Sequential(*stages)
         self.head = FixedConvolution(weights, "_conv_head", "_bn1")
 
-    def forward(self, images: Tensor, beside: int = 0) -> Tensor:
-        """With `beside`, the means of the last so many stages follow: (B, 1280 + their channels)."""
+    def forward(self, images: Tensor, stages: int = 0) -> Tensor:
+        """With `stages`, the means of the last so many follow: (B, 1280 + their channels)."""
         x, means = functional.relu6(self.stem(images), inplace=True), []
         for stage in self.stages:
             x = stage(x)
             means.append(x.mean((2, 3)))
         last = functional.relu6(self.head(x), inplace=True).mean((2, 3))
-        return torch.cat([last, *means[len(means) - beside :]], 1)
+        return torch.cat([last, *means[len(means) - stages :]], 1)
 
 
 _TOGETHER = 4  # images: the widest layer of more does not stay in a core's cache
