@@ -59,7 +59,7 @@ from gossamer.topology.kinds import build, topologies
             5,
             "column",
             {"base": "ring"},
-            "topology.base = 'ring': 'ring' is not a random kind; use",
+            "topology.base = 'ring' does not fit; 'ring' is not a random kind; use",
         ),
         (
             "resampled",
