@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data import adult
-from gossamer.data.load import get, load
+from gossamer.data.load import adult, get, load
 from gossamer.data.sources import recorded
 
 FIRST = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, Peru"

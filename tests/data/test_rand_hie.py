@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data import rand_hie
-from gossamer.data.load import load
+from gossamer.data.load import load, rand_hie
 from gossamer.data.sources import CheckedCopy
 
 ROW = dict.fromkeys(rand_hie.NAMES, "0")
