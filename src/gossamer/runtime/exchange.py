@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from gossamer.kernels.mixing import MixPlan
 from gossamer.topology.schedule import Topology
 
+_LONG = 1 << 16  # bytes of a row from which a copy takes longer than a message more
 Messages = Sequence[tuple[int, Tensor]]  # the other rank, and what is sent to it or received from it
 
 
@@ -35,8 +37,8 @@ class Carrier(Protocol):
 class Route:
     """The way of the rows in one round, seen from one rank."""
 
-    send: dict[int, Tensor]  # rank → positions of the rows it needs, among those hosted here
-    receive: dict[int, slice]  # rank → where its rows are among all received
+    send: dict[int, list[slice]]  # rank → runs of the rows it needs, among those hosted here
+    receive: dict[int, list[slice]]  # rank → the same runs of its rows, among all received
     senders: list[int]  # the node of each received row
     local: MixPlan  # (hosted, hosted)
     remote: MixPlan  # (hosted, received)
@@ -47,21 +49,25 @@ def route(topology: Topology, t: int, blocks: Sequence[range], rank: int) -> Rou
     P, own = topology.weights(t).tocsr(), blocks[rank]
     rows, columns = P[own.start : own.stop], P.tocsc()[:, own.start : own.stop].tocoo()
     owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
-    crossing = owner[columns.row] != rank
-    receivers, positions = owner[columns.row[crossing]], columns.col[crossing]
-    send = {
-        int(r): torch.from_numpy(np.unique(positions[receivers == r]).astype(np.int64))
-        for r in np.unique(receivers)
-    }
+    receivers = owner[columns.row]
+    send = {int(r): _runs(np.unique(columns.col[receivers == r])) for r in np.unique(receivers) if r != rank}
     needed = np.unique(rows.indices)
     senders = needed[owner[needed] != rank]
     receive = {}
     for r in np.unique(owner[senders]):
-        first, last = np.searchsorted(senders, [blocks[r].start, blocks[r].stop])
-        receive[int(r)] = slice(int(first), int(last))
+        first = np.searchsorted(senders, blocks[r].start)
+        runs = _runs(senders[owner[senders] == r])
+        starts = first + np.cumsum([0] + [run.stop - run.start for run in runs])
+        receive[int(r)] = [slice(int(a), int(b)) for a, b in pairwise(starts)]
     copies = int(topology.out_degree(t)[own.start : own.stop].sum())
     local, remote = MixPlan(rows[:, own.start : own.stop]), MixPlan(rows[:, senders])
     return Route(send, receive, senders.tolist(), local, remote, copies)
+
+
+def _runs(indices: Any) -> list[slice]:
+    """Sorted indices as slices of consecutive ones."""
+    cuts = np.flatnonzero(np.diff(indices) != 1) + 1
+    return [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(indices, cuts)]
 
 
 class RankExchange:
@@ -79,8 +85,18 @@ class RankExchange:
         way = self._route(t)
         own = [tensor.detach().contiguous() for tensor in tensors]
         received = [self._buffer(("in", k), len(way.senders), rows) for k, rows in enumerate(own)]
-        receive = [(r, into[place]) for r, place in way.receive.items() for into in received]
-        send = [(r, self._rows(k, r, at, rows)) for r, at in way.send.items() for k, rows in enumerate(own)]
+        receive = [
+            (r, part)
+            for r, runs in way.receive.items()
+            for into in received
+            for part in _received(into, runs)
+        ]
+        send = [
+            (r, part)
+            for r, runs in way.send.items()
+            for k, rows in enumerate(own)
+            for part in self._sent(("out", k, r), rows, runs)
+        ]
         mixed: list[Tensor] = []
 
         def while_travelling() -> None:
@@ -99,13 +115,12 @@ class RankExchange:
         self.bytes_sent += way.copies * sum(rows[0].nbytes for rows in own)
         return mixed[0] if len(mixed) == 1 else tuple(mixed)
 
-    def _rows(self, k: int, rank: int, positions: Tensor, rows: Tensor) -> Tensor:
-        """The rows at these positions: a part of the tensor itself where they are consecutive, else a copy."""
-        first, last = int(positions[0]), int(positions[-1])
-        if last - first + 1 == len(positions):
-            return rows[first : last + 1]
-        out = self._buffer(("out", k, rank), len(positions), rows)
-        return torch.index_select(rows, 0, positions.to(rows.device), out=out)
+    def _sent(self, name: tuple[object, ...], rows: Tensor, runs: list[slice]) -> list[Tensor]:
+        """Long rows as they are, a message for each run of them; short ones packed into one message."""
+        if len(runs) == 1 or rows[0].nbytes >= _LONG:
+            return [rows[run] for run in runs]
+        packed = self._buffer(name, sum(run.stop - run.start for run in runs), rows)
+        return [torch.cat([rows[run] for run in runs], out=packed)]
 
     def _buffer(self, name: tuple[object, ...], count: int, like: Tensor) -> Tensor:
         """Kept from round to round: all messages have arrived before an exchange returns."""
@@ -123,6 +138,13 @@ class RankExchange:
                 self._routes.clear()  # a new graph every round: nothing to keep
             self._routes[key] = route(self._topology, t, self._carrier.blocks, self._carrier.rank)
         return self._routes[key]
+
+
+def _received(into: Tensor, runs: list[slice]) -> list[Tensor]:
+    """Where the messages of one rank arrive, as `_sent` makes them."""
+    if len(runs) == 1 or into[0].nbytes >= _LONG:
+        return [into[run] for run in runs]
+    return [into[runs[0].start : runs[-1].stop]]
 
 
 def first_not_finite(tensor: Tensor) -> int | None:
