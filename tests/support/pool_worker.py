@@ -29,8 +29,6 @@ from gossamer.testing.quadratics import Quadratic, problem
 from gossamer.topology.kinds import build as build_topology
 from gossamer.training.request import run_in
 
-RUN = "0123456789abcdef"
-
 
 def train(ranks: Ranks, case: str, sizes: list[int], topology: dict[str, Any], lr: float, rounds: int) -> Any:
     """A case of quadratics.py with the exact gradients of its quadratics: this rank's rows."""
@@ -38,7 +36,7 @@ def train(ranks: Ranks, case: str, sizes: list[int], topology: dict[str, Any], l
     a, b, x0 = problem(sum(sizes), seed=5)
     topo = build_topology(weights=algorithm.weights, nodes=sum(sizes), **topology)
     own = slice(ranks.nodes.start, ranks.nodes.stop)
-    exchange = ranks.exchange(topo, RUN)
+    exchange = ranks.exchange(topo)
     start = algorithm.init(torch.from_numpy(x0[own]).float())
     state = run(algorithm, start, Quadratic(a[own], b[own]), exchange, rounds=rounds)
     return state._asdict(), exchange.bytes_sent, exchange.bytes_on_wire
@@ -103,7 +101,7 @@ def digraphs(ranks: Ranks, sizes: list[int], rounds: int, seed: int) -> Any:
     topo = build_topology(
         "resampled", nodes=n, weights="column", seed=seed, base={"kind": "digraph", "p": 0.2}, dropout=0.3
     )
-    exchange = ranks.exchange(topo, RUN)
+    exchange = ranks.exchange(topo)
     x = torch.arange(n, dtype=torch.float64)[ranks.nodes.start : ranks.nodes.stop, None].repeat(1, 3)
     w = torch.ones(len(x), 1, dtype=torch.float64)
     for t in range(rounds):
@@ -116,7 +114,7 @@ def digraphs(ranks: Ranks, sizes: list[int], rounds: int, seed: int) -> Any:
 def one_exchange(ranks: Ranks, sizes: list[int], spoil: str | None = None) -> Any:
     """Rank 0 may send a number that is none; the mixed rows of each rank."""
     topo = build_topology("complete", nodes=sum(sizes), weights="column", seed=0)
-    exchange = ranks.exchange(topo, RUN)
+    exchange = ranks.exchange(topo)
     x = torch.ones(len(ranks.nodes), 4)
     if ranks.first and spoil is not None:
         x[-1, 2] = float(spoil)
@@ -152,7 +150,7 @@ def token_rounds(ranks: Ranks, sizes: list[int], rounds: int, wants: torch.Tenso
 def misbehave(ranks: Ranks, sizes: list[int], how: str, rank: int, at: int) -> Any:
     """Rounds of a ring until one rank dies, stops or dawdles; how long the others waited and what they say."""
     topo = build_topology("directed-ring", nodes=sum(sizes), weights="column", seed=0)
-    exchange = ranks.exchange(topo, RUN)
+    exchange = ranks.exchange(topo)
     x = torch.ones(len(ranks.nodes), 1000)
     start = time.monotonic()
     try:

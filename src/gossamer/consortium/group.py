@@ -38,7 +38,5 @@ class OneSite:
     def begin_round(self, t: int) -> None:
         pass
 
-    def exchange(
-        self, topology: Topology, run: str, meanwhile: Callable[[], None] | None = None
-    ) -> CountingExchange:
+    def exchange(self, topology: Topology, meanwhile: Callable[[], None] | None = None) -> CountingExchange:
         raise NotImplementedError("a site's exchange needs its journal and links: see PeerExchange")

@@ -173,7 +173,7 @@ class Method:
     def exchange(self, run: Run) -> CountingExchange:
         """What carries the messages: what a step gets as `mix`. Gradients draw their next noise meanwhile."""
         meanwhile = partial(run.reader.draw_ahead, run.plan.stack.dim)
-        plain = run.group.exchange(run.plan.topology, run.identity, meanwhile)
+        plain = run.group.exchange(run.plan.topology, meanwhile)
         plain.bytes_sent = run.bytes_sent
         noised: CountingExchange = self.noised(
             plain, run.parts, run.book, run.parts.stream, start=run.reader.draws

@@ -171,9 +171,7 @@ class Ranks:
             f"node {node} (rank {rank}) sent NaN or infinite values in round {at}: refused"
         )
 
-    def exchange(
-        self, topology: Topology, run: str, meanwhile: Callable[[], None] | None = None
-    ) -> RankExchange:
+    def exchange(self, topology: Topology, meanwhile: Callable[[], None] | None = None) -> RankExchange:
         # On one machine the cores that carry the messages are those that compute: nothing is idle, and noise drawn
         # ahead costs one pass over it more than noise that is added where it is drawn.
         return RankExchange(self, topology, meanwhile if meanwhile and self.spread else lambda: None)

@@ -60,9 +60,7 @@ class Group(Protocol):
         """Note the round for messages about failures, and stop here if this process was asked to end."""
         ...
 
-    def exchange(
-        self, topology: Topology, run: str, meanwhile: Callable[[], None] | None = None
-    ) -> CountingExchange:
+    def exchange(self, topology: Topology, meanwhile: Callable[[], None] | None = None) -> CountingExchange:
         """The exchange with neighbours; `meanwhile` is called while messages travel."""
         ...
 
@@ -88,9 +86,7 @@ class Alone:
     def begin_round(self, t: int) -> None:
         pass
 
-    def exchange(
-        self, topology: Topology, run: str, meanwhile: Callable[[], None] | None = None
-    ) -> CountingExchange:
+    def exchange(self, topology: Topology, meanwhile: Callable[[], None] | None = None) -> CountingExchange:
         return SimulatedExchange(topology)
 
 
