@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gossamer.studies.compare.plot import Page, write_page
+
 from gossamer.accounting.calibrate import least_scale
 from gossamer.accounting.claimed import km_truncated_gaussian
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.noise_comparison import density
 from gossamer.accounting.releases import TruncatedGaussian
-from gossamer.studies.compare.plot import Page, write_page
 from gossamer.studies.compare.table import Table
 
 EPSILON, DELTA, RELEASES, DIMENSION = 0.5, 1e-3, 80, 10

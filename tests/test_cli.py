@@ -268,7 +268,6 @@ def test_heavy_modules_stay_out_of_the_first_second(tmp_path: Path) -> None:
         "matplotlib",
         "networkx",
         "pandas",
-        "plotly",
         "scipy.signal",
         "scipy.stats",
         "sklearn",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gossamer.data.memory import Data
     from gossamer.estimators import PrivateClassifier, PrivateRegressor
     from gossamer.options.plugins import plugin
-    from gossamer.results.report.made import report
+    from gossamer.results.report import report
     from gossamer.studies.compare.command import compare
     from gossamer.studies.tune import tune
     from gossamer.training.api import Outcome, plan, resume, run
@@ -54,7 +54,7 @@ _HOMES = {
     "load": "gossamer.training.load",
     "plan": "gossamer.training.api",
     "plugin": "gossamer.options.plugins",
-    "report": "gossamer.results.report.made",
+    "report": "gossamer.results.report",
     "resume": "gossamer.training.api",
     "run": "gossamer.training.api",
     "tune": "gossamer.studies.tune",

@@ -499,7 +499,7 @@ def report(
     ] = None,
 ) -> None:
     """Runs side by side, as one self-contained HTML file; exit 2 if what it shows does not verify."""
-    from gossamer.results.report.made import report as write_report
+    from gossamer.results.report import report as write_report
 
     made = write_report(runs, out=out)
     typer.echo(f"report: {made.path}")
@@ -518,7 +518,7 @@ def watch(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in your browser.")] = True,
 ) -> None:
     """A live page about a run, served to this machine alone; Ctrl-C ends it."""
-    from gossamer.results.live.server import watch as serve
+    from gossamer.results.live import watch as serve
 
     serve(run, port=port, browser=browser, say=typer.echo)
 

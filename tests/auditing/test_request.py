@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.certificates import audit as coins
-from tests.support.certificates import certificate
+from tests.support.certificates import dated
 from tests.support.unsafe_modules import HandMadeSum, Head, MeanOfTheLot
 
 from gossamer.auditing.request import AuditRequest, add_to_run
@@ -220,11 +220,9 @@ def test_a_finished_run_keeps_its_coins_beside_a_search(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     folder.mkdir()
     moved = {"broken": True, "movements": [], "tried": 3, "seconds": 0.1, "in_time": True, "stopped": None}
-    before = certificate(epsilon_audited=0.7, audit=coins(), violation=True, violated=["claimed"])
+    before = dated(epsilon_audited=0.7, audit=coins(), violation=True, violated=["claimed"])
     (folder / "certificate.json").write_text(json.dumps(before))
-    searched = certificate(
-        violated=["sensitivity"], violation=True, audit=coins(bounds=[], sensitivity=moved)
-    )
+    searched = dated(violated=["sensitivity"], violation=True, audit=coins(bounds=[], sensitivity=moved))
     add_to_run(folder, searched)
     add_to_run(folder, searched)
     kept = json.loads((folder / "certificate.json").read_text())

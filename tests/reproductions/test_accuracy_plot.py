@@ -1,9 +1,8 @@
-"""The picture shows what the table has: every point where it belongs, labels apart, nothing of one budget alone."""
+"""The picture shows what the table has: every point at its place, nothing of one budget alone."""
 
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -26,18 +25,9 @@ def test_more_accuracy_is_higher_and_more_epsilon_further_right() -> None:
     (x1, y1), (x2, y2), (_, y3), (_, y4) = circles(svg)
     assert x1 < x2
     assert y1 > y2 > y3 == y4
-    assert svg.count("stroke-dasharray") == 1
+    assert svg.count("stroke-dasharray") == 2  # the curve without noise, and its entry in the legend
     assert "a &lt; b" in svg
     assert "own 90.0%" in svg
-
-
-def test_labels_stand_apart() -> None:
-    close = {"a": 0.90, "b": 0.9001, "open": 0.9002}
-    svg = accuracy_plot("t", [figure(0.3, **close), figure(3.0, **close)])
-    assert svg is not None
-    heights = sorted(float(y) for y in re.findall(r'<text x="598.0" y="([\d.]+)"', svg))
-    assert len(heights) == 3
-    assert min(b - a for a, b in pairwise(heights)) >= 15.9
 
 
 def test_one_budget_or_no_figure_is_no_picture() -> None:

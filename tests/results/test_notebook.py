@@ -8,14 +8,14 @@ from pathlib import Path
 from tests.support.certificates import certificate
 
 from gossamer.results.notebook import (
+    Table,
     columns,
+    fragment,
     outcome_html,
     outcome_text,
     plan_html,
     plan_text,
     quality,
-    shown,
-    table,
 )
 from gossamer.training.api import plan
 
@@ -26,7 +26,7 @@ TERMS = ("δ = 1e-05", "add-remove", "unit: one record of one node", "observer: 
 
 
 def test_everything_that_is_text_is_escaped() -> None:
-    made = shown("<t>", table(["<h>"], [["<c>"], ["d"]], bold=1), notes=["<n>"])
+    made = fragment("<t>", Table(["<h>"], [["<c>"], ["d"]], bold=1), notes=["<n>"])
     assert all(f"&lt;{x}&gt;" in made and f"<{x}>" not in made for x in "thcn")
     assert made.count("font-weight:bold") == 2  # the head and one row
 

@@ -14,7 +14,7 @@ from typing import Any
 from gossamer.accounting.recompute import recompute
 from gossamer.config.layers import stored
 from gossamer.errors import UserError
-from gossamer.results.report.runs import read_runs
+from gossamer.results.report import read_runs
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.verify import ADDED_LATER, verify_run
 from gossamer.training.manifest import read_own_manifest

@@ -16,12 +16,13 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.models.networks import load_module
 from gossamer.options.sentences import as_path
-from gossamer.results.audit_page import roc_picture, verdict
 from gossamer.results.certificate import SITE, epsilon_text
 from gossamer.results.files import read_object, read_text
-from gossamer.results.notebook import picture, relation, shown, table, three_epsilons
+from gossamer.results.notebook import Table, fragment, relation, three_epsilons
+from gossamer.results.pages import roc_plot
 from gossamer.results.rundir import free_path
 from gossamer.results.verify import verify_files
+from gossamer.results.words import verdict
 from gossamer.training.api import configure
 
 
@@ -73,8 +74,10 @@ class Audit:
         rows = [
             (b["name"], epsilon_text(b["epsilon"]), f"{b['confidence']:.4g}", b["rests_on"]) for b in bounds
         ]
-        found = table(("what the attack shows", "ε ≥", "confidence", "rests on"), rows) if rows else ""
-        figures = table(
+        bounds_table = (
+            Table(("what the attack shows", "ε ≥", "confidence", "rests on"), rows) if rows else None
+        )
+        figures = Table(
             ("proven ε", "claimed ε", "audited ε ≥"),
             [[epsilon_text(e) for e in (self.epsilon_proven, self.epsilon_claimed, self.epsilon_audited)]],
         )
@@ -85,8 +88,8 @@ class Audit:
             *self.result["audit"]["notes"],
             f"the page: {self.directory / 'report.html'}",
         ]
-        curve = picture(roc_picture(self.result)) if rows else ""
-        return shown(verdict(self.result), figures, found, curve, notes=notes)
+        curve = roc_plot(self.result) if rows else None
+        return fragment(verdict(self.result), figures, bounds_table, curve, notes=notes)
 
 
 def audit(

@@ -13,10 +13,10 @@ from rich.table import Table
 from gossamer.auditing.api import audit
 from gossamer.config.layers import parse_overrides
 from gossamer.config.schema import RunConfig
-from gossamer.results.audit_page import STOPS, allowed, trials, verdict
 from gossamer.results.certificate import epsilon_text, three_lines
 from gossamer.results.console import coloured
 from gossamer.results.terminal import terminal
+from gossamer.results.words import STOPS, allowed, trials, verdict
 
 
 def run_audit(name: str, *, sets: Sequence[str] = (), quiet: bool = False, **options: Any) -> dict[str, Any]:

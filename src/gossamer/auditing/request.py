@@ -35,9 +35,9 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_digest
 from gossamer.options.sentences import whole_number
-from gossamer.results.audit_page import page
 from gossamer.results.certificate import SEEDED
 from gossamer.results.files import read_object
+from gossamer.results.pages import audit_page, certificate_page
 from gossamer.results.rundir import RunDirectory, make_empty
 from gossamer.studies.jobs import Engine
 from gossamer.training.assemble import assemble
@@ -169,7 +169,7 @@ class AuditRequest:
         directory = RunDirectory(folder)
         directory.write_config(config.model_dump())
         directory.write_json("certificate.json", result)
-        directory.write_text("report.html", page(result, config.name))
+        directory.write_text("report.html", audit_page(result, config.name))
         return {**result, "audit_dir": str(folder)}
 
     def _with_coins(self, attack: Attack, folder: Path, start: float) -> dict[str, Any]:
@@ -262,7 +262,6 @@ class AuditRequest:
 
 def add_to_run(run: Path, result: dict[str, Any]) -> None:
     """Put the audited ε next to the others in a finished run's own certificate."""
-    from gossamer.results.certificate_page import page as certificate_page
 
     certificate = read_object(run / "certificate.json")
     if result["audit"]["bounds"] or not certificate.get("audit"):
@@ -275,4 +274,4 @@ def add_to_run(run: Path, result: dict[str, Any]) -> None:
         certificate["audit"]["sensitivity"] = result["audit"]["sensitivity"]
     directory = RunDirectory(run)
     directory.write_json("certificate.json", certificate)
-    directory.write_text("certificate.html", certificate_page(certificate, run.name))
+    directory.write_text("certificate.html", certificate_page(certificate))

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, statement
-from gossamer.results.epsilon_plot import curve_rounds, sparkline
+from gossamer.results.charts import curve_rounds, sparkline
 from gossamer.results.headline import (
     headline,
     judged,

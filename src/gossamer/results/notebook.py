@@ -1,56 +1,36 @@
-"""What a notebook shows of a plan, a run or a study: tables and pictures as HTML that needs nothing else.
+"""Plans, runs and studies in a notebook: tables and charts as HTML that needs nothing else.
 
-No script, no style sheet, no address: a notebook that is opened elsewhere, or exported, looks the same. Every text is
-escaped where it becomes markup.
+No script, no style sheet, no address: a notebook that is opened elsewhere, or exported, looks the same.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text, statement
-from gossamer.results.epsilon_plot import draw, epsilon_plot
+from gossamer.results.charts import Plot, epsilon_plot, planned_epsilon_plot
 from gossamer.results.files import read_metrics
 from gossamer.results.headline import headline, judged, no_epsilon_covers, title, written
+from gossamer.results.pages import render
 
 if TYPE_CHECKING:
     from gossamer.training.plan import Plan
 
-_CELL = "padding:.2em .8em;text-align:left;border-bottom:1px solid #ddd"
-_LONG = 40  # letters: a cell with more may break its line
+
+class Table(NamedTuple):
+    """A table of texts; the row `bold` stands out."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    bold: int | None = None
 
 
-def shown(title: str, *parts: str, notes: Sequence[str] = ()) -> str:
-    """A heading, parts that are markup already, and lines of text below them."""
-    lines = "".join(f'<p style="margin:.2em 0;color:#555">{html.escape(note)}</p>' for note in notes)
-    return f'<div style="max-width:60em"><b>{html.escape(title)}</b>{"".join(parts)}{lines}</div>'
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, bold: int | None = None) -> str:
-    """`bold`: the row that stands out."""
-
-    def line(cells: Sequence[str], tag: str, weight: str) -> str:
-        made = []
-        for cell in cells:
-            wrap = "normal" if len(cell) > _LONG else "nowrap"
-            style = f"{_CELL};font-weight:{weight};white-space:{wrap}"
-            made.append(f'<{tag} style="{style}">{html.escape(cell)}</{tag}>')
-        return f"<tr>{''.join(made)}</tr>"
-
-    body = "".join(line(row, "td", "bold" if i == bold else "normal") for i, row in enumerate(rows))
-    return (
-        '<div style="overflow-x:auto"><table style="border-collapse:collapse;margin:.4em 0">'
-        f"<thead>{line(header, 'th', 'bold')}</thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def picture(svg: str) -> str:
-    """An SVG in the width that a notebook has."""
-    return f'<div style="max-width:40em;margin:.4em 0">{svg}</div>'
+def fragment(heading: str, *parts: Any, notes: Sequence[str] = ()) -> str:
+    """A heading, tables and charts, and lines of text below them."""
+    return render("notebook", heading=heading, parts=[part for part in parts if part], notes=notes)
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -61,7 +41,7 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def relation(figures: Mapping[str, Any]) -> str:
-    """What an ε is about; none stands without it."""
+    """The terms of an ε; none is printed without them."""
     return (
         f"δ = {figures['delta']:g}, {figures['adjacency']}, unit: {figures['unit']}; "
         f"observer: {figures['observer']}"
@@ -76,14 +56,13 @@ def three_epsilons(figures: Mapping[str, Any]) -> str:
 
 
 def quality(row: Mapping[str, Any]) -> str:
-    """What a run is judged by, in words; "" without a hold-out."""
-    known = judged(dict(row))
-    name = headline(known)
-    if name is None or known.get(f"{name}_mean") is None:
+    """The figure that a run is judged by, in words; "" without a hold-out."""
+    figures = judged(dict(row))
+    name = headline(figures)
+    if name is None or figures.get(f"{name}_mean") is None:
         return ""
-    mean = known[f"{name}_mean"]
-    said = f"{title(name)} {written(name, mean)}"
-    return said + (" (not private)" if no_epsilon_covers(known) else "")
+    not_private = " (not private)" if no_epsilon_covers(figures) else ""
+    return f"{title(name)} {written(name, figures[f'{name}_mean'])}{not_private}"
 
 
 def plan_text(o: Plan) -> str:
@@ -122,8 +101,8 @@ def plan_html(o: Plan) -> str:
     )
     because = plan.worst.proven.because
     notes = [f"ε at {_planned_relation(o)}", *([f"not proven: {because}"] if because else []), *plan.notes]
-    title = plan_text(o).partition(";")[0]
-    return shown(title, table(header, rows), picture(epsilon_plot(plan, o.config.rounds)), notes=notes)
+    heading = plan_text(o).partition(";")[0]
+    return fragment(heading, Table(header, rows), planned_epsilon_plot(plan, o.config.rounds), notes=notes)
 
 
 def _planned_relation(o: Plan) -> str:
@@ -134,8 +113,8 @@ def _planned_relation(o: Plan) -> str:
 
 
 def outcome_text(result: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:
-    said = [quality(result), three_epsilons(certificate)]
-    return f"Outcome: {'; '.join(filter(None, said))} ({relation(certificate)}); in {result['run_dir']}"
+    figures = "; ".join(filter(None, [quality(result), three_epsilons(certificate)]))
+    return f"Outcome: {figures} ({relation(certificate)}); in {result['run_dir']}"
 
 
 def outcome_html(result: Mapping[str, Any], certificate: Mapping[str, Any], directory: Path) -> str:
@@ -148,22 +127,21 @@ def outcome_html(result: Mapping[str, Any], certificate: Mapping[str, Any], dire
         ("nodes", f"{result['nodes']:,}"),
         ("seconds", f"{result['seconds']:.1f}"),
     ]
-    cells = table([name for name, _ in facts], [[value for _, value in facts]])
+    cells = Table([name for name, _ in facts], [[value for _, value in facts]])
     notes = [*statement(dict(certificate)), f"run directory: {result['run_dir']}"]
-    return shown(
-        quality(result) or "no hold-out, so no accuracy", cells, _grown(directory, certificate), notes=notes
-    )
+    heading = quality(result) or "no hold-out, so no accuracy"
+    return fragment(heading, cells, _spent_plot(directory, certificate), notes=notes)
 
 
-def _grown(directory: Path, certificate: Mapping[str, Any]) -> str:
-    """ε at every evaluation; nothing where the run's files are on another machine."""
+def _spent_plot(directory: Path, certificate: Mapping[str, Any]) -> Plot | None:
+    """ε at every evaluation; None where the run's files are on another machine."""
     try:
         rows = read_metrics(directory / "metrics.jsonl")
     except UserError:
-        return ""
+        return None
     if not rows:
-        return ""
+        return None
     terms = f"δ = {certificate['delta']:g}, {certificate['adjacency']}, {certificate['unit']}"
-    at = [int(row["round"]) for row in rows]
     claimed, proven = ([row.get(f"epsilon_{name}") for row in rows] for name in ("claimed", "proven"))
-    return picture(draw(at, claimed, proven, None, html.escape(f"ε over rounds (worst node; {terms})")))
+    rounds = [int(row["round"]) for row in rows]
+    return epsilon_plot(rounds, claimed, proven, None, f"ε over rounds (worst node; {terms})")

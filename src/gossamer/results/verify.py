@@ -6,7 +6,6 @@ with an anchor that was published earlier, that it is this key and these seals, 
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,8 +19,8 @@ from gossamer.accounting.recompute import NodeProof, recompute
 from gossamer.errors import UserError
 from gossamer.results import seals
 from gossamer.results.certificate import ADDED_LATER
-from gossamer.results.certificate_page import page
 from gossamer.results.files import digest_of, digest_of_object, read_metrics, read_object, read_text
+from gossamer.results.pages import certificate_page
 from gossamer.results.rundir import finite, ledgers_here, read_manifest
 from gossamer.results.signatures import check_signatures
 from gossamer.results.stated import compare_figures
@@ -277,9 +276,7 @@ def _check_page(run: Path, certificate: Mapping[str, Any]) -> None:
     shown = run / "certificate.html"
     if not _there(shown):
         return  # nothing reads it
-    found = read_text(shown)
-    name = html.unescape(found.partition("<p>")[2].partition("</p>")[0])
-    if found != page(dict(certificate), name):
+    if read_text(shown) != certificate_page(certificate):
         raise UserError(
             f"{shown} does not show what {run / 'certificate.json'} states; put it back or remove it."
         )

@@ -242,3 +242,107 @@ def nodes_of(figures: Mapping[str, Any]) -> int:
 
 def _first_up(text: str) -> str:
     return text[0].upper() + text[1:]
+
+
+STOPS = "a record can stop the run, which everyone sees and no ε covers:"
+_ROUNDING = 1e-6  # of a bound: less is not worth a word
+
+
+def trials(audit: Mapping[str, Any]) -> str:
+    """How often the attack was tried, and on what: trainings, or draws of the mechanism without any."""
+    runs, seconds = f"{audit['runs']:,}", f"{audit['training_seconds']:.1f} s"
+    if not audit.get("trained", True):
+        return f"{runs} draws of the mechanism, in one dimension, in {seconds}; no model was trained"
+    return f"{runs} trainings in {seconds} ({audit['samples_per_second']:,.0f} records/s)"
+
+
+def allowed(movement: Mapping[str, Any]) -> str:
+    """How far a sum may move, and how far float32 alone was measured to move it."""
+    rounding = f" + {movement['rounding']:.0e} rounding" if movement["rounding"] > _ROUNDING else ""
+    return f"{movement['priced']:g}{rounding}"
+
+
+def verdict(c: Mapping[str, Any]) -> str:
+    """An audit in a few sentences, a violation first."""
+    audit, search = c["audit"], c["audit"].get("sensitivity")
+    by_search = [_verdict_of_search(search)] if search else []
+    by_observer = [_other_observer(c)] if audit.get("held_against") else []
+    if not audit["bounds"]:
+        return " ".join(by_search + by_observer)
+    if search and search["broken"] and not _broken_figures(c):
+        return " ".join([*by_search, *by_observer, f"By coins alone {_attack(audit)} shows {_shown(c)}."])
+    return " ".join([_verdict_of_coins(c), *by_search, *by_observer])
+
+
+def _verdict_of_search(search: Mapping[str, Any]) -> str:
+    worst = search["movements"][0] if search["movements"] else None
+    if not search["broken"] or worst is None:
+        return f"No record of {search['tried']:,} tried moves more than its bound."
+    finite = worst["moved"] is not None
+    size = f"by {worst['moved']:.4g} bounds" if finite else "to a value that is not finite"
+    return (
+        f"Violation: one record moves {worst['place']} {size}, where {worst['priced']:g} is allowed: no ε printed "
+        "for this module holds."
+    )
+
+
+def _verdict_of_coins(c: Mapping[str, Any]) -> str:
+    """Which figures the attack contradicts: the whole proven curve, or ε at one δ."""
+    audit, broken, tests = c["audit"], _broken_figures(c), c["audit"].get("curve_tests", [])
+    by_curve = bool(tests) and "proven" in broken
+    at_point = [key for key in broken if not (by_curve and key == "proven")]
+    sentences = []
+    if by_curve:
+        sentences.append(
+            f"Violation: {_attack(audit)} is outside of what is proven at {audit['confidence']:.4g} confidence: "
+            f"{tests[0]['says']}."
+        )
+    if at_point:
+        figures = " and ".join(f"{key} ε = {epsilon_text(limit_of(c, key))}" for key in at_point)
+        sentences.append(f"Violation: {_attack(audit)} shows {_shown(c)}, above the {figures}.")
+    elif by_curve:
+        above = "is above" if "proven" in audit["above_one_point"] else "alone would not tell"
+        sentences.append(f"The one point (ε, δ) {above}: {_shown(c)}.")
+    else:
+        sentences.append(f"No violation found: {_attack(audit)} shows {_shown(c)}.")
+        sentences += ["It is inside of the whole proven curve."] if tests else []
+    return " ".join(sentences)
+
+
+def _other_observer(c: Mapping[str, Any]) -> str:
+    """The limits of an observer who has other secrets than was planned for: its own, and the planned one."""
+    limits = c["audit"]["held_against"]
+    count, planned, of_plan = (
+        limits[key] for key in ("colluders", "colluders_planned", "epsilon_proven_as_planned")
+    )
+    more = ", more than was planned for" if count > planned else ""
+    beyond = of_plan is not None and c["epsilon_audited"] > of_plan
+    return (
+        f"This observer has the secrets of {count} {'node' if count == 1 else 'nodes'}{more}. Proven is ε = "
+        f"{epsilon_text(limits['epsilon_proven'])} against it, by which it is judged, and ε = {epsilon_text(of_plan)} "
+        f"against any {planned}, as planned."
+        + (
+            " The attack shows more than the planned figure, which does not cover this observer."
+            if beyond
+            else ""
+        )
+    )
+
+
+def limit_of(c: Mapping[str, Any], key: str) -> float | None:
+    """The claimed or proven ε that the audited observer is checked against."""
+    own = c["audit"].get("held_against") if key == "proven" else None
+    limit: float | None = own["epsilon_proven"] if own else c[f"epsilon_{key}"]
+    return limit
+
+
+def _broken_figures(c: Mapping[str, Any]) -> list[str]:
+    return [key for key in c["violated"] if key in ("claimed", "proven")]
+
+
+def _attack(audit: Mapping[str, Any]) -> str:
+    return f"the attack on {audit['attacked']}" if "attacked" in audit else "the attack"
+
+
+def _shown(c: Mapping[str, Any]) -> str:
+    return f"ε ≥ {epsilon_text(c['epsilon_audited'])} at {c['audit']['confidence']:.4g} confidence"

@@ -19,7 +19,7 @@ from gossamer.methods import method_of
 from gossamer.options.sentences import as_mapping, as_path
 from gossamer.results.certificate import epsilon_text
 from gossamer.results.headline import headline, larger_is_better, no_epsilon_covers
-from gossamer.results.notebook import columns, quality, relation, shown, table
+from gossamer.results.notebook import Table, columns, fragment, quality, relation
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.command import default_folder
 from gossamer.studies.compare.grid import Recipe, Row, lay_out, ledgers, plain
@@ -86,7 +86,9 @@ class Tuning:
     def _repr_html_(self) -> str:
         rows = self._rows()
         bold = next((i for i, row in enumerate(rows) if row[-1]), None)
-        return shown("Settings chosen by private runs", table(_HEADER, rows, bold=bold), notes=self._notes())
+        return fragment(
+            "Settings chosen by private runs", Table(_HEADER, rows, bold=bold), notes=self._notes()
+        )
 
 
 _HEADER = ("settings", "judged by", "own ε", "")

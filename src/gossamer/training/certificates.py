@@ -9,8 +9,8 @@ from typing import Any
 from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
 from gossamer.results.certificate import SIGNATURES, epsilon_text, of_its_own, site_of
-from gossamer.results.certificate_page import page
-from gossamer.results.rundir import RunDirectory, read_manifest
+from gossamer.results.pages import certificate_page
+from gossamer.results.rundir import RunDirectory
 from gossamer.results.seals import KEY
 from gossamer.results.signatures import check_signatures, read_private, read_public, signed
 from gossamer.results.stated_facts import says_what_it_is
@@ -59,7 +59,7 @@ def sign(run: Path, key: Path, name: str) -> list[str]:
     # Stopped in between, no page is better than one that shows less than the certificate states.
     (run / "certificate.html").unlink(missing_ok=True)
     directory.write_json("certificate.json", certificate)
-    directory.write_text("certificate.html", page(certificate, read_manifest(run)["name"]))
+    directory.write_text("certificate.html", certificate_page(certificate))
     return _signers(run / "certificate.json", certificate, None)
 
 

@@ -32,10 +32,10 @@ from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_values
 from gossamer.results import checkpoint
 from gossamer.results.certificate import SEEDED
-from gossamer.results.certificate_page import page
-from gossamer.results.epsilon_plot import epsilon_plot
+from gossamer.results.charts import planned_epsilon_plot
 from gossamer.results.files import digest_of, digest_of_object
 from gossamer.results.notebook import outcome_html, outcome_text
+from gossamer.results.pages import certificate_page
 from gossamer.results.rundir import RunDirectory, free_path, ledgers_here, read_manifest
 from gossamer.results.runlock import RunLock
 from gossamer.results.seals import BEGIN, CHECKPOINT, END, RESUMED, SEALS, STOPPED, Heads, Sealer, read_seals
@@ -379,7 +379,7 @@ class Run:
         certificate = certify(self.parts, self, self.group, points, rounds)
         signed = sign(certificate)
         if self.group.first_here:
-            directory.write_text("certificate.html", page(signed, config.name))
+            directory.write_text("certificate.html", certificate_page(signed))
         last = config.rounds if rounds is None else rounds
         self.seal(END, last, files, folder="", **end_digests(directory.path, certificate))
         if self.group.first_here:
@@ -457,7 +457,7 @@ def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest:
     try:
         directory.write_config(o.asked.model_dump())
         directory.write_json("topology.json", o.topology.to_json())
-        directory.write_text("epsilon.svg", epsilon_plot(o.privacy, o.config.rounds))
+        directory.write_text("epsilon.svg", planned_epsilon_plot(o.privacy, o.config.rounds).svg())
         sealer = Sealer.create(directory.path, manifest["run"])
         manifest = manifest | {"key": sealer.public}
         if (mark := records_mark(parts, sealer)) is not None:

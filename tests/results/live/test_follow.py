@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gossamer.results.live import follow
-from gossamer.results.live.follow import Follower
+from gossamer.results import live
+from gossamer.results.live import Follower
 
 
 @given(pieces=st.lists(st.binary(max_size=9).map(lambda b: b.replace(b"\0", b"\n")), max_size=12))
@@ -52,8 +52,8 @@ def test_another_file_in_its_place_is_read_from_its_beginning(tmp_path: Path, co
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "AT_ONCE", 100)
-    monkeypatch.setattr(follow, "LONGEST", 250)
+    monkeypatch.setattr(live, "AT_ONCE", 100)
+    monkeypatch.setattr(live, "LONGEST", 250)
     path = tmp_path / "f"
     path.write_bytes(b"x" * 5000 + b"\nshort\n" + b"y" * 251 + b"\nlast\n")
     follower, found = Follower(path), []

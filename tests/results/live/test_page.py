@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.certificates import certificate
 
-from gossamer.results.live.page import page, sections
-from gossamer.results.live.watched import WatchedRun
+from gossamer.results.live import STATES, WatchedRun, page, sections
 
 BAD = "<img src=x onerror=document.title='run'>"
 
@@ -51,7 +50,7 @@ def test_a_site_speaks_of_its_own_model_alone(run: Path) -> None:
         {"round": 4, "accuracy_mean": 0.5, "accuracy_min": 0.5, "accuracy_max": 0.5, "links": {"b": "up"}},
     )
     found = parts(run)
-    assert "50, of this site&#x27;s model" in found["quality"]
+    assert "50, of this site's model" in found["quality"]
     assert "one site of a consortium" in found["head"]
     assert "A site has its own model alone" in found["consensus"]
     assert not any("over nodes" in text or "simulator" in text for text in found.values())
@@ -66,7 +65,7 @@ def test_no_epsilon_stands_in_a_section_without_its_terms(run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "said", "value"),
-    [("sound", "of the proven figure; 25%", "2"), ("paper", "of the claimed figure; 12.5%", "1")],
+    [("sound", "of the proven figure; 25%", "25"), ("paper", "of the claimed figure; 12.5%", "12.5")],
 )
 def test_what_is_spent_is_held_against_what_was_asked(run: Path, mode: str, said: str, value: str) -> None:
     running(run, {"round": 2, "epsilon_proven": 2.0, "epsilon_claimed": 1.0})
@@ -75,7 +74,7 @@ def test_what_is_spent_is_held_against_what_was_asked(run: Path, mode: str, said
     (run / "config.toml").write_text(config.replace('mode = "sound"', f'mode = "{mode}"'))
     text = parts(run)["privacy"]
     assert f"ε = 8 was asked for, {said} of it is spent" in text
-    assert f'<progress max="8" value="{value}"' in text
+    assert f'<progress max="100" value="{value}"' in text
     assert "asked for: 8" in parts(run)["epsilon"]
 
 
@@ -131,3 +130,16 @@ def test_the_page_asks_nobody_and_has_no_script_or_style_without_the_nonce(run: 
     assert re.findall(r"<(?:script|style)[^>]*>", text) == ['<style nonce="abc">', '<script nonce="abc">']
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", text)
     assert not re.search(r"""\s(style|on\w+)=""", text)  # the policy would refuse them
+
+
+def test_the_links_of_a_site_show_their_state_by_colour_dashes_sign_and_word(run: Path) -> None:
+    (run / "links.json").write_text(json.dumps({"a": "up", "b": "suspect", "<i>c</i>": "down"}))
+    text = parts(run)["topology"]
+    assert "<i>" not in text
+    assert "1 up, 1 suspect, 1 down." in text
+    for state, (colour, dash, sign) in STATES.items():
+        assert f">{sign} {state} (1)<" in text
+        assert f'stroke="{colour}"' + (f' stroke-dasharray="{dash}"' if dash else "") in text
+    assert len({dash for _, dash, _ in STATES.values()}) == len(STATES)
+    (run / "links.json").write_text(json.dumps({f"s{i}": "up" for i in range(500)}))
+    assert "The first 40 are drawn" in parts(run)["topology"]

@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gossamer.errors import UserError
+from gossamer.results import live
 from gossamer.results.certificate import OBSERVER
-from gossamer.results.live import watched
-from gossamer.results.live.page import sections
-from gossamer.results.live.watched import WatchedRun, evaluation
+from gossamer.results.live import Evaluation, WatchedRun, sections
 
 
 def test_a_finished_run_is_read_as_its_files_say(run: Path) -> None:
@@ -24,7 +23,7 @@ def test_a_finished_run_is_read_as_its_files_say(run: Path) -> None:
     certificate = json.loads((run / "certificate.json").read_text())
     assert [one.round for one in view.evaluations] == [row["round"] for row in rows]
     assert view.evaluations[-1].proven == rows[-1]["epsilon_proven"]
-    assert view.evaluations[-1].quality[1] == rows[-1]["accuracy_min"]
+    assert view.evaluations[-1].quality[1] == 100 * rows[-1]["accuracy_min"]
     assert set(view.draws) == set(certificate["draws"])
     assert view.certificate == certificate
     assert view.stamp == certificate["stamp"]
@@ -75,20 +74,20 @@ def test_no_run_is_one_sentence(run: Path, missing: str) -> None:
 
 def test_figures_that_no_epsilon_covers_carry_the_reason() -> None:
     row = {"round": 1, "epsilon_proven": 1.0, "bytes_sent": 3}
-    assert evaluation({**row, "accuracy_mean": 0.5}).not_private is None  # type: ignore[union-attr]
+    assert Evaluation.of_row({**row, "accuracy_mean": 0.5}).not_private is None  # type: ignore[union-attr]
     hidden = {"because": "the models never leave", "accuracy_mean": 0.5, "gradient_norm": [1.0]}
-    found = evaluation({**row, "not_private": hidden})
+    found = Evaluation.of_row({**row, "not_private": hidden})
     assert found is not None
-    assert found.quality[0] == 0.5
+    assert found.quality[0] == 50.0
     assert found.not_private == "the models never leave"
-    held = evaluation({**row, "accuracy_mean": 0.5, "hold_out": "not declared public"})
+    held = Evaluation.of_row({**row, "accuracy_mean": 0.5, "hold_out": "not declared public"})
     assert held is not None
     assert held.not_private == "the hold-out is not declared public"
 
 
 def test_so_many_evaluations_and_ledgers_and_no_more(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched, "MOST_LEDGERS", 3)
-    monkeypatch.setattr(watched, "LARGEST", 500)
+    monkeypatch.setattr(live, "MOST_LEDGERS", 3)
+    monkeypatch.setattr(live, "LARGEST", 500)
     with (run / "metrics.jsonl").open("w") as file:
         for k in range(1, 20_001):
             file.write(f'{{"round": {k}, "accuracy_mean": 0.5}}\n')
@@ -96,9 +95,9 @@ def test_so_many_evaluations_and_ledgers_and_no_more(run: Path, monkeypatch: pyt
         shutil.copy(run / "ledger.jsonl", run / f"ledger-{first:03d}.jsonl")
     view = WatchedRun(run).look()
     rounds = [one.round for one in view.evaluations]
-    assert len(rounds) <= watched.MOST_POINTS
+    assert len(rounds) <= live.MOST_POINTS
     assert rounds[0] == 1
-    assert rounds[-watched.LAST_LINES :] == list(range(20_001 - watched.LAST_LINES, 20_001))
+    assert rounds[-live.LAST_LINES :] == list(range(20_001 - live.LAST_LINES, 20_001))
     assert rounds == sorted(set(rounds))
     assert len(view.draws) == 3
     assert view.topology is None  # larger than is read

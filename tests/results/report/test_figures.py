@@ -3,51 +3,85 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from gossamer.results.report.figures import curves, topologies
-from gossamer.results.report.runs import read_runs
+from tests.support.certificates import by_observer, certificate
+
+from gossamer.results.report import Figure, Run, _by_colluders, _by_pair, figures, read_runs
+from gossamer.results.verify import Verdict
+
+
+def of(runs: list[Run]) -> dict[str, Figure]:
+    return {figure.title: figure for figure in figures(runs)}
+
+
+def y(figure: Figure, line: int = 0) -> list[float]:
+    return [y for _, y in figure.chart.series[line].points]
 
 
 def test_figures_are_what_the_run_wrote_down(runs: dict[str, Path]) -> None:
-    import plotly.graph_objects as go
-
-    read = read_runs([runs["plain"], runs["seeded"], runs["central"]])
-    figures = curves(read) + topologies(read)
-    for figure in figures:
-        go.Figure(data=figure.data, layout=figure.layout)  # plotly refuses what it does not know
+    found = of(read_runs([runs["plain"], runs["seeded"], runs["central"]]))
     rows = [json.loads(line) for line in (runs["plain"] / "metrics.jsonl").read_text().splitlines()]
-    accuracy = figures[0].data[:3]
-    assert [trace["y"] for trace in accuracy] == [
-        [r[f"accuracy_{k}"] for r in rows] for k in ("max", "min", "mean")
-    ]
-    by_title = {figure.title: figure for figure in figures}
-    assert [len(trace["y"]) for trace in by_title["Accuracy of every node"].data] == [8, 8, 1]
-    epsilon = by_title["ε over rounds"]
-    assert epsilon.data[0]["y"] == [0.0, *(r["epsilon_proven"] for r in rows)]
-    assert epsilon.data[1]["y"] == [0.0, *(r["epsilon_claimed"] for r in rows)]
-    assert [shape["y0"] for shape in epsilon.layout["shapes"]] == [8.0]
+    accuracy = found["Accuracy"] if "Accuracy" in found else found["Accuracy (not private)"]
+    line = accuracy.chart.series[0]
+    assert y(accuracy) == [row["accuracy_mean"] for row in rows]
+    assert list(line.spread) == [(row["accuracy_min"], row["accuracy_max"]) for row in rows]
+    assert [line.group for line in accuracy.chart.series] == [0, 1, 2]
+    assert [len(line.points) for line in found["Accuracy of every node"].chart.series] == [8, 8, 1]
+    epsilon = found["ε over rounds"]
+    assert y(epsilon) == [0.0, *(row["epsilon_proven"] for row in rows)]
+    assert y(epsilon, 1) == [0.0, *(row["epsilon_claimed"] for row in rows)]
+    assert [level for level, _ in epsilon.chart.levels] == [8.0]
     assert "δ = 0.0001, add-remove" in epsilon.note
-    assert "Gradient norm (not private)" in by_title
-    assert {title for title in by_title if title.startswith("Topology")} == {
+    assert "Gradient norm (not private)" in found
+    assert {title for title in found if title.startswith("Topology")} == {
         "Topology: one-peer-exponential", "Topology: ring",
     }  # fmt: skip
 
 
-def test_rounds_of_a_changing_graph_can_be_told_apart(runs: dict[str, Path]) -> None:
-    changing, ring = topologies(read_runs([runs["plain"], runs["seeded"]]))
-    names = [trace.get("name") for trace in changing.data]
-    assert names == ["all of 3 rounds", "round 1", "round 2", "round 3", None]
-    assert len({trace["line"]["color"] for trace in changing.data[:4]}) == 4
-    assert changing.data[1]["marker"]["symbol"] == "arrow"  # directed
-    assert "24 directed links" in changing.note
-    assert len(ring.data[0]["x"]) == 3 * 8  # each undirected link once
-    assert "marker" not in ring.data[0]
-
-
 def test_the_axis_of_nodes_that_are_equal_stays_near_them(runs: dict[str, Path]) -> None:
-    (alone,) = read_runs([runs["central"]])
-    figure = next(f for f in curves([alone]) if f.title == "Accuracy of every node")
-    low, high = figure.layout["yaxis"]["range"]
-    (value,) = figure.data[0]["y"]
-    assert value - 0.06 < low < value < high <= 1.0
+    figure = of(read_runs([runs["central"]]))["Accuracy of every node"]
+    (value,) = y(figure)
+    assert value - 0.06 < figure.chart.y.low < value < figure.chart.y.high <= 1.0
+
+
+def run(name: str, **changes: Any) -> Run:
+    topology = {"edges": [[[0, 1], [1, 0]]]}
+    stated = certificate(**changes)
+    return Run(name, Path(name), {}, "", {}, topology, [{}], stated, Verdict(certified=True))
+
+
+def test_epsilon_over_colluding_nodes_is_of_each_run_that_shares_noise() -> None:
+    runs = [run("own"), run("one", **by_observer()), run("two", **by_observer(3, 12))]
+    (figure,) = _by_colluders(list(enumerate(runs)))
+    assert [line.group for line in figure.chart.series] == [1, 1, 2, 2]
+    assert figure.chart.series[0].points == [(q, (q + 1) / 4) for q in range(8)]
+    assert figure.chart.series[1].points == [(1, 0.5)]
+    assert figure.chart.series[3].labels == ["planned, ε = 1"]
+    assert figure.note.endswith("δ = 1e-05, add-remove, one record of one node.")
+    assert figure.chart.y.log  # from 0.25 to 3
+    flat = by_observer()
+    flat["epsilon_by_colluders"] = flat["epsilon_by_colluders"][3:]
+    (figure,) = _by_colluders([(0, run("flat", **flat))])
+    assert (figure.chart.y.log, figure.chart.y.low) == (False, 0.0)
+
+
+def test_nothing_is_drawn_where_all_observers_see_the_same_or_nothing_is_proven() -> None:
+    unproven = by_observer()
+    for point in unproven["epsilon_by_colluders"]:
+        point["epsilon"] = None
+    runs = [run("own"), replace(run("running"), certificate=None), run("x", **unproven)]
+    assert not list(_by_colluders(list(enumerate(runs))))
+
+
+def test_the_maps_of_pairs_are_those_of_the_certificates() -> None:
+    pairs = {"worst_pair": {}, "outsider": 1.0, "by_pair": [[None, 2.0], [1.0, None]]}
+    one, two = run("one", network=pairs), run("two", network=pairs)
+    (figure,) = _by_pair([run("none", network=None), run("large", network={**pairs, "by_pair": None}), one])
+    assert figure.title == "ε of one node against another: one"
+    assert "records of node 1, seen by node 0: ε = 2" in figure.chart
+    assert "Worst pair: node 1's records against node 0, ε = 2; median 1.5." in figure.note
+    assert "δ = 1e-05, add-remove, one record of one node." in figure.note
+    assert len(list(_by_pair([one, two]))) == 2

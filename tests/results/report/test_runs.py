@@ -10,9 +10,7 @@ import pytest
 
 from gossamer.errors import UserError
 from gossamer.results.headline import of_an_evaluation
-from gossamer.results.report.figures import curves
-from gossamer.results.report.page import page
-from gossamer.results.report.runs import read_runs
+from gossamer.results.report import figures, page, read_runs
 
 
 def test_equal_names_are_told_apart(runs: dict[str, Path], copy: Path) -> None:
@@ -80,10 +78,10 @@ def test_figures_that_no_epsilon_covers_are_read_with_a_warning(copy: Path) -> N
     assert run.warnings == [
         "Accuracies, losses and distances are not private, no ε covers them: local models are judged."
     ]
-    text = page([run], "")
+    text = page([run])
     assert "(not private)</p>" in text
     assert "Do not pass this report on" in text
-    assert {figure.title for figure in curves([run])} >= {
+    assert {figure.title for figure in figures([run])} >= {
         "Accuracy (not private)",
         "Consensus distance (not private)",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,7 @@ import pytest
 from tests.support.comparisons import ROWS, result, row
 
 import gossamer
-from gossamer.studies.compare.comparison import Comparison
-from gossamer.studies.compare.plot import curves_page, epsilon_page
+from gossamer.studies.compare.comparison import Comparison, curves_page, epsilon_page
 from gossamer.studies.compare.table import compare_table, curve
 from gossamer.training.api import configure
 
@@ -40,7 +40,28 @@ def test_runs_are_shown_over_rounds() -> None:
     results = [[result(0.8), result(0.9)], [result(0.5)]]
     rows = [row(*some, label=label) for some, label in zip(results, "ab", strict=True)]
     made = found(rows, curves_page([curve(some) for some in results], rows, ["a", "b"], compare_table(rows)))
-    assert made._repr_html_().count("<polyline") == 2  # and no band
+    html = made._repr_html_()
+    assert (html.count("<polyline"), html.count("<polygon")) == (2, 1)  # a band where there are several seeds
+
+
+def test_plots_hold_the_points_and_need_nothing_else() -> None:
+    page = epsilon_page(ROWS, ["x", "y", "x, non-private"], compare_table(ROWS))
+    curve_x, level = page.plot.series
+    assert curve_x.points == [(1.0, pytest.approx(0.85))]
+    assert curve_x.spread == [
+        (pytest.approx(0.85 - 0.05 * math.sqrt(2)), pytest.approx(0.85 + 0.05 * math.sqrt(2)))
+    ]
+    assert [y for _, y in level.points] == [0.95, 0.95]
+    assert any("no ε is proven: y" in remark for remark in page.remarks)
+    assert "δ = 1e-05, add-remove" in page.plot.x.title
+    over_rounds = curves_page([curve([result(0.8), result(0.9)])], ROWS[:1], ["</svg>"], compare_table(ROWS))
+    (line,) = over_rounds.plot.series
+    assert [y for _, y in line.points] == [pytest.approx(0.425), pytest.approx(0.85)]
+    assert line.band
+    for text in (page.html(), over_rounds.html()):
+        assert "default-src 'none'" in text
+        assert "<script" not in text
+        assert text.count("</svg>") == 1  # a label cannot end the drawing
 
 
 @pytest.mark.slow

@@ -11,9 +11,8 @@ from gossamer.errors import UserError
 from gossamer.options.sentences import as_mapping, as_path, whole_number
 from gossamer.results.rundir import write_atomically
 from gossamer.studies.compare.batch import run_rows
-from gossamer.studies.compare.comparison import Comparison
+from gossamer.studies.compare.comparison import Comparison, curves_page, epsilon_page
 from gossamer.studies.compare.grid import EPSILON, METHOD, Recipe, Row, lay_out, short
-from gossamer.studies.compare.plot import curves_page, epsilon_page, write_page
 from gossamer.studies.compare.table import as_csv, compare_table, curve, show, summarise
 
 
@@ -65,13 +64,13 @@ def compare(
         if swept
         else curves_page([curve(results) for results in batch.results], figures, labels, table)
     )
-    plot = write_page(out / "plot.html", page)
+    write_atomically(out / "plot.html", page.html().encode())
     result = {
         "rows": figures,
         "caption": list(table.caption),
         **batch.summary,
         "table": str(out / "table.csv"),
-        "plot": str(out / "plot.html") if plot else None,
+        "plot": str(out / "plot.html"),
     }
     return Comparison(result, table, page)
 
@@ -85,10 +84,7 @@ def show_comparison(found: Comparison, *, quiet: bool) -> None:
     show(found.table, quiet=quiet)
     for line in account(found.result["budget"]):
         console.print(line, soft_wrap=True)
-    plot = ", plot.html" if found.result["plot"] else ""
-    console.print(f"in {out}: table.csv, table.md{plot}", soft_wrap=True)
-    if not plot:
-        console.print("No plot: plotly is not installed; pip install 'gossamer[report]' brings it.")
+    console.print(f"in {out}: table.csv, table.md, plot.html", soft_wrap=True)
 
 
 def default_folder(names: Sequence[str], rows: Sequence[Row]) -> Path:

@@ -1,1 +1,0 @@
-"""`gossamer watch`: one page about a run that goes on, or has ended, served to this machine alone."""

@@ -1,0 +1,168 @@
+"""HTML pages from the templates next to this module: each is one file that opens offline and runs no script.
+
+A new page is a template that extends `base.html.j2`, and a call of `render`. Two layers keep a tampered file from
+acting in a browser: every value is escaped where it enters a template, and the page's content security policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gossamer.accounting.tradeoff import TradeOff
+from gossamer.accounting.units import kind_of
+from gossamer.results import certificate as statements
+from gossamer.results import words
+from gossamer.results.certificate import epsilon_text, of_its_own, site_of
+from gossamer.results.charts import COLOURS, DASH, INK, RED, Axis, Plot, Series
+from gossamer.results.seals import heads_digest
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_MOST_ROWS = 1000  # of the table of nodes
+_MOST_ENTRIES, _MOST_HEADS = 10, 24  # of the printed page: groups of nodes, digests
+
+
+@cache
+def environment() -> Environment:
+    """The templates, with the sentences and figures that they may ask for."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("gossamer.results"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.filters["epsilon"] = epsilon_text
+    of_statements = ("before_line", "group_line", "account", "site_of")
+    of_words = (
+        "STOPS", "allowed", "explained", "known", "network_lines", "nodes_of", "not_promised", "promise",
+        "shares_noise", "trials", "verdict", "what", "who",
+    )  # fmt: skip
+    found.globals |= {name: getattr(statements, name) for name in of_statements}
+    found.globals |= {name: getattr(words, name) for name in of_words}
+    found.globals |= {function.__name__: function for function in (kind_of, node_rows, roc_plot, score_plot)}
+    found.globals["adjacencies"] = {"add-remove": "adding or removing", "replace-one": "replacing"}
+    return found
+
+
+def render(template: str, **values: Any) -> str:
+    """The page of a template; a value that is missing is a LookupError."""
+    from jinja2 import UndefinedError
+
+    try:
+        return environment().get_template(f"{template}.html.j2").render(values)
+    except UndefinedError as error:
+        raise LookupError(str(error)) from error
+
+
+def certificate_page(certificate: Mapping[str, Any]) -> str:
+    """One printed page in words, and all figures below it on the screen."""
+    c = of_its_own(certificate)
+    baseline = f"; baseline: {c['baseline']}" if c["baseline"] != "none" else ""
+    annex = {
+        "terms": f"δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; {c['method']}, {c['mode']} mode{baseline}",
+        "nodes": _node_entries(c),
+        "models": _digests(c["digests"]["models"]),
+        "heads": _digests(c["ledger_heads"]),
+    }
+    return render("certificate", c=c, annex=annex)
+
+
+def audit_page(result: Mapping[str, Any], name: str) -> str:
+    """What was tried, what it shows, and the ROC curve next to what is proven."""
+    return render("audit", c=result, name=name)
+
+
+def node_rows(c: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """A row per node; of very many nodes, neighbours with equal figures share one, and only the first are shown."""
+    keys = ("public_constants", "draws", "epsilon_by_node", "ledger_heads")
+    entries = list(zip(*(c[key] for key in keys), strict=True))
+    if len(entries) <= _MOST_ROWS:
+        yield from ((entry[0]["node"], *entry) for entry in entries)
+        return
+
+    def figures(entry: tuple[Any, ...]) -> tuple[Any, ...]:
+        return ({key: value for key, value in entry[0].items() if key != "node"}, *entry[1:])
+
+    for _, group in islice(groupby(entries, key=figures), _MOST_ROWS):
+        alike = list(group)
+        yield _span([entry[0]["node"] for entry in alike]), *alike[0]
+
+
+def _node_entries(c: Mapping[str, Any]) -> list[str]:
+    """The nodes for the printed page; neighbours with the same figures in one entry."""
+    entries = zip(c["public_constants"], c["draws"], c["epsilon_by_node"], strict=True)
+
+    def figures(entry: tuple[Any, ...]) -> tuple[Any, ...]:
+        public, draws, eps = entry
+        return public["records"], public["rate"], draws, epsilon_text(eps["proven"]), eps.get("stated_by", "")
+
+    site, lines = site_of(c), []
+    for (records, rate, draws, epsilon, by), group in groupby(entries, key=figures):
+        drawn = "" if draws is None else f" {draws} draws,"
+        source = f", as stated by {by}" if by else f" ({site})" if site else ""
+        nodes = _span([public["node"] for public, _, _ in group])
+        lines.append(
+            f"{nodes}: {records:,} {kind_of(c['unit'])}s, rate {rate:.4g},{drawn} ε ≤ {epsilon}{source}"
+        )
+    more = len(lines) - _MOST_ENTRIES
+    return [*lines[:_MOST_ENTRIES], *([f"and {more} more in certificate.json"] if more > 0 else [])]
+
+
+def _span(nodes: Sequence[Any]) -> str:
+    return f"{nodes[0]}–{nodes[-1]}" if len(nodes) > 1 else f"{nodes[0]}"
+
+
+def _digests(digests: Sequence[str | None]) -> str:
+    """The digest of all digests, line by line, and each one shortened where there are few. A site has its own alone."""
+    own = [digest for digest in digests if digest is not None]
+    if len(own) == 1 < len(digests):
+        return f"{own[0]} of node {digests.index(own[0])}; the others' are with their sites"
+    if len(set(map(str, digests))) == 1 < len(digests):
+        return f"{digests[0]} of each of the {len(digests)}"
+    each = ", ".join(str(digest)[:12] for digest in digests)
+    whole = heads_digest([str(digest) for digest in digests])
+    return f"{whole} over all {len(digests)}" + (f" ({each} …)" if len(digests) <= _MOST_HEADS else "")
+
+
+def roc_plot(c: Mapping[str, Any]) -> Plot:
+    """The attack's ROC curve, and the regions that the claimed and the proven figure rule out.
+
+    Both axes are logarithmic: it is the corner of few false alarms that decides.
+    """
+    rates, series = np.logspace(-4, 0, 101), []
+    for key, colour in (("claimed", RED), ("proven", COLOURS[2])):
+        epsilon = words.limit_of(c, key)
+        if epsilon is None:
+            continue
+        curve = c["audit"].get("proven_curve") if key == "proven" else None
+        most = TradeOff(tuple(map(tuple, curve or [(epsilon, c["delta"])]))).most_hits(rates)
+        whole = ", and δ at every other ε" if curve else ""
+        name = f"limit of {key} ε = {epsilon_text(epsilon)}, δ = {c['delta']:g}{whole}"
+        points = list(zip(rates.tolist(), most.tolist(), strict=True))
+        series.append(Series(name, points, colour=colour, dash=DASH, fill="above", marker="none"))
+    attack = [(float(x), float(y)) for x, y in c["audit"]["roc"]]
+    series.append(Series("the attack", attack, colour=INK))
+    x, y = (Axis(f"{side} positive rate", low=1e-4, high=1.0, log=True) for side in ("false", "true"))
+    return Plot(series, x, y, size=(460, 330))
+
+
+def score_plot(histogram: Mapping[str, Sequence[float]]) -> Plot:
+    """Histograms of the scores with and without the canary."""
+    edges = histogram["edges"]
+    series = []
+    for side, name in (("out", "canary out (or the other record)"), ("in", "canary in (or the one record)")):
+        steps = [
+            (edge, share) for k, share in enumerate(histogram[side]) for edge in (edges[k], edges[k + 1])
+        ]
+        series.append(Series(name, steps, fill="below", marker="none"))
+    return Plot(series, Axis("score"), Axis("share", low=0.0), size=(460, 330))
