@@ -14,7 +14,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Installed again only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,report,track,export,peers,cluster]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,track,export,peers,cluster]'
 	touch $@
 
 demo: $(READY)

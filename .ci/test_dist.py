@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
 BUILD = "build==1.6.1"
-EXTRAS = ("report", "track", "mlflow", "wandb", "peers")
+EXTRAS = ("track", "mlflow", "wandb", "peers")
 # Tests that need no file of the repository but themselves, of every layer one.
 SMOKE = (
     "tests/accounting/test_gaussian.py",
@@ -147,7 +147,6 @@ def use(python: Path, version: str, wheel: Path, work: Path) -> None:
     bin_ = environment(python, work / f"python{version}", wheel, "pytest", "hypothesis")
     for extra in EXTRAS:  # by the name that messages print
         install(bin_, f"gossamer[{extra}]", "--dry-run")
-    install(bin_, "gossamer[report]")
     empty = work / f"empty{version}"
     empty.mkdir()
     gossamer = bin_ / "gossamer"

@@ -2,7 +2,7 @@
 
     python benchmarks/noises.py [OUT.html]
 
-DP-dKM's Theorem 6 ends its noise at 4.08 σ for (0.5, 10⁻³). Prints a table and writes a plot (needs plotly).
+DP-dKM's Theorem 6 ends its noise at 4.08 σ for (0.5, 10⁻³). Prints a table and writes a plot.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Any
-
-from gossamer.studies.compare.plot import Page, write_page
 
 from gossamer.accounting.calibrate import least_scale
 from gossamer.accounting.claimed import km_truncated_gaussian
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.noise_comparison import density
 from gossamer.accounting.releases import TruncatedGaussian
+from gossamer.results.charts import Axis, Plot, Series
+from gossamer.studies.compare.comparison import Page
 from gossamer.studies.compare.table import Table
 
 EPSILON, DELTA, RELEASES, DIMENSION = 0.5, 1e-3, 80, 10
@@ -59,26 +58,20 @@ def main(out: Path) -> None:
     )
     table = Table(("cut off at (σ)", "std needed", "of the Gaussian's"), tuple(rows), (caption,))
     print(table.markdown())
-    line: dict[str, Any] = {"type": "scatter", "line": {"width": 2}}
-    axis = {"gridcolor": "#e8e8e8", "zeroline": False, "linecolor": "#999", "ticks": "outside"}
-    data = [
-        {**line, "mode": "lines+markers", "name": "truncated Gaussian", "x": cuts, "y": found},
-        {**line, "mode": "lines", "name": "Gaussian", "x": [cuts[0], cuts[-1]], "y": [gaussian] * 2},
-        {
-            "type": "scatter", "mode": "markers", "name": "where Theorem 6 cuts", "x": [bound / sigma],
-            "y": [found[cuts.index(bound / sigma)]], "marker": {"size": 14, "symbol": "diamond-open"},
-        },
-    ]  # fmt: skip
-    layout = {
-        "font": {"family": "system-ui, sans-serif", "size": 14},
-        "plot_bgcolor": "white",
-        "margin": {"l": 60, "r": 16, "t": 20, "b": 50},
-        "legend": {"x": 0.98, "y": 0.95, "xanchor": "right"},
-        "xaxis": {**axis, "title": {"text": "where the noise is cut off, in σ"}},
-        "yaxis": {**axis, "title": {"text": f"std needed for a proven ε of {EPSILON:g}"}},
-    }
-    if write_page(out, Page("Noise needed for the same proven ε", data, layout, table)):
-        print(f"wrote {out}")
+    series = [
+        Series("truncated Gaussian", list(zip(cuts, found, strict=True))),
+        Series("Gaussian", [(cuts[0], gaussian), (cuts[-1], gaussian)], marker="none"),
+        Series(
+            "where Theorem 6 cuts",
+            [(bound / sigma, found[cuts.index(bound / sigma)])],
+            marker="diamond",
+            joined=False,
+        ),
+    ]
+    y = Axis(f"std needed for a proven ε of {EPSILON:g}")
+    plot = Plot(series, Axis("where the noise is cut off, in σ"), y, size=(640, 380))
+    out.write_text(Page("Noise needed for the same proven ε", plot, table).html(), encoding="utf-8")
+    print(f"wrote {out}")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def test_no_method_is_told_by_name_or_type_outside_of_methods() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("text", ["pip install 'gossamer[report]'", "[bold]file[1].csv[/bold]"])
+@pytest.mark.parametrize("text", ["pip install 'gossamer[track]'", "[bold]file[1].csv[/bold]"])
 def test_the_terminal_keeps_brackets(text: str) -> None:
     from gossamer.results.terminal import terminal
 

@@ -106,7 +106,7 @@ def test_rounds_of_a_curve_end_with_the_last_and_have_no_zero(rounds: int) -> No
 
 
 def test_a_plans_epsilon_starts_at_nothing_rises_and_ends_at_what_is_asked_for() -> None:
-    plan = outlined(rounds=40, privacy__sampling={"kind": "full"}).plan
+    plan = outlined(rounds=40, privacy__sampling={"kind": "full"}).privacy
     plot = planned_epsilon_plot(plan, 40)
     assert [line.name for line in plot.series] == ["proven", "claimed"]
     for line in plot.series:

@@ -10,11 +10,11 @@ from gossamer.results.terminal import terminal
 
 
 def test_brackets_stay_and_errors_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal().print("pip install 'gossamer[report]'")
+    terminal().print("pip install 'gossamer[track]'")
     terminal(to_stderr=True).print("a file named [red]x[/red]")
     terminal(silent=True).print("nothing")
     out = capsys.readouterr()
-    assert out.out == "pip install 'gossamer[report]'\n"
+    assert out.out == "pip install 'gossamer[track]'\n"
     assert out.err == "a file named [red]x[/red]\n"
 
 

@@ -54,7 +54,7 @@ class Terminal(Console):
 
 
 def terminal(*, to_stderr: bool = False, silent: bool = False) -> Terminal:
-    """Markup is off: 'pip install gossamer[report]' would lose its end, and a user's file names their brackets.
+    """Markup is off: 'pip install gossamer[track]' would lose its end, and a user's file names their brackets.
 
     Colours are rich's affair: none off a terminal, none where NO_COLOR is set.
     """
