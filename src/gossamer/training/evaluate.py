@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,12 +61,11 @@ class Evaluation:
             truth=parts.dataset.truth,
             scored=None if scored is None else [i - parts.nodes.start for i in scored if i in parts.nodes],
         )  # fmt: skip
-        at, per_round = evaluation_rounds(config.rounds, config.evaluation.every), o.privacy.draws_per_round
+        self._at = evaluation_rounds(config.rounds, config.evaluation.every)
         # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
-        before = o.privacy.draws_before if run.done else 0
+        before, per_round = o.privacy.draws_before if run.done else 0, o.privacy.draws_per_round
         unused = -(-(run.reader.draws - before - run.done * per_round) // per_round)
-        unused = max(0, unused)  # a site that skipped rounds has drawn less
-        self._spent = dict(zip(at, o.privacy.epsilon_after([done + unused for done in at]), strict=True))
+        self._unused = max(0, unused)  # a site that skipped rounds has drawn less
         # With thousands of nodes, the whole hold-out would outlast the training.
         self._most_rows = max(1, MOST_SCORED // (config.nodes if scored is None else len(scored)))
         self._few_rows = min(config.evaluation.rows or 2000, self._most_rows)
@@ -75,7 +75,7 @@ class Evaluation:
         )
 
     def __call__(self, done: int, state: Any) -> dict[str, Any] | None:
-        if done not in self._spent:
+        if done not in self._at:
             return None
         run, group, parts, o = self._run, self._group, self._run.parts, self._run.plan
         claimed, proof = self._spent[done]
@@ -109,6 +109,12 @@ class Evaluation:
             }
             row["not_private"] = {**row.get("not_private", {}), **diagnosed}
         return row
+
+    @cached_property
+    def _spent(self) -> dict[int, tuple[float | None, float | None]]:
+        """Rounds done → (claimed ε, proven ε); not computed before the first evaluation is due."""
+        spent = self._run.plan.privacy.epsilon_after([done + self._unused for done in self._at])
+        return dict(zip(self._at, spent, strict=True))
 
     def _split(self, figures: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """(what everyone could compute, what not): an ε next to a figure must cover it.
