@@ -24,12 +24,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests.support
 
 from tests.support.chaos import Chaos
-from tests.support.sites import Authority, member
+from tests.support.sites import Authority, member, wait_up
 
 from gossamer.config.layers import resolve
 from gossamer.consortium.demo import NAMES, prepare, recipe, start
-from gossamer.consortium.grpc_links import GrpcLinks
-from gossamer.consortium.identity import Identity
+from gossamer.consortium.grpc_links import GrpcLinks, Identity
 from gossamer.results.files import read_metrics
 from gossamer.results.rundir import config_text
 from gossamer.runtime.launch import environment
@@ -46,7 +45,7 @@ def listen(near: Identity, far: Identity, pipe: Connection) -> None:
     while True:
         arrival = links.receive(time.monotonic() + 0.1)
         if arrival is not None:
-            links.send(NEAR, arrival.parcel, FOREVER)
+            links.send(NEAR, arrival.message, FOREVER)
         if pipe.poll():
             if pipe.recv() == "end":
                 links.close()
@@ -165,7 +164,7 @@ def parcels(line: bool) -> None:
         return cpu() + pipe.recv()
 
     links = GrpcLinks(near, [member(near), member(far, f"127.0.0.1:{port}")])
-    assert links.wait(time.monotonic() + 60)
+    assert wait_up(links, time.monotonic() + 60)
     print("bytes of a parcel | parcels/s | MB/s | CPU s/GB")
     for size, count in ((100, 1000), (400_000, 100), (40_000_000, 10)):
         exchange(links, size, 3)
@@ -178,7 +177,7 @@ def parcels(line: bool) -> None:
     if line:
         chaos = Chaos(port, delay=DELAY, rate=RATE)
         links = GrpcLinks(near, [member(near), member(far, f"127.0.0.1:{chaos.port}")])
-        assert links.wait(time.monotonic() + 60)
+        assert wait_up(links, time.monotonic() + 60)
         exchange(links, SIZE, 3)
         there_and_back = quartile(exchange(links, SIZE, 12))
         floor = 2 * (DELAY + SIZE / RATE)

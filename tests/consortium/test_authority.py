@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from tests.support.consortia import START
 
 from gossamer.consortium import authority as ca
-from gossamer.consortium.names import now
+from gossamer.consortium.formats import now
 from gossamer.errors import UserError
 
 NORTH, SOUTH = ca.make_authority("north", START), ca.make_authority("south", START)

@@ -10,13 +10,12 @@ import pytest
 from tests.support.consortia import RECIPE, Clock, on_disk, rows
 
 import gossamer
-from gossamer.consortium import membership
 from gossamer.consortium.authority import make_site_key
 from gossamer.consortium.certificates import signed_by_site, verify_set
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.names import now
+from gossamer.consortium.formats import now
 from gossamer.consortium.packing import pack
-from gossamer.consortium.site import Site
+from gossamer.consortium.site import Site, join
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
 from gossamer.results.verify import verify_files
@@ -43,7 +42,7 @@ class Ended:
         if change is not None:
             change(said)
         words = {
-            "ledger_head": said["ledger_heads"][self.study.node(site)],
+            "ledger_head": said["ledger_heads"][self.study.sites.index(site)],
             "events": 4,
             "key": Site.read(self.folder / site).key(),
             "at": now(),
@@ -176,7 +175,7 @@ def test_joiners_owe_a_certificate_and_the_revoked_are_named(tmp_path: Path) -> 
     ended = Ended(tmp_path)
     paths = ended.files(tmp_path)
     invite = ended.north.invite("lab")
-    request, _ = membership.join(invite, listen="none", records=7, folder=tmp_path / "lab")
+    request, _ = join(invite, listen="none", records=7, folder=tmp_path / "lab")
     ended.north.approve("lab", request.read_bytes(), "a file", at_round=2)
     newest = ended.north.roster_file
     with pytest.raises(UserError, match="the certificate of lab is missing"):

@@ -73,7 +73,7 @@ def test_a_new_roster_waits_for_a_word(consortium, tmp_path: Path) -> None:  # t
     assert code == 2
     assert "clinic is revoked" in out
     assert "waits for your word" in said
-    assert Site.begun(tmp_path / "mercy").roster().version == 3
+    assert Site.read(tmp_path / "mercy", data="x", cap=1.0).roster().version == 3
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_help_needs_neither_torch_nor_a_library_of_keys() -> None:
 def test_nothing_that_a_site_types_loads_torch() -> None:
     code = "\n".join(
         [
-            "import sys; from gossamer.consortium import coordinator, membership, site",
+            "import sys; from gossamer.consortium import coordinator, site",
             "print('torch' in sys.modules)",
         ]
     )

@@ -5,24 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from tests.support.simulated_links import Network
-from tests.support.spoilt_frames import forged, mutated
+from tests.support.spoilt_frames import changed, mutated
 
-from gossamer.consortium.contacts import Contacts, Pace
-from gossamer.consortium.frames import ASK, HELLO, OFFER, SHARE, Decisions, Frame, Place
+from gossamer.consortium.contacts import _LOG_INTERVAL, _LOGGED, Contacts, Pace, RefusalLog
+from gossamer.consortium.frames import Decisions, Frame, Place
 from gossamer.consortium.links import Arrival
-from gossamer.consortium.mass import MOST_WAITING, Mass
+from gossamer.consortium.mass import MAX_WAITING, Mass
 
-STUDY = bytes(16)
+STUDY = "ab" * 32
 LAYOUT = (torch.zeros(1, 2), torch.zeros(1, 1, dtype=torch.float64))
 CONTENT = (torch.ones(2), torch.full((1,), 0.5, dtype=torch.float64))
 SHARED = Frame(
-    kind=SHARE,
+    kind="share",
     study=STUDY,
     epoch=1,
     sender="b",
@@ -39,21 +38,21 @@ def contacts() -> Contacts:
     network = Network(["a", "b", "c"])
     mass = Mass("a", 1, late=2, start=5)
     mass.begin(Place(5, 0), 0, LAYOUT)
-    mass.written()
+    mass.mark_written()
     made = Contacts(
         study=STUDY, epoch=1, sites=("a", "b", "c"), mass=mass, links=network.links("a"), pace=Pace(deadline=1.0, late=2),
         weighted=True, model=lambda: torch.zeros(1, 2), clock=network.clock,
     )  # fmt: skip
-    made.begin(0, LAYOUT)
+    made.open_channel(0, LAYOUT)
     return made
 
 
 def test_a_share_is_taken_and_its_sender_heard() -> None:
     found = contacts()
-    found.take(Arrival("b", SHARED.pack()))
-    assert found.refused == 0
+    found.handle(Arrival("b", SHARED.pack()))
+    assert found.refusals.count == 0
     assert found["b"].heard == Place(5, 0)
-    assert found["b"].said is None  # nothing but the parcel itself
+    assert found["b"].passed is None  # nothing but the parcel itself
     assert len(found._mass.inbox) == 1
     assert found.reaches("b")
     assert not found.reaches("c")  # never heard: its share is kept
@@ -61,49 +60,49 @@ def test_a_share_is_taken_and_its_sender_heard() -> None:
 
 def test_who_is_in_a_later_epoch_is_not_waited_for_and_nothing_of_it_is_used() -> None:
     found = contacts()
-    found.take(Arrival("b", SHARED.pack()))
-    assert found.expected("b")
+    found.handle(Arrival("b", SHARED.pack()))
+    assert found.is_expected("b")
     assert found.ahead is None
-    found.take(Arrival("b", replace(SHARED, epoch=7, place=Place(9, 0), sequence=0).pack()))
+    found.handle(Arrival("b", changed(SHARED, epoch=7, place=Place(9, 0), sequence=0).pack()))
     assert found.ahead == (7, 9)
-    assert found.away("b")
-    assert not found.expected("b")
+    assert found.is_away("b")
+    assert not found.is_expected("b")
     assert not found.reaches("b")
     assert len(found._mass.inbox) == 1
-    joins = replace(SHARED, kind=ASK, sender="eve", epoch=7, content=(), following=0)
-    found.take(Arrival("eve", joins.pack()))  # it waits for its epoch: nothing is wrong with that
-    assert found.refused == 0
+    joins = changed(SHARED, kind="ask", sender="eve", epoch=7, content=(), following=0)
+    found.handle(Arrival("eve", joins.pack()))  # it waits for its epoch: nothing is wrong with that
+    assert found.refusals.count == 0
 
 
 def test_who_lags_in_an_earlier_epoch_is_told_where_the_others_are() -> None:
     found = contacts()
-    found.take(Arrival("b", replace(SHARED, epoch=0).pack()))
-    assert found.refused == 1
-    assert found["b"].greet
+    found.handle(Arrival("b", changed(SHARED, epoch=0).pack()))
+    assert found.refusals.count == 1
+    assert found["b"].owes_greeting
 
 
 def test_a_site_that_the_roster_has_no_longer_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     found = contacts()
-    found.take(Arrival("b", SHARED.pack()))
+    found.handle(Arrival("b", SHARED.pack()))
     assert found.states() == {"b": "up", "c": "up"}
     monkeypatch.setattr(found._links, "states", lambda: {"c": "up"})
     assert found.states() == {"b": "down", "c": "up"}
-    assert found.away("b")
+    assert found.is_away("b")
     assert not found.reaches("b")
 
 
 @pytest.mark.parametrize(
     ("frame", "sender", "why"),
     [
-        (replace(SHARED, sender="eve"), "eve", "no site of this epoch"),
+        (changed(SHARED, sender="eve"), "eve", "no site of this epoch"),
         (SHARED, "c", "another site"),
-        (replace(SHARED, epoch=0), "b", "epoch 0, which is over"),
-        (replace(SHARED, study=bytes(15) + b"x"), "b", "another study"),
-        (replace(SHARED, content=(torch.full((2,), torch.nan), CONTENT[1])), "b", "NaN"),
-        (replace(SHARED, content=(CONTENT[0], torch.zeros(1, dtype=torch.float64))), "b", "its weight is 0"),
-        (replace(SHARED, content=(CONTENT[0], torch.full((1,), 3.5, dtype=torch.float64))), "b", "at most 3"),
-        (replace(SHARED, content=CONTENT[:1]), "b", "shapes"),
-        (replace(SHARED, decisions=Decisions(1, (4,))), "b", "never made"),
+        (changed(SHARED, epoch=0), "b", "epoch 0, which is over"),
+        (changed(SHARED, study="cd" * 32), "b", "another study"),
+        (changed(SHARED, content=(torch.full((2,), torch.nan), CONTENT[1])), "b", "NaN"),
+        (changed(SHARED, content=(CONTENT[0], torch.zeros(1, dtype=torch.float64))), "b", "its weight is 0"),
+        (changed(SHARED, content=(CONTENT[0], torch.full((1,), 3.5, dtype=torch.float64))), "b", "at most 3"),
+        (changed(SHARED, content=CONTENT[:1]), "b", "shapes"),
+        (changed(SHARED, decisions=Decisions(1, (4,))), "b", "never made"),
     ],
 )
 def test_what_is_refused_is_logged_in_one_sentence_and_not_used(
@@ -111,8 +110,8 @@ def test_what_is_refused_is_logged_in_one_sentence_and_not_used(
 ) -> None:
     found = contacts()
     with caplog.at_level(logging.WARNING, "gossamer.peers"):
-        found.take(Arrival(sender, frame.pack()))
-    assert found.refused == 1
+        found.handle(Arrival(sender, frame.pack()))
+    assert found.refusals.count == 1
     assert len(caplog.messages) == 1
     assert why in caplog.messages[0]
     assert "\n" not in caplog.messages[0]
@@ -120,18 +119,18 @@ def test_what_is_refused_is_logged_in_one_sentence_and_not_used(
     assert found["b"].heard is None
 
 
-def test_garbage_changes_nothing() -> None:
+def test_garbage_is_refused_or_is_what_a_member_could_have_sent() -> None:
     found, pick = contacts(), random.Random(0)
     logging.getLogger("gossamer.peers").setLevel(logging.ERROR)
     raw = SHARED.pack()
     for _ in range(2000):
-        spoilt = bytearray(raw)
-        spoilt[pick.randrange(len(raw))] ^= pick.randrange(1, 256)
-        found.take(Arrival("b", bytes(spoilt[: pick.choice((len(raw), pick.randrange(len(raw))))])))
+        found.handle(Arrival("b", mutated(raw, pick)[: pick.choice((len(raw), pick.randrange(len(raw))))]))
     logging.getLogger("gossamer.peers").setLevel(logging.NOTSET)
-    assert found.refused == 2000
-    assert found._mass.inbox == []
-    assert found._mass.inbound == {}
+    assert found.refusals.count > 1000
+    assert len(found._mass.inbox) <= MAX_WAITING
+    for parcel in found._mass.inbox:
+        assert 0 < float(parcel.content[1]) <= 3
+        assert bool(parcel.content[0].isfinite().all())
 
 
 def resident() -> int:
@@ -140,39 +139,29 @@ def resident() -> int:
 
 
 @pytest.mark.slow
-def test_of_a_million_fuzzed_frames_none_is_accepted_and_memory_is_flat(tmp_path: Path) -> None:
-    """Cut, spoilt and forged with a checksum that fits, by a member: with the log on disk, as a site has it."""
+def test_a_million_fuzzed_frames_leave_memory_and_log_bounded(tmp_path: Path) -> None:
+    """Cut and changed by a member: with the log on disk, as a site has it."""
     found, pick, raw = contacts(), random.Random(0), SHARED.pack()
     log, file = logging.getLogger("gossamer.peers"), logging.FileHandler(tmp_path / "log")
     log.addHandler(file)
-    honest = {(torch.equal(SHARED.content[0], p.content[0]), p.sequence) for p in found._mass.inbox}
-    passed, seen = 0, []
+    seen = []
     try:
         for k in range(1_000_000):
             if k in (100_000, 999_999):
                 seen.append(resident())
-            spoilt = mutated(raw, pick) if k % 2 else forged(raw, pick)
-            before = found.refused
-            found.take(Arrival("b", b"" if spoilt == raw else spoilt))
-            if found.refused == before:
-                passed += 1
-                assert k % 2 == 0  # forged: one that a member could have sent, and its own mass
+            found.handle(Arrival("b", mutated(raw, pick)))
     finally:
         log.removeHandler(file)
         file.close()
-    lines = (tmp_path / "log").read_text().splitlines()
-    print(f"\n{found.refused:,} refused, {passed:,} forged ones read; {len(lines)} lines; memory {seen}")
-    assert honest == set()
-    assert found.refused + passed == 1_000_000
-    assert len(found._mass.inbox) <= MOST_WAITING  # of one sender, whatever it sends
+    assert len(found._mass.inbox) <= MAX_WAITING  # of one sender, whatever it sends
     assert seen[1] - seen[0] < 8e6
-    assert len(lines) < 1000
+    assert len((tmp_path / "log").read_text().splitlines()) < 1000
 
 
 def test_a_newer_epoch_is_no_fault_and_not_used() -> None:
     found = contacts()
-    found.take(Arrival("b", replace(SHARED, epoch=2).pack()))
-    assert found.refused == 0
+    found.handle(Arrival("b", changed(SHARED, epoch=2).pack()))
+    assert found.refusals.count == 0
     assert found._mass.inbox == []
     assert found["b"].drained
 
@@ -180,32 +169,51 @@ def test_a_newer_epoch_is_no_fault_and_not_used() -> None:
 def test_parcels_of_an_exchange_that_has_not_begun_wait_in_a_bounded_place() -> None:
     found = contacts()
     for number in range(9):
-        made = replace(SHARED, channel=2, sequence=number, following=number + 1)
-        found.take(Arrival("b", made.pack()))
+        made = changed(SHARED, channel=2, sequence=number, following=number + 1)
+        found.handle(Arrival("b", made.pack()))
     assert found._mass.inbox == []
-    assert len(found["b"].unknown) == 4
-    found.begin(2, LAYOUT)
+    assert len(found["b"].early) == 4
+    found.open_channel(2, LAYOUT)
     assert [parcel.sequence for parcel in found._mass.inbox] == [5, 6, 7, 8]  # the others will come again
 
 
 def test_offers_of_the_past_are_ignored_and_those_of_the_future_bounded() -> None:
     found = contacts()
     for at in range(3, 20):
-        offer = replace(SHARED, kind=OFFER, place=Place(at, 0), made=Place(at, 0), following=0)
-        found.take(Arrival("b", offer.pack()))
+        offer = changed(SHARED, kind="offer", place=Place(at, 0), made=Place(at, 0), following=0)
+        found.handle(Arrival("b", offer.pack()))
     assert sorted(found["b"].offers) == [Place(at, 0) for at in (5, 6, 7, 8)]
 
 
 def test_suspects_are_heard_again_when_they_are_near() -> None:
     found = contacts()
-    found.suspect(["b"])
-    hello = replace(SHARED, kind=HELLO, content=(), following=0)
-    found.take(Arrival("b", replace(hello, place=Place(2, 0), made=Place(2, 0)).pack()))
+    found.mark_suspect(["b"])
+    hello = changed(SHARED, kind="hello", content=(), following=0)
+    found.handle(Arrival("b", changed(hello, place=Place(2, 0), made=Place(2, 0)).pack()))
     assert found["b"].suspect  # three rounds behind: it would be waited for in vain
     assert found.states() == {"b": "suspect", "c": "up"}
-    found.take(Arrival("b", replace(hello, place=Place(4, 0), made=Place(4, 0)).pack()))
+    found.handle(Arrival("b", changed(hello, place=Place(4, 0), made=Place(4, 0)).pack()))
     assert not found["b"].suspect
     assert found.left_behind() is None
-    found.take(Arrival("b", replace(hello, place=Place(8, 0), made=Place(8, 0)).pack()))
+    found.handle(Arrival("b", changed(hello, place=Place(8, 0), made=Place(8, 0)).pack()))
     assert found.left_behind() == (8, ["b"])
     assert not found.reaches("b")
+
+
+def test_a_million_refusals_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    refusals = RefusalLog(lambda: now[0])
+    with caplog.at_level(logging.WARNING, "gossamer.peers"):
+        for k in range(10_000):
+            refusals.add("eve", f"it has {k} bytes")
+        refusals.add("bob", "its weight is 0")
+        now[0] += _LOG_INTERVAL
+        refusals.add("eve", "it holds NaN")
+    assert refusals.count == 10_002
+    assert len(caplog.messages) == _LOGGED + 1 + 1 + 2
+    assert caplog.messages[_LOGGED] == "further refused frames of eve are not logged for a minute"
+    assert caplog.messages[-3:] == [
+        "a frame of bob was refused: its weight is 0",
+        f"{10_000 - _LOGGED} more frames of eve were refused",
+        "a frame of eve was refused: it holds NaN",
+    ]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from tests.support.consortia import Clock, accepted, on_disk
 
-from gossamer.consortium import files, membership
+from gossamer.consortium import files
 from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.roster import Left
-from gossamer.consortium.site import Site
+from gossamer.consortium.site import Site, join
 from gossamer.errors import UserError
 
 
@@ -26,7 +26,7 @@ def north(tmp_path: Path, clock: Clock) -> Coordinator:
 def request(north: Coordinator, folder: Path, site: str = "mercy", clock: Clock | None = None) -> bytes:
     """A new site's answer to a new invite."""
     invite = north.invite(site)
-    path, _ = membership.join(invite, listen="none", records=100, folder=folder, clock=clock or Clock())
+    path, _ = join(invite, listen="none", records=100, folder=folder, clock=clock or Clock())
     return path.read_bytes()
 
 
@@ -94,7 +94,7 @@ def test_an_invite_ends_by_the_authoritys_clock(north: Coordinator, tmp_path: Pa
     with pytest.raises(UserError, match="the invite of mercy ended"):
         north.approve("mercy", asked, "mercy.request")
     with pytest.raises(UserError, match="ended"):
-        membership.join(north.invite("lab", days=0.5), listen="none", records=1, clock=_later(clock))
+        join(north.invite("lab", days=0.5), listen="none", records=1, clock=_later(clock))
 
 
 def _later(clock: Clock) -> Clock:
@@ -141,7 +141,7 @@ def test_who_lost_his_key_keeps_his_place(tmp_path: Path, clock: Clock) -> None:
     asked = request(north, tmp_path / "mercy-again")
     made, _ = north.approve("mercy", asked, "again", at_round=60)
     assert made.site("mercy").joined == before.joined
-    assert made.site("mercy").member().public_key != before.member().public_key
+    assert made.site("mercy").public_key != before.public_key
 
 
 def test_renewal_is_for_the_same_keys_and_only_where_it_is_time(tmp_path: Path, clock: Clock) -> None:

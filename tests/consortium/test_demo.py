@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.traced import total
 
 from gossamer.accounting.ledger import read_all
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.demo import NAMES, demo, prepare, start, stop
 from gossamer.consortium.journal import FileStorage, Journal
-from gossamer.consortium.mass import Mass, total
+from gossamer.consortium.mass import Mass
 from gossamer.errors import UserError
 from gossamer.training.certificates import verify
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.consortium import FAULTS, LR, PUSH_SUM, STUDY, Consortium, least_squares, noisy, starts
 from tests.support.simulated_links import Faults, MemoryStorage, Network
+from tests.support.traced import total
 from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
@@ -23,7 +24,7 @@ from gossamer.algorithms.wrappers import Centre, FinalGossip, Mixes, Momentum, T
 from gossamer.consortium.contacts import Pace
 from gossamer.consortium.exchange import Epoch, PeerExchange
 from gossamer.consortium.journal import Journal
-from gossamer.consortium.mass import Mass, total
+from gossamer.consortium.mass import Mass
 from gossamer.consortium.rules import rule_of
 from gossamer.errors import UserError
 from gossamer.runtime.loop import run
@@ -54,7 +55,7 @@ def test_without_faults_sites_are_the_simulator(case: str) -> None:
     draw, _ = least_squares(n)
     start = starts(n)
     sites = Consortium(algorithm, topology, start, draw, rounds=10).run()
-    assert not any(exchange.contacts.refused for exchange in sites.exchanges.values())
+    assert not any(exchange.contacts.refusals.count for exchange in sites.exchanges.values())
     found = torch.cat([algorithm.model(sites.final[name]) for name in sites.names])
 
     def grad(points: Tensor) -> Tensor:
@@ -427,9 +428,10 @@ def test_messages_leave_at_ticks_however_long_a_lot_takes() -> None:
     )
     left: list[float] = []
     send = sites.network.send
-    sites.network.send = lambda *a: (left.append(sites.network.clock()) if a[2][4] == 2 else None, send(*a))[
-        1
-    ]  # type: ignore[method-assign]
+    sites.network.send = lambda *a: (
+        left.append(sites.network.clock()) if b'"kind": "share"' in a[2] else None,
+        send(*a),
+    )[1]  # type: ignore[method-assign]
     sites.run()
     assert len(left) >= 3 * 2 * 8
     assert all(abs(at / 0.1 - round(at / 0.1)) < 1e-6 for at in left)

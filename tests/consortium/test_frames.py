@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 import torch
-from tests.support.spoilt_frames import forged, mutated
+from tests.support.spoilt_frames import changed, mutated
 
-from gossamer.consortium.frames import (
-    HELLO,
-    SHARE,
-    Decisions,
-    Frame,
-    Place,
-    RefusedError,
-    check_content,
-    unpack,
-)
+from gossamer.consortium.frames import Decisions, Frame, Place, RefusedError, check_content, unpack
 
-STUDY = bytes(range(16))
+STUDY = "ab" * 32
 FRAME = Frame(
-    kind=SHARE,
+    kind="share",
     study=STUDY,
     epoch=3,
     sender="ann",
@@ -40,18 +30,18 @@ FRAME = Frame(
 
 
 def read(
-    raw: bytes, sender: str = "ann", receiver: str = "bob", study: bytes = STUDY, most: int = 1 << 20
+    raw: bytes, sender: str = "ann", receiver: str = "bob", study: str = STUDY, largest: int = 1 << 20
 ) -> Frame:
-    return unpack(raw, sender=sender, receiver=receiver, study=study, most=most)
+    return unpack(raw, sender=sender, receiver=receiver, study=study, largest=largest)
 
 
 def test_a_frame_comes_through_whole() -> None:
     found = read(FRAME.pack())
     assert all(map(torch.equal, found.content, FRAME.content))
     assert [t.dtype for t in found.content] == [torch.float32, torch.float64]
-    assert replace(found, content=()) == replace(FRAME, content=())
-    hello = replace(
-        FRAME, kind=HELLO, content=(), place=Place(4, -1), made=Place(4, -1), decisions=Decisions()
+    assert changed(found, content=()) == changed(FRAME, content=())
+    hello = changed(
+        FRAME, kind="hello", content=(), place=Place(4, -1), made=Place(4, -1), decisions=Decisions()
     )
     assert read(hello.pack()) == hello
 
@@ -63,30 +53,34 @@ def test_wrong_ends_are_refused() -> None:
     with pytest.raises(RefusedError, match="another site"):
         read(raw, receiver="eve")  # a frame for somebody else
     with pytest.raises(RefusedError, match="another study"):
-        read(raw, study=bytes(16))
+        read(raw, study="cd" * 32)
     with pytest.raises(RefusedError, match="bytes; a frame has"):
-        read(raw, most=len(raw) - 1)
-    with pytest.raises(RefusedError, match="bytes; a frame has"):
+        read(raw, largest=len(raw) - 1)
+    with pytest.raises(RefusedError, match="cannot be decoded"):
         read(b"")
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"kind": 77}, "no kind"),
+        ({"kind": 77}, "kind: "),
         ({"content": ()}, "do not fit its kind"),
-        ({"kind": HELLO}, "do not fit its kind"),
+        ({"kind": "hello"}, "do not fit its kind"),
         ({"oldest": 12}, "counters"),
-        ({"incarnation": 1 << 63}, "counters"),
+        ({"incarnation": 1 << 63}, "incarnation: "),
+        ({"epoch": -1}, "epoch: "),
+        ({"content": (torch.zeros(2, 2),)}, "flat"),
+        ({"content": (torch.zeros(2, dtype=torch.int64),)}, "flat"),
+        ({"content": tuple(torch.zeros(1) for _ in range(9))}, "9 tensors"),
         ({"made": Place(17, 2)}, "future"),
         ({"sequence": 11}, "number"),
         ({"sequence": 7}, "number"),
-        ({"decisions": Decisions(7, tuple(range(5000)))}, "decides about more"),
+        ({"decisions": Decisions(7, tuple(range(5000)))}, "at most 4096"),
     ],
 )
 def test_what_a_member_makes_up_is_refused(change: dict[str, object], why: str) -> None:
     with pytest.raises(RefusedError, match=why):
-        read(replace(FRAME, **change).pack())
+        read(changed(FRAME, **change).pack())
 
 
 def test_content_that_must_not_be_added_is_refused() -> None:
@@ -108,38 +102,27 @@ def test_content_that_must_not_be_added_is_refused() -> None:
 
 
 def fuzz(count: int, seed: int) -> int:
+    """How many of so many spoilt frames can be read: then they are frames that a member could have sent."""
     pick, accepted = random.Random(seed), 0
-    pool = [FRAME.pack(), replace(FRAME, kind=HELLO, content=()).pack()]
+    pool = [FRAME.pack(), changed(FRAME, kind="hello", content=()).pack()]
     for _ in range(count):
-        raw = pick.choice(pool)
-        changed = mutated(raw, pick)
-        if changed == raw:
-            continue
         try:
-            read(changed)
-            accepted += 1
+            frame = read(mutated(pick.choice(pool), pick))
         except RefusedError:
-            pass
+            continue
+        accepted += 1
+        assert frame.made <= frame.place
+        assert frame.oldest <= frame.following
+        if frame.kind == "share":
+            assert frame.oldest <= frame.sequence < frame.following
+            assert all(tensor.ndim == 1 for tensor in frame.content)
     return accepted
 
 
-def test_no_fuzzed_frame_is_accepted() -> None:
-    assert fuzz(4000, 0) == 0
+def test_spoilt_frames_are_refused_or_read_and_nothing_else_happens() -> None:
+    assert fuzz(4000, 0) > 20
 
 
 @pytest.mark.slow
-def test_no_frame_of_three_hundred_thousand_is_accepted() -> None:
-    assert fuzz(300_000, 1) == 0
-
-
-def test_forged_frames_are_refused_or_read_and_nothing_else_happens() -> None:
-    pick, read_through = random.Random(2), 0
-    for _ in range(4000):
-        try:
-            found = read(forged(FRAME.pack(), pick))
-        except RefusedError:
-            continue
-        read_through += 1  # another weight or number: a frame that an honest site could have sent
-        assert found.made <= found.place
-        assert found.oldest <= found.sequence < found.following
-    assert read_through > 100  # so the checks behind the checksum were reached
+def test_nothing_else_happens_with_three_hundred_thousand() -> None:
+    assert fuzz(300_000, 1) > 100

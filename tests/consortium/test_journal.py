@@ -9,9 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.consortium import Private
 from tests.support.simulated_links import CrashError, MemoryStorage
 
-from gossamer.consortium.journal import FileStorage, Journal, NoStorage, Released
+from gossamer.consortium.journal import FileStorage, Journal, JournaledGradient, Released, Storage
 from gossamer.errors import UserError
 
 
@@ -100,10 +101,10 @@ def test_damage_before_the_tail_is_refused() -> None:
 
 
 def test_off_keeps_nothing() -> None:
-    journal = Journal(NoStorage())
+    journal = Journal(Storage())
     snapshot(journal, 1)
     journal.release(released(0, 1.0))
-    assert Journal(NoStorage()).contents.meta is None
+    assert Journal(Storage()).contents.meta is None
 
 
 def test_a_crash_in_memory_leaves_a_part() -> None:
@@ -112,3 +113,47 @@ def test_a_crash_in_memory_leaves_a_part() -> None:
     with pytest.raises(CrashError):
         storage.append(b"5678")
     assert storage.data == b"123456"
+
+
+POINT = torch.zeros(1, 2)
+
+
+def private(ledger: list[int]) -> Private:
+    """Every draw is another value, as noise from the system is."""
+    return Private(0, lambda node, k, point: torch.rand(1, 2), ledger)
+
+
+def test_a_restart_replays_and_goes_on_behind_it() -> None:
+    disk, ledger = MemoryStorage(), []
+    grad = JournaledGradient(private(ledger), Journal(disk))
+    first, second = grad(POINT), grad(POINT)
+    again = JournaledGradient(private(ledger), Journal(disk), paid=len(ledger))
+    assert torch.equal(again(POINT + 1), first)  # at another point: what was released stays what it was
+    assert torch.equal(again(POINT), second)
+    assert ledger == [0, 1]
+    third = again(POINT)
+    assert ledger == [0, 1, 2]
+    assert not torch.equal(third, second)
+    assert again.draws == 3
+
+
+def test_a_value_is_on_disk_before_anybody_has_it() -> None:
+    disk, ledger = MemoryStorage(lambda n: 0.9 if n == 1 else None), []
+    grad = JournaledGradient(private(ledger), Journal(disk))
+    with pytest.raises(CrashError):
+        grad(POINT)
+    again = JournaledGradient(private(ledger), Journal(disk), paid=len(ledger))
+    again(POINT)
+    assert ledger == [0, 1]  # the first was paid for and is lost
+
+
+def test_answers_of_earlier_rounds_are_not_given_again() -> None:
+    disk, ledger = MemoryStorage(), []
+    journal = Journal(disk)
+    grad = JournaledGradient(private(ledger), journal)
+    values = [grad(POINT) for _ in range(3)]
+    journal.snapshot({}, {}, uses=2)
+    journal = Journal(disk)
+    again = JournaledGradient(private(ledger), journal, uses=2, paid=3)
+    assert torch.equal(again(POINT), values[2])
+    assert again.uses == 3

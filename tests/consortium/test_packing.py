@@ -6,7 +6,7 @@ import pytest
 from tests.support.consortia import RECIPE, Clock, accepted, on_disk
 
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.names import now
+from gossamer.consortium.formats import now
 from gossamer.consortium.packing import pack
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError

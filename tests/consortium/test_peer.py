@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,34 @@ import pytest
 import torch
 from tests.support.consortia import RECIPE, Clock, accepted, on_disk, rows
 from tests.support.simulated_links import CrashError, Network, SimulatedLinks
+from tests.support.spoilt_frames import changed
+from tests.support.traced import total
 
-from gossamer.consortium import membership
 from gossamer.consortium.certificates import verify_set
-from gossamer.consortium.frames import HELLO, SHARE, Frame, Place, unpack
+from gossamer.consortium.formats import now
+from gossamer.consortium.frames import Frame, Place, unpack
 from gossamer.consortium.journal import FileStorage, Journal
-from gossamer.consortium.mass import Mass, total
-from gossamer.consortium.names import now
+from gossamer.consortium.mass import Mass
 from gossamer.consortium.packing import pack
-from gossamer.consortium.peer import JOURNAL, RUN, Manner, Outcome, take_part
-from gossamer.consortium.ready import ready
+from gossamer.consortium.participation import Participation
+from gossamer.consortium.peer import (
+    JOURNAL,
+    LINKS_FILE,
+    PLANNED,
+    RUN,
+    OneSite,
+    Outcome,
+    _published_links,
+    own_figures,
+    progress_line,
+    take_part,
+)
+from gossamer.consortium.site import join
 from gossamer.consortium.study import Study as PackedStudy
 from gossamer.errors import UserError
+from gossamer.runtime.group import Group
 from gossamer.training.certificates import verify
+from gossamer.training.several import nodes_here
 
 SITES = ("clinic", "mercy")
 
@@ -69,7 +84,7 @@ class Study:
 
     def invite(self, name: str, at_round: int) -> None:
         """A site that joins in the middle."""
-        request, _ = membership.join(
+        request, _ = join(
             self.north.invite(name), listen="none", records=80, folder=self.folder / name,
             data=str(self.folder / name / "records.csv"), cap=8.0, clock=self.clock,
         )  # fmt: skip
@@ -85,15 +100,15 @@ class Study:
         found.mkdir(exist_ok=True)
         return found
 
-    def take_part(self, network: Network, name: str, at: int | None = None, **manner: Any) -> None:
-        found = ready(self.file, self.folder / name, self.out(name), now())
+    def take_part(self, network: Network, name: str, at: int | None = None, **options: Any) -> None:
+        found = Participation.open(self.file, self.folder / name, self.out(name), now())
         say = self.said.setdefault(name, []).append
-        how = Manner(**{"wait": self.wait, "clock": network.clock, "say": say, **manner})
+        options = {"wait": self.wait, "clock": network.clock, "say": say, **options}
 
-        def links(_: Any) -> Any:
+        def links() -> Any:
             return network.links(name) if at is None else Dies(network.links(name), at)
 
-        self.done[name] = take_part(found, self.out(name), how, links)
+        self.done[name] = take_part(found, self.out(name), open_links=links, **options)
 
     def run(self, *also: str, **work: Callable[[Network], None]) -> None:
         names = (*self.sites, *also)
@@ -225,7 +240,7 @@ def test_a_cap_is_kept(tmp_path: Path) -> None:
 THREE = ("clinic", "lab", "mercy")
 
 
-def changed(folder: Path, **more: Any) -> Study:
+def with_changes(folder: Path, **more: Any) -> Study:
     """From round 3 of 6 on lab has left and wing is there. Everybody has accepted that."""
     study = Study(folder, sites=THREE, rounds=6, **more)
     study.north.leave("lab", 3)
@@ -250,7 +265,7 @@ def check_changed(study: Study) -> None:
 
 
 def test_one_joins_and_one_leaves_at_a_round(tmp_path: Path) -> None:
-    study = changed(tmp_path)
+    study = with_changes(tmp_path)
     study.run("wing")
     check_changed(study)
     assert [study.steps(name) for name in ("lab", "wing")] == [[0, 1, 2], [3, 4, 5]]
@@ -268,7 +283,7 @@ def test_one_joins_and_one_leaves_at_a_round(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [6, 9, 12, 15])
 @pytest.mark.slow
 def test_a_crash_around_the_change_loses_nothing(tmp_path: Path, name: str, at: int) -> None:
-    study = changed(tmp_path)
+    study = with_changes(tmp_path)
 
     def killed(network: Network) -> None:
         try:
@@ -386,26 +401,29 @@ Lie = Callable[
 
 def with_liar(study: Study, lie: Lie, *honest: str) -> None:
     """Mercy is where the others are and takes nothing; from their round 2 on it sends what `lie` makes."""
-    identity = bytes.fromhex(PackedStudy.read(study.file).identity)[:16]
+    identity = PackedStudy.read(study.file).identity
     ended: list[str] = []
 
     def mercy(network: Network) -> None:
         links, number = network.links("mercy"), dict.fromkeys(honest, 0)
-        hello = Frame(HELLO, identity, 0, "mercy", "", Place(0, -1), incarnation=1, made=Place(0, -1))
+        hello = Frame(
+            kind="hello", study=identity, epoch=0, sender="mercy", receiver="", place=Place(0, -1), incarnation=1,
+            made=Place(0, -1),
+        )  # fmt: skip
         while len(ended) < len(honest):
             for to in honest:
-                made = replace(hello, receiver=to)
+                made = changed(hello, receiver=to)
                 links.send(to, made.pack(), 0.0)
                 if hello.place.round >= 2:
-                    lied = lie(replace(made, sequence=number[to], following=number[to] + 1), number[to])
-                    number[to] += lied.kind == SHARE
+                    lied = lie(changed(made, sequence=number[to], following=number[to] + 1), number[to])
+                    number[to] += lied.kind == "share"
                     links.send(to, lied.pack(), 0.0)
             for _ in range(4):
                 arrival = links.receive(network.clock() + 0.02)
                 if arrival is not None:
-                    heard = unpack(arrival.parcel, sender=arrival.sender, receiver="mercy", study=identity)
+                    heard = unpack(arrival.message, sender=arrival.sender, receiver="mercy", study=identity)
                     at = max(hello.place, heard.place)
-                    hello = replace(hello, place=at, made=at)
+                    hello = changed(hello, place=at, made=at)
 
     def site(network: Network, name: str) -> None:
         try:
@@ -418,11 +436,11 @@ def with_liar(study: Study, lie: Lie, *honest: str) -> None:
 
 def share(frame: Frame, value: float, weight: float, like: int = 6) -> Frame:
     w = torch.full((1,), weight, dtype=torch.float64)
-    return replace(frame, kind=SHARE, content=(torch.full((like,), value), w))
+    return changed(frame, kind="share", content=(torch.full((like,), value), w))
 
 
 def far(frame: Frame, place: Place, epoch: int = 0) -> Frame:
-    return replace(frame, place=place, made=place, epoch=epoch, following=0, sequence=0)
+    return changed(frame, place=place, made=place, epoch=epoch, following=0, sequence=0)
 
 
 LIES: dict[str, tuple[Lie, str]] = {
@@ -499,3 +517,56 @@ def test_a_certificate_states_the_rounds_that_were_run(tmp_path: Path) -> None:
     assert rounds["mercy"] == len(study.steps("mercy")) < 40
     said = verify_set([study.out(name) / RUN for name in THREE], study.file)
     assert any(f"in {rounds['mercy']} rounds" in line for line in said)
+
+
+def test_a_site_states_its_own_node_and_nobody_else_s() -> None:
+    site: Group = OneSite("mercy", 2, 4)
+    assert site.join([7], per_node=True) == [None, None, 7, None]
+    assert site.join([7]) == [7]
+    assert nodes_here(site) == [2]
+    assert [site.whose(node) for node in range(4)] == [PLANNED, PLANNED, "mercy", PLANNED]
+    assert site.spread  # so that ledgers are forced to disk
+    assert torch.equal(site.mean(torch.ones(1, 3)), torch.ones(3))
+
+
+def test_figures_of_one_site_say_nothing_of_all() -> None:
+    row = {
+        "accuracy_mean": 0.5,
+        "accuracy_average_model": 0.5,
+        "consensus_distance": 0.0,
+        "push_sum_mass": 0.9,
+    }
+    assert own_figures(row) == {"accuracy_mean": 0.5, "push_sum_weight": 0.9}
+
+
+def test_a_line_has_who_is_away() -> None:
+    row = {"round": 4, "accuracy_mean": 0.5, "epsilon_proven": 1.25, "links": {"a": "up", "b": "down"}}
+    assert progress_line(row, 10) == "round 4 of 10, accuracy 0.500, planned ε 1.25; b down"
+    assert progress_line({**row, "epsilon_proven": None, "links": {}}, 10) == "round 4 of 10, accuracy 0.500"
+
+
+def test_a_change_is_on_file_soon_and_the_last_state_stays(tmp_path: Path) -> None:
+    states = {"b": "up"}
+
+    def on_file() -> object:
+        path = tmp_path / LINKS_FILE
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def eventually(due: str) -> bool:
+        end = time.monotonic() + 10
+        while on_file() != {"site": "a", "links": {"b": due}} and time.monotonic() < end:
+            time.sleep(0.005)
+        return time.monotonic() < end
+
+    with _published_links(tmp_path, "a", lambda: states, every=0.01):
+        assert eventually("up")
+        states["b"] = "suspect"
+        assert eventually("suspect")
+        states["b"] = "down"
+    assert on_file() == {"site": "a", "links": {"b": "down"}}
+    assert [path.name for path in tmp_path.iterdir()] == [LINKS_FILE]
+
+
+def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path) -> None:
+    with _published_links(tmp_path / "gone", "a", dict, every=0.01):
+        time.sleep(0.05)

@@ -6,7 +6,6 @@ import pytest
 from tests.support.peer_studies import said
 
 from gossamer.consortium.relay import token
-from gossamer.consortium.secret import Secret
 from gossamer.errors import UserError
 
 SECRET = "7" * 64
@@ -18,14 +17,17 @@ def test_who_has_not_begun_cannot_leave(packed_study: Path, tmp_path: Path) -> N
         said("peer", "leave", str(packed_study), "--site", str(tmp_path / "mercy"))
 
 
-def test_a_relay_gives_a_site_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GOSSAMER_SECRET", SECRET)
-    assert said(*FRONT, "--token", "mercy").strip() == token(Secret(SECRET), "mercy")
+def test_a_relay_gives_a_site_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    monkeypatch.setenv("GOSSAMER_SECRET_FILE", str(secret))
+    assert said(*FRONT, "--token", "mercy").strip() == token(SECRET, "mercy")
     with pytest.raises(UserError, match="--token clinic has no --front"):
         said(*FRONT, "--token", "clinic")
     with pytest.raises(UserError, match="must be SITE=HOST:PORT"):
         said(*FRONT[:-1], "127.0.0.1:7501")
-    monkeypatch.delenv("GOSSAMER_SECRET")
+    monkeypatch.delenv("GOSSAMER_SECRET_FILE")
     with pytest.raises(UserError, match="GOSSAMER_SECRET_FILE is not set"):
         said(*FRONT)
 

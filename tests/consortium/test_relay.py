@@ -12,16 +12,15 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from tests.support.sites import QUICK, Authority, member
+from tests.support.sites import QUICK, Authority, member, wait_up
 
 from gossamer.consortium.grpc_links import GrpcLinks
 from gossamer.consortium.links import Arrival
-from gossamer.consortium.relay import Agent, Limits, Relay, relay, token
-from gossamer.consortium.secret import Seal, Secret
+from gossamer.consortium.relay import Agent, Limits, Relay, proof, relay, token
 from gossamer.errors import UserError
 
 SLOW = 20.0
-SECRET = Secret("a secret of the relay, long enough to be one")
+SECRET = "a secret of the relay, long enough to be one"
 HASTY = Limits(splices=4, unproven=3, patience=1.0, beat=0.2, idle=1.0)
 
 
@@ -107,12 +106,12 @@ def test_two_sites_that_cannot_listen_speak_end_to_end() -> None:
     authority = Authority()
     a, b = authority.site("alpha"), authority.site("beta")
     with serving() as made, contextlib.ExitStack() as stack:
-        far = GrpcLinks(b, [member(a), member(b, "x:1")], "127.0.0.1:0", pace=QUICK)
+        far = GrpcLinks(b, [member(a), member(b, "x:1")], "127.0.0.1:0", timeouts=QUICK)
         stack.callback(far.close)
         stack.enter_context(standing(made, far.port or 0))
-        near = GrpcLinks(a, [member(a), member(b, f"127.0.0.1:{made.ports['beta']}")], pace=QUICK)
+        near = GrpcLinks(a, [member(a), member(b, f"127.0.0.1:{made.ports['beta']}")], timeouts=QUICK)
         stack.callback(near.close)
-        assert near.wait(time.monotonic() + SLOW)
+        assert wait_up(near, time.monotonic() + SLOW)
         words = bytes(range(256)) * 4096
         near.send("beta", words, time.monotonic() + SLOW)
         assert far.receive(time.monotonic() + SLOW) == Arrival("alpha", words)
@@ -129,7 +128,7 @@ def test_bytes_arrive_as_they_were_and_an_end_is_passed_on() -> None:
 
 def test_a_token_is_for_one_site() -> None:
     assert token(SECRET, "beta") != token(SECRET, "alpha")
-    assert token(Secret("another secret of another relay, long enough"), "beta") != token(SECRET, "beta")
+    assert token("another secret of another relay, long enough", "beta") != token(SECRET, "beta")
 
 
 @pytest.mark.parametrize(
@@ -229,8 +228,7 @@ def test_a_site_that_is_gone_is_passed_over_for_one_that_answers() -> None:
         for _ in range(2):
             dead = stack.enter_context(socket.create_connection(("127.0.0.1", made.back_port), timeout=SLOW))
             nonce = dead.recv(48, socket.MSG_WAITALL)[16:]
-            seal = Seal(bytes.fromhex(token(SECRET, "beta")))
-            dead.sendall(b"\x04beta" + seal.tag(nonce, b"beta"))
+            dead.sendall(b"\x04beta" + proof(token(SECRET, "beta"), nonce, b"beta"))
             assert dead.recv(1) == b"."
         with call(made) as caller:
             caller.sendall(b"x")

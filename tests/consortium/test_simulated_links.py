@@ -17,7 +17,7 @@ def told(faults: Faults, seed: int = 0, count: int = 400) -> list[tuple[float, b
         links = network.links("b")
         while (arrival := links.receive(10.0)) is not None:
             assert arrival.sender == "a"
-            found.append((network.clock(), arrival.parcel))
+            found.append((network.clock(), arrival.message))
         assert network.clock() == 10.0
 
     network.run({"a": a, "b": b})

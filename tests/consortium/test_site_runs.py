@@ -17,9 +17,9 @@ from tests.support.peer_studies import said
 from tests.support.simulated_links import Network
 
 import gossamer
-from gossamer.consortium.names import now
-from gossamer.consortium.peer import RUN, Manner, take_part
-from gossamer.consortium.ready import ready
+from gossamer.consortium.formats import now
+from gossamer.consortium.participation import Participation
+from gossamer.consortium.peer import RUN, take_part
 from gossamer.errors import UserError
 
 Command = Callable[..., tuple[int, str, str]]
@@ -76,9 +76,14 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     network = Network(["clinic", "mercy"])
 
     def part(name: str) -> None:
-        found = ready(file, folder / name, folder / name / "part", now())
-        manner = Manner(wait=20.0, clock=network.clock)
-        take_part(found, folder / name / "part", manner, lambda _: network.links(name))
+        found = Participation.open(file, folder / name, folder / name / "part", now())
+        take_part(
+            found,
+            folder / name / "part",
+            wait=20.0,
+            clock=network.clock,
+            open_links=lambda: network.links(name),
+        )
 
     network.run({name: lambda name=name: part(name) for name in ("clinic", "mercy")})
     return file

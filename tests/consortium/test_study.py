@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.consortia import RECIPE, rows
 
+from gossamer.config.layers import resolve
+from gossamer.config.methods import PRESETS
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.envelope import sealed
-from gossamer.consortium.names import now
+from gossamer.consortium.formats import now, write_signed
 from gossamer.consortium.packing import pack
 from gossamer.consortium.roster import next_version
 from gossamer.consortium.site import Site
-from gossamer.consortium.study import Study
+from gossamer.consortium.study import SURVIVES, Study, refuse_for_peers
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.budget import places
@@ -29,9 +31,6 @@ def test_a_study_says_all_that_sites_agree_upon(study: Study, north: Coordinator
     assert study.body.model.parameters == 6  # two columns and a bias, two classes
     assert study.body.test is not None
     assert study.body.test.rows == 30
-    assert (study.node("clinic"), study.node("mercy")) == (0, 1)
-    with pytest.raises(UserError, match="'lab' is not in the study"):
-        study.node("lab")
 
 
 def test_nodes_and_records_are_the_rosters_and_no_path_is_anybodys(study: Study, place: Path) -> None:
@@ -71,7 +70,7 @@ def test_another_authoritys_study_is_refused(study: Study, tmp_path: Path) -> No
     thief = Coordinator.init("thief", tmp_path / "thief")
     body = json.loads(json.dumps(study.body.model_dump()))
     with pytest.raises(UserError, match="not what the consortium's authority signed"):
-        Study.of(sealed("study", body, thief.authority.key), "a study")
+        Study.of(write_signed("study", body, thief.authority.key.sign), "a study")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_what_no_packer_writes_is_refused_though_signed(
     body = json.loads(json.dumps(study.body.model_dump()))
     change(body)
     with pytest.raises(UserError, match=why):
-        Study.of(sealed("study", body, north.authority.key), "a study")
+        Study.of(write_signed("study", body, north.authority.key.sign), "a study")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +109,7 @@ def test_a_recipe_is_looked_at_again_at_every_site(
     body = json.loads(json.dumps(study.body.model_dump()))
     assert old in body["recipe"]
     body["recipe"] = body["recipe"].replace(old, new)
-    made = Study.of(sealed("study", body, north.authority.key), "a study")
+    made = Study.of(write_signed("study", body, north.authority.key.sign), "a study")
     with pytest.raises(UserError, match=why):
         _ = made.config
 
@@ -119,9 +118,9 @@ def at(study: Study, place: Path, name: str, folder: Path) -> Any:
     """The outline and parts of one site, through the one door."""
     site = Site.read(place / name)
     (place / name / "test.csv").write_bytes((place / "test.csv").read_bytes())
-    config, node = study.at(site, folder), study.node(name)
+    config, node = study.config_at(site, folder, 1), study.sites.index(name)
     o = Plan.of(config, nodes=range(node, node + 1))
-    study.check_plan(o)
+    study.check_first_model(o)
     return o, assemble(o, nodes=range(node, node + 1))
 
 
@@ -150,10 +149,10 @@ def test_other_test_rows_are_refused(study: Study, place: Path, tmp_path: Path) 
     site = Site.read(place / "clinic")
     rows(place / "clinic" / "test.csv", 29, start=5000)
     with pytest.raises(UserError, match="holds other test rows"):
-        study.at(site, tmp_path)
+        study.config_at(site, tmp_path, 1)
     (place / "clinic" / "test.csv").unlink()
     with pytest.raises(UserError, match="30 public test rows"):
-        study.at(site, tmp_path)
+        study.config_at(site, tmp_path, 1)
 
 
 def test_another_first_model_is_refused(study: Study, place: Path, tmp_path: Path) -> None:
@@ -161,18 +160,18 @@ def test_another_first_model_is_refused(study: Study, place: Path, tmp_path: Pat
     changed = study.body.model.model_copy(update={"digest": "ab" * 32})
     other = Study(study.content, "a study", study.body.model_copy(update={"model": changed}), study.roster)
     with pytest.raises(UserError, match="first model here is not that of a study"):
-        other.check_plan(o)
+        other.check_first_model(o)
 
 
 def test_a_study_brings_no_roster_that_was_not_accepted(
     north: Coordinator, study: Study, tmp_path: Path
 ) -> None:
-    study.check_held(study.roster)
+    study.check_accepted(study.roster)
     newest = north.renew(["clinic"])[0]
-    study.check_held(newest)  # an earlier version of what is held
+    study.check_accepted(newest)  # an earlier version of what is held
     later, _, _ = pack(north, RECIPE, {"data.features": ["a", "b"]}, out=tmp_path / "later.study")
     with pytest.raises(UserError, match="accept` the newest first"):
-        later.check_held(study.roster)
+        later.check_accepted(study.roster)
     forked = Coordinator(north.folder)
     before = forked.roster_file.read_bytes()
     forked.roster_file.write_bytes(study.roster.content)
@@ -181,4 +180,94 @@ def test_a_study_brings_no_roster_that_was_not_accepted(
     if other.version == newest.version - 1:
         other = next_version(north.authority, other, list(other.sites), now())
     with pytest.raises(UserError, match="two of one version"):
-        later.check_held(other)
+        later.check_accepted(other)
+
+
+PLAIN: dict[str, Any] = {
+    "nodes": 3,
+    "rounds": 5,
+    "data": {"kind": "csv", "path": "site-{node}.csv", "label": "y", "classes": 2, "records": 50},
+    "model": {"kind": "softmax"},
+    "topology": {"kind": "complete"},
+    "algorithm": {"kind": "dyn-d2p"},
+    "privacy": {"epsilon": 4.0},
+}
+
+
+def refuse(changes: dict[str, Any], *, for_science: bool = False) -> None:
+    refuse_for_peers(resolve(PLAIN, changes), for_science=for_science)
+
+
+def test_what_peers_can_run() -> None:
+    refuse({})
+    refuse({"data.path": "all.csv", "data.owner": "clinic"})
+    refuse({"algorithm.kind": "full-lot", "privacy.centre": 0.1})
+    for kind in ("dp-dsgd", "dp-dsgt", "dp-dinno", "dp-dkm"):
+        refuse({"algorithm.kind": kind})
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"data.kind": "digits"}, "data.kind = 'digits' does not go with peers"),
+        ({"data.path": "all.csv"}, "data.path = 'all.csv' is one file for all"),
+        ({"data.classes": None}, "data.classes is not set"),
+        ({"data.train_rows": 10}, "data.train_rows = 10 draws among the records of all"),
+        ({"data.held_out": 10}, "data.held_out = 10 draws among the records of all"),
+        ({"data.pca": 2}, "data.pca_from = 'train' fits components"),
+        ({"data.pca": 2, "data.pca_from": "private"}, "data.pca_from = 'private' fits components"),
+        ({"data.class_weights": "private"}, "takes the sum of all sites' releases"),
+        ({"baseline": "central"}, "baseline = 'central'"),
+        ({"algorithm.mixes": "exact"}, "algorithm.mixes = 'exact' needs every site"),
+        ({"privacy.centre": 0.1, "algorithm.kind": "dp-dsgd"}, "privacy.centre = 0.1 agrees by push-sum"),
+        (
+            {"algorithm.final_gossip": 3, "algorithm.kind": "dp-dsgt"},
+            "algorithm.final_gossip = 3 agrees by push-sum",
+        ),
+        ({"privacy.noise.on": "iterate", "algorithm.kind": "dp-dkm"}, "'iterate' puts noise on messages"),
+        ({"privacy.noise.kind": "pairwise"}, "'pairwise' cancels only if every message arrives"),
+        ({"evaluation.diagnostics": True}, "evaluation.diagnostics = true"),
+        ({"evaluation.private": 0.2}, "evaluation.private = 0.2 releases figures when all nodes"),
+        ({"privacy.sampling": {"kind": "balls-and-bins", "lots": 5}}, "cannot resume after a crash"),
+    ],
+)
+def test_what_peers_cannot_run_also_not_for_science(changes: dict[str, Any], why: str) -> None:
+    for science in (False, True):
+        with pytest.raises(UserError, match=why):
+            refuse(changes, for_science=science)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PRESETS if PRESETS[kind]["rule"] not in SURVIVES])
+def test_every_method_that_does_not_survive_is_refused_by_name_with_its_reason(kind: str) -> None:
+    with pytest.raises(UserError, match=rf"algorithm\.kind = '{kind}' cannot run among peers: its model"):
+        refuse({"algorithm.kind": kind}, for_science=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"privacy.noise.source": "seeded"}, "'seeded' is noise that everyone can draw"),
+        ({"mode": "paper"}, "mode = 'paper' claims"),
+        ({"algorithm.kind": "sgp"}, "protects nobody"),
+    ],
+)
+def test_what_protects_nobody_is_for_science_alone(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        refuse(changes)
+    refuse(changes, for_science=True)
+
+
+def test_a_rule_that_nobody_has_looked_at_is_refused() -> None:
+    asked = resolve(PLAIN, {})
+    unknown = SimpleNamespace(kind="mine", rule="mine", mixes=1, final_gossip=0)
+    with pytest.raises(UserError, match="'mine' cannot run among peers: it is not known"):
+        refuse_for_peers(asked.model_copy(update={"algorithm": unknown}), for_science=True)
+
+
+def test_no_code_travels() -> None:
+    config = resolve(PLAIN, {})
+    from gossamer.models.networks import Own
+
+    own = config.model_copy(update={"model": Own(path="net.py:make")})
+    with pytest.raises(UserError, match=r"model\.kind = 'own' is code"):
+        refuse_for_peers(own, for_science=True)

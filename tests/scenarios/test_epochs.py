@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 from tests.support.simulated_links import MemoryStorage
+from tests.support.traced import total
 
-from gossamer.consortium import membership
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.demo import _free_ports, prepare, start, stop
 from gossamer.consortium.journal import Journal
-from gossamer.consortium.mass import Mass, total
+from gossamer.consortium.mass import Mass
+from gossamer.consortium.site import accept, join
 from gossamer.training.certificates import verify
 
 pytest.importorskip("grpc")
@@ -40,7 +41,7 @@ class Sites:
         head, *rows = (self.folder / f"{self.names[0]}.csv").read_bytes().splitlines(keepends=True)
         records = b"".join([head, *rows[1:]])  # the same file would be on the same account
         (self.folder / f"{name}.csv").write_bytes(records)
-        request, _ = membership.join(
+        request, _ = join(
             self.north.invite(name), listen=f"127.0.0.1:{_free_ports(1)[0]}", records=records.count(b"\n") - 1,
             folder=self.folder / name, data=str(self.folder / f"{name}.csv"), cap=8.5,
         )  # fmt: skip
@@ -51,9 +52,7 @@ class Sites:
     def accept(self, *names: str) -> None:
         roster = self.north.roster_file
         for name in names:
-            membership.accept(
-                self.folder / name / "site.toml", roster.read_bytes(), str(roster), lambda changes: True
-            )
+            accept(self.folder / name / "site.toml", roster.read_bytes(), str(roster), lambda changes: True)
 
     def start(self, *names: str) -> None:
         for name in names:

@@ -16,9 +16,9 @@ from tests.support.real_peers import SEEDED, Peers
 from tests.support.replay import replay_push_sum
 from tests.support.simulated_peers import copied, simulate
 
-from gossamer.consortium.group import OneSite
-from gossamer.consortium.names import now
-from gossamer.consortium.ready import ready
+from gossamer.consortium.formats import now
+from gossamer.consortium.participation import Participation
+from gossamer.consortium.peer import OneSite
 from gossamer.training.assemble import assemble
 from gossamer.training.run import Run
 
@@ -82,7 +82,7 @@ def replay_in_simulator(peers: Peers) -> float:
     for name in peers.names:
         folder = peers.folder / name / "again"
         folder.mkdir()
-        found = ready(peers.study, peers.folder / name, folder, now())
+        found = Participation.open(peers.study, peers.folder / name, folder, now())
         group = OneSite(name, found.node, len(found.sites))
         readers[name] = Run.begin(assemble(found.plan(), nodes=found.nodes), folder / "run", group).reader
 

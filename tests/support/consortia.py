@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from gossamer.consortium import membership
 from gossamer.consortium.authority import issue, make_authority, make_site_key, pem
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.roster import Joined, Roster, Site, first_version, next_version
+from gossamer.consortium.roster import Joined, Member, Roster, first_version, next_version
+from gossamer.consortium.site import accept, join
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -48,13 +48,13 @@ class Consortium:
     def newest(self) -> Roster:
         return self.versions[-1]
 
-    def site(self, name: str, *, address: str | None = None, records: int = 100, at_round: int = 0) -> Site:
+    def site(self, name: str, *, address: str | None = None, records: int = 100, at_round: int = 0) -> Member:
         key = self.keys.setdefault(name, make_site_key())
         certificate = pem(issue(self.authority, self.name, name, key.public_key(), START))
         joined = Joined(version=self.newest.version + 1, at_round=at_round)
-        return Site(name=name, certificate=certificate, address=address, records=records, joined=joined)
+        return Member(name=name, certificate=certificate, address=address, records=records, joined=joined)
 
-    def next(self, sites: list[Site]) -> Roster:
+    def next(self, sites: list[Member]) -> Roster:
         self.versions.append(next_version(self.authority, self.newest, sites, START))
         return self.newest
 
@@ -65,7 +65,7 @@ def on_disk(folder: Path, *sites: str, clock: Clock | None = None, records: int 
     made = Coordinator.init("north", folder / "north", clock)
     for site in sites:
         invite = made.invite(site)
-        request, _ = membership.join(
+        request, _ = join(
             invite, listen="none", records=records, folder=folder / site, data=str(folder / site / "records.csv"),
             cap=8.0, clock=clock,
         )  # fmt: skip
@@ -77,7 +77,7 @@ def on_disk(folder: Path, *sites: str, clock: Clock | None = None, records: int 
 
 def accepted(folder: Path, coordinator: Coordinator, clock: Clock) -> Roster:
     content = coordinator.roster_file.read_bytes()
-    return membership.accept(folder / "site.toml", content, "the roster", lambda changes: True, clock)[0]
+    return accept(folder / "site.toml", content, "the roster", lambda changes: True, clock)[0]
 
 
 RECIPE = {

@@ -9,20 +9,20 @@ from typing import Any
 
 import torch
 from tests.support.simulated_links import CrashError, Faults, MemoryStorage, Network
+from tests.support.traced import Step, TracedExchange, total
 from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.push_sum import PushSum
 from gossamer.consortium.contacts import Pace
-from gossamer.consortium.exchange import AloneError, Epoch, LeftBehindError, PeerExchange, Step
+from gossamer.consortium.exchange import AloneError, Epoch, LeftBehindError, PeerExchange
 from gossamer.consortium.frames import Place
-from gossamer.consortium.journal import Journal
-from gossamer.consortium.mass import Mass, total
-from gossamer.consortium.released import Replayed
+from gossamer.consortium.journal import Journal, JournaledGradient
+from gossamer.consortium.mass import Mass
 from gossamer.consortium.rules import channel_of, rule_of
 from gossamer.runtime.loop import run
 
-STUDY = hashlib.sha256(b"study").digest()[:16]
+STUDY = hashlib.sha256(b"study").hexdigest()
 Draw = Callable[[int, int, Tensor], Tensor]  # (node, draw, point) → gradient
 FAULTS = Faults(loss=0.15, repeat=0.2, spoil=0.05, delay=(0.001, 0.2))
 LR = 0.1
@@ -89,7 +89,6 @@ class Consortium:
     seed: int = 0
     crash: Callable[[str, int], float | None] = lambda site, n: None
     off: float = 0.3  # seconds that a crashed site is away
-    also: Any = None
 
     def __post_init__(self) -> None:
         n = len(self.start)
@@ -123,11 +122,11 @@ class Consortium:
     def live(self, name: str) -> None:
         node = self.names.index(name)
         journal = Journal(self.disks[name])
-        exchange = PeerExchange(
+        exchange = TracedExchange(
             name=name,
             study=STUDY,
             epoch=self.epoch,
-            rule=rule_of(self.algorithm, self.also),
+            rule=rule_of(self.algorithm),
             links=self.network.links(name),
             journal=journal,
             pace=self.pace,
@@ -141,7 +140,7 @@ class Consortium:
         self.exchanges[name] = exchange
         first, state, uses = exchange.resume()
         ledger = self.ledgers[name]
-        grad = Replayed(Private(node, self.draw, ledger), journal, uses=uses, paid=len(ledger))
+        grad = JournaledGradient(Private(node, self.draw, ledger), journal, uses=uses, paid=len(ledger))
         exchange.uses = lambda: grad.uses
 
         def used(points: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from tests.support.consortia import RECIPE, Clock, on_disk, rows
 from typer.testing import CliRunner
 
 from gossamer.cli import app
-from gossamer.consortium.names import now
+from gossamer.consortium.formats import now
 from gossamer.consortium.packing import pack
 
 

@@ -15,13 +15,14 @@ import torch
 from tests.support.chaos import Chaos
 from tests.support.nursery import Child, Nursery
 from tests.support.recorded_peer import Record, read
+from tests.support.traced import total
 
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.demo import NAMES, prepare, stop
+from gossamer.consortium.formats import now
 from gossamer.consortium.journal import Contents, FileStorage, Journal
-from gossamer.consortium.mass import Mass, total
-from gossamer.consortium.names import now
-from gossamer.consortium.ready import ready
+from gossamer.consortium.mass import Mass
+from gossamer.consortium.participation import Participation
 from gossamer.training.certificates import verify
 
 SEEDED = {"privacy.noise.source": "seeded"}  # noise that a simulation draws again: for science only
@@ -167,7 +168,7 @@ class Peers:
     def plan(self, name: str = "") -> Any:
         """The run as one site sees it."""
         name = name or self.names[0]
-        return ready(self.study, self.folder / name, self.part(name), now()).plan()
+        return Participation.open(self.study, self.folder / name, self.part(name), now()).plan()
 
     def first(self) -> np.ndarray:
         """The model that all begin with."""

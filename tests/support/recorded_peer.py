@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from tests.support.traced import Step, TracedExchange
 from torch import Tensor
 
-from gossamer.consortium.exchange import PeerExchange, Step
+from gossamer.consortium.exchange import PeerExchange
 from gossamer.consortium.frames import Place
-from gossamer.consortium.released import Replayed
+from gossamer.consortium.journal import JournaledGradient
 
 
 @dataclass
@@ -87,11 +88,11 @@ class _Witness:
         )
 
     def exchange(self, **given: Any) -> PeerExchange:
-        self._exchange = PeerExchange(**given, trace=self.step)
+        self._exchange = TracedExchange(**given, trace=self.step)
         return self._exchange
 
-    def replayed(self, *given: Any, **more: Any) -> Any:
-        return _Seen(Replayed(*given, **more), self)
+    def journaled(self, *given: Any, **more: Any) -> Any:
+        return _Seen(JournaledGradient(*given, **more), self)
 
     def used(self, use: int, draw: int, value: Tensor) -> None:
         raw = value.detach().to(torch.float32).numpy().astype("<f4").tobytes()
@@ -102,7 +103,7 @@ class _Witness:
 class _Seen:
     """A gradient that tells its witness."""
 
-    def __init__(self, grad: Replayed, witness: _Witness):
+    def __init__(self, grad: JournaledGradient, witness: _Witness):
         self._grad, self._witness = grad, witness
 
     @property
@@ -130,7 +131,7 @@ def witnessed(record: Path, words: Sequence[str]) -> None:
     from gossamer.consortium import peer
 
     witness = _Witness(record)
-    peer.PeerExchange, peer.Replayed = witness.exchange, witness.replayed  # type: ignore[assignment,misc]
+    peer.PeerExchange, peer.JournaledGradient = witness.exchange, witness.journaled  # type: ignore[assignment,misc]
     sys.argv[1:] = words
     gossamer()
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
-from gossamer.consortium.exchange import Step
+from tests.support.traced import Step
 
 Array = NDArray[np.float64]
 Moved = Callable[[str, int, Array], Array]  # (site, round, model) → the step −η g that is added to x

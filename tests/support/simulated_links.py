@@ -13,7 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gossamer.consortium.links import Arrival, Member
+from gossamer.consortium.journal import Storage
+from gossamer.consortium.links import Arrival, Links
+from gossamer.consortium.roster import Member
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Faults:
 
     loss: float = 0.0
     repeat: float = 0.0
-    spoil: float = 0.0  # one byte is changed
+    spoil: float = 0.0  # its end is cut off
     delay: tuple[float, float] = (0.001, 0.001)  # seconds: parcels overtake each other where these differ
 
 
@@ -92,16 +94,16 @@ class Network:
             site.mailbox.clear()
         self.down.discard(name)
 
-    def send(self, sender: str, to: str, parcel: bytes) -> None:
+    def send(self, sender: str, to: str, message: bytes) -> None:
         faults, draw = self._faults, self._random.random
         if (sender, to) in self.cut or to not in self._sites:
             return
         for _ in range(1 + (draw() < faults.repeat)):
             if draw() < faults.loss:
                 continue
-            raw = bytearray(parcel)
+            raw = bytearray(message)
             if draw() < faults.spoil:
-                raw[self._random.randrange(len(raw))] ^= self._random.randrange(1, 256)
+                del raw[self._random.randrange(len(raw)) :]
             self._count += 1
             at = self._now + self._random.uniform(*faults.delay)
             heapq.heappush(self._underway, (at, self._count, to, Arrival(sender, bytes(raw))))
@@ -147,16 +149,16 @@ class Network:
         site.turn.release()
 
 
-class SimulatedLinks:
+class SimulatedLinks(Links):
     """One site's `Links`."""
 
     def __init__(self, network: Network, name: str):
         self._network, self._name = network, name
         self._known = {*network.sites} - {name}
 
-    def send(self, to: str, parcel: bytes, deadline: float) -> None:
+    def send(self, to: str, message: bytes, deadline: float) -> None:
         if to in self._known:
-            self._network.send(self._name, to, parcel)
+            self._network.send(self._name, to, message)
 
     def receive(self, deadline: float) -> Arrival | None:
         while (arrival := self._network.wait(self._name, deadline)) is not None:
@@ -181,7 +183,7 @@ class CrashError(BaseException):
     """The process of a site ends here. Not an `Exception`: nothing in between may catch it."""
 
 
-class MemoryStorage:
+class MemoryStorage(Storage):
     """A journal's file in memory that survives its site; `crash(n)` may end the process at the n-th write.
 
     A write that a crash ends has reached the disk as far as `crash` says: a share of its bytes between 0 and 1.

@@ -10,9 +10,9 @@ from pathlib import Path
 from tests.support.real_peers import Peers
 from tests.support.simulated_links import Network
 
-from gossamer.consortium.names import now
-from gossamer.consortium.peer import Manner, Outcome, take_part
-from gossamer.consortium.ready import ready
+from gossamer.consortium.formats import now
+from gossamer.consortium.participation import Participation
+from gossamer.consortium.peer import Outcome, take_part
 
 WEATHER = "the weather"
 
@@ -34,9 +34,10 @@ def simulate(peers: Peers, folder: Path, *, cut: float, window: float, seed: int
     def site(name: str) -> None:
         out = folder / name / "simulated"
         out.mkdir()
-        found = ready(peers.study, folder / name, out, now())
-        how = Manner(wait=60.0, clock=network.clock)
-        done[name] = take_part(found, out, how, lambda _: network.links(name))
+        found = Participation.open(peers.study, folder / name, out, now())
+        done[name] = take_part(
+            found, out, wait=60.0, clock=network.clock, open_links=lambda: network.links(name)
+        )
 
     def weather() -> None:
         pick = random.Random(seed)

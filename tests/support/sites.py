@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import time
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
-from gossamer.consortium.identity import Identity
-from gossamer.consortium.limits import Pace
-from gossamer.consortium.links import Member
+from gossamer.consortium.grpc_links import GrpcLinks, Identity, Timeouts
+from gossamer.consortium.roster import Joined, Member
 
-QUICK = Pace(beat=0.1, suspect=0.5, silence=1.5, handshake=3.0, redial=0.3, patience=0.3)
+QUICK = Timeouts(unanswered=1.0, recent=1.5, handshake=3.0, redial=0.3, patience=0.3)
 
 
 def key() -> ec.EllipticCurvePrivateKey:
@@ -39,7 +39,7 @@ class Authority:
         secret = own.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        return Identity(self.pem, self._certificate(name, own.public_key(), days=days), secret)
+        return Identity(name, self.pem, self._certificate(name, own.public_key(), days=days), secret)
 
     def _certificate(
         self,
@@ -66,6 +66,16 @@ class Authority:
 
 def member(site: Identity, address: str | None = None) -> Member:
     """As the roster has it."""
-    public = x509.load_pem_x509_certificate(site.certificate).public_key()
-    der = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return Member(site.name, site.fingerprint, der, address, records=100)
+    certificate = site.certificate.decode()
+    return Member(
+        name=site.name, certificate=certificate, address=address, records=100, joined=Joined(version=1)
+    )
+
+
+def wait_up(links: GrpcLinks, deadline: float) -> bool:
+    """Until all links are up; False at the deadline."""
+    while any(state != "up" for state in links.states().values()):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.01)
+    return True

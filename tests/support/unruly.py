@@ -1,4 +1,4 @@
-"""A member of a consortium who has a proven stream to another one and writes on it what he likes."""
+"""A member of a consortium who has a stream to another one and writes on it what he likes."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ from typing import Any
 
 import grpc
 
-from gossamer.consortium import service
-from gossamer.consortium.identity import Identity
-from gossamer.consortium.links import Member
-from gossamer.consortium.loop import run
-from gossamer.consortium.peer_pb2 import Frame
-from gossamer.consortium.session import prove_as_dialler
+from gossamer.consortium.event_loop import run
+from gossamer.consortium.grpc_links import _METHOD, _SERVICE, Identity
+from gossamer.consortium.roster import Member
 
 SLOW = 20.0  # seconds that a busy machine may take
 
 
 class Unruly:
-    """A member with a proven stream who does as he likes."""
-
     def __init__(self, site: Identity, address: str, wanted: Member, compression: Any = None):
         self._site, self._address, self._wanted, self._compression = site, address, wanted, compression
 
-    async def _do(self, script: Callable[[Any], Any], proven: bool) -> Any:
+    async def _do(self, script: Callable[[Any], Any]) -> Any:
         credentials = grpc.ssl_channel_credentials(
-            self._site.authority, self._site.key, self._site.certificate
+            self._wanted.certificate.encode(), self._site.key, self._site.certificate
         )
         options = [
             ("grpc.ssl_target_name_override", self._wanted.name),
@@ -36,26 +31,26 @@ class Unruly:
         async with grpc.aio.secure_channel(
             self._address, credentials, options=options, compression=self._compression
         ) as channel:
-            call = service.dial(channel)
+            call = channel.stream_stream(f"/{_SERVICE}/{_METHOD}")()
             try:
-                if proven:
-                    await prove_as_dialler(call, self._site, self._wanted)
                 await script(call)
                 while await call.read() is not grpc.aio.EOF:
                     pass
                 return (await call.code(), await call.details())
             except grpc.aio.AioRpcError as error:
                 return error.code(), error.details()
+            except asyncio.InvalidStateError:  # it ended while he wrote
+                return await call.code(), await call.details()
             finally:
                 call.cancel()
 
-    def do(self, script: Callable[[Any], Any], proven: bool = True) -> tuple[grpc.StatusCode, str]:
-        return run(asyncio.wait_for(self._do(script, proven), 3 * SLOW), 3 * SLOW + 5)
+    def do(self, script: Callable[[Any], Any]) -> tuple[grpc.StatusCode, str]:
+        return run(asyncio.wait_for(self._do(script), 3 * SLOW), 3 * SLOW + 5)
 
 
-def writes(*frames: Frame) -> Callable[[Any], Any]:
+def writes(*messages: bytes) -> Callable[[Any], Any]:
     async def script(call: Any) -> None:
-        for frame in frames:
-            await call.write(frame)
+        for message in messages:
+            await call.write(message)
 
     return script

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gossamer.consortium.names import stamp
+from gossamer.consortium.formats import stamp
 from gossamer.errors import UserError
 from gossamer.results.signatures import has_small_order
 from gossamer.results.words import day

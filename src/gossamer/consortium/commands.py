@@ -28,13 +28,13 @@ Name = Annotated[str, typer.Argument(metavar="SITE", help="The site's name: smal
 AtRound = Annotated[int, typer.Option(help="In studies that are packed already: from this round on.")]
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     from gossamer.results.terminal import terminal
 
-    terminal().print(text, soft_wrap=True)
+    terminal().print(text, soft_wrap=True, highlight=False)
 
 
-def _warn(sentences: Sequence[str]) -> None:
+def warn(sentences: Sequence[str]) -> None:
     for sentence in sentences:
         typer.echo(f"gossamer: {sentence}", err=True)
 
@@ -48,10 +48,10 @@ def pki_init(
     from gossamer.consortium.coordinator import KEY, Coordinator
 
     made = Coordinator.init(name, folder)
-    _say(f"consortium {name} begun in {made.folder}")
-    _say(f"authority: {made.roster().fingerprint}")
-    _say(f"keep {made.folder / KEY} to yourself and make a copy: who has it can let anybody in")
-    _say("next: gossamer pki invite SITE")
+    say(f"consortium {name} begun in {made.folder}")
+    say(f"authority: {made.roster().fingerprint}")
+    say(f"keep {made.folder / KEY} to yourself and make a copy: who has it can let anybody in")
+    say("next: gossamer pki invite SITE")
 
 
 @pki_app.command("invite")
@@ -64,7 +64,6 @@ def pki_invite(
     """One line for a site's operator: it lets one site in, once. Send it by a way that others do not read."""
     from gossamer.consortium import files
     from gossamer.consortium.coordinator import Coordinator
-    from gossamer.consortium.names import stamp
     from gossamer.results.words import day
 
     made = Coordinator.find(folder).invite(site, days)
@@ -72,8 +71,8 @@ def pki_invite(
         typer.echo(made.text())
     else:
         files.write_new(out, f"{made.text()}\n".encode(), 0o600)
-        _say(f"invite: {out}")
-    typer.echo(f"good once, until {day(stamp(made.expires))}; who has it can join as {site}", err=True)
+        say(f"invite: {out}")
+    typer.echo(f"good once, until {day(made.expires)}; who has it can join as {site}", err=True)
 
 
 @pki_app.command("join")
@@ -96,7 +95,7 @@ def pki_join(
     """At a site: make its key and a request. The key never leaves; the request is sent back."""
     from gossamer.consortium import files
     from gossamer.consortium.invite import Invite
-    from gossamer.consortium.membership import join
+    from gossamer.consortium.site import join
 
     text = invite
     if not invite.startswith("gossamer-invite-"):
@@ -105,10 +104,10 @@ def pki_join(
     request, mark = join(
         found, listen=listen, records=records, folder=folder, data=str(data) if data else None, cap=cap
     )
-    _say(f"site {found.site} of {found.consortium}: its key and site.toml are in {request.parent}")
-    _say(f"send {request} back to whoever invited you; it holds no secret")
-    _say(f"when they approve it, compare the key by telephone: {mark}")
-    _say("next: gossamer pki accept ROSTER, with the roster that they send you")
+    say(f"site {found.site} of {found.consortium}: its key and site.toml are in {request.parent}")
+    say(f"send {request} back to whoever invited you; it holds no secret")
+    say(f"when they approve it, compare the key by telephone: {mark}")
+    say("next: gossamer pki accept ROSTER, with the roster that they send you")
 
 
 @pki_app.command("approve")
@@ -129,7 +128,7 @@ def pki_approve(
     where = request or f"{site}.request"
     content = sys.stdin.buffer.read(files.LARGEST) if where == "-" else files.read(Path(where))
     made, mark = found.approve(site, content, where, at_round)
-    _say(f"{site} is in; its key, to compare by telephone: {mark}")
+    say(f"{site} is in; its key, to compare by telephone: {mark}")
     _published(found.roster_file, made)
 
 
@@ -140,7 +139,7 @@ def pki_revoke(site: Name, at_round: AtRound = 0, folder: Folder = None) -> None
 
     found = Coordinator.find(folder)
     made = found.revoke(site, at_round)
-    _say(f"{site} is revoked")
+    say(f"{site} is revoked")
     _published(found.roster_file, made)
 
 
@@ -157,7 +156,7 @@ def pki_leave(
 
     found = Coordinator.find(folder)
     made = found.leave(site, at_round)
-    _say(f"{site} leaves at round {at_round}")
+    say(f"{site} leaves at round {at_round}")
     _published(found.roster_file, made)
 
 
@@ -175,17 +174,17 @@ def pki_renew(
     found = Coordinator.find(folder)
     made, renewed = found.renew(sites or [])
     if not renewed:
-        _say("no certificate ends within 14 days; name a site to renew it all the same")
+        say("no certificate ends within 14 days; name a site to renew it all the same")
         return
-    _say(f"new certificates: {', '.join(renewed)}")
+    say(f"new certificates: {', '.join(renewed)}")
     _published(found.roster_file, made)
 
 
 def _published(file: Path, roster: Roster) -> None:
-    from gossamer.consortium.names import now
+    from gossamer.consortium.formats import now
 
-    _say(f"roster {roster.version}: {file}; send it to all sites, it holds no secret")
-    _warn(roster.warnings(now()))
+    say(f"roster {roster.version}: {file}; send it to all sites, it holds no secret")
+    warn(roster.warnings(now()))
 
 
 @pki_app.command("accept")
@@ -199,14 +198,13 @@ def pki_accept(
 ) -> None:
     """At a site: look at a new roster and make it your own."""
     from gossamer.consortium import files
-    from gossamer.consortium.membership import accept
-    from gossamer.consortium.site import FILE
+    from gossamer.consortium.site import FILE, accept
 
     path = files.only_folder_with(FILE, "--site", "site's folder", site) / FILE
 
     def agree(changes: Sequence[str]) -> bool:
         for sentence in changes or ["nothing changes but its number"]:
-            _say(f"  {sentence}")
+            say(f"  {sentence}")
         if yes:
             return True
         if not sys.stdin.isatty():
@@ -217,8 +215,8 @@ def pki_accept(
 
     made, warnings = accept(path, files.read(roster), str(roster), agree)
     names = ", ".join(made.members()) or "none"
-    _say(f"roster {made.version} of {made.consortium} is accepted; its sites: {names}")
-    _warn(warnings)
+    say(f"roster {made.version} of {made.consortium} is accepted; its sites: {names}")
+    warn(warnings)
 
 
 @pki_app.command("show")
@@ -233,28 +231,28 @@ def pki_show(
     """Who is in: records, addresses, when certificates end."""
     from gossamer.consortium import files
     from gossamer.consortium.authority import days_left, key_words
-    from gossamer.consortium.names import now, stamp
+    from gossamer.consortium.formats import now, stamp
     from gossamer.consortium.roster import Roster
     from gossamer.results.words import day
 
     file = _roster_in(what)
     roster = Roster.read(files.read(file), str(file))
-    _say(f"consortium {roster.consortium}, roster {roster.version}, of {day(roster.issued)}")
-    _say(f"authority: {roster.fingerprint}")
+    say(f"consortium {roster.consortium}, roster {roster.version}, of {day(roster.issued)}")
+    say(f"authority: {roster.fingerprint}")
     today = now()
     for site in roster.sites:
-        _say("")
+        say("")
         if site.left is not None:
             how = "revoked" if site.left.revoked else f"left, at round {site.left.at_round}"
-            _say(f"{site.name}  {how}, in roster {site.left.version}")
+            say(f"{site.name}  {how}, in roster {site.left.version}")
             continue
         since = f", from round {site.joined.at_round}" if site.joined.at_round else ""
-        _say(f"{site.name}  {site.records} records, {site.address or 'dials out only'}{since}")
+        say(f"{site.name}  {site.records} records, {site.address or 'dials out only'}{since}")
         ends, left = site.parsed.not_valid_after_utc, days_left(site.parsed, today)
-        _say(f"  key {key_words(site.public_key)}; certificate ends on {day(stamp(ends))} ({left} days)")
+        say(f"  key {key_words(site.public_key)}; certificate ends on {day(stamp(ends))} ({left} days)")
     if not roster.sites:
-        _say("no sites yet: gossamer pki invite SITE")
-    _warn(roster.warnings(today))
+        say("no sites yet: gossamer pki invite SITE")
+    warn(roster.warnings(today))
 
 
 def _roster_in(what: Path | None) -> Path:
@@ -289,7 +287,7 @@ def study_pack(
     """Sign a recipe for the sites there are. Nodes and records are the newest roster's; trains nothing."""
     from gossamer.config.layers import parse_overrides
     from gossamer.consortium.coordinator import Coordinator
-    from gossamer.consortium.names import now
+    from gossamer.consortium.formats import now
     from gossamer.consortium.packing import pack
 
     made, path, o = pack(
@@ -306,12 +304,12 @@ def study_pack(
     _describe(made)
     figures = o.privacy.figures()
     if figures["epsilon_proven"] is not None and not o.seeded:
-        _say(
+        say(
             f"planned: proven ε ≤ {figures['epsilon_proven']:.3g} at every site (δ = {figures['delta']:g}, "
             f"{figures['adjacency']}, unit: {o.privacy.unit}; observer: {o.privacy.observer.describe()})"
         )
-    _say(f"study: {path}; send it to all sites, with the test rows if it has some")
-    _warn(made.roster.warnings(now()))
+    say(f"study: {path}; send it to all sites, with the test rows if it has some")
+    warn(made.roster.warnings(now()))
 
 
 @study_app.command("show")
@@ -331,7 +329,7 @@ def study_show(
         return
     _describe(found)
     if authority is None:
-        _say(
+        say(
             f"whose consortium this is must be known from elsewhere; compare --authority {found.roster.fingerprint}"
         )
 
@@ -340,8 +338,8 @@ def _describe(study: Any) -> None:
     from gossamer.results.words import day
 
     config, terms, body = study.config, study.terms, study.body
-    _say(f"study {study.name}, version {study.version}, of {day(body.issued)}: {study.identity[:16]}")
-    _say(f"consortium {study.roster.consortium}, roster {study.roster.version}: {', '.join(study.sites)}")
+    say(f"study {study.name}, version {study.version}, of {day(body.issued)}: {study.identity[:16]}")
+    say(f"consortium {study.roster.consortium}, roster {study.roster.version}: {', '.join(study.sites)}")
     asked = config.privacy.epsilon
     goal = (
         f"ε ≤ {asked if isinstance(asked, list) else f'{asked:g}'}"
@@ -352,14 +350,14 @@ def _describe(study: Any) -> None:
     said = (
         f"δ = {delta if isinstance(delta, list) else f'{delta:g}'}, {config.privacy.adjacency}, unit: {unit}"
     )
-    _say(f"{config.algorithm.kind}, {config.rounds} rounds, asked for: {goal} ({said}; observer: everyone)")
-    _say(f"model {config.model.kind}, {body.model.parameters} parameters, begins as {body.model.digest[:16]}")
+    say(f"{config.algorithm.kind}, {config.rounds} rounds, asked for: {goal} ({said}; observer: everyone)")
+    say(f"model {config.model.kind}, {body.model.parameters} parameters, begins as {body.model.digest[:16]}")
     rows = (
         f"{body.test.rows} public rows in {body.test.file}, {body.test.digest[:16]}" if body.test else "none"
     )
-    _say(f"test rows: {rows}")
-    _say(
+    say(f"test rows: {rows}")
+    say(
         f"a round waits {terms.deadline:g} s; messages leave every {terms.tick:g} s and count for {terms.late} rounds"
     )
     if terms.for_science:
-        _say("FOR SCIENCE: its noise may protect nobody; use it on records that need no privacy")
+        say("FOR SCIENCE: its noise may protect nobody; use it on records that need no privacy")

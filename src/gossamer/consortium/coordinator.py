@@ -29,9 +29,9 @@ from gossamer.consortium.authority import (
     public_bytes,
     read_authority_key,
 )
-from gossamer.consortium.invite import Invite, Request
-from gossamer.consortium.names import check_name, now
-from gossamer.consortium.roster import MOST_ROUND, Joined, Left, Roster, Site, first_version, next_version
+from gossamer.consortium.formats import check_name, now, stamp
+from gossamer.consortium.invite import Invite, read_request
+from gossamer.consortium.roster import MAX_ROUND, Joined, Left, Member, Roster, first_version, next_version
 from gossamer.errors import UserError
 
 KEY, CERTIFICATE = "authority.key", "authority.crt"
@@ -98,7 +98,9 @@ class Coordinator:
         with files.locked(self.folder):
             roster = self.roster()
             ends = self._clock() + timedelta(days=days)
-            made = Invite.make(roster.consortium, site, roster.fingerprint, ends)
+            made = Invite(
+                consortium=roster.consortium, site=site, authority=roster.fingerprint, expires=stamp(ends)
+            )
             files.write(self._invite_file(site), f"{made.text()}\n".encode(), 0o600)
         return made
 
@@ -108,7 +110,7 @@ class Coordinator:
         _check_round(at_round)
         with files.locked(self.folder):
             roster, invite = self.roster(), self._open_invite(site)
-            asked = Request.read(request, invite, where)
+            asked = read_request(request, invite, where)
             held = {one.name: one for one in roster.sites}
             if any(public_bytes(one.public_key) == public_bytes(asked.key) for one in roster.sites):
                 raise UserError(
@@ -120,7 +122,7 @@ class Coordinator:
                 old.joined if old and not old.left else Joined(version=roster.version + 1, at_round=at_round)
             )
             certificate = issue(self.authority, roster.consortium, site, asked.key, self._clock())
-            held[site] = Site(
+            held[site] = Member(
                 name=site,
                 certificate=pem(certificate),
                 address=asked.address,
@@ -160,7 +162,7 @@ class Coordinator:
                 roster, [self._renewed(s) if s.name in due else s for s in roster.sites]
             ), due
 
-    def _renewed(self, site: Site) -> Site:
+    def _renewed(self, site: Member) -> Member:
         consortium = self.roster().consortium
         made = issue(self.authority, consortium, site.name, site.public_key, self._clock())
         return site.model_copy(update={"certificate": pem(made)})
@@ -185,7 +187,7 @@ class Coordinator:
             self._invite_file(name).unlink(missing_ok=True)
         return made
 
-    def _publish(self, last: Roster, sites: Sequence[Site]) -> Roster:
+    def _publish(self, last: Roster, sites: Sequence[Member]) -> Roster:
         made = next_version(self.authority, last, sites, self._clock())
         files.write(self.roster_file, made.content)
         return made
@@ -210,5 +212,5 @@ class Coordinator:
 
 
 def _check_round(at_round: int) -> None:
-    if not 0 <= at_round <= MOST_ROUND:
+    if not 0 <= at_round <= MAX_ROUND:
         raise UserError(f"--at-round {at_round} must be a round's number: 0 or more.")

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from gossamer.accounting.budget import STATE
-from gossamer.consortium import membership
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.packing import pack
+from gossamer.consortium.site import accept, join
 from gossamer.data.source import datasets
 from gossamer.errors import UserError
 from gossamer.results.certificate import UNIT, epsilon_text
@@ -127,7 +127,7 @@ def prepare(
     ports = _free_ports(len(names))
     for name, port, count in zip(names, ports, counts, strict=True):
         address = told(name, port)
-        request, _ = membership.join(
+        request, _ = join(
             authority.invite(name), listen=address, records=count, folder=folder / name,
             data=str(folder / f"{name}.csv"), cap=8.5,
         )  # fmt: skip
@@ -138,7 +138,7 @@ def prepare(
     for name in names:
         site = folder / name / "site.toml"
         roster = authority.roster_file
-        membership.accept(site, roster.read_bytes(), str(roster), lambda changes: True)
+        accept(site, roster.read_bytes(), str(roster), lambda changes: True)
         text = site.read_text().replace('# test = "test.csv"', 'test = "../test.csv"')
         text = text.replace("cap = 8.5", "public = true  # digits\ncap = 8.5") if for_science else text
         site.write_text(text)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from gossamer.consortium.contacts import Contacts, Pace
-from gossamer.consortium.frames import ASK, FAR, OFFER, WAITING, Place
+from gossamer.consortium.frames import MAX_RATIO, Place
 from gossamer.consortium.journal import Journal
-from gossamer.consortium.links import MOST, Links
+from gossamer.consortium.links import Links
 from gossamer.consortium.mass import Mass
 from gossamer.consortium.rules import Rule
 from gossamer.errors import UserError
@@ -36,19 +36,6 @@ class Epoch:
     number: int  # its first round: sites that know different changes still mean the same by it
     sites: tuple[str, ...]
     topology: Topology
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one exchange moved: enough to compute it again elsewhere (replay.py). Nothing in it is private."""
-
-    place: Place
-    channel: int
-    sent: Mapping[str, tuple[int, float]]  # receiver → (number of the parcel, share)
-    added: Sequence[
-        tuple[str, int, int]
-    ]  # (sender, incarnation, number); this site itself for what came back to it
-    returned_from: Sequence[str] = ()  # to whom those that came back had gone, in their order
 
 
 class AloneError(Exception):
@@ -79,7 +66,7 @@ class PeerExchange:
         self,
         *,
         name: str,
-        study: bytes,
+        study: str,
         epoch: Epoch,
         rule: Rule,
         links: Links,
@@ -91,33 +78,25 @@ class PeerExchange:
         uses: Callable[[], int] = lambda: 0,
         model: Callable[[Any], Tensor] = lambda state: state[0],
         between: Callable[[int], None] = lambda t: None,
-        trace: Callable[[Step], None] = lambda step: None,
         incarnation: int | None = None,
         clock: Callable[[], float] = time.monotonic,
-        most: int = MOST,
         rounds: int | None = None,
     ):
         if name not in epoch.sites:
             raise UserError(f"{name} is not a site of epoch {epoch.number}: {', '.join(epoch.sites)}.")
-        self.name, self._study, self._rule, self._links, self._journal = (
-            name,
-            study[:16],
-            rule,
-            links,
-            journal,
-        )
+        self.name, self._study, self._rule, self._links, self._journal = name, study, rule, links, journal
         self._pace, self._channels, self.uses, self._model = pace, channels, uses, model
-        self._between, self._trace, self._clock, self._most = between, trace, clock, most
+        self._between, self._clock = between, clock
         self._rounds = rounds
-        self._bound = FAR * max(1.0, *(float(tensor.abs().max()) for tensor in initial if tensor.numel()))
+        self._bound = MAX_RATIO * max(
+            1.0, *(float(tensor.abs().max()) for tensor in initial if tensor.numel())
+        )
         self._weights: dict[int, float] = {}  # channel → the push-sum weight, in double precision
         self._own: tuple[Tensor, ...] = ()
         self._sent: dict[str, tuple[int, float]] = {}
         self._call = 0
-        self._missing, self._usual = (
-            0,
-            1.0,
-        )  # exchanges since a parcel was missing, downwards; the weight without
+        self._missing = 0  # counts down the exchanges since a parcel was missing
+        self._usual = 1.0  # the weight while none is missing
         held = journal.contents
         self.begun = held.meta is not None  # is there anything on disk?
         if held.meta is None:
@@ -132,7 +111,7 @@ class PeerExchange:
                 type(initial)(**fields),
                 held.meta["round"],
                 held.meta["uses"],
-                held.meta.get("ran", 0),  # journals of earlier versions do not say
+                held.meta["ran"],
             )
             self._weights = {int(key): value for key, value in held.meta["weights"].items()}
             own = sum(1 for key in held.tensors if key.startswith("own."))
@@ -143,7 +122,7 @@ class PeerExchange:
         self._enter(epoch)
 
     def _check_journal(self, meta: Mapping[str, Any], epoch: Epoch) -> None:
-        if meta["name"] != self.name or meta["study"] != self._study.hex():
+        if meta["name"] != self.name or meta["study"] != self._study:
             raise UserError(
                 f"the journal is that of {meta['name']}, perhaps in another study; {self.name} needs its own."
             )
@@ -173,7 +152,6 @@ class PeerExchange:
             weighted=self._rule.weighted,
             model=lambda: self._model(self._next),
             clock=self._clock,
-            most=self._most,
             neighbours=near,
             rounds=self._rounds,
             bound=self._bound,
@@ -192,10 +170,10 @@ class PeerExchange:
         while self._look() and self.isolated:
             if self._clock() >= end:
                 raise AloneError(f"no neighbour of {self.name} was heard for {self._pace.patience:g} s")
-            self._write_if(self.mass.undecided)
+            self._write_if(self.mass.has_unwritten_decisions)
             self.contacts.wait_for_tick()
             self.contacts.greet(self._neighbours, every=self._pace.deadline / 8)
-            self.contacts.leave()
+            self.contacts.flush()
             self.contacts.listen(self._clock() + self._pace.deadline / 8)
         there = self.contacts.left_behind()
         if there is not None and there[0] > t and not self._is_split:
@@ -222,7 +200,7 @@ class PeerExchange:
         """
         contacts = self.contacts
         while missing := [
-            site for site in contacts.others if contacts[site].heard is None and not contacts.cut(site)
+            site for site in contacts.others if contacts[site].heard is None and not contacts.is_cut_off(site)
         ]:
             if self._clock() >= deadline or contacts.ahead is not None:
                 break
@@ -232,13 +210,13 @@ class PeerExchange:
                 self._look()
             contacts.greet(missing, every=self._pace.deadline / 8)
             self._listen(min(deadline, self._clock() + self._pace.deadline / 8))
-        contacts.leave()
+        contacts.flush()
         return missing
 
     @property
     def isolated(self) -> bool:
         """Is there a neighbour in this epoch's graph, and none of them here?"""
-        return bool(self._neighbours) and all(map(self.contacts.away, self._neighbours))
+        return bool(self._neighbours) and all(map(self.contacts.is_away, self._neighbours))
 
     @property
     def place(self) -> Place:
@@ -264,15 +242,15 @@ class PeerExchange:
             self._own = self._exact(channel, tensors, again)
         if not again:
             self._begin(place, channel, out)
-        self.contacts.begin(channel, self._own)
+        self.contacts.open_channel(channel, self._own)
         self.contacts.wait_for_tick()
         if self._rule.pairs:
             self._pair(place, into)
         else:
-            self.contacts.leave()
+            self.contacts.flush()
             self.contacts.greet(site for site in out if site not in self._sent)
             self._wait(into, lambda site: self._has_come(site, place))
-            complete = all(self.mass.arrived_from(site, place) for site in into)
+            complete = all(self.mass.has_parcel(site, place) for site in into)
             self._missing = max(0, self._missing - 1) if complete else 2 * self._pace.late
         return self._result(channel, tensors)
 
@@ -320,15 +298,12 @@ class PeerExchange:
         return (*values, exact)
 
     def _result(self, channel: int, tensors: Sequence[Tensor]) -> Any:
-        total, added = self.mass.added()
+        total, added = self.mass.sum_due()
         mixed = self._rule.result(total, self._own, self.mass.moves + len(added))
         if self._rule.weighted:
             self._weights[channel] = float(mixed[-1])
             weight = self._weights[channel]
             self._usual = max(weight, self._usual + (weight - self._usual) / 64) if self._missing else weight
-        numbers = [(parcel.sender, parcel.incarnation, parcel.sequence) for parcel in added]
-        back = [parcel.receiver for parcel in added if parcel.sender == self.name]
-        self._trace(Step(self.mass.place, channel, dict(self._sent), numbers, back))
         results = tuple(new.to(old.dtype).view(old.shape) for new, old in zip(mixed, tensors, strict=True))
         return results[0] if len(results) == 1 else results
 
@@ -347,8 +322,8 @@ class PeerExchange:
         return into, out
 
     def _has_come(self, site: str, place: Place) -> bool:
-        said = self.contacts[site].said
-        return self.mass.arrived_from(site, place) or (said is not None and said >= place)
+        passed = self.contacts[site].passed
+        return self.mass.has_parcel(site, place) or (passed is not None and passed >= place)
 
     def _pair(self, place: Place, into: Mapping[str, float]) -> None:
         """On every edge the site that stands first in the roster computes what flows, once it has the other's offer.
@@ -367,15 +342,15 @@ class PeerExchange:
                 return
             offer_again = self._clock() + self._pace.deadline / 4
             for site in into:
-                if site in ask and not contacts[site].suspect and not self.mass.arrived_from(site, place):
-                    contacts.post(site, OFFER, content=tuple(tensor.reshape(-1) for tensor in self._own))
+                if site in ask and not contacts[site].suspect and not self.mass.has_parcel(site, place):
+                    contacts.post(site, "offer", content=tuple(tensor.reshape(-1) for tensor in self._own))
                 else:
                     contacts.greet([site])  # so that it does not wait for what this site has passed
 
         def settled(site: str) -> bool:
             contact = contacts[site]
             if site in ask:
-                come = self.mass.arrived_from(site, place)
+                come = self.mass.has_parcel(site, place)
             else:
                 offer = contact.offers.pop(place, None)
                 if offer is not None and site not in self._sent and contacts.reaches(site):
@@ -398,18 +373,18 @@ class PeerExchange:
         end, remind = now + self._pace.deadline, now + quarter
         while True:
             repeat()
-            left = [site for site in sites if not settled(site) and contacts.expected(site)]
+            left = [site for site in sites if not settled(site) and contacts.is_expected(site)]
             self._write_if(contacts.urgent)
-            contacts.leave()
+            contacts.flush()
             if not left or contacts.left_behind() is not None:
                 return
             if self._clock() >= end:
-                contacts.suspect(left)
+                contacts.mark_suspect(left)
                 return
             if self._clock() >= remind:
                 remind = self._clock() + quarter
                 contacts.wait_for_tick()
-                contacts.greet(left, WAITING)
+                contacts.greet(left, "waiting")
             contacts.listen(min(end, remind))
 
     def _make_room(self, out: Mapping[str, float]) -> None:
@@ -417,7 +392,7 @@ class PeerExchange:
         end = self._clock() + self._pace.deadline
         while full := [site for site in out if self._is_full(site) and self.contacts.reaches(site)]:
             if self._clock() >= end:
-                self.contacts.suspect(full)
+                self.contacts.mark_suspect(full)
                 return
             self._listen(end)
 
@@ -427,8 +402,8 @@ class PeerExchange:
 
     def _listen(self, until: float) -> None:
         """Wait for something to come; what was decided meanwhile is written first, for others may wait for that."""
-        self._write_if(self.mass.undecided)
-        self.contacts.leave()
+        self._write_if(self.mass.has_unwritten_decisions)
+        self.contacts.flush()
         self.contacts.listen(until)
 
     # Epochs
@@ -452,12 +427,12 @@ class PeerExchange:
             self._own, self._sent = own, {}
             self._state, self._round, self._since, self._ran = state, t, self.uses(), self.rounds_run
             self._write()
-        self.contacts.begin(0, self.mass.like)
+        self.contacts.open_channel(0, self.mass.like)
         self._drain()
         if self._rule.weighted:
-            total, _ = self.mass.added()
+            total, _ = self.mass.sum_due()
             state = state._replace(x=total[0].to(state.x), w=total[1].to(state.w))
-        self.mass.forget_links()
+        self.mass.reset_links()
         self._weights, self._own, self._next = {}, (), self._rule.renewed(state)
         self._missing, self._usual = 0, 1.0
         return self._next
@@ -473,14 +448,16 @@ class PeerExchange:
 
         def done() -> bool:
             links = self.mass.outbound.items()
-            out = any(link.parcels for site, link in links if not contacts.away(site))
-            return not out and all(contacts[site].drained or contacts.away(site) for site in contacts.others)
+            out = any(link.parcels for site, link in links if not contacts.is_away(site))
+            return not out and all(
+                contacts[site].drained or contacts.is_away(site) for site in contacts.others
+            )
 
         def tell(every: float) -> None:
-            news = self.mass.unwritten
+            news = self.mass.has_unwritten
             self._write_if(news)
             contacts.wait_for_tick()
-            contacts.leave()
+            contacts.flush()
             contacts.greet(contacts.others, every=0.0 if news else every)
 
         while not done() and self._clock() < end:
@@ -503,8 +480,8 @@ class PeerExchange:
             self._look()
             # Often while nobody is in this epoch, at once when somebody is; but a model is not sent twice in a hurry.
             there = {site for site in self._neighbours if self.contacts[site].heard is not None}
-            self.contacts.greet(there - asked, ASK)
-            self.contacts.greet(self._neighbours, ASK, every=self._pace.deadline / (2 if there else 8))
+            self.contacts.greet(there - asked, "ask")
+            self.contacts.greet(self._neighbours, "ask", every=self._pace.deadline / (2 if there else 8))
             asked |= there
             self.contacts.listen(min(deadline, self._clock() + self._pace.deadline / 8))
         answer, self.contacts.answer = self.contacts.answer, None
@@ -520,7 +497,7 @@ class PeerExchange:
         """All of it, before anything is sent that rests on it."""
         meta, tensors = self.mass.snapshot()
         meta |= {
-            "study": self._study.hex(),
+            "study": self._study,
             "epoch": self.epoch.number,
             "sites": list(self.epoch.sites),
             "round": self._round,
@@ -532,5 +509,5 @@ class PeerExchange:
         if self._rule.pairs:
             tensors |= {f"own.{i}": tensor for i, tensor in enumerate(self._own)}
         self._journal.snapshot(meta, tensors, uses=self._since)
-        self.mass.written()
+        self.mass.mark_written()
         self.begun, self.contacts.urgent = True, False

@@ -33,45 +33,44 @@ def read_private(path: Path) -> bytes:
 
 
 def write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """In place of what was there, all or nothing, even if the machine stops in between."""
+    """Write a file in place of what was there, all or nothing, even if the machine stops in between."""
     _put(path, content, mode, replace=True)
 
 
 def write_new(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Never over another file; a private one is never readable by others, not for a moment."""
+    """Write a file that must not exist; a private one is never readable by others, not for a moment."""
     _put(path, content, mode, replace=False)
 
 
 def _put(path: Path, content: bytes, mode: int, *, replace: bool) -> None:
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        if replace:
-            os.replace(temporary, path)
-        else:
-            os.link(temporary, path)  # fails where there is one
-            os.unlink(temporary)
-        _force(path.parent)
+        put(path, content, mode, replace=replace)
     except FileExistsError:
-        Path(temporary).unlink(missing_ok=True)
         raise UserError(f"{path} exists and is not overwritten; name another place.") from None
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
-def _force(folder: Path) -> None:
-    """The name too is on disk."""
+def put(path: Path, content: bytes, mode: int, *, replace: bool) -> None:
+    """Write a file, all or nothing; an OSError names it."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+            (os.replace if replace else os.link)(temporary, path)  # a link fails where there is a file
+            sync_folder(path.parent)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to disk."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

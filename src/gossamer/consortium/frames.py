@@ -1,155 +1,144 @@
-"""What travels between two sites: one frame, a header and perhaps a parcel. Every field is checked before any is used.
+"""Frames, the messages of an exchange: a header in JSON and perhaps tensors. Every field is checked before any is used.
 
 A frame tells where its sender is, what it has decided about the receiver's parcels, and carries at most one parcel.
-The connection proves the sender's name and keeps the bytes intact; a member may still send anything: nothing is
-believed.
+The connection proves the sender's name and keeps the bytes intact. A member may still send anything: nothing is
+trusted.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
-import numpy as np
+import safetensors.torch
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from gossamer.consortium.links import MOST
-from gossamer.runtime.exchange import first_not_finite
+from gossamer.consortium.links import MAX_MESSAGE
 
-HELLO, SHARE, OFFER, ASK, MODEL, WAITING = range(1, 7)
-KINDS = {HELLO: "hello", SHARE: "share", OFFER: "offer", ASK: "question", MODEL: "model", WAITING: "reminder"}
-MOST_TENSORS = 8
-MOST_DECISIONS = 4096
-_MAGIC = b"GSP1"
-_HEADER = struct.Struct("<4sBBH16s8s8sIQIQQQQIIQQI8s8QQ16s")
-_CHECKSUM = 16
-_DTYPES = {1: torch.float32, 2: torch.float64}
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_LIMIT = 1 << 62  # of counters: none gets there
-FAR = 2.0**30  # times the first model: no training that has not diverged gets there
+MAX_TENSORS = 8
+MAX_DECISIONS = 4096
+MAX_RATIO = 2.0**30  # of a value to those of the first model: no training that has not diverged gets there
+_CARRIES = ("share", "offer", "model")
+_LENGTH = struct.Struct("<Q")
+_HEADER = 1 << 18  # bytes that the longest header has at most
+
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+Numbers = Annotated[tuple[Count, ...], Field(max_length=MAX_DECISIONS)]
 
 
 class RefusedError(Exception):
-    """The frame is not one that was due; the text says what is wrong with it."""
+    """A frame was refused; the text is one reason."""
 
 
-@dataclass(frozen=True, order=True)
-class Place:
+class Place(NamedTuple):
     """Where in a run: the round, and which of its exchanges; −1 is the pause before the first, where epochs change."""
 
-    round: int
-    call: int
+    round: Count
+    call: Annotated[int, Field(ge=-1, lt=1 << 32)]
 
 
-@dataclass(frozen=True)
-class Decisions:
-    """What a receiver has decided, for good, about parcels of one sender that the sender still keeps."""
+class Decisions(NamedTuple):
+    """A receiver's final decisions about parcels of one sender that the sender still keeps."""
 
-    incarnation: int = 0  # of the sender
-    taken: tuple[int, ...] = ()
-    returned: tuple[int, ...] = ()  # too old, not taken: the sender takes them back
+    incarnation: Count = 0  # of the sender
+    taken: Numbers = ()
+    returned: Numbers = ()  # too old: the sender takes them back
 
 
-@dataclass(frozen=True)
-class Frame:
-    kind: int
-    study: bytes  # 16 bytes
-    epoch: int
+class Frame(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+    kind: Literal["hello", "share", "offer", "ask", "model", "waiting"]
+    study: str
+    epoch: Count
     sender: str
     receiver: str
-    place: Place  # where the sender is
-    incarnation: int
-    oldest: int = 0  # the sender's parcels below are settled, and it has forgotten them
-    following: int = 0  # the next parcel on this link would have this number
-    decisions: Decisions = field(default_factory=Decisions)
-    channel: int = 0
-    sequence: int = 0
+    place: Place  # of the sender
+    incarnation: Count
+    oldest: Count = 0  # the sender's parcels below this number are settled, and it has forgotten them
+    following: Count = 0  # number of the next parcel on this link
+    decisions: Decisions = Decisions()
+    channel: Count = 0
+    sequence: Count = 0
     made: Place = Place(0, 0)  # where the sender was when it made the parcel
-    content: tuple[Tensor, ...] = ()  # flat tensors
+    content: tuple[Tensor, ...] = Field(default=(), exclude=True)  # flat tensors
 
     def pack(self) -> bytes:
-        taken, returned = self.decisions.taken, self.decisions.returned
-        widths = [tensor.numel() for tensor in self.content]
-        numbers = np.array([*taken, *returned], dtype="<u8").tobytes()
-        body = b"".join([numbers, *(_bytes(tensor) for tensor in self.content)])
-        fields = (
-            _MAGIC, self.kind, len(widths), self.channel, self.study, _mark(self.sender), _mark(self.receiver),
-            self.epoch, self.place.round, self.place.call + 1, self.incarnation, self.oldest, self.following,
-            self.decisions.incarnation, len(taken), len(returned), self.sequence, self.made.round, self.made.call + 1,
-            bytes(_CODES[tensor.dtype] for tensor in self.content).ljust(8, b"\0"),
-            *widths, *[0] * (MOST_TENSORS - len(widths)), _HEADER.size + len(body),
-        )  # fmt: skip
-        return _HEADER.pack(*fields, _checksum(_HEADER.pack(*fields, bytes(_CHECKSUM)), body)) + body
+        return pack_tensors(
+            self.model_dump(mode="json", warnings=False),
+            {str(i): tensor for i, tensor in enumerate(self.content)},
+        )
 
 
-def unpack(raw: bytes, *, sender: str, receiver: str, study: bytes, most: int = MOST) -> Frame:
-    """The frame in these bytes, which `sender` sent: `RefusedError` with one reason if it is not one for `receiver`."""
-    if not _HEADER.size <= len(raw) <= most:
-        raise RefusedError(f"it has {len(raw)} bytes; a frame has {_HEADER.size} to {most}")
-    (
-        magic, kind, tensors, channel, of, sent_by, sent_to, epoch, at, call, incarnation, oldest, following,
-        decided_about, taken, returned, sequence, made_at, made_call, codes, *widths, length, checksum,
-    ) = _HEADER.unpack_from(raw)  # fmt: skip
-    body = memoryview(raw)[_HEADER.size :]
-    dtypes = [_DTYPES.get(code) for code in codes[:tensors]]
-    sizes = [
-        width * dtype.itemsize for width, dtype in zip(widths, dtypes, strict=False) if dtype is not None
-    ]
-    counters = (at, made_at, incarnation, oldest, following, sequence, decided_about)
-    bare = raw[: _HEADER.size - _CHECKSUM] + bytes(_CHECKSUM)
-    carries = kind in (SHARE, OFFER, MODEL)
+def pack_tensors(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
+    """Encode a JSON object and tensors: the object's length, the object, and the tensors by safetensors."""
+    text = json.dumps(header).encode()
+    saved = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
+    return _LENGTH.pack(len(text)) + text + (safetensors.torch.save(saved) if saved else b"")
+
+
+def unpack_tensors(raw: bytes) -> tuple[bytes, dict[str, Tensor]]:
+    """Return the JSON text and the tensors that `pack_tensors` encoded."""
+    (length,) = _LENGTH.unpack_from(raw)
+    end = _LENGTH.size + length
+    return raw[_LENGTH.size : end], safetensors.torch.load(raw[end:]) if len(raw) > end else {}
+
+
+def unpack(raw: bytes, *, sender: str, receiver: str, study: str, largest: int = MAX_MESSAGE) -> Frame:
+    """Decode a frame that `sender` sent; raise `RefusedError` with one reason if it is not one for `receiver`."""
+    if len(raw) > largest:
+        raise RefusedError(f"it has {len(raw)} bytes; a frame has at most {largest}")
+    try:
+        header, tensors = unpack_tensors(raw)
+        frame = Frame.model_validate_json(header)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))[:80] or "its header"
+        raise RefusedError(f"{field}: {first['msg']}") from None
+    except Exception as error:  # of whatever decoder got bytes that somebody made up
+        raise RefusedError(f"it cannot be decoded ({type(error).__name__})") from None
+    content = tuple(tensors.get(str(i), torch.empty(0, 0)) for i in range(len(tensors)))
+    carries = frame.kind in _CARRIES
     reasons = {
-        "it is not a frame of this format": magic != _MAGIC,
-        f"it has {len(raw)} bytes and says {length}": length != len(raw),
-        "its checksum does not fit its content": checksum != _checksum(bare, body),
-        "it belongs to another study": of != study,
-        "it was made by or for another site": (sent_by, sent_to) != (_mark(sender), _mark(receiver)),
-        f"{kind} is no kind of frame": kind not in KINDS,
-        f"{tensors} tensors do not fit its kind": not (
-            0 < tensors <= MOST_TENSORS if carries else tensors == 0
+        "it belongs to another study": frame.study != study,
+        "it was made by or for another site": (frame.sender, frame.receiver) != (sender, receiver),
+        f"{len(content)} tensors do not fit its kind": not (
+            0 < len(content) <= MAX_TENSORS if carries else not content
         ),
-        f"it decides about more than {MOST_DECISIONS} parcels": max(taken, returned) > MOST_DECISIONS,
-        "its counters make no sense": max(counters) > _LIMIT or oldest > following,
-        "its parcel is from the future": (made_at, made_call) > (at, call),
-        "its number is not one of its sender's": kind == SHARE and not oldest <= sequence < following,
-        "its dtypes are not float32 or float64": None in dtypes
-        or any(codes[tensors:])
-        or any(widths[tensors:]),
-        "its shapes do not fit its length": 8 * (taken + returned) + sum(sizes) != len(body),
+        "its tensors are not flat float32 or float64": any(
+            t.ndim != 1 or t.dtype not in (torch.float32, torch.float64) for t in content
+        ),
+        "its counters make no sense": frame.oldest > frame.following,
+        "its parcel is from the future": frame.made > frame.place,
+        "its number is not one of its sender's": frame.kind == "share"
+        and not frame.oldest <= frame.sequence < frame.following,
     }
-    for reason, found in reasons.items():
-        if found:
+    for reason, applies in reasons.items():
+        if applies:
             raise RefusedError(reason)
-    numbers = np.frombuffer(body, dtype="<u8", count=taken + returned).tolist()
-    return Frame(
-        kind=kind, study=study, epoch=epoch, sender=sender, receiver=receiver, place=Place(at, call - 1),
-        incarnation=incarnation, oldest=oldest, following=following,
-        decisions=Decisions(decided_about, tuple(numbers[:taken]), tuple(numbers[taken:])),
-        channel=channel, sequence=sequence, made=Place(made_at, made_call - 1),
-        content=_tensors(body[8 * (taken + returned) :], dtypes, widths),
-    )  # fmt: skip
+    return frame.model_copy(update={"content": content})
 
 
-def longest(width: int) -> int:
-    """Bytes of the longest frame about models of `width` values: two of them, in double precision."""
-    return _HEADER.size + 8 * 2 * MOST_DECISIONS + 8 * 2 * width
+def largest_frame(width: int) -> int:
+    """Return the bytes of the longest frame about models of `width` values: two of them, in double precision."""
+    return _HEADER + 8 * 2 * width
 
 
 def check_content(
-    content: Sequence[Tensor], like: Sequence[Tensor], *, weight: float | None, bound: float = FAR
+    content: Sequence[Tensor], like: Sequence[Tensor], *, weight: float | None, bound: float = MAX_RATIO
 ) -> None:
-    """Refuse what must not be added: other shapes or dtypes, NaN, infinity; a last one outside (0, `weight`].
+    """Refuse other shapes or dtypes than those of `like`, NaN and infinity, and a last tensor outside (0, `weight`].
 
     Values may be at most `bound`, in proportion to the weight where there is one: then the mixed model is so, too.
     """
     if [(t.numel(), t.dtype) for t in content] != [(t.numel(), t.dtype) for t in like]:
         raise RefusedError("its shapes or dtypes are not those of this exchange")
-    for tensor in content:
-        if first_not_finite(tensor.view(1, -1)) is not None:
-            raise RefusedError("it holds NaN or infinite values")
+    if not all(bool(tensor.isfinite().all()) for tensor in content):
+        raise RefusedError("it holds NaN or infinite values")
     if weight is not None and not 0 < float(content[-1]) <= weight:
         raise RefusedError(f"its weight is {float(content[-1]):g}; it must be above 0 and at most {weight:g}")
     values, share = (content, 1.0) if weight is None else (content[:-1], float(content[-1]))
@@ -158,28 +147,3 @@ def check_content(
         raise RefusedError(
             f"its values are up to {largest / share:.3g}; no model of this study is above {bound:.3g}"
         )
-
-
-def _mark(name: str) -> bytes:
-    return hashlib.sha256(name.encode()).digest()[:8]
-
-
-def _checksum(header: bytes, body: bytes | memoryview) -> bytes:
-    digest = hashlib.sha256(header)
-    digest.update(body)
-    return digest.digest()[:_CHECKSUM]
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return bytes(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-
-
-def _tensors(
-    body: memoryview, dtypes: Sequence[torch.dtype | None], widths: Sequence[int]
-) -> tuple[Tensor, ...]:
-    found, at = [], 0
-    for dtype, width in zip(dtypes, widths, strict=False):
-        kind = np.dtype("<f4" if dtype == torch.float32 else "<f8")
-        found.append(torch.from_numpy(np.frombuffer(body, kind, width, at).copy()))
-        at += width * kind.itemsize
-    return tuple(found)

@@ -1,166 +1,332 @@
-"""`GrpcLinks`: the links of one site over gRPC with mutual TLS (decision 0048).
+"""Links over gRPC with mutual TLS (decision 0048).
 
-A pair of sites has one stream. Either end may have dialled it; both send over it. Everything below `GrpcLinks` runs in
-the one loop (`loop.py`); the program's thread only hands parcels over.
+A pair of sites has one stream, dialled by either; both send over it. The listener looks up the dialler's certificate,
+which TLS has verified, in the roster. The dialler trusts the roster's certificate of the listener and no other, not
+even one that the authority issued in the same name.
+
+Each message on the stream is eight bytes of number and the content; without content it acknowledges that number. What
+is not acknowledged is sent again on the next connection, until its deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 import random
+import struct
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import grpc
+from cryptography import x509
 
-from gossamer.consortium import limits, service
-from gossamer.consortium.identity import Identity, ProofError, fingerprint
-from gossamer.consortium.limits import Pace
-from gossamer.consortium.links import MOST, Arrival, Member
-from gossamer.consortium.loop import loop, run
-from gossamer.consortium.notices import LOG, Notices, plain
-from gossamer.consortium.parcels import FrameError, Inbox, Outbox
-from gossamer.consortium.session import (
-    Session,
-    Stream,
-    broken,
-    prove_as_dialler,
-    prove_as_listener,
-)
+from gossamer.consortium.authority import fingerprint
+from gossamer.consortium.event_loop import LOG, RepeatFilter, event_loop, printable, run
+from gossamer.consortium.links import MAX_MESSAGE, Arrival, Links
+from gossamer.consortium.roster import Member
 from gossamer.errors import UserError
 
-_KNOCKING = 2  # streams of one member that have not proven themselves yet
+SMALL = 1 << 16  # bytes: acknowledgements and the like, which must not push out a model
+MAX_WAITING, MAX_WAITING_SMALL = 2, 32  # messages per link and direction
+MAX_CONNECTIONS = 256  # of a listener, strangers' included
+_SERVICE, _METHOD, _VERSION = "gossamer.peers.v2.Peer", "Link", "gossamer-version"
+_NUMBER = struct.Struct("<Q")
+_PING = 5000  # milliseconds between two pings
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds."""
+
+    unanswered: float = 60.0  # for a ping, which waits behind a large message on a slow line
+    recent: float = 15.0  # a link is suspect for so long after a failure
+    handshake: float = 10.0
+    redial: float = 5.0  # longest pause between two attempts
+    patience: float = 3.0  # for the other site to dial, where both could
+    age: float = 6 * 3600.0  # of a connection: after that, certificates are checked again
+
+
+class Identity(NamedTuple):
+    """A site's own name and, in PEM, its authority's certificate, its certificate and its key."""
+
+    name: str
+    authority: bytes
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"Identity({self.name})"  # never the key
+
+
+Options = list[tuple[str, int | str]]
+
+
+def _common_options(timeouts: Timeouts, largest: int) -> Options:
+    return [
+        ("grpc.max_receive_message_length", largest + _NUMBER.size),
+        ("grpc.max_send_message_length", largest + _NUMBER.size),
+        ("grpc.max_metadata_size", 4096),
+        ("grpc.absolute_max_metadata_size", 8192),
+        # Identity only: noise does not compress, and a message that grows when it is unpacked is refused.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.keepalive_time_ms", _PING),
+        ("grpc.http2.ping_timeout_ms", int(timeouts.unanswered * 1000)),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def listener_options(timeouts: Timeouts, largest: int) -> Options:
+    return [
+        *_common_options(timeouts, largest),
+        ("grpc.server_handshake_timeout_ms", int(timeouts.handshake * 1000)),
+        ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+        ("grpc.max_concurrent_streams", 2),  # of one connection
+        ("grpc.max_connection_idle_ms", int(timeouts.handshake * 1000)),  # without a stream
+        ("grpc.max_connection_age_ms", int(timeouts.age * 1000)),
+        ("grpc.max_connection_age_grace_ms", 1000),
+        ("grpc.http2.min_ping_interval_without_data_ms", _PING // 2),
+        ("grpc.so_reuseport", 0),  # a second program at this address is an error
+    ]
+
+
+def dialler_options(timeouts: Timeouts, largest: int, name: str) -> Options:
+    return [
+        *_common_options(timeouts, largest),
+        ("grpc.ssl_target_name_override", name),  # the certificate must be in the member's name
+        ("grpc.use_local_subchannel_pool", 1),  # each attempt has a connection of its own
+        ("grpc.enable_retries", 0),
+    ]
+
+
+@dataclass
+class _Queued:
+    number: int
+    message: bytes
+    deadline: float
+    sent: bool = False  # on the present connection
+
+
+class Outbox:
+    """Messages to one site that it has not acknowledged."""
+
+    def __init__(self) -> None:
+        self._queue: list[_Queued] = []
+        self._numbers = itertools.count(1)
+        self.expired = -math.inf  # when a message last ran out of time, unless one was acknowledged since
+
+    def put(self, message: bytes, deadline: float) -> None:
+        """Add a message; the oldest of its size makes room for it."""
+        self._expire()
+        self._queue.append(_Queued(next(self._numbers), message, deadline))
+        small = len(message) <= SMALL
+        alike = [queued for queued in self._queue if (len(queued.message) <= SMALL) == small]
+        if len(alike) > (MAX_WAITING_SMALL if small else MAX_WAITING):
+            self._queue.remove(alike[0])
+
+    def next(self) -> bytes | None:
+        """Return the next message with its number, or None if all are under way."""
+        self._expire()
+        unsent = next((queued for queued in self._queue if not queued.sent), None)
+        if unsent is None:
+            return None
+        unsent.sent = True
+        return _NUMBER.pack(unsent.number) + unsent.message
+
+    def acknowledged(self, number: int) -> None:
+        self._queue = [queued for queued in self._queue if queued.number != number]
+        self.expired = -math.inf
+
+    def restart(self) -> None:
+        """Send everything again: there is a new connection."""
+        self.expired = -math.inf
+        for queued in self._queue:
+            queued.sent = False
+
+    def is_failing(self, window: float) -> bool:
+        """Tell whether a message ran out of time within so many seconds and none was acknowledged since."""
+        now = time.monotonic()
+        return now - self.expired < window or any(queued.deadline <= now for queued in self._queue)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        current = [queued for queued in self._queue if queued.deadline > now]
+        if len(current) < len(self._queue):
+            self.expired, self._queue = now, current
+
+
+class Inbox:
+    """Messages of all sites that the program has not taken; the loop puts, the program takes."""
+
+    def __init__(self) -> None:
+        self._arrived: deque[tuple[Arrival, Callable[[], None]]] = deque()
+        self._changed = threading.Condition()
+
+    def put(self, arrival: Arrival, acknowledge: Callable[[], None]) -> None:
+        """Add a message. A site that sends more than allowed pushes out its own oldest."""
+        with self._changed:
+            small = len(arrival.message) <= SMALL
+            alike = [
+                entry
+                for entry in self._arrived
+                if entry[0].sender == arrival.sender and (len(entry[0].message) <= SMALL) == small
+            ]
+            if len(alike) >= (MAX_WAITING_SMALL if small else MAX_WAITING):
+                self._arrived = deque(entry for entry in self._arrived if entry is not alike[0])
+            self._arrived.append((arrival, acknowledge))
+            self._changed.notify()
+
+    def take(self, deadline: float) -> Arrival | None:
+        with self._changed:
+            while not self._arrived:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return None
+                self._changed.wait(min(remaining, threading.TIMEOUT_MAX))
+            arrival, acknowledge = self._arrived.popleft()
+        acknowledge()
+        return arrival
+
+    def forget(self, sender: str) -> None:
+        with self._changed:
+            self._arrived = deque(entry for entry in self._arrived if entry[0].sender != sender)
+
+
+class _Session:
+    """A connection while it lasts; `stream` is either end of gRPC's two-way stream."""
+
+    def __init__(self, stream: Any, dialler: str):
+        self.stream, self.dialler = stream, dialler
+        self.wake = asyncio.Event()  # there is something to send
+        self.acknowledgements: deque[int] = deque()
+        self.loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[str] = self.loop.create_future()
+
+    def close(self, reason: str) -> None:
+        if not self.closed.done():
+            self.closed.set_result(reason)
+
+    def acknowledge(self, number: int) -> None:
+        """Tell the sender, from any thread, that the program has taken its message."""
+
+        def queue() -> None:
+            self.acknowledgements.append(number)
+            self.wake.set()
+
+        if not self.closed.done():
+            self.loop.call_soon_threadsafe(queue)
 
 
 class _Link:
     """One other site: what waits for it, and the connection, if there is one."""
 
-    def __init__(self, me: str, member: Member):
+    def __init__(self, own_name: str, member: Member):
         self.member, self.outbox = member, Outbox()
-        self.session: Session | None = None
+        self.session: _Session | None = None
         self.free = asyncio.Event()  # there is no connection
         self.free.set()
-        self.lost = -float("inf")  # when the last one ended
-        self.knocking = 0
+        self.lost = -math.inf  # when the last one ended
         self.dialling: asyncio.Task[None] | None = None
-        self.sent = self.received = 0  # bytes, of sessions that have ended
-        self.version = ""  # as the other site stated it when it was last connected
-        self._first = min(me, member.name)
+        self.version = ""  # of the other site when it was last connected
+        self._first = min(own_name, member.name)
 
-    def same(self, member: Member) -> bool:
-        """As far as a connection is concerned."""
-        ours = self.member
-        return (ours.fingerprint, ours.public_key, ours.address) == (
-            member.fingerprint,
-            member.public_key,
-            member.address,
-        )
+    def connects_to(self, member: Member) -> bool:
+        return (self.member.certificate, self.member.address) == (member.certificate, member.address)
 
-    def adopt(self, session: Session) -> bool:
-        """The newer connection is the one; but if both dialled at once, both ends keep that of the first by name."""
+    def adopt(self, session: _Session) -> bool:
+        """Take the newer connection; but if both sites dialled at once, both keep that of the first by name."""
         old = self.session
         if old is not None and old.dialler == self._first != session.dialler:
             return False
         if old is not None:
-            old.close("a newer connection took its place")
+            old.close("a newer connection replaced it")
         self.session = session
         self.free.clear()
-        self.outbox.again()
+        self.outbox.restart()
         return True
 
-    def release(self, session: Session) -> None:
-        self.sent, self.received = self.sent + session.sent, self.received + session.received
+    def release(self, session: _Session) -> None:
         if self.session is session:
             self.session = None
             self.lost = time.monotonic()
             self.free.set()
 
-    def state(self, pace: Pace) -> str:
-        session, now = self.session, time.monotonic()
-        if session is None:
-            return "suspect" if now - self.lost < pace.silence else "down"
-        failing = now - self.outbox.expired < pace.silence or now - session.heard > pace.suspect
-        return "suspect" if failing else "up"
+    def state(self, timeouts: Timeouts) -> str:
+        if self.session is None:
+            return "suspect" if time.monotonic() - self.lost < timeouts.recent else "down"
+        return "suspect" if self.outbox.is_failing(timeouts.recent) else "up"
 
-    def traffic(self) -> tuple[int, int]:
-        session = self.session
-        more = (session.sent, session.received) if session is not None else (0, 0)
-        return self.sent + more[0], self.received + more[1]
-
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         if self.session is not None:
-            self.session.close(why)
+            self.session.close(reason)
         if self.dialling is not None:
             self.dialling.cancel()
 
 
-class GrpcLinks:
-    """Implements `Links`. Every public method may be called from any thread but the loop's."""
+class GrpcLinks(Links):
+    """Call the public methods from any thread but the loop's; all else runs in the loop."""
 
     def __init__(
         self,
         identity: Identity,
         members: Iterable[Member],
         listen: str | None = None,
-        most: int = MOST,
-        pace: Pace | None = None,
+        largest: int = MAX_MESSAGE,
+        timeouts: Timeouts | None = None,
         version: str = "",
     ):
-        """`members` as the roster has them, oneself among them; `listen` is host:port (port 0: any), or None.
+        """`members`: of the roster, with this site; `listen`: host:port (port 0: any), or None; `version`: of gossamer.
 
-        `version`: of the program here; others are told, and one that has another is named in the log.
+        Other sites are told the version, and one that runs another is named in the log.
         """
-        self._me, self._listen, self._most, self._pace = identity, listen, most, pace or Pace()
-        self._version = version
-        self._links: dict[str, _Link] = {}  # never changed, only replaced: other threads read it
+        self._me, self._listen, self._largest = identity, listen, largest
+        self._timeouts, self._version = timeouts or Timeouts(), version
+        self._links: dict[str, _Link] = {}  # replaced, never changed: other threads read it
         self._by_fingerprint: dict[str, str] = {}
-        self._inbox, self._notices = Inbox(), Notices()
+        self._inbox, self._log = Inbox(), RepeatFilter()
         self._server: Any = None
-        self.port: int | None = None  # where it listens
-        me, others = _apart(identity, members)
-        identity.sign(b"")  # a key that does not fit is found here and not at the first connection
-        self._dialled = me.address is not None and listen is not None  # may others dial us?
+        self.port: int | None = None  # of the listener
+        me, others = _split_members(identity, members)
+        self._is_dialled = me.address is not None and listen is not None
         run(self._open(others), seconds=30)
 
-    def send(self, to: str, parcel: bytes, deadline: float) -> None:
-        if not 0 < len(parcel) <= self._most:
-            raise ValueError(f"a parcel of {len(parcel)} bytes is not in 1 … {self._most}")
-        loop().call_soon_threadsafe(self._put, to, bytes(parcel), deadline)
+    def send(self, to: str, message: bytes, deadline: float) -> None:
+        if not 0 < len(message) <= self._largest:
+            raise ValueError(f"a message of {len(message)} bytes is not in 1 … {self._largest}")
+        event_loop().call_soon_threadsafe(self._put, to, bytes(message), deadline)
 
     def receive(self, deadline: float) -> Arrival | None:
         return self._inbox.take(deadline)
 
     def states(self) -> dict[str, str]:
-        return {name: link.state(self._pace) for name, link in self._links.items()}
+        return {name: link.state(self._timeouts) for name, link in self._links.items()}
 
     def versions(self) -> dict[str, str]:
         return {name: link.version for name, link in self._links.items() if link.version}
 
-    def traffic(self) -> dict[str, tuple[int, int]]:
-        """Bytes of parcels sent to and received from every site."""
-        return {name: link.traffic() for name, link in self._links.items()}
-
-    def wait(self, deadline: float, names: Iterable[str] | None = None) -> bool:
-        """Until the links to `names` (all) are up; False at the deadline."""
-        wanted = set(self._links if names is None else names)
-        return _until(lambda: all(self.states().get(name) == "up" for name in wanted), deadline)
-
-    def drain(self, deadline: float) -> bool:
-        """Until everything sent was taken, or has run out of time; False at the deadline."""
-        return _until(lambda: run(self._waiting(), seconds=10) == 0, deadline)
-
     def update(self, members: Iterable[Member]) -> None:
-        """A new roster. Who is not in it, or has another certificate, is cut off before this returns."""
-        run(self._update(_apart(self._me, members)[1]), seconds=30)
+        """Apply a new roster. A site that is not in it, or has another certificate, is cut off before this returns."""
+        run(self._update(_split_members(self._me, members)[1]), seconds=30)
 
     def close(self) -> None:
         run(self._close(), seconds=30)
 
     async def _open(self, members: dict[str, Member]) -> None:
         if self._listen is not None:
-            self._server = grpc.aio.server(options=limits.of_listener(self._pace))
-            self._server.add_generic_rpc_handlers((service.answers(self._answer),))
+            self._server = grpc.aio.server(options=listener_options(self._timeouts, self._largest))
+
+            async def link(_requests: Any, context: Any) -> None:
+                await self._answer(context)
+
+            handler = grpc.stream_stream_rpc_method_handler(link)
+            self._server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),)
+            )
             credentials = grpc.ssl_server_credentials(
                 [(self._me.key, self._me.certificate)], self._me.authority, require_client_auth=True
             )
@@ -169,8 +335,8 @@ class GrpcLinks:
             except RuntimeError:
                 await self._server.stop(None)
                 raise UserError(
-                    f"listen = {self._listen!r} cannot be used; another program has that port, or the machine has "
-                    "no such address."
+                    f"listen = {self._listen!r} cannot be used: another program has the port, or the machine has no "
+                    "such address."
                 ) from None
             await self._server.start()
         await self._update(members)
@@ -179,163 +345,178 @@ class GrpcLinks:
         links = {}
         for name, member in members.items():
             old = self._links.get(name)
-            links[name] = old if old is not None and old.same(member) else _Link(self._me.name, member)
-        gone = [link for name, link in self._links.items() if links.get(name) is not link]
+            links[name] = old if old is not None and old.connects_to(member) else _Link(self._me.name, member)
+        removed = [link for name, link in self._links.items() if links.get(name) is not link]
         self._links = links
         self._by_fingerprint = {link.member.fingerprint: name for name, link in links.items()}
-        for link in gone:
+        for link in removed:
             link.end("the roster has changed")
             self._inbox.forget(link.member.name)
         for link in links.values():
             if link.dialling is None and link.member.address is not None:
                 link.dialling = asyncio.create_task(self._dial(link, link.member.address))
-        await asyncio.gather(*(link.dialling for link in gone if link.dialling), return_exceptions=True)
+        await asyncio.gather(*(link.dialling for link in removed if link.dialling), return_exceptions=True)
 
     async def _close(self) -> None:
         await self._update({})
         if self._server is not None:
-            await self._server.stop(2.0)  # streams end by themselves, their sessions are closed
+            await self._server.stop(2.0)  # the streams end by themselves: their sessions are closed
             self._server = None
-        self._inbox.wake()
 
-    async def _waiting(self) -> int:
-        for link in self._links.values():
-            link.outbox.expire()
-        return sum(len(link.outbox) for link in self._links.values())
-
-    def _put(self, to: str, parcel: bytes, deadline: float) -> None:
+    def _put(self, to: str, message: bytes, deadline: float) -> None:
         link = self._links.get(to)
         if link is not None:
-            link.outbox.put(parcel, deadline)
+            link.outbox.put(message, deadline)
             if link.session is not None:
-                link.session.poke()
+                link.session.wake.set()
 
     async def _answer(self, context: Any) -> None:
-        try:
-            await self._answer_member(context)
-        except grpc.aio.AbortError:
-            raise
-        except Exception as error:  # the dialler is gone; gRPC would write a traceback
-            LOG.debug("a stream ended: %s", broken(error))
-
-    async def _answer_member(self, context: Any) -> None:
-        """A stream that somebody has opened, who has a certificate of the authority."""
-        shown = fingerprint(context.auth_context()["x509_pem_cert"][0])
-        link = self._links.get(self._by_fingerprint.get(shown, ""))
+        """Serve a stream that the holder of one of the authority's certificates has opened."""
+        certificate = x509.load_pem_x509_certificate(context.auth_context()["x509_pem_cert"][0])
+        mark = fingerprint(certificate)
+        link = self._links.get(self._by_fingerprint.get(mark, ""))
         if link is None:
-            self._notices.say(f"refused a connection: the certificate {shown[:16]}… is not in the roster.")
+            self._log.warn(f"refused a connection: the certificate {mark[:16]}… is not in the roster.")
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED, "your certificate is not in the roster here"
             )
         assert link is not None
-        name = link.member.name
-        if link.knocking >= _KNOCKING:
-            self._notices.say(
-                f"refused a connection of {name!r}: {_KNOCKING} others have not proven themselves yet."
-            )
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many connections at once")
-        link.knocking += 1
         try:
-            async with asyncio.timeout(self._pace.handshake):
-                await context.send_initial_metadata(service.stated(self._version))
-                await prove_as_listener(context, self._me, link.member)
-        except (ProofError, TimeoutError) as error:
-            self._notices.say(f"refused a connection of {name!r}: {error or 'no proof came in time'}.")
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no proof of your key")
-        finally:
-            link.knocking -= 1
-        try:
-            self._compare_version(link, context.invocation_metadata())
-            await self._serve(link, context, dialler=name)
-        except FrameError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, plain(str(error)))
+            await context.send_initial_metadata(((_VERSION, self._version),))
+            self._compare_version(link, dict(context.invocation_metadata()).get(_VERSION, ""))
+            await self._serve(link, context, dialler=link.member.name)
+        except Exception as error:  # the dialler is gone; gRPC would write a traceback
+            LOG.debug("a stream ended: %s", _describe(error))
 
     async def _dial(self, link: _Link, address: str) -> None:
-        name, pause, said = link.member.name, 0.0, ""
-        # Where both can dial, the first by name does; the other one only if that does not work out.
-        courtesy = self._pace.patience if self._dialled and name < self._me.name else 0.0
+        name, pause, last = link.member.name, 0.0, ""
+        # Where both can dial, the first by name does; the other only if that fails.
+        patience = self._timeouts.patience if self._is_dialled and name < self._me.name else 0.0
         while True:
             await link.free.wait()
-            await asyncio.sleep(courtesy + pause * random.uniform(0.5, 1.0))
+            await asyncio.sleep(patience + pause * random.uniform(0.5, 1.0))
             if not link.free.is_set():
                 continue
             began = time.monotonic()
-            why = await self._attempt(link, address)
-            proven = link.lost >= began
-            pause = 0.1 if proven else min(max(2 * pause, 0.1), self._pace.redial)
-            if why != said:
-                self._notices.say(f"no link to {name!r} at {address}: {why}.")
-            said = why
+            reason = await self._connect(link, address)
+            was_up = link.lost >= began
+            pause = 0.1 if was_up else min(max(2 * pause, 0.1), self._timeouts.redial)
+            if reason != last:
+                self._log.warn(f"no link to {name!r} at {address}: {reason}.")
+            last = reason
 
-    async def _attempt(self, link: _Link, address: str) -> str:
-        """One connection, from the first try to its end; why it ended."""
-        credentials = grpc.ssl_channel_credentials(self._me.authority, self._me.key, self._me.certificate)
-        options = limits.of_dialler(self._pace, link.member.name)
+    async def _connect(self, link: _Link, address: str) -> str:
+        """Make one connection and use it until it ends; return why it ended."""
+        trusted = link.member.certificate.encode()
+        credentials = grpc.ssl_channel_credentials(trusted, self._me.key, self._me.certificate)
+        options = dialler_options(self._timeouts, self._largest, link.member.name)
         async with grpc.aio.secure_channel(f"dns:///{address}", credentials, options=options) as channel:
-            call = service.dial(channel, self._version)
+            call = channel.stream_stream(f"/{_SERVICE}/{_METHOD}")(metadata=((_VERSION, self._version),))
             try:
-                async with asyncio.timeout(self._pace.handshake):
-                    await prove_as_dialler(call, self._me, link.member)
-                    self._compare_version(link, await call.initial_metadata())
+                async with asyncio.timeout(self._timeouts.handshake):
+                    metadata = dict(await call.initial_metadata() or ())
+                    if _VERSION not in metadata:  # the listener refused
+                        return _meaning(await call.code(), await call.details())
+                self._compare_version(link, metadata[_VERSION])
                 return await self._serve(link, call, dialler=self._me.name)
-            except (ProofError, FrameError) as error:
-                return str(error)
             except TimeoutError:
-                return f"no answer within {self._pace.handshake:g} s"
+                return f"no answer within {self._timeouts.handshake:g} s"
             except Exception as error:
-                return broken(error)
+                return _describe(error)
             finally:
                 call.cancel()
 
-    def _compare_version(self, link: _Link, metadata: Any) -> None:
-        link.version, ours = plain(service.version_in(metadata), 40), self._version
-        if ours and link.version != ours:
-            self._notices.say(
-                f"{link.member.name!r} runs gossamer {link.version} and this site {ours}: let all sites run the same."
+    def _compare_version(self, link: _Link, version: Any) -> None:
+        link.version = printable(str(version), 40) or "(version not stated)"
+        if self._version and link.version != self._version:
+            self._log.warn(
+                f"{link.member.name!r} runs gossamer {link.version} and this site {self._version}: run the same "
+                "version at all sites."
             )
 
-    async def _serve(self, link: _Link, stream: Stream, dialler: str) -> str:
-        """A proven connection until it ends. `FrameError` if the other end broke the format."""
-        name = link.member.name
-
-        def deliver(parcel: bytes, taken: Callable[[], None]) -> None:
-            if self._links.get(name) is link:
-                self._inbox.put(Arrival(name, parcel), taken)
-
-        session = Session(stream, dialler, link.outbox, deliver, self._most, self._pace)
-        if self._links.get(name) is not link:
+    async def _serve(self, link: _Link, stream: Any, dialler: str) -> str:
+        """Use a connection until it ends; return why it ended."""
+        session = _Session(stream, dialler)
+        if self._links.get(link.member.name) is not link:
             return "the roster has changed"
         if not link.adopt(session):
             return "there is another connection"
+        read = asyncio.create_task(self._read(link, session))
+        write = asyncio.create_task(self._write(link, session))
         try:
-            return await session.run()
-        except FrameError as error:
-            self._notices.say(f"refused what {name!r} sent: {error}.")
-            raise
+            done, _ = await asyncio.wait({read, write, session.closed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            session.close("ended")
+            read.cancel()
+            write.cancel()
+            await asyncio.gather(read, write, return_exceptions=True)
             link.release(session)
+        errors = [error for ended in done if (error := ended.exception()) is not None]
+        reasons = [ended.result() for ended in done if ended.exception() is None]
+        return reasons[0] if reasons else _describe(errors[0])
+
+    async def _read(self, link: _Link, session: _Session) -> str:
+        name = link.member.name
+        while (raw := await session.stream.read()) is not grpc.aio.EOF:
+            if len(raw) < _NUMBER.size:
+                self._log.warn(f"refused what {name!r} sent: a message of {len(raw)} bytes has no number.")
+                return "the other site broke the format"
+            (number,) = _NUMBER.unpack_from(raw)
+            if len(raw) == _NUMBER.size:
+                link.outbox.acknowledged(number)
+            elif self._links.get(name) is link:
+                arrival = Arrival(name, raw[_NUMBER.size :])
+                self._inbox.put(arrival, partial(session.acknowledge, number))
+        return "the other site closed it"
+
+    async def _write(self, link: _Link, session: _Session) -> str:
+        while not session.closed.done():
+            if session.acknowledgements:
+                message: bytes | None = _NUMBER.pack(session.acknowledgements.popleft())
+            else:
+                message = link.outbox.next()
+            if message is not None:
+                await session.stream.write(message)
+            else:
+                session.wake.clear()
+                await session.wake.wait()
+        return session.closed.result()
 
 
-def _apart(identity: Identity, members: Iterable[Member]) -> tuple[Member, dict[str, Member]]:
-    """Oneself and the others of a roster."""
-    listed = list(members)
-    by_name = {member.name: member for member in listed}
-    if len(by_name) < len(listed) or len({member.fingerprint for member in listed}) < len(listed):
-        raise UserError("the roster names a site or a certificate twice; ask for a new one.")
-    me = by_name.pop(identity.name, None)
+def _split_members(identity: Identity, members: Iterable[Member]) -> tuple[Member, dict[str, Member]]:
+    """Return the roster's entry of this site, and the others by name."""
+    others = {member.name: member for member in members}
+    me = others.pop(identity.name, None)
     if me is None:
         raise UserError(f"the roster does not have {identity.name!r}; the site must be approved first.")
-    if me.fingerprint != identity.fingerprint:
+    if me.certificate.encode() != identity.certificate:
         raise UserError(
-            f"the roster has another certificate of {identity.name!r} ({me.fingerprint[:16]}…) than the one in use "
-            f"({identity.fingerprint[:16]}…)."
+            f"the roster has another certificate of {identity.name!r} ({me.fingerprint[:16]}…) than the one in use; "
+            "start again with the newest."
         )
-    return me, by_name
+    return me, others
 
 
-def _until(true: Callable[[], bool], deadline: float) -> bool:
-    while not true():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.01)
-    return True
+# What gRPC reports where a connection fails, and what that means here.
+_MEANINGS = (
+    ("Hostname Verification Check failed", "its certificate has another name"),
+    ("certificate has expired", "its certificate has expired"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not the one in the roster"),
+    ("INVALID_SIGNATURE", "its certificate is not the one in the roster"),
+    ("BAD_SIGNATURE", "its certificate is not the one in the roster"),
+    ("Connection refused", "nobody listens there"),
+    ("DNS resolution failed", "its address is not known"),
+    ("Domain name not found", "its address is not known"),
+)
+
+
+def _meaning(code: grpc.StatusCode, details: str | None) -> str:
+    text = details or code.name
+    return next((meaning for sign, meaning in _MEANINGS if sign in text), printable(text).rstrip("."))
+
+
+def _describe(error: BaseException) -> str:
+    """Describe a connection's end in a few words. gRPC raises many things where one breaks."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return _meaning(error.code(), error.details())
+    return f"the connection broke ({type(error).__name__})"

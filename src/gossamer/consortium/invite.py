@@ -1,7 +1,7 @@
-"""The way in: an invite, which is one string, and the request that a site sends back for it.
+"""Invites, which are one line of text, and the requests that sites send back for them.
 
-The invite holds a secret that is good once and for a while. The request carries a code over all that it says, made with
-that secret: whoever has not seen the invite cannot make one, nor change one on its way.
+An invite holds a secret that is good once and for a while. A request is authenticated with that secret (HMAC): without
+the invite nobody can make one, nor change one on its way.
 """
 
 from __future__ import annotations
@@ -11,148 +11,116 @@ import binascii
 import hashlib
 import hmac
 import json
-import re
 import secrets
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
+from pydantic import Field, ValidationError
 
-from gossamer.accounting.chain import no_name_twice
 from gossamer.consortium.authority import requested_key, signing_request
-from gossamer.consortium.names import is_address, is_name, read_stamp, stamp
+from gossamer.consortium.formats import (
+    Address,
+    Digest,
+    Name,
+    Records,
+    Stamp,
+    Strict,
+    parse,
+    read_signed,
+    read_stamp,
+    write_signed,
+)
 from gossamer.errors import UserError
 from gossamer.results.words import day
 
-_MARK, _SUM = "gossamer-invite-1.", 8
-_FIRST = b"gossamer request 1\n"
-_LAST = re.compile(rb"code ([0-9a-f]{64})\n")
-MOST_RECORDS = 10**12
+_PREFIX, _CHECKSUM = "gossamer-invite-1.", 8
+REQUEST = "request"
 
 
-@dataclass(frozen=True)
-class Invite:
-    consortium: str
-    site: str
-    authority: str  # fingerprint of its certificate: what the site will believe, and nothing else
-    secret: bytes
-    expires: datetime
-
-    @classmethod
-    def make(cls, consortium: str, site: str, authority: str, expires: datetime) -> Invite:
-        return cls(consortium, site, authority, secrets.token_bytes(32), expires)
+class Invite(Strict):
+    consortium: Name
+    site: Name
+    authority: Digest  # fingerprint of its certificate: all that the site will trust
+    secret: Digest = Field(default_factory=lambda: secrets.token_hex(32))
+    expires: Stamp
 
     def text(self) -> str:
-        said = json.dumps(
-            [self.consortium, self.site, self.authority, self.secret.hex(), stamp(self.expires)],
-            separators=(",", ":"),
-        ).encode()
-        return _MARK + _encoded(said + _check_sum(said))
+        body = json.dumps(list(self.model_dump().values()), separators=(",", ":")).encode()
+        return _PREFIX + _encode(body + _checksum(body))
 
     @classmethod
     def read(cls, text: str) -> Invite:
-        """A sentence for a string that was cut or mistyped; whether its secret is still good the authority knows."""
-        wrong = UserError(
+        """Read an invite; a UserError if it was cut or mistyped. The authority knows whether it is still good."""
+        encoded = text.strip().removeprefix(_PREFIX)
+        try:
+            raw = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+            body = raw[:-_CHECKSUM]
+            if _PREFIX + _encode(body + _checksum(body)) == text.strip():
+                return cls.model_validate(dict(zip(cls.model_fields, json.loads(body), strict=True)))
+        except (ValueError, TypeError, RecursionError, binascii.Error, ValidationError):
+            pass
+        raise UserError(
             f"this is no invite ({text.strip()[:24]!r}…): a character is missing or changed; copy the whole line that "
             "`gossamer pki invite` printed."
         )
-        body = text.strip()
-        if not body.startswith(_MARK) or len(body) > 1000:
-            raise wrong
-        try:
-            raw = base64.urlsafe_b64decode((body := body.removeprefix(_MARK)) + "=" * (-len(body) % 4))
-            said, check = raw[:-_SUM], raw[-_SUM:]
-            if _encoded(raw) != body or check != _check_sum(said):
-                raise wrong
-            consortium, site, authority, secret, expires = json.loads(said)
-            made = cls(consortium, site, authority, bytes.fromhex(secret), read_stamp(expires))
-        except (ValueError, TypeError, binascii.Error):
-            raise wrong from None
-        if (
-            not is_name(made.consortium)
-            or not is_name(made.site)
-            or not re.fullmatch("[0-9a-f]{64}", made.authority)
-        ):
-            raise wrong
-        return made
 
     def refuse_expired(self, now: datetime) -> None:
-        if now >= self.expires:
+        if now >= read_stamp(self.expires):
             raise UserError(
-                f"the invite of {self.site} ended on {day(stamp(self.expires))}; ask for a new one "
+                f"the invite of {self.site} ended on {day(self.expires)}; ask for a new one "
                 f"(`gossamer pki invite {self.site}`)."
             )
 
+    def authenticate(self, content: bytes) -> bytes:
+        return hmac.digest(bytes.fromhex(self.secret), content, "sha256")
 
-@dataclass(frozen=True)
-class Request:
-    """What a site asks for: a certificate for its key, and what everyone will know of it."""
 
-    consortium: str
-    site: str
-    key: ec.EllipticCurvePublicKey
-    address: str | None
-    records: int
+class Request(Strict):
+    """A site's request for a certificate for its key, with what everyone will know of it."""
 
-    @staticmethod
-    def make(invite: Invite, key: ec.EllipticCurvePrivateKey, address: str | None, records: int) -> bytes:
-        body = {
-            "consortium": invite.consortium,
-            "site": invite.site,
-            "address": address,
-            "records": records,
-            "request": signing_request(key, invite.consortium, invite.site),
-        }
-        said = _FIRST + json.dumps(body, indent=1).encode() + b"\n"
-        return said + f"code {_code(invite.secret, said)}\n".encode()
+    consortium: Name
+    site: Name
+    address: Address | None
+    records: Records
+    request: str  # a certificate signing request
 
-    @classmethod
-    def read(cls, content: bytes, invite: Invite, where: str) -> Request:
-        """What the holder of this invite asked for; a sentence for all else."""
-        cut = content.rfind(b"\n", 0, -1) + 1
-        said, last = content[:cut], _LAST.fullmatch(content[cut:])
-        if not content.startswith(_FIRST) or last is None:
-            raise UserError(f"{where} is no request: copy the whole file that `gossamer pki join` wrote.")
-        if not hmac.compare_digest(_code(invite.secret, said), last[1].decode()):
-            raise UserError(
-                f"{where} was not made with the open invite of {invite.site}: it is of an older invite, or was changed "
-                "on its way; ask the site, and invite it again if need be."
-            )
-        try:
-            return cls._of(json.loads(said.removeprefix(_FIRST), object_pairs_hook=no_name_twice), invite)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UserError(f"{where} is damaged: {error}.") from None
+    @property
+    def key(self) -> ec.EllipticCurvePublicKey:
+        return requested_key(self.request, self.consortium, self.site)
 
-    @classmethod
-    def _of(cls, body: Any, invite: Invite) -> Request:
-        """The code shows who wrote it, not that he wrote what this program does."""
-        if set(body) != {"consortium", "site", "address", "records", "request"}:
-            raise ValueError("it does not say what a request says")
-        if (body["consortium"], body["site"]) != (invite.consortium, invite.site):
+
+def write_request(
+    invite: Invite, key: ec.EllipticCurvePrivateKey, address: str | None, records: int
+) -> bytes:
+    signing = signing_request(key, invite.consortium, invite.site)
+    request = Request(
+        consortium=invite.consortium, site=invite.site, address=address, records=records, request=signing
+    )
+    return write_signed(REQUEST, request.model_dump(), invite.authenticate)
+
+
+def read_request(content: bytes, invite: Invite, where: str) -> Request:
+    """Read what the holder of this invite requested; a UserError for all else."""
+    file = read_signed(REQUEST, content, where)
+    if not hmac.compare_digest(invite.authenticate(file.signed), file.signature):
+        raise UserError(
+            f"{where} was not made with the open invite of {invite.site}: it is for an older invite, or was changed on "
+            "its way; ask the site, and invite it again if need be."
+        )
+    request = parse(Request, file.body, f"{where} is damaged")
+    try:
+        if (request.consortium, request.site) != (invite.consortium, invite.site):
             raise ValueError("it is in another name")
-        address, records = body["address"], body["records"]
-        if address is not None and not (isinstance(address, str) and is_address(address)):
-            raise ValueError("its address is not host:port")
-        if type(records) is not int or not 1 <= records <= MOST_RECORDS:
-            raise ValueError("its number of records is none")
-        if not isinstance(body["request"], str):
-            raise ValueError("its signing request is none")
-        return cls(*_names(invite), requested_key(body["request"], *_names(invite)), address, records)
+        _ = request.key
+    except ValueError as error:
+        raise UserError(f"{where} is damaged: {error}.") from None
+    return request
 
 
-def _names(invite: Invite) -> tuple[str, str]:
-    return invite.consortium, invite.site
+def _checksum(body: bytes) -> bytes:
+    """Against typing errors; the request's HMAC is what an attacker cannot make."""
+    return hashlib.sha256(b"gossamer invite\n" + body).digest()[:_CHECKSUM]
 
 
-def _code(secret: bytes, said: bytes) -> str:
-    return hmac.new(secret, said, "sha256").hexdigest()
-
-
-def _check_sum(said: bytes) -> bytes:
-    """Against slips of the hand, not of the mind: the request's code is what an attacker cannot make."""
-    return hashlib.sha256(b"gossamer invite\n" + said).digest()[:_SUM]
-
-
-def _encoded(raw: bytes) -> str:
+def _encode(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")

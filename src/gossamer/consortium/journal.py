@@ -1,130 +1,108 @@
-"""What a site may not forget, forced to disk: one append-only file of checked records, replaced when it has grown.
+"""The journal: what a site may not forget, in one append-only file, replaced when it has grown.
 
-A record is complete or it is not there: a crash while one is written leaves a torn tail, which is cut off. A record
-that does not fit and has others behind it is damage, and a site does not go on from that: it would send again what
-others have. (Damage of the very last one cannot be told from a tear; then the neighbours notice, see mass.py.)
+A record is complete or it is not there: a crash during a write leaves a torn tail, which is cut off. A record that does
+not fit its digest and has others behind it is damage, and a site does not continue from that: it would send again what
+others have. (Damage of the very last record cannot be told from a tear; then the neighbours notice, see mass.py.)
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import safetensors.torch
+import torch
 from torch import Tensor
 
+from gossamer.consortium import files
+from gossamer.consortium.frames import pack_tensors, unpack_tensors
 from gossamer.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where nothing keeps two processes apart
-    fcntl = None  # type: ignore[assignment]
 
 SNAPSHOT, RELEASED = 1, 2
 _RECORD = struct.Struct("<4sB3xQ32s")
-_MAGIC = b"GSJ1"
-_LENGTH = struct.Struct("<Q")
+_MAGIC = b"GSJ2"
 _SPARE = 1 << 20  # bytes a file may grow beyond four snapshots before it is replaced
 
 
-class Storage(Protocol):
-    """One file. What `append` and `replace` were given survives a crash once they have returned."""
+class Storage:
+    """Where a journal is kept. This base class keeps nothing (durable = "off").
 
-    def read(self) -> bytes: ...
-
-    def append(self, data: bytes) -> None: ...
-
-    def replace(self, data: bytes) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class FileStorage:
-    """A file of this process alone, forced to disk by every call."""
-
-    def __init__(self, path: Path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._file = path, self._open(path)
-        lock = path.with_name(path.name + ".lock")
-        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self.close()
-                raise UserError(
-                    f"{path} is in use by another process: a site runs once, or it would send its mass twice."
-                ) from None
-
-    def read(self) -> bytes:
-        return self._path.read_bytes()
-
-    def append(self, data: bytes) -> None:
-        with _named(self._path):
-            _write(self._file, data)
-            os.fsync(self._file)
-
-    def replace(self, data: bytes) -> None:
-        fresh = self._path.with_name(self._path.name + ".new")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with _named(fresh):
-                _write(fd, data)
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-        fresh.replace(self._path)
-        _sync_directory(self._path.parent)
-        os.close(self._file)
-        self._file = self._open(self._path)
-
-    def close(self) -> None:
-        os.close(self._file)
-        os.close(self._lock)
-
-    def _open(self, path: Path) -> int:
-        new = not path.exists()
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        if new:
-            _sync_directory(path.parent)
-        return fd
-
-
-class NoStorage:
-    """durable = "off": a crash loses x and w together, until the next epoch counts all mass anew."""
+    Then a crash loses x and w together, until the next epoch counts all mass again.
+    """
 
     def read(self) -> bytes:
         return b""
 
     def append(self, data: bytes) -> None:
-        pass
+        """Write so that a crash after the return loses nothing."""
 
     def replace(self, data: bytes) -> None:
-        pass
+        """Write in place of everything, all or nothing."""
 
     def close(self) -> None:
         pass
 
 
+class FileStorage(Storage):
+    """A file that one process uses, forced to disk by every call."""
+
+    def __init__(self, path: Path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._file = path, _open(path)
+        self._lock = _open(path.with_name(path.name + ".lock"))
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise UserError(
+                f"{path} is in use by another process: a site runs once, or it would send its mass twice."
+            ) from None
+
+    def read(self) -> bytes:
+        return self._path.read_bytes()
+
+    def append(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+            os.fsync(self._file)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
+
+    def replace(self, data: bytes) -> None:
+        files.put(self._path, data, 0o600, replace=True)
+        os.close(self._file)
+        self._file = _open(self._path)
+
+    def close(self) -> None:
+        os.close(self._file)
+        os.close(self._lock)
+
+
+def _open(path: Path) -> int:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    files.sync_folder(path.parent)
+    return fd
+
+
 @dataclass(frozen=True)
 class Released:
-    """A private gradient that was paid for: the answer to the algorithm's question number `use`."""
+    """A private gradient that was paid for: the answer to the algorithm's request number `use`."""
 
     use: int
     value: Tensor
-    after: dict[str, Tensor]  # the private part's own state after it
+    after: dict[str, Tensor]  # the reader's own state after it
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a journal holds: the last snapshot, and the gradients released since the round it stands in began."""
+    """The last snapshot, and the gradients released since the round of that snapshot began."""
 
     meta: dict[str, Any] | None = None
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -140,10 +118,9 @@ class Journal:
         self._released = dict(self.contents.released)
 
     def snapshot(self, meta: dict[str, Any], tensors: dict[str, Tensor], *, uses: int) -> None:
-        """`uses`: the gradients below that number will not be asked for again; the last one is kept all the same."""
+        """Write a snapshot. Gradients below number `uses` will not be requested again; the last one is kept anyway."""
         record = _pack(SNAPSHOT, {**meta, "uses": uses}, tensors)
-        last = max(self._released, default=0)
-        self._released = {use: r for use, r in self._released.items() if use >= uses or use == last}
+        self._released = _needed(self._released, uses)
         if self._size + len(record) > 4 * len(record) + _SPARE:
             record = b"".join([record, *map(_pack_released, self._released.values())])
             self._storage.replace(record)
@@ -164,27 +141,31 @@ class Journal:
 
     def _read(self) -> Contents:
         raw = self._storage.read()
-        records, whole = _records(raw)
-        self._size = whole
-        if whole < len(raw):
-            self._storage.replace(raw[:whole])  # so that what is appended does not follow a torn record
+        records, self._size = _records(raw)
+        if self._size < len(raw):
+            self._storage.replace(raw[: self._size])  # so that nothing is appended to a torn record
         meta, tensors, released = None, {}, {}
         for kind, payload in records:
-            found, held = _unpack(payload)
+            text, content = unpack_tensors(payload)
+            header = json.loads(text)
             if kind == SNAPSHOT:
-                meta, tensors = found, held
+                meta, tensors = header, content
             else:
-                value = held.pop("value")
-                released[found["use"]] = Released(found["use"], value, held)
-        uses, last = (meta or {}).get("uses", 0), max(released, default=0)
-        return Contents(meta, tensors, {use: r for use, r in released.items() if use >= uses or use == last})
+                value = content.pop("value")
+                released[header["use"]] = Released(header["use"], value, content)
+        return Contents(meta, tensors, _needed(released, (meta or {}).get("uses", 0)))
+
+
+def _needed(released: dict[int, Released], uses: int) -> dict[int, Released]:
+    last = max(released, default=0)
+    return {use: entry for use, entry in released.items() if use >= uses or use == last}
 
 
 def _records(raw: bytes) -> tuple[list[tuple[int, bytes]], int]:
-    """The complete records, and where they end."""
-    found, at = [], 0
+    """Return the complete records, and where they end."""
+    records, at = [], 0
     while record := _record(raw, at):
-        found.append(record)
+        records.append(record)
         at += _RECORD.size + len(record[1])
     after = raw.find(_MAGIC, at + 1)
     while after >= 0:  # a torn record is the last one
@@ -193,26 +174,22 @@ def _records(raw: bytes) -> tuple[list[tuple[int, bytes]], int]:
                 f"the journal is damaged at byte {at}: restore it, or delete it and rejoin at the next epoch."
             )
         after = raw.find(_MAGIC, after + 1)
-    return found, at
+    return records, at
 
 
 def _record(raw: bytes, at: int) -> tuple[int, bytes] | None:
-    """(kind, payload) of the record that begins here, if it is complete."""
+    """Return (kind, payload) of the record that begins here, if it is complete."""
     start = at + _RECORD.size
     if start > len(raw):
         return None
     magic, kind, length, digest = _RECORD.unpack_from(raw, at)
     payload = raw[start : start + length]
-    whole = magic == _MAGIC and len(payload) == length and hashlib.sha256(payload).digest() == digest
-    return (kind, payload) if whole else None
+    complete = magic == _MAGIC and len(payload) == length and hashlib.sha256(payload).digest() == digest
+    return (kind, payload) if complete else None
 
 
-def _pack(kind: int, meta: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
-    text = json.dumps(meta).encode()
-    held = safetensors.torch.save(
-        {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}
-    )
-    payload = b"".join([_LENGTH.pack(len(text)), text, held])
+def _pack(kind: int, header: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
+    payload = pack_tensors(header, tensors)
     return _RECORD.pack(_MAGIC, kind, len(payload), hashlib.sha256(payload).digest()) + payload
 
 
@@ -220,30 +197,43 @@ def _pack_released(released: Released) -> bytes:
     return _pack(RELEASED, {"use": released.use}, {**released.after, "value": released.value})
 
 
-def _unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    (length,) = _LENGTH.unpack_from(payload)
-    text = payload[_LENGTH.size : _LENGTH.size + length]
-    return json.loads(text), safetensors.torch.load(payload[_LENGTH.size + length :])
+class Reader(Protocol):
+    """What reads training records and pays for every answer: `PrivateGradient`, or a method's own reader."""
+
+    draws: int
+
+    def __call__(self, points: Tensor) -> Tensor: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
 
 
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """An error of an open file says which one it is."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
+class JournaledGradient:
+    """grad(points) from the journal where it has the answer, else a new one, which is written before it is used.
 
+    After a crash a round is repeated, perhaps at another point since other parcels have come; what was released stays
+    what was released. `paid` is the number of draws in the ledger: one that was paid for and did not reach the journal
+    is lost, never drawn again.
+    """
 
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    def __init__(self, reader: Reader, journal: Journal, *, uses: int = 0, paid: int = 0):
+        self._reader, self._journal, self.uses = reader, journal, uses
+        self._known = dict(journal.contents.released)
+        if self._known:
+            reader.restore(self._known[max(self._known)].after)
+        reader.draws = max(reader.draws, paid)
 
+    @property
+    def draws(self) -> int:
+        return self._reader.draws
 
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    def __call__(self, points: Tensor) -> Tensor:
+        use, self.uses = self.uses, self.uses + 1
+        known = self._known.pop(use, None)
+        if known is not None:
+            return known.value.to(points)
+        value = self._reader(points)
+        after = {key: torch.as_tensor(item) for key, item in self._reader.state().items()}
+        self._journal.release(Released(use, value, after))
+        return value

@@ -7,8 +7,8 @@ every parcel, by its number, and remembers the decision until the sender has for
     Σ over sites of (kept + parcels taken but not yet added) + parcels in an outbox about which nobody has decided
 
 never changes, whatever is lost, repeated or reordered on the way. A crash takes a site back to its last `snapshot`;
-for that to be safe, a decision or a settled parcel may be told to others only once a snapshot with it is on disk:
-`told` is that view.
+for that to be safe, others may learn of a decision or a settled parcel only once a snapshot with it is on disk:
+`durable_view` is what they may learn.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from gossamer.consortium.frames import MOST_DECISIONS, Decisions, Place, RefusedError
+from gossamer.consortium.frames import MAX_DECISIONS, Decisions, Place, RefusedError
 
-MOST_WAITING = 64  # parcels of one site in memory: an honest one sends far fewer ahead
+MAX_WAITING = 64  # parcels of one site in memory: an honest one sends far fewer ahead
 TAKEN, RETURNED, KNOWN = "taken", "returned", "known"
 
 
@@ -65,8 +64,8 @@ class Outbound:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a frame to one other site may say: nothing that a crash could still undo."""
+class DurableView:
+    """What a frame to one other site may tell: nothing that a crash could still undo."""
 
     decisions: Decisions = field(default_factory=Decisions)
     oldest: int = 0
@@ -91,7 +90,7 @@ class Mass:
         self.like: tuple[Tensor, ...] = ()  # shapes and dtypes of the present exchange
         self._kept: tuple[Tensor, ...] = ()  # in double precision, and so rounded once an exchange
         self._added: list[Parcel] = []
-        self._told: dict[str, Told] = {}
+        self._durable: dict[str, DurableView] = {}
 
     def begin(self, place: Place, channel: int, tensors: Sequence[Tensor]) -> None:
         """The next exchange, with what the algorithm has. What was added in the last one is part of it by now."""
@@ -118,14 +117,14 @@ class Mass:
         self.moves += 1
         return parcel
 
-    def arrived(self, parcel: Parcel) -> str:
+    def decide(self, parcel: Parcel) -> str:
         """Decide about a parcel: taken, returned, or known from before. Once for all."""
         link = self._inbound(parcel.sender, parcel.incarnation)
         number = parcel.sequence
         if number < link.oldest or number in link.taken or number in link.returned:
             return KNOWN
         waiting = sum(held.sender == parcel.sender for held in self.inbox)
-        if waiting >= MOST_WAITING or len(link.taken) + len(link.returned) >= MOST_DECISIONS:
+        if waiting >= MAX_WAITING or len(link.taken) + len(link.returned) >= MAX_DECISIONS:
             raise RefusedError("too many parcels of its sender wait here")
         if parcel.made.round < self.place.round - self._late:
             link.returned.add(number)
@@ -156,7 +155,7 @@ class Mass:
             )
         self._given[parcel.sender] = given
 
-    def forgotten(self, by: str, incarnation: int, oldest: int) -> None:
+    def forget_settled(self, by: str, incarnation: int, oldest: int) -> None:
         """That site keeps no parcel below `oldest` any more: nor need anybody remember what was decided about it."""
         link = self._inbound(by, incarnation)
         if oldest > link.oldest:
@@ -164,7 +163,7 @@ class Mass:
             link.taken = {number for number in link.taken if number >= oldest}
             link.returned = {number for number in link.returned if number >= oldest}
 
-    def decided(self, by: str, decisions: Decisions) -> set[int]:
+    def apply_decisions(self, by: str, decisions: Decisions) -> set[int]:
         """What that site decided about parcels from here: they leave the outbox, and come back if they were returned.
 
         The numbers of parcels that seem lost: later ones have arrived.
@@ -187,7 +186,7 @@ class Mass:
                 self.inbox.append(parcel)
         return {number for number in link.parcels if numbers and number < max(numbers)}
 
-    def added(self) -> tuple[tuple[Tensor, ...], list[Parcel]]:
+    def sum_due(self) -> tuple[tuple[Tensor, ...], list[Parcel]]:
         """(kept + all parcels due by now, these parcels). May be asked again, when more have come."""
         self._added = [p for p in self.inbox if p.made <= self.place and p.channel == self.channel]
         total = [kept.clone() for kept in self._kept]
@@ -196,26 +195,26 @@ class Mass:
                 into.add_(content.double().view(into.shape))
         return tuple(total), self._added
 
-    def arrived_from(self, sender: str, place: Place) -> bool:
+    def has_parcel(self, sender: str, place: Place) -> bool:
         return any(parcel.sender == sender and parcel.made == place for parcel in self.inbox)
 
     @property
-    def undecided(self) -> bool:
+    def has_unwritten_decisions(self) -> bool:
         """Are there decisions that nobody may be told yet, because they are not on disk?"""
         return any(self._news(site, link) for site, link in self.inbound.items())
 
     @property
-    def unwritten(self) -> bool:
+    def has_unwritten(self) -> bool:
         """Those, or parcels that are settled here and not on disk."""
-        oldest = any(link.oldest != self.told(site).oldest for site, link in self.outbound.items())
-        return oldest or self.undecided
+        oldest = any(link.oldest != self.durable_view(site).oldest for site, link in self.outbound.items())
+        return oldest or self.has_unwritten_decisions
 
-    def told(self, to: str) -> Told:
+    def durable_view(self, to: str) -> DurableView:
         """What a frame to that site may say."""
-        return self._told.get(to, Told())
+        return self._durable.get(to, DurableView())
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Everything, as what JSON can hold and tensors. Call `written` once it is on disk."""
+        """Everything, as what JSON can hold and tensors. Call `mark_written` once it is on disk."""
         pairs = zip(self._kept, self.like, strict=True)
         tensors = {f"kept.{i}": kept.to(like.dtype) for i, (kept, like) in enumerate(pairs)}
         parcels = [(True, parcel) for parcel in self.inbox]
@@ -240,12 +239,12 @@ class Mass:
         }
         return meta, tensors
 
-    def written(self) -> None:
+    def mark_written(self) -> None:
         """The last snapshot is on disk."""
         for site in {*self.outbound, *self.inbound}:
             out, into = self.outbound.get(site, Outbound()), self.inbound.get(site)
             decisions = into.decisions() if into is not None else Decisions()
-            self._told[site] = Told(decisions, out.oldest, out.following)
+            self._durable[site] = DurableView(decisions, out.oldest, out.following)
 
     @classmethod
     def restore(cls, meta: dict[str, Any], tensors: dict[str, Tensor], *, late: int) -> Mass:
@@ -268,16 +267,16 @@ class Mass:
                 mass.inbox.append(parcel)
             else:
                 mass.outbound[to].parcels[sequence] = parcel
-        mass.written()
+        mass.mark_written()
         return mass
 
-    def forget_links(self) -> None:
+    def reset_links(self) -> None:
         """A new epoch: all mass is counted anew, so nothing on its way is owed to anyone."""
         self.outbound = {to: Outbound(link.following) for to, link in self.outbound.items()}
         self.inbox, self._added = [], []
 
     def _news(self, site: str, link: Inbound) -> bool:
-        known = self.told(site).decisions
+        known = self.durable_view(site).decisions
         return not (link.taken <= set(known.taken) and link.returned <= set(known.returned))
 
     def _inbound(self, sender: str, incarnation: int) -> Inbound:
@@ -287,32 +286,3 @@ class Mass:
         elif link.incarnation > incarnation:
             raise RefusedError("it was sent before its sender lost its state")
         return link
-
-
-def total(masses: Sequence[Mass], channel: int = 0) -> list[Tensor]:
-    """All mass of some sites: what is kept, taken but not added, and in an outbox while nobody has decided about it."""
-    found: list[Tensor] | None = None
-
-    def add(tensors: Sequence[Tensor]) -> None:
-        nonlocal found
-        flat = [tensor.detach().double().reshape(-1) for tensor in tensors]
-        found = flat if found is None else [a + b for a, b in zip(found, flat, strict=True)]
-
-    by_name = {mass.name: mass for mass in masses}
-    for mass in masses:
-        if mass.channel == channel:
-            add(mass._kept)
-        for parcel in mass.inbox:
-            if parcel.channel == channel:
-                add(parcel.content)
-        for to, link in mass.outbound.items():
-            receiver = by_name[to].inbound.get(mass.name) if to in by_name else None
-            for number, parcel in link.parcels.items():
-                known = receiver is not None and receiver.incarnation == mass.incarnation
-                gone = (
-                    known and receiver is not None and (number in receiver.taken or number < receiver.oldest)
-                )
-                if parcel.channel == channel and not gone:
-                    add(parcel.content)
-    assert found is not None
-    return [torch.as_tensor(tensor) for tensor in found]

@@ -13,10 +13,18 @@ from gossamer.config.layers import named, resolve
 from gossamer.config.schema import RunConfig, Runtime
 from gossamer.consortium import files
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.envelope import sealed
-from gossamer.consortium.names import now, stamp
-from gossamer.consortium.refusals import refuse_for_peers
-from gossamer.consortium.study import ENDING, KIND, Body, Study, Terms, TestRows, first_model, rows_digest
+from gossamer.consortium.formats import now, stamp, write_signed
+from gossamer.consortium.study import (
+    ENDING,
+    KIND,
+    Body,
+    Study,
+    Terms,
+    TestRows,
+    first_model,
+    refuse_for_peers,
+    rows_digest,
+)
 from gossamer.data.dataset import Dataset
 from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.partition import Even
@@ -41,7 +49,7 @@ def pack(
     data_dir: Path | None = None,
     out: Path | None = None,
 ) -> tuple[Study, Path, Plan]:
-    """Sign a study for the sites of the newest roster and write it; with the outline of what it will cost."""
+    """Sign a study for the sites of the newest roster and write it; with the plan, which has its cost."""
     terms = _terms(deadline, late, tick, for_science)
     roster = coordinator.roster()
     members = roster.members(0)
@@ -79,7 +87,7 @@ def pack(
         test=None if not len(rows.x) else _test_rows(config, rows),
         terms=terms,
     )
-    content = sealed(KIND, body.model_dump(), coordinator.authority.key)
+    content = write_signed(KIND, body.model_dump(), coordinator.authority.key.sign)
     path = out or folder / f"{_file_name(config.name)}-{version}{ENDING}"
     made = Study.of(content, str(path), roster.fingerprint)
     _ = made.config  # what a site would refuse is never written

@@ -5,11 +5,15 @@ from __future__ import annotations
 import tempfile
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gossamer.consortium.commands import say, warn
 from gossamer.errors import StoppedError, UserError
+
+if TYPE_CHECKING:
+    from gossamer.consortium.participation import Participation
 
 peer_app = typer.Typer(help="Take part in a study, as one site of a consortium.", no_args_is_help=True)
 
@@ -24,29 +28,17 @@ Token = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(help="The folder of this study (default: beside site.toml); the same again goes on."),
+    typer.Option(help="The folder of this study (default: next to site.toml); the same again resumes."),
 ]
 
 
-def _say(text: str) -> None:
-    from gossamer.results.terminal import terminal
+def _open(study: Path, site: Path, folder: Path) -> Participation:
+    from gossamer.consortium.formats import now
+    from gossamer.consortium.participation import Participation
 
-    terminal().print(text, soft_wrap=True, highlight=False)
-
-
-def _ready(study: Path, site: Path, folder: Path) -> Any:
-    from gossamer.consortium.names import now
-    from gossamer.consortium.ready import ready
-
-    found = ready(study, site, folder, now())
-    for sentence in found.warnings:
-        typer.echo(f"gossamer: {sentence}", err=True)
-    return found
-
-
-def _folder(study: Path, site: Path, out: Path | None) -> Path:
-    beside = site if site.is_dir() else site.parent
-    return (out or beside / study.stem).absolute()
+    participation = Participation.open(study, site, folder, now())
+    warn(participation.warnings)
+    return participation
 
 
 @peer_app.command("check")
@@ -57,16 +49,14 @@ def peer_check(
         float, typer.Option(min=0, help="How long to try the links; 0 leaves them out.")
     ] = 10.0,
 ) -> None:
-    """All that can be checked before a study; then who is up. Draws nothing and spends nothing."""
-    from gossamer.consortium.check import links_up, without_links
-
+    """Check all that can be checked before a study, then try the links. Draws nothing and spends nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        found = _ready(study, site, Path(folder))
-        for sentence in without_links(found):
-            _say(sentence)
-        states = links_up(found, seconds) if seconds else {}
+        participation = _open(study, site, Path(folder))
+        for line in participation.check():
+            say(line)
+        states = participation.try_links(seconds) if seconds else {}
     for name, state in states.items():
-        _say(f"link to {name}: {state}")
+        say(f"link to {name}: {state}")
 
 
 @peer_app.command("run")
@@ -80,8 +70,8 @@ def peer_run(
     relay: Relay = None,
     token: Token = None,
 ) -> None:
-    """Train with the other sites. Started again it goes on; it ends with a signed certificate."""
-    _part(study, site, out, wait, leaving=False, relay=relay, token=token)
+    """Train with the other sites, or resume. It ends with a signed certificate."""
+    _take_part(study, site, out, wait, leaving=False, relay=relay, token=token)
 
 
 @peer_app.command("leave")
@@ -89,10 +79,10 @@ def peer_leave(
     study: StudyFile, site: SiteFile, out: Out = None, relay: Relay = None, token: Token = None
 ) -> None:
     """Take part no longer: certify what was spent here. What others still hold for this site stays with it."""
-    _part(study, site, out, wait=1.0, leaving=True, relay=relay, token=token)
+    _take_part(study, site, out, wait=1.0, leaving=True, relay=relay, token=token)
 
 
-def _part(
+def _take_part(
     study: Path,
     site: Path,
     out: Path | None,
@@ -104,19 +94,19 @@ def _part(
 ) -> None:
     import logging
 
-    from gossamer.consortium.peer import Manner, take_part
+    from gossamer.consortium.peer import take_part
     from gossamer.results.certificate import epsilon_text
 
-    folder = _folder(study, site, out)
+    folder = (out or (site if site.is_dir() else site.parent) / study.stem).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         logging.raiseExceptions = False  # a log on a full disk would end in tracebacks
         logging.basicConfig(format="%(asctime)s %(message)s", filename=folder / "log", level=logging.INFO)
-        found = _ready(study, site, folder)
-        with _at_relay(found, relay, token):
-            done = take_part(found, folder, Manner(wait=wait, leaving=leaving, say=_say))
+        participation = _open(study, site, folder)
+        with _agent(participation, relay, token):
+            outcome = take_part(participation, folder, wait=wait, leaving=leaving, say=say)
     except KeyboardInterrupt:
-        raise StoppedError("the same command goes on") from None
+        raise StoppedError("the same command resumes") from None
     except OSError as error:
         if error.errno is None:  # of a link, not of a file
             raise
@@ -124,24 +114,24 @@ def _part(
             f"{error.filename or folder} cannot be used: {error.strerror}; fix this (space, permissions, the disk), "
             "then the same command resumes."
         ) from error
-    c = done.certificate
-    proven = c["epsilon_by_node"][found.node]["proven"]
+    c, name, rounds = outcome.certificate, participation.name, participation.config.rounds
+    proven = c["epsilon_by_node"][participation.node]["proven"]
     stamp = f"{c['stamp']}; " if c["stamp"] else ""
-    what = f"proven ε ≤ {epsilon_text(proven)}" if proven is not None else "nothing is proven"
-    _say(
-        f"{stamp}{what} for {found.site.name} (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: "
+    figure = f"proven ε ≤ {epsilon_text(proven)}" if proven is not None else "nothing is proven"
+    say(
+        f"{stamp}{figure} for {name} (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: "
         f"{c['observer']})"
     )
-    if c["rounds"] < found.config.rounds:
-        _say(f"{found.site.name} ran {c['rounds']} of the study's {found.config.rounds} rounds")
-    _say(f"certificate, signed by {found.site.name}: {done.directory / 'certificate.json'}")
+    if c["rounds"] < rounds:
+        say(f"{name} ran {c['rounds']} of the study's {rounds} rounds")
+    say(f"certificate, signed by {name}: {outcome.directory / 'certificate.json'}")
 
 
-def _at_relay(found: Any, relay: str | None, token: str | None) -> AbstractContextManager[Any]:
-    """Others who come to this site's front at the relay are handed to the listener here."""
+def _agent(participation: Participation, relay: str | None, token: str | None) -> AbstractContextManager[Any]:
+    """Hand callers at this site's front of the relay to the listener here."""
     if relay is None:
         return nullcontext()
-    listen = found.site.listen
+    listen = participation.site.listen
     if token is None or listen is None:
         missing = "GOSSAMER_RELAY_TOKEN is not set" if token is None else 'site.toml has listen = "none"'
         raise UserError(
@@ -149,7 +139,7 @@ def _at_relay(found: Any, relay: str | None, token: str | None) -> AbstractConte
         )
     from gossamer.consortium.relay import Agent
 
-    return closing(Agent(relay, found.site.name, token, int(listen.rpartition(":")[2])))
+    return closing(Agent(relay, participation.name, token, int(listen.rpartition(":")[2])))
 
 
 def relay(
@@ -163,20 +153,17 @@ def relay(
 ) -> None:
     """Splice connections of sites that cannot listen; TLS stays between them. The secret: GOSSAMER_SECRET_FILE."""
     from gossamer.consortium import relay as relays
-    from gossamer.consortium.secret import Secret
 
     fronts = dict(one.partition("=")[::2] for one in front)
-    if len(fronts) < len(front) or not all(name and place for name, place in fronts.items()):
+    if len(fronts) < len(front) or not all(name and address for name, address in fronts.items()):
         raise UserError(f"--front {' '.join(front)} must be SITE=HOST:PORT, each site once.")
-    secret = Secret.of_environment()
-    if secret is None:
-        raise UserError("GOSSAMER_SECRET_FILE is not set: it names the file with the relay's secret.")
+    secret = relays.read_secret()
     if token is not None:
         if token not in fronts:
             raise UserError(f"--token {token} has no --front; those that have one: {', '.join(fronts)}.")
         typer.echo(relays.token(secret, token))
         return
-    _say(f"relay for {', '.join(fronts)}; sites wait at {back}")
+    say(f"relay for {', '.join(fronts)}; sites wait at {back}")
     relays.relay(secret, back, fronts)
 
 
@@ -192,15 +179,15 @@ def peer_demo(
         int | None, typer.Option(help="Noise from this seed, the simulator's too: equal models, no privacy.")
     ] = None,
 ) -> None:
-    """A whole consortium on this machine. Keys, certificates, files, a process a site; beside the simulator."""
+    """Run a whole consortium on this machine, a process per site, and compare it with the simulator."""
     from gossamer.consortium.demo import demo
 
     if out is not None:
         if out.exists() and any(out.iterdir()):
             raise UserError(f"--out {out} is not empty; name a new folder.")
         out.mkdir(parents=True, exist_ok=True)
-        demo(out.absolute(), sites=sites, rounds=rounds, limit=limit, say=_say, seed=seed)
-        _say(f"everything is in {out}")
+        demo(out.absolute(), sites=sites, rounds=rounds, limit=limit, say=say, seed=seed)
+        say(f"everything is in {out}")
         return
     with tempfile.TemporaryDirectory(prefix="gossamer-demo-") as folder:
-        demo(Path(folder), sites=sites, rounds=rounds, limit=limit, say=_say, seed=seed)
+        demo(Path(folder), sites=sites, rounds=rounds, limit=limit, say=say, seed=seed)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from gossamer.consortium.authority import (
     Authority,
@@ -26,26 +26,28 @@ from gossamer.consortium.authority import (
     read_authority_certificate,
     read_site_certificate,
 )
-from gossamer.consortium.envelope import sealed, unpacked
-from gossamer.consortium.invite import MOST_RECORDS
-from gossamer.consortium.links import Member
-from gossamer.consortium.names import is_address, is_name, read_stamp, stamp
+from gossamer.consortium.formats import (
+    Address,
+    Digest,
+    Name,
+    Records,
+    Stamp,
+    Strict,
+    parse,
+    read_signed,
+    stamp,
+    write_signed,
+)
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
-from gossamer.options.sentences import user_error
 
 KIND = "roster"
-MOST_ROUND = 10**9
-_Round = Annotated[int, Field(ge=0, le=MOST_ROUND)]
+MAX_ROUND = 10**9
+_Round = Annotated[int, Field(ge=0, le=MAX_ROUND)]
 _Version = Annotated[int, Field(ge=1, le=10**6)]
-_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Joined(_Strict):
+class Joined(Strict):
     version: _Version
     at_round: _Round = 0
 
@@ -54,13 +56,13 @@ class Left(Joined):
     revoked: bool = False  # its links go down at once, and not only at the round
 
 
-class Site(_Strict):
-    """What everyone knows of a site."""
+class Member(Strict):
+    """A site as the roster has it. All of it is public."""
 
-    name: str
+    name: Name
     certificate: str  # PEM
-    address: str | None  # host:port where others find it; None: it only dials out
-    records: Annotated[int, Field(ge=1, le=MOST_RECORDS)]  # declared, a public constant
+    address: Address | None  # where others find it; None: it only dials out
+    records: Records  # declared, a public constant
     joined: Joined
     left: Left | None = None
 
@@ -76,9 +78,9 @@ class Site(_Strict):
     def revoked(self) -> bool:
         return self.left is not None and self.left.revoked
 
-    def member(self) -> Member:
-        mark = fingerprint(self.parsed)
-        return Member(self.name, mark, public_bytes(self.public_key), self.address, self.records)
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint(self.parsed)
 
     def takes_part(self, t: int, since: int) -> bool:
         """In round t of a study that was packed with version `since`?"""
@@ -86,13 +88,13 @@ class Site(_Strict):
         return not gone and (self.joined.version <= since or self.joined.at_round <= t)
 
 
-class _Body(_Strict):
-    consortium: str
+class _Body(Strict):
+    consortium: Name
     version: _Version
-    issued: str
-    history: list[_Digest]  # of all versions before, the first one first
+    issued: Stamp
+    history: list[Digest]  # of all versions before, the first one first
     authority: str  # PEM
-    sites: list[Site]
+    sites: list[Member]
 
 
 @dataclass(frozen=True)
@@ -106,11 +108,8 @@ class Roster:
     @classmethod
     def read(cls, content: bytes, where: str, authority: str | None = None) -> Roster:
         """Of a signed file. `authority`: the fingerprint that it must be signed under; whoever's it is, if None."""
-        envelope = unpacked(KIND, content, where)
-        try:
-            body = _Body.model_validate(envelope.body)
-        except ValidationError as error:
-            raise UserError(f"{where} is damaged: {user_error(error, envelope.body, model=_Body)}") from None
+        file = read_signed(KIND, content, where)
+        body = parse(_Body, file.body, f"{where} is damaged")
         try:
             signer = read_authority_certificate(body.authority, body.consortium)
         except ValueError as error:
@@ -124,7 +123,7 @@ class Roster:
             )
         key = signer.public_key()
         assert isinstance(key, Ed25519PublicKey)
-        envelope.check(key)
+        file.check(key)
         try:
             _check(body, signer)
         except ValueError as error:
@@ -153,7 +152,7 @@ class Roster:
         return hashlib.sha256(self.content).hexdigest()
 
     @property
-    def sites(self) -> Sequence[Site]:
+    def sites(self) -> Sequence[Member]:
         """All that were ever in, by name."""
         return self.body.sites
 
@@ -163,7 +162,7 @@ class Roster:
         assert isinstance(key, Ed25519PublicKey)
         return key
 
-    def site(self, name: str) -> Site:
+    def site(self, name: str) -> Member:
         found = next((site for site in self.sites if site.name == name), None)
         if found is None:
             names = [site.name for site in self.sites]
@@ -181,7 +180,7 @@ class Roster:
             if t is not None
             else [site for site in self.sites if not site.revoked and not _gone_before(site, since)]
         )
-        return {site.name: site.member() for site in chosen}
+        return {site.name: site for site in chosen}
 
     def epochs(self, since: int, rounds: int) -> list[tuple[int, tuple[str, ...]]]:
         """(first round, its sites by name) of every epoch of a study with so many rounds."""
@@ -204,15 +203,12 @@ class Roster:
         return [sentence for sentence in said if sentence]
 
 
-def _gone_before(site: Site, since: int) -> bool:
+def _gone_before(site: Member, since: int) -> bool:
     return site.left is not None and site.left.version <= since
 
 
 def _check(body: _Body, authority: x509.Certificate) -> None:
     """A signature says who wrote it, not that it holds together."""
-    if not is_name(body.consortium):
-        raise ValueError("its consortium has no name")
-    read_stamp(body.issued)
     if len(body.history) != body.version - 1:
         raise ValueError(f"version {body.version} must know {body.version - 1} versions before it")
     names = [site.name for site in body.sites]
@@ -220,8 +216,6 @@ def _check(body: _Body, authority: x509.Certificate) -> None:
         raise ValueError("its sites are not listed once each, by name")
     keys = set()
     for site in body.sites:
-        if not is_name(site.name) or (site.address is not None and not is_address(site.address)):
-            raise ValueError(f"site {site.name[:40]!r} has no name or address that can be used")
         try:
             read_site_certificate(site.certificate, authority, body.consortium, site.name)
         except ValueError as error:
@@ -239,7 +233,7 @@ def first_version(authority: Authority, consortium: str, now: datetime) -> Roste
     ))  # fmt: skip
 
 
-def next_version(authority: Authority, last: Roster, sites: Sequence[Site], now: datetime) -> Roster:
+def next_version(authority: Authority, last: Roster, sites: Sequence[Member], now: datetime) -> Roster:
     return _signed(authority, _Body(
         consortium=last.consortium,
         version=last.version + 1,
@@ -253,7 +247,9 @@ def next_version(authority: Authority, last: Roster, sites: Sequence[Site], now:
 def _signed(authority: Authority, body: _Body) -> Roster:
     """Read back before it leaves: what would be refused elsewhere is never written."""
     return Roster.read(
-        sealed(KIND, body.model_dump(), authority.key), "the new roster", fingerprint(authority.certificate)
+        write_signed(KIND, body.model_dump(), authority.key.sign),
+        "the new roster",
+        fingerprint(authority.certificate),
     )
 
 
@@ -297,7 +293,7 @@ def differences(held: Roster | None, offered: Roster) -> list[str]:
     return said
 
 
-def _altered(old: Site, new: Site) -> list[str]:
+def _altered(old: Member, new: Member) -> list[str]:
     said = []
     if old.left and new.left and new.left.revoked and not old.left.revoked:
         said.append(f"{new.name} is revoked, its links go down at once")

@@ -1,4 +1,4 @@
-"""One loop a process; a forked child makes its own."""
+"""One loop per process, which a forked child makes again, and a log that does not repeat itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from gossamer.consortium.loop import loop, run, submit
+from gossamer.consortium.event_loop import RepeatFilter, event_loop, printable, run
 
 
 async def where() -> tuple[int, int]:
@@ -45,12 +45,13 @@ def test_errors_come_back() -> None:
     async def fails() -> None:
         raise KeyError("x")
 
-    assert isinstance(submit(fails()).exception(10), KeyError)
+    with pytest.raises(KeyError):
+        run(fails(), 10)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_a_loop_that_runs() -> None:
-    loop()
+    event_loop()
     child = os.fork()
     if child == 0:
         try:
@@ -64,20 +65,45 @@ def test_a_forked_child_has_a_loop_that_runs() -> None:
 def test_connections_that_reset_are_counted_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """What asyncio does about a reset that nobody waits for: the error of a future that is dropped."""
 
-    async def reset() -> None:
-        for _ in range(60):
-            asyncio.get_running_loop().create_future().set_exception(
-                ConnectionResetError(104, "reset by peer")
-            )
-
-    async def wrong() -> None:
-        asyncio.get_running_loop().create_future().set_exception(KeyError("a mistake of ours"))
+    async def drop(error: Exception, times: int) -> None:
+        for _ in range(times):
+            asyncio.get_running_loop().create_future().set_exception(error)
 
     with caplog.at_level(logging.INFO):
-        for work in (reset, wrong):
-            asyncio.run_coroutine_threadsafe(work(), loop()).result(10)
+        run(drop(ConnectionResetError(104, "reset by peer"), 60), 10)
+        run(drop(KeyError("a mistake of ours"), 1), 10)
     lines = [record for record in caplog.records if "reset by peer" in record.getMessage()]
     assert len(lines) <= 1  # in a minute
     assert not any(record.exc_info for record in lines)
     assert any(record.exc_info for record in caplog.records)
     assert all(record.exc_info[0] is KeyError for record in caplog.records if record.exc_info)
+
+
+def test_the_same_sentence_is_said_once_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "gossamer.peers"):
+        log = RepeatFilter()
+        for _ in range(1000):
+            log.warn("refused a.")
+        log.warn("refused b.")
+    assert [record.message for record in caplog.records] == ["refused a.", "refused b."]
+
+
+def test_it_is_said_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "gossamer.peers"):
+        log = RepeatFilter(interval=0.0)
+        log.warn("refused a.")
+        log.warn("refused a.")
+    assert len(caplog.records) == 2
+
+
+def test_memory_for_what_was_said_is_bounded() -> None:
+    log = RepeatFilter()
+    for i in range(5000):
+        log.warn(f"refused {i}.")
+    assert len(log._logged) == 256
+
+
+def test_no_line_is_forged_by_what_others_say() -> None:
+    said = printable("x\nWARNING all is well\x1b[2J" + "y" * 1000)
+    assert said.startswith("x WARNING all is well [2J")
+    assert len(said) == 200

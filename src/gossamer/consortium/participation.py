@@ -1,0 +1,227 @@
+"""A site's part in a study: its node and configuration, its links, its roster, and the checks before it begins."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import gossamer
+from gossamer.accounting.budget import refuse_above
+from gossamer.config.schema import RunConfig
+from gossamer.consortium.authority import days_left, pem
+from gossamer.consortium.exchange import Epoch
+from gossamer.consortium.formats import now
+from gossamer.consortium.frames import largest_frame
+from gossamer.consortium.links import Links
+from gossamer.consortium.roster import Roster
+from gossamer.consortium.site import Site
+from gossamer.consortium.study import Span, Study
+from gossamer.errors import UserError
+from gossamer.training.assemble import assemble
+from gossamer.training.budget import prospects
+from gossamer.training.plan import Plan
+
+
+@dataclass(frozen=True)
+class Participation:
+    """A site that can take part in a study; `open` makes all checks that need no connection."""
+
+    site: Site
+    study: Study
+    roster: Roster  # the newest that the operator accepted
+    config: RunConfig  # the recipe with this site's file and cap
+    first: Span  # the epoch in which it begins
+    sites: tuple[str, ...]  # in the order of their nodes
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def open(cls, study_file: Path, site_file: Path, folder: Path, now: datetime) -> Participation:
+        """`folder`: where this site keeps what belongs to the study; a link to its records is put there."""
+        site = Site.read(site_file)
+        warnings = site.check(now)
+        roster = site.roster()
+        study = Study.read(study_file, site.settings.authority)
+        study.check_accepted(roster)
+        first = study.first_epoch(roster, site.name)
+        if first is None:
+            raise UserError(
+                f"{site.name} is not in the study {study.name}, which was packed with roster {study.roster.version}: "
+                f"its sites are {', '.join(study.sites)}."
+            )
+        if study.body.gossamer != gossamer.__version__:
+            warnings.append(
+                f"{study.where} was packed by gossamer {study.body.gossamer!r}, and this site runs "
+                f"{gossamer.__version__}: run the same version at all sites."
+            )
+        sites = study.nodes_for(site.name)
+        config = study.config_at(site, folder, roster.site(site.name).records)
+        return cls(site, study, roster, config, first, sites, tuple(warnings))
+
+    @property
+    def name(self) -> str:
+        return self.site.name
+
+    @property
+    def revoked(self) -> bool:
+        return self.roster.site(self.name).revoked
+
+    @property
+    def node(self) -> int:
+        return self.sites.index(self.name)
+
+    @property
+    def nodes(self) -> range:
+        """Hosted here."""
+        return range(self.node, self.node + 1)
+
+    def plan(self) -> Plan:
+        """Plan the run; refuse where this machine would begin with another model than the others."""
+        plan = Plan.of(self.config, nodes=self.nodes)
+        self.study.check_first_model(plan)
+        return plan
+
+    def open_links(self) -> Links:
+        """Open links to all sites of the roster over mutual TLS."""
+        try:
+            from gossamer.consortium.grpc_links import GrpcLinks, Identity
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f'{error.name} is not installed: links between sites need it; pip install "gossamer[peers]".'
+            ) from None
+        site = self.site
+        authority, certificate = pem(self.roster.authority).encode(), site.certificate_file.read_bytes()
+        identity = Identity(site.name, authority, certificate, site.key_file.read_bytes())
+        members = self.study.members(self.roster).values()
+        largest = largest_frame(self.study.body.model.parameters)
+        return GrpcLinks(identity, members, site.listen, largest, version=gossamer.__version__)
+
+    def check(self) -> list[str]:
+        """Check all that needs no connection, and describe it; draws nothing and spends nothing."""
+        study, site, roster = self.study, self.site, self.roster
+        if self.revoked:
+            raise UserError(
+                f"{site.name} was revoked in roster {roster.version}: it has no links any more; `gossamer peer leave` "
+                "certifies what it has spent."
+            )
+        plan = self.plan()
+        privacy = plan.privacy
+        parts = assemble(plan, nodes=self.nodes)
+        later = study.epochs(roster)[1:]
+        for number, sites in later:
+            if site.name in sites and len(sites) > 1:
+                epoch_with_graph(plan, number, sites)
+        days = days_left(roster.site(site.name).parsed, now())
+        lines = [
+            f"study {study.name}, version {study.version}: signed by the authority that {site.name} knows",
+            f"roster {roster.version}: {site.name} is node {self.node} of {', '.join(self.sites)}",
+            *(f"from round {number} on: {', '.join(sites)}" for number, sites in later),
+            f"certificate: good for {days} more days",
+            f"records: {site.data} can be read and fits; {privacy.nodes[self.node].records:,} are declared",
+            f"first model: {study.body.model.digest[:16]}, as packed",
+        ]
+        if len(parts.test[0]):
+            lines.append(f"test rows: {len(parts.test[0]):,}, as packed")
+        for one in prospects([(plan, 1)], None, self.nodes):
+            refuse_above(one.account, one.together, one.before, one.cap, one.owners)
+            cap = "no cap: these records are public" if one.cap is None else f"cap {one.cap:g}"
+            lines.append(
+                f"budget: proven ε {one.before.epsilon:.3g} spent, {one.together.epsilon:.3g} with this study, "
+                f"{cap} (δ = {privacy.figures()['delta']:g}, {privacy.adjacency}, unit: {privacy.unit}; observer: "
+                f"{privacy.observer.describe()})"
+            )
+        return lines
+
+    def try_links(self, seconds: float, open_links: Callable[[], Links] | None = None) -> dict[str, str]:
+        """Return each other site's link state once all are up or the time is over, and its version if another."""
+        links = (open_links or self.open_links)()
+        try:
+            end = time.monotonic() + seconds
+            while time.monotonic() < end and any(state != "up" for state in links.states().values()):
+                time.sleep(0.05)
+            here, versions = gossamer.__version__, links.versions()
+            return {
+                name: state
+                + (f", gossamer {versions[name]} (here {here})" if versions.get(name, here) != here else "")
+                for name, state in links.states().items()
+            }
+        finally:
+            links.close()
+
+
+def epoch_with_graph(plan: Plan, number: int, sites: tuple[str, ...]) -> Epoch:
+    """Build the recipe's graph for the sites of an epoch."""
+    config = plan.config
+    try:
+        graph = config.topology.build(nodes=len(sites), weights=plan.algorithm.weights, seed=config.seed)
+    except UserError as error:
+        raise UserError(
+            f"from round {number} on the study has {len(sites)} sites ({', '.join(sites)}), and its recipe has no "
+            f"graph for them: {str(error).rstrip('.')}; let others join or leave, or pack it again."
+        ) from None
+    return Epoch(number, sites, graph)
+
+
+class RosterFollower:
+    """The roster that the operator accepted last, followed while the site takes part.
+
+    A revoked site must lose its link within seconds, however long a round takes: a thread of its own looks at the file.
+    """
+
+    def __init__(
+        self, participation: Participation, links: Links, say: Callable[[str], None], every: float = 1.0
+    ):
+        """`every`: seconds between two looks at the file."""
+        self._site, self._study = participation.site, participation.study
+        self._links, self._say, self._roster = links, say, participation.roster
+        self._seen: tuple[int, int] | None = None
+        self._failed: UserError | None = None
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._follow, args=(every,), daemon=True)
+        self._thread.start()
+
+    def newest(self) -> Roster:
+        """Return the newest roster, or raise what is wrong with it."""
+        self._update()
+        if self._failed is not None:
+            raise self._failed
+        return self._roster
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _follow(self, every: float) -> None:
+        while not self._closed.wait(every):
+            self._update()
+
+    def _update(self) -> None:
+        with self._lock:
+            if self._closed.is_set() or self._failed is not None:
+                return
+            try:
+                self._read()
+            except UserError as error:
+                self._failed = error
+                self._links.close()  # a site that lost its right to a link has none, whatever else is wrong
+
+    def _read(self) -> None:
+        try:
+            status = self._site.roster_file.stat()
+            mark = status.st_mtime_ns, status.st_ino
+        except OSError:
+            mark = None
+        if mark is not None and mark == self._seen:
+            return
+        self._seen, roster = mark, self._site.roster()
+        if roster.version <= self._roster.version:
+            return
+        if roster.site(self._site.name).revoked:
+            self._links.close()
+        else:
+            self._links.update(self._study.members(roster).values())
+        self._roster = roster
+        self._say(f"roster {roster.version} is accepted and in force")
