@@ -15,7 +15,7 @@ from tests.support.observed import N
 from gossamer.accounting.observers import EVERYONE
 from gossamer.auditing import canaries
 from gossamer.auditing.attacks import LENGTH_ROWS, Axes, Lengths, attack_of, observer_of
-from gossamer.auditing.trainings import Tally
+from gossamer.auditing.trainings import NoLedger
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING
@@ -86,7 +86,7 @@ class FiveDraws:
         return Lot(torch.cat([lot.rows for lot in lots], 1), torch.cat([lot.mask for lot in lots], 1))
 
 
-def accumulating(parts: Parts, book: Tally, stream: Stream) -> Any:
+def accumulating(parts: Parts, book: NoLedger, stream: Stream) -> Any:
     assert isinstance(parts.sampler, PoissonSampler)
     return replace(parts, sampler=FiveDraws(parts.sampler)).reader(book, stream, written=[0])
 
@@ -102,7 +102,7 @@ def test_five_accumulated_draws_under_the_noise_of_one_are_caught() -> None:
 class RealisedSize:
     """Divides by the lot as it fell, not by the public expected size: the length of a message tells how many were in."""
 
-    def __init__(self, parts: Parts, book: Tally, stream: Stream):
+    def __init__(self, parts: Parts, book: NoLedger, stream: Stream):
         self._sampler, self._lot = parts.sampler, None
         self.kind, self.rates, self.passes = parts.sampler.kind, parts.sampler.rates, parts.sampler.passes
         self.lot_numbers = parts.sampler.lot_numbers

@@ -8,7 +8,7 @@ import torch
 from tests.support.audits import on_axes, outlined
 
 from gossamer.auditing import canaries
-from gossamer.auditing.trainings import Tally
+from gossamer.auditing.trainings import NoLedger
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
 
@@ -18,7 +18,7 @@ def test_canaries_of_noised_iterates_move_them_by_the_bound_that_the_paper_assum
     """‖T(x) − x‖ ≤ B = γ · clip.bound is an assumption of the claim: a record beyond it would refute nothing."""
     o = outlined("dp-dkm/truncated", mode="paper", algorithm__operator=operator, algorithm__gamma=0.3)
     parts = on_axes(o)
-    grad = parts.reader(Tally(), Stream.seeded(0))
+    grad = parts.reader(NoLedger(), Stream.seeded(0))
     x = torch.zeros_like(parts.x0)
     moved = parts.plan.algorithm.mapping(x, grad) - x
     torch.testing.assert_close(moved.norm(dim=1), torch.full((len(x),), 0.3))

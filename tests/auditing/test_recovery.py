@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.audits import on_axes, outlined
 from tests.support.observed import CASES, KM_CASES, LR, ROUNDS, D, N, topology_for, train
 
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.means import FilterMean, WindowMean
 from gossamer.algorithms.wrappers import ExactMean
 from gossamer.auditing.filter import LinearSystem
-from gossamer.auditing.recovery import RECOVERIES, Draw, MessageReader, Sign, Step, km, undo
+from gossamer.auditing.recovery import RECOVERIES, Attacker, Draw, MessageReader, Sign, Step, km
 from gossamer.auditing.trainings import StackedExchange
 from gossamer.errors import UserError
 from gossamer.methods import rules
@@ -113,8 +114,8 @@ def test_operators_and_penalties_that_cannot_be_read_backwards_are_refused() -> 
         vars(algorithm)["mapping"] = reads(0.1)
         with pytest.raises(UserError, match="one answer"):
             next(km(algorithm, None))
-    with pytest.raises(UserError, match="Own has no inverse"):
-        undo(Own(), torch.zeros(1), 0.1)
+    with pytest.raises(UserError, match="the penalty Own has no `undo`"):
+        next(km(KM(lr=LR, penalty=Own()), None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["one-peer-exponential", "ring"])
@@ -147,3 +148,15 @@ def test_runs_stand_apart_on_the_leading_axis() -> None:
     mixed = together(2, values.reshape(-1, D)).reshape(N, 4, D)
     for r in range(4):
         torch.testing.assert_close(mixed[:, r], torch.from_numpy(topology.weights(2) @ values[:, r].numpy()))
+
+
+@pytest.mark.parametrize(
+    ("family", "deviation"), [("gaussian", 1.0), ("truncated-gaussian", 1.0), ("laplace", 2**0.5)]
+)
+def test_the_filter_is_told_a_standard_deviation(family: str, deviation: float) -> None:
+    parts = on_axes(
+        outlined(privacy__noise__family={"kind": family}, privacy__sampling={"kind": "full"}, rounds=2)
+    )
+    attacker = Attacker(parts, 1e4, False)
+    released = parts.noise.levels(0) * parts.clip().at(0, 1).reference.double() / parts.plans[0].lot
+    assert float(attacker.linear_spread(0)[0]) == pytest.approx(deviation * float(released[0]), rel=1e-5)

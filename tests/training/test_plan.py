@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import gossamer
 from gossamer.algorithms.means import WITHOUT_NOISE, FilterMean, WindowMean
 from gossamer.algorithms.wrappers import Centre, ExactMean, FinalGossip, TailAverage, exchanges_before
-from gossamer.auditing.trainings import Tally
+from gossamer.auditing.trainings import NoLedger
 from gossamer.errors import UserError
 from gossamer.models.layers import Centred
 from gossamer.results.console import summary
@@ -241,11 +241,11 @@ def test_rounds_are_those_of_one_node_with_the_mean_gradient() -> None:
     state = run(
         o.algorithm,
         o.algorithm.init(parts.x0.clone()),
-        parts.reader(Tally()),
+        parts.reader(NoLedger()),
         SimulatedExchange(o.topology),
         rounds=3,
     )
-    again, x = parts.reader(Tally()), parts.x0.double()
+    again, x = parts.reader(NoLedger()), parts.x0.double()
     for t in range(3):
         mean = again(x.float()).double().mean(0, keepdim=True)
         x = x - o.method.bare().lr(t) * mean

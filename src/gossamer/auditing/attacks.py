@@ -22,10 +22,9 @@ from gossamer.accounting.units import NODE
 from gossamer.auditing import canaries
 from gossamer.auditing.bounds import Batch
 from gossamer.auditing.filter import Filter, LinearSystem
-from gossamer.auditing.recovery import RECOVERIES, Draw, MessageReader, Revealed, reads_exactly
+from gossamer.auditing.recovery import RECOVERIES, Attacker, Draw, MessageReader, Revealed, reads_exactly
 from gossamer.auditing.release import Releases
 from gossamer.auditing.retraining import Retraining
-from gossamer.auditing.scores import Attacker
 from gossamer.auditing.shared_noise import (
     MOST_JOINT,
     SAMPLES,
@@ -39,7 +38,7 @@ from gossamer.auditing.shared_noise import (
 )
 from gossamer.auditing.trainings import (
     MakeGradient,
-    Tally,
+    NoLedger,
     Trained,
     batch_stream,
     build,
@@ -385,7 +384,7 @@ class Writes:
         coins = canaries.flip(stream, runs * holders, lot).reshape(runs, holders, lot)
         streams = (batch_stream(self._config, number * self.at_once + r + 1) for r in range(runs))
         trained = [
-            self.attack.train(own, Tally(), stream) for own, stream in zip(coins, streams, strict=True)
+            self.attack.train(own, NoLedger(), stream) for own, stream in zip(coins, streams, strict=True)
         ]
         scores = np.stack(trained)
         run = np.broadcast_to(np.arange(runs)[:, None, None], scores.shape)

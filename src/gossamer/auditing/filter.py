@@ -18,7 +18,7 @@ from scipy.linalg import block_diag
 from torch import Tensor
 
 from gossamer.algorithms.wrappers import ExactMean
-from gossamer.auditing.scores import Attacker
+from gossamer.auditing.recovery import Attacker
 from gossamer.errors import UserError
 from gossamer.topology.schedule import Topology
 

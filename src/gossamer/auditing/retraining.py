@@ -23,9 +23,8 @@ from gossamer.accounting.observers import Observer
 from gossamer.algorithms.base import Grad
 from gossamer.auditing import canaries
 from gossamer.auditing.bounds import Batch
-from gossamer.auditing.recovery import Draw, MessageReader, Revealed
-from gossamer.auditing.scores import Attacker
-from gossamer.auditing.trainings import MakeGradient, Tally, batch_stream, gradient_of, repeat, train
+from gossamer.auditing.recovery import Attacker, Draw, MessageReader, Revealed
+from gossamer.auditing.trainings import MakeGradient, NoLedger, batch_stream, gradient_of, repeat, train
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
@@ -101,7 +100,7 @@ class Retraining:
         if self._view.sees_all:
             along = AlongTheCanary(stacked, self._canary, rows)
 
-            def watched(parts: Parts, book: Tally, stream: Stream) -> Grad:
+            def watched(parts: Parts, book: NoLedger, stream: Stream) -> Grad:
                 return along.watch(self._make(parts, book, stream))
 
             reader = MessageReader(o.algorithm, along, sees_models=self._view.sees_models)

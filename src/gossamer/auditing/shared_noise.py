@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.accounting.observers import Observer
-from gossamer.auditing.recovery import Draw, Revealed, reads_exactly
-from gossamer.auditing.scores import Attacker
+from gossamer.auditing.recovery import Attacker, Draw, Revealed, reads_exactly
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import ROUND_UP

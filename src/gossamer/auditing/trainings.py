@@ -25,7 +25,7 @@ from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.training.assemble import Parts, assemble
 from gossamer.training.plan import Plan
 
-MakeGradient = Callable[[Parts, "Tally", Stream], Grad]
+MakeGradient = Callable[[Parts, "NoLedger", Stream], Grad]
 
 
 def build(config: RunConfig, *, force: bool = False) -> Parts:
@@ -50,14 +50,10 @@ class Spectator(Protocol):
     def end(self, state: Any) -> None: ...
 
 
-class Tally:
-    """An audit's ledger, in memory: the events of the first row, which every other row of that node shares."""
+class NoLedger:
+    """The ledger of an audit's trainings, which release nothing: events are not kept."""
 
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def write(self, releases: Sequence[tuple[Sequence[int], Event]]) -> None:
-        self.events += [event for nodes, event in releases for _ in nodes]
+    def write(self, releases: Sequence[tuple[Sequence[int], Event]]) -> None: ...
 
 
 def repeat(parts: Parts, runs: int, records: Records) -> Parts:
@@ -95,15 +91,14 @@ class StackedExchange:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of many trainings: the state of all rows, the events of one."""
+    """The result of many trainings: the state of all rows."""
 
     state: Any
-    events: list[Event]
     seconds: float
     samples: float  # per-record gradients that were computed
 
 
-def gradient_of(parts: Parts, book: Tally, stream: Stream) -> Grad:
+def gradient_of(parts: Parts, book: NoLedger, stream: Stream) -> Grad:
     """The mechanism of the run. Tests replace it by a broken one."""
     gradient = parts.reader(book, stream, written=[0])
     assert isinstance(gradient, PrivateGradient)
@@ -117,10 +112,9 @@ def train(
     spectators: Sequence[Spectator] = (),
     *,
     make_gradient: MakeGradient = gradient_of,
-    after_round: Callable[[int, Any], None] = lambda t, state: None,
 ) -> Trained:
     """Train all runs of `repeat`ed parts side by side."""
-    o, book = stacked.plan, Tally()
+    o, book = stacked.plan, NoLedger()
     start = time.perf_counter()
     state = o.algorithm.init(stacked.x0.clone())
     for spectator in spectators:
@@ -128,9 +122,9 @@ def train(
     plain = StackedExchange(SimulatedExchange(o.topology), o.config.nodes, spectators)
     exchange = o.method.noised(plain, stacked, book, lambda: stream)
     grad = make_gradient(stacked, book, stream)
-    state = run_loop(o.algorithm, state, grad, exchange, rounds=o.config.rounds, after_round=after_round)
+    state = run_loop(o.algorithm, state, grad, exchange, rounds=o.config.rounds)
     for spectator in spectators:
         spectator.end(state)
     per_draw = float(np.dot(stacked.sampler.rates, stacked.records.sizes))
     samples = per_draw * o.config.rounds * o.algorithm.draws
-    return Trained(state, book.events, time.perf_counter() - start, samples)
+    return Trained(state, time.perf_counter() - start, samples)

@@ -15,16 +15,16 @@ from torch import Tensor
 from gossamer.algorithms.base import Exponential
 from gossamer.auditing.attacks import Writes, attack_of
 from gossamer.auditing.sensitivity import Searched, search
-from gossamer.auditing.trainings import Tally
+from gossamer.auditing.trainings import NoLedger
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
+from gossamer.kernels.noise import Stream
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.attacks import (
     OTHER,
     WRITE,
     DealtLots,
-    Noiseless,
     WriteAttack,
     WriteProbe,
     WriteReader,
@@ -90,7 +90,7 @@ class Watched:
 
 def read_backwards(o: Any) -> tuple[list[Written], list[tuple[int, Tensor]]]:
     parts, found = assemble(o), []
-    grad = parts.reader(Tally())
+    grad = parts.reader(NoLedger())
     assert isinstance(grad, LocalModels)
     state, private = o.algorithm.init(parts.x0), Watched(grad)
     token = TokenExchange(o.config.nodes, o.config.seed, state.public.view(o.classes, -1).clone())
@@ -303,20 +303,12 @@ def test_nobody_writes_and_nothing_is_searched() -> None:
 
 def test_dealt_lots_differ_in_one_place_of_one_lot() -> None:
     def lot(present: bool, step: int) -> Any:
-        return DealtLots([0.5, 0.5], 2, 4, 1, present, True).draw(Noiseless(), [0, 1], [9, 9], step)
+        return DealtLots([0.5, 0.5], 2, 4, 1, present, True).draw(Stream.seeded(0), [0, 1], [9, 9], step)
 
     assert torch.equal(lot(True, 0).mask, lot(False, 0).mask)
     differs = lot(True, 3).mask != lot(False, 3).mask
     assert differs.nonzero().tolist() == [[0, 4]]
     assert lot(True, 3).rows[0].tolist() == [4, 5, 6, 7, 8]
-
-
-def test_a_stream_without_noise_fills_with_zeros_and_adds_nothing() -> None:
-    out = np.ones((2, 3), dtype=np.float32)
-    Noiseless().normal_rows(0, [0, 1], 0, out, 1.0, accumulate=True)
-    assert (out == 1).all()
-    Noiseless().normal_rows(0, [0, 1], 0, out, 1.0)
-    assert (out == 0).all()
 
 
 def test_a_scene_says_where_the_record_was() -> None:

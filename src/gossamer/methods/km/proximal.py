@@ -26,6 +26,13 @@ class Penalty(Protocol):
 
     def __call__(self, x: Tensor, step: float) -> Tensor: ...
 
+    def undo(self, x: Tensor, step: float, rounding: float | Tensor = 0.0) -> tuple[Tensor, Tensor | None]:
+        """The point that `step` mapped to x, and where it is certain; None: everywhere. For audits.
+
+        `rounding` is how far x may be off.
+        """
+        ...
+
 
 penalties: Registry[Penalty] = Registry("algorithm.penalty")
 
@@ -40,6 +47,9 @@ class Nothing:
 
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return x
+
+    def undo(self, x: Tensor, step: float, rounding: float | Tensor = 0.0) -> tuple[Tensor, Tensor | None]:
+        return x, None
 
 
 NOTHING = Nothing()
@@ -58,6 +68,9 @@ class L1:
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return shrink(x, step * self.weight)
 
+    def undo(self, x: Tensor, step: float, rounding: float | Tensor = 0.0) -> tuple[Tensor, Tensor | None]:
+        return x + step * self.weight * x.sign(), x.abs() > rounding
+
 
 @penalties.register("l2")
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +84,9 @@ class SquaredL2:
 
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return x / (1 + step * self.weight)
+
+    def undo(self, x: Tensor, step: float, rounding: float | Tensor = 0.0) -> tuple[Tensor, Tensor | None]:
+        return x * (1 + step * self.weight), None
 
 
 @penalties.register("elastic-net")
@@ -86,6 +102,9 @@ class ElasticNet:
 
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return shrink(x, step * self.weight) / (1 + step * self.l2)
+
+    def undo(self, x: Tensor, step: float, rounding: float | Tensor = 0.0) -> tuple[Tensor, Tensor | None]:
+        return x * (1 + step * self.l2) + step * self.weight * x.sign(), x.abs() > rounding
 
 
 @penalties.register("box")
@@ -106,6 +125,9 @@ class Box:
 
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return x.clamp(self.low, self.high)
+
+    def undo(self, x: Tensor, step: float, rounding: float | Tensor = 0.0) -> tuple[Tensor, Tensor | None]:
+        return x, (x - rounding > self.low) & (x + rounding < self.high)
 
 
 def shrink(x: Tensor, by: float) -> Tensor:

@@ -25,7 +25,7 @@ from gossamer.data.load import datasets
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.reader import Book, Records
-from gossamer.mechanism.sampling import Lot, OnePass, Sampler
+from gossamer.mechanism.sampling import Lot, OnePass
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.lemma4 import record_bound
 from gossamer.methods.without_replacement.token import TokenExchange, Write, order
@@ -263,6 +263,9 @@ _FEATURES, _SMALL_LOT = (
 _FAR = 20.0  # of a model whose slopes are 1 where it is wrong
 _MOST_TURNS = 24  # of a pass that are played: its last ones
 _NODES = 2  # of a scene: the record's, and one more
+_NO_NOISE = (
+    1e-30  # of the run's noise: lost in the rounding of a model, and the same with and without the record
+)
 
 Lots = Callable[[int], tuple[Tensor, Tensor]]  # so many records and their labels
 
@@ -274,27 +277,6 @@ def on_small_lots(config: RunConfig, classes: int) -> RunConfig:
     if getattr(sampling, "lot", None) is not None:
         sampling = replace(sampling, lot=_SMALL_LOT)  # type: ignore[type-var]
     return _on_made_up_data(config, _FEATURES, classes, _SMALL_LOT, sampling)
-
-
-class Noiseless(Stream):
-    """Zeros in place of normal noise."""
-
-    def __init__(self) -> None:
-        super().__init__(bytes(16), is_seeded=True)
-
-    def normal_rows(
-        self,
-        purpose: int,
-        nodes: Indices,
-        steps: Indices,
-        out: Any,
-        scales: Any,
-        *,
-        accumulate: bool = False,
-        offset: int = 0,
-    ) -> None:
-        if not accumulate:
-            out[...] = 0.0
 
 
 @dataclass(frozen=True)
@@ -323,9 +305,6 @@ class DealtLots:
 
     def lot_numbers(self, step: int) -> list[int] | None:
         return None
-
-    def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
-        raise NotImplementedError
 
 
 class Prices:
@@ -373,7 +352,10 @@ class WriteProbe:
 
     def __init__(self, o: Any, parts: Any, steps: Callable[[int], float] | None = None) -> None:
         """`o` is the plan of the run, `parts` are of `on_small_lots`; `steps` replace the run's step sizes."""
-        self._config, self._plan, self._parts = o.config, o.privacy, parts
+        levels = parts.noise.levels
+        silent = replace(levels, factor=levels.factor * _NO_NOISE)
+        self._config, self._plan = o.config, o.privacy
+        self._parts = replace(parts, noise=replace(parts.noise, levels=silent))
         self._steps = steps or parts.plan.algorithm.lr
         self._bound, self._classes = record_bound(o.config), parts.plan.classes or 1
         self._width = parts.plan.stack.dim // self._classes
@@ -480,7 +462,7 @@ class WriteProbe:
             disjoint=parts.sampler.disjoint,
         )
         held = Records(x.repeat(nodes, 1), y.repeat(nodes), [size] * nodes)
-        reader = replace(parts, records=held, sampler=dealt).reader(book, Noiseless())
+        reader = replace(parts, records=held, sampler=dealt).reader(book, Stream.seeded(0))
         nobody = torch.zeros(nodes, self._classes, dtype=torch.bool)
         reader.local = public.repeat(nodes, 1, 1)
         last = scene.first + scene.turns - 1
