@@ -123,7 +123,7 @@ def plan(
     o = planned(recipe, changes, data_dir=data_dir, force=force)
     show_replaced(recipes.read(recipe), changes)
     if noises:
-        from gossamer.results.noise_table import noise_summary, show_noises
+        from gossamer.results.console import noise_summary, show_noises
 
         compared = noise_summary(o)
         _print_json(compared) if as_json else show_noises(compared)

@@ -6,7 +6,7 @@ import pytest
 from tests.support.configurations import outlined
 
 from gossamer.errors import UserError
-from gossamer.results.noise_table import noise_summary, show_noises
+from gossamer.results.console import noise_summary, show_noises
 
 
 def test_the_table_is_of_the_smallest_budget_and_the_runs_own_size(

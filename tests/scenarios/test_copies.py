@@ -22,8 +22,7 @@ from gossamer.accounting.recompute import recompute, worst_epsilon
 from gossamer.accounting.releases import Gaussian
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.results.console import summary
-from gossamer.results.noise_table import noise_summary
+from gossamer.results.console import noise_summary, summary
 from gossamer.results.verify import verify_run
 from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble

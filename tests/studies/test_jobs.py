@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gossamer.studies.compare.pool import run_cells
 from tests.support.configurations import configured
 from tests.support.dask_cluster import cluster
 
 import gossamer
 from gossamer.errors import UserError
 from gossamer.studies.compare.grid import Cell
-from gossamer.studies.compare.pool import run_cells
 from gossamer.studies.jobs import Engine, Outcome, settled
 
 

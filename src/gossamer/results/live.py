@@ -1,7 +1,9 @@
 """`gossamer watch`: a page about a run that goes on, or has ended, served to this machine alone.
 
 The run's directory may be growing, damaged or hostile: what is not what `gossamer run` writes is left out, and nothing
-here raises for the content of a file.
+here raises for the content of a file. The server answers on loopback, to its own name, to requests with the token. The
+token is in the address and in no cookie: a browser sends the cookies of 127.0.0.1 to every port there, and so to
+servers of other users of the machine.
 """
 
 from __future__ import annotations
