@@ -1,3 +1,5 @@
+"""Persons: ids, rows and hold-outs, none of which depends on other persons."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -5,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.data.persons import group_rows, most_sites, person_ids, rows_of_persons
+from gossamer.data.persons import group_rows, held_out_rows, most_sites, person_ids, rows_of_persons
 from gossamer.errors import UserError
 
 
@@ -58,3 +60,37 @@ def test_persons_are_dealt_out_whole() -> None:
     assert [piece.tolist() for piece in pieces] == [[0, 2, 3], [1, 4]]
     assert most_sites(pieces, person) == 1
     assert most_sites([np.array([0, 1]), np.array([2, 3])], person) == 2
+
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(4000, 3)).astype(np.float32), RNG.integers(0, 2, 4000)
+PERSON = RNG.integers(0, 2**62, 800).repeat(5)
+
+
+def parts(x, y, person=None, part=0.25, seed=0, by_person=False):
+    return held_out_rows(x, y, person if by_person else None, np.arange(len(y)), part, seed)
+
+
+def test_about_the_part_is_kept_out_and_follows_the_seed():
+    found = parts(X, Y)
+    assert abs(found.mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 4000)
+    assert not np.array_equal(found, parts(X, Y, seed=1))
+    assert parts(X[:0], Y[:0]).tolist() == []
+
+
+def test_adding_removing_and_reordering_changes_nobody_elses_part():
+    whole = parts(X, Y)
+    left = np.delete(np.arange(4000), 17)
+    assert np.array_equal(parts(X[left], Y[left]), whole[left])
+    order = RNG.permutation(4000)
+    assert np.array_equal(parts(X[order], Y[order]), whole[order])
+
+
+def test_all_of_a_persons_records_are_in_one_part_whoever_else_is_there():
+    whole = parts(X, Y, PERSON, by_person=True)
+    assert np.array_equal(whole.reshape(800, 5).min(1), whole.reshape(800, 5).max(1))
+    assert abs(whole.mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 800)
+    some = np.flatnonzero(PERSON[0] != PERSON)
+    assert np.array_equal(parts(X[some], Y[some], PERSON[some], by_person=True), whole[some])
+    other = parts(X + 1, Y, PERSON, by_person=True)  # what the records hold is nothing to it
+    assert np.array_equal(other, whole)
