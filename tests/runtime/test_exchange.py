@@ -70,6 +70,21 @@ def test_more_ranks_do_what_the_simulator_does(more: Any, case: str) -> None:
         agree_on_a_case(more, case, topology)
 
 
+@pytest.mark.parametrize("topology", ["ring", "directed-ring", "complete"])
+def test_long_and_short_rows_travel_together_and_each_once(two_ranks: Any, topology: str) -> None:
+    """Rows of 80 kB leave from where they are, a message for each run of them; short ones are packed."""
+    values = [torch.randn(7, 20_000), torch.ones(7, 1, dtype=torch.float64)]
+    topo = build_topology(topology, nodes=7, weights="column", seed=0)
+    simulated, expected = SimulatedExchange(topo), values
+    for t in range(2):
+        expected = list(simulated(t, *expected))
+    parts = two_ranks.call("mixed_rows", sizes=[3, 4], topology=topology, values=values)
+    for k, rows in enumerate(expected):
+        torch.testing.assert_close(torch.cat([own[k] for own, _ in parts]), rows)
+    crossing = {"ring": 4, "directed-ring": 2, "complete": 7}[topology]
+    assert sum(sent for _, sent in parts) == 2 * crossing * (80_000 + 8)
+
+
 @pytest.mark.parametrize("spoil", ["nan", "inf"])
 def test_a_message_that_is_not_finite_is_refused_and_its_node_named(two_ranks: Any, spoil: str) -> None:
     answers = two_ranks.call("one_exchange", sizes=[3, 2], spoil=spoil)

@@ -111,6 +111,15 @@ def digraphs(ranks: Ranks, sizes: list[int], rounds: int, seed: int) -> Any:
     return x, w
 
 
+def mixed_rows(ranks: Ranks, sizes: list[int], topology: str, values: list[torch.Tensor]) -> Any:
+    """Two exchanges of all these tensors: the hosted rows."""
+    exchange = ranks.exchange(build_topology(topology, nodes=sum(sizes), weights="column", seed=0))
+    own = [rows[ranks.nodes.start : ranks.nodes.stop] for rows in values]
+    for t in range(2):
+        own = list(exchange(t, *own))
+    return own, exchange.bytes_on_wire
+
+
 def one_exchange(ranks: Ranks, sizes: list[int], spoil: str | None = None) -> Any:
     """Rank 0 may send a number that is none; the mixed rows of each rank."""
     topo = build_topology("complete", nodes=sum(sizes), weights="column", seed=0)

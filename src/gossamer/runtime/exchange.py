@@ -13,11 +13,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.kernels.mixing import MixPlan
 from gossamer.topology.schedule import Topology
 
+Indices = NDArray[np.integer[Any]]  # sorted
 _LONG = 1 << 16  # bytes of a row from which a copy takes longer than a message more
 Messages = Sequence[tuple[int, Tensor]]  # the other rank, and what is sent to it or received from it
 
@@ -37,9 +39,9 @@ class Carrier(Protocol):
 class Route:
     """The way of the rows in one round, seen from one rank."""
 
-    send: dict[int, list[slice]]  # rank → runs of the rows it needs, among those hosted here
-    receive: dict[int, list[slice]]  # rank → the same runs of its rows, among all received
-    senders: list[int]  # the node of each received row
+    send: dict[int, Indices]  # rank → the rows it needs, among those hosted here
+    receive: dict[int, slice]  # rank → its rows among all received
+    senders: Indices  # the node of each received row
     local: MixPlan  # (hosted, hosted)
     remote: MixPlan  # (hosted, received)
     copies: int  # rows that the hosted nodes send to other nodes, on any rank
@@ -50,24 +52,16 @@ def route(topology: Topology, t: int, blocks: Sequence[range], rank: int) -> Rou
     rows, columns = P[own.start : own.stop], P.tocsc()[:, own.start : own.stop].tocoo()
     owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
     receivers = owner[columns.row]
-    send = {int(r): _runs(np.unique(columns.col[receivers == r])) for r in np.unique(receivers) if r != rank}
+    send = {int(r): np.unique(columns.col[receivers == r]) for r in np.unique(receivers) if r != rank}
     needed = np.unique(rows.indices)
     senders = needed[owner[needed] != rank]
     receive = {}
     for r in np.unique(owner[senders]):
-        first = np.searchsorted(senders, blocks[r].start)
-        runs = _runs(senders[owner[senders] == r])
-        starts = first + np.cumsum([0] + [run.stop - run.start for run in runs])
-        receive[int(r)] = [slice(int(a), int(b)) for a, b in pairwise(starts)]
+        first, last = np.searchsorted(senders, [blocks[r].start, blocks[r].stop])
+        receive[int(r)] = slice(int(first), int(last))
     copies = int(topology.out_degree(t)[own.start : own.stop].sum())
     local, remote = MixPlan(rows[:, own.start : own.stop]), MixPlan(rows[:, senders])
-    return Route(send, receive, senders.tolist(), local, remote, copies)
-
-
-def _runs(indices: Any) -> list[slice]:
-    """Sorted indices as slices of consecutive ones."""
-    cuts = np.flatnonzero(np.diff(indices) != 1) + 1
-    return [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(indices, cuts)]
+    return Route(send, receive, senders, local, remote, copies)
 
 
 class RankExchange:
@@ -87,15 +81,15 @@ class RankExchange:
         received = [self._buffer(("in", k), len(way.senders), rows) for k, rows in enumerate(own)]
         receive = [
             (r, part)
-            for r, runs in way.receive.items()
+            for r, place in way.receive.items()
             for into in received
-            for part in _received(into, runs)
+            for part in _parts(into[place], way.senders[place])
         ]
         send = [
             (r, part)
-            for r, runs in way.send.items()
+            for r, needed in way.send.items()
             for k, rows in enumerate(own)
-            for part in self._sent(("out", k, r), rows, runs)
+            for part in self._sent(("out", k, r), rows, needed)
         ]
         mixed: list[Tensor] = []
 
@@ -109,18 +103,21 @@ class RankExchange:
                 continue
             bad = first_not_finite(rows)
             if bad is not None:
-                raise self._carrier.refuse(way.senders[bad])
+                raise self._carrier.refuse(int(way.senders[bad]))
             way.remote(rows, out=into, add=True)
         self.bytes_on_wire += sum(rows.nbytes for _, rows in send)
         self.bytes_sent += way.copies * sum(rows[0].nbytes for rows in own)
         return mixed[0] if len(mixed) == 1 else tuple(mixed)
 
-    def _sent(self, name: tuple[object, ...], rows: Tensor, runs: list[slice]) -> list[Tensor]:
-        """Long rows as they are, a message for each run of them; short ones packed into one message."""
-        if len(runs) == 1 or rows[0].nbytes >= _LONG:
-            return [rows[run] for run in runs]
-        packed = self._buffer(name, sum(run.stop - run.start for run in runs), rows)
-        return [torch.cat([rows[run] for run in runs], out=packed)]
+    def _sent(self, name: tuple[object, ...], rows: Tensor, needed: Indices) -> list[Tensor]:
+        """Messages with the needed rows: parts of `rows` itself where that is faster than to copy them together."""
+        first, last = int(needed[0]), int(needed[-1]) + 1
+        if last - first == len(needed):
+            return _parts(rows[first:last], needed)
+        if rows[0].nbytes >= _LONG:
+            return [rows[run[0] : run[-1] + 1] for run in _runs(needed)]
+        packed = self._buffer(name, len(needed), rows)
+        return [torch.index_select(rows, 0, torch.from_numpy(needed).long().to(rows.device), out=packed)]
 
     def _buffer(self, name: tuple[object, ...], count: int, like: Tensor) -> Tensor:
         """Kept from round to round: all messages have arrived before an exchange returns."""
@@ -140,11 +137,17 @@ class RankExchange:
         return self._routes[key]
 
 
-def _received(into: Tensor, runs: list[slice]) -> list[Tensor]:
-    """Where the messages of one rank arrive, as `_sent` makes them."""
-    if len(runs) == 1 or into[0].nbytes >= _LONG:
-        return [into[run] for run in runs]
-    return [into[runs[0].start : runs[-1].stop]]
+def _parts(rows: Tensor, nodes: Indices) -> list[Tensor]:
+    """The rows of these nodes as one message, or if they are long as one for each run of consecutive nodes."""
+    if rows[0].nbytes < _LONG:
+        return [rows]
+    return list(torch.split(rows, [len(run) for run in _runs(nodes)]))
+
+
+def _runs(indices: Indices) -> list[Indices]:
+    """Parts of consecutive indices."""
+    cuts = [0, *(np.flatnonzero(np.diff(indices) != 1) + 1).tolist(), len(indices)]
+    return [indices[a:b] for a, b in pairwise(cuts)]
 
 
 def first_not_finite(tensor: Tensor) -> int | None:
