@@ -14,13 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from gossamer.accounting.balls_and_bins import BallsAndBinsPair
 from gossamer.accounting.calibrate import common_factor
 from gossamer.accounting.claimed import initial_budget, schedule
 from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
-from gossamer.accounting.grouping import Grouping
-from gossamer.accounting.pairs import GaussianPair
+from gossamer.accounting.pairs import GaussianPair, Grouping
+from gossamer.accounting.passes import BallsAndBinsPair
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Gaussian, collate
 

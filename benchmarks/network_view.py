@@ -13,8 +13,14 @@ import time
 import numpy as np
 
 from gossamer.accounting.gaussian import gdp_mu
-from gossamer.accounting.network import Exchanges, OwnNoise, squared_outsider
-from gossamer.accounting.network_epsilon import epsilon_by_pair, epsilon_of_coalition, epsilon_of_outsider
+from gossamer.accounting.network import (
+    Exchanges,
+    OwnNoise,
+    epsilon_by_pair,
+    epsilon_of_coalition,
+    epsilon_of_outsider,
+    squared_outsider,
+)
 from gossamer.accounting.releases import Gaussian, Release
 from gossamer.topology.exact import Windows, orders
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.balls import sampled_losses, shown_delta
 
-from gossamer.accounting.balls_and_bins import BallsAndBinsPair, ratio
 from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.pairs import GaussianPair
+from gossamer.accounting.passes import BallsAndBinsPair, ratio
 
 
 def profile(pair, epsilon, *, upper):

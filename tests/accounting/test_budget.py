@@ -14,10 +14,10 @@ import pytest
 from tests.support.spendings import full, spent
 
 from gossamer.accounting import budget
+from gossamer.accounting.budget import History, total
 from gossamer.accounting.chain import LedgerError
 from gossamer.accounting.releases import Pairwise
 from gossamer.accounting.secrets import Secrets
-from gossamer.accounting.spending import History, total
 from gossamer.errors import UserError
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gossamer.accounting.by_observer import MOST_POINTS, Sharing, Spent, by_observer, sharing
+from gossamer.accounting.alternatives import MOST_POINTS, Sharing, Spent, by_observer, sharing
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.observers import EVERYONE, UNIT, Colluders
 from gossamer.accounting.proven import proven

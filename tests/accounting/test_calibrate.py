@@ -6,7 +6,7 @@ import pytest
 from tests.support.releases import DELTA, RATE, dyn_d2p, gaussian
 
 from gossamer.accounting import calibrate
-from gossamer.accounting.calibrate import MOST_LEVELS, affordable, common_factor, largest_rate, levelled
+from gossamer.accounting.calibrate import MOST_LEVELS, affordable, common_factor, levelled
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import collate
@@ -100,13 +100,6 @@ def test_affordable_steps_by_counting():
     assert fits.epsilon <= 1.0 < over.epsilon * 1.01
     assert affordable([100.0] * 7, rate=0.01, epsilon=1.0, **ASK) == 7
     assert affordable([0.05] * 7, rate=0.5, epsilon=0.1, **ASK) == 0
-
-
-def test_the_largest_rate():
-    rate = largest_rate([1.5] * 300, epsilon=1.0, **ASK)
-    found = proven([(gaussian(1.5, rate=rate), 300)], DELTA, "add-remove").epsilon
-    assert 0.98 <= found <= 1.0
-    assert largest_rate([100.0] * 3, epsilon=1.0, **ASK) == 1.0
 
 
 @pytest.mark.parametrize(

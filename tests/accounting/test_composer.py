@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
-from gossamer.accounting.grid import Window
-from gossamer.accounting.grouping import Grouping
-from gossamer.accounting.law import UpperLaw
-from gossamer.accounting.pairs import GaussianPair, NoisePair
+from gossamer.accounting.law import UpperLaw, Window
+from gossamer.accounting.pairs import GaussianPair, Grouping, NoisePair
 from gossamer.accounting.profiles import laplace
 
 RELATIONS = {"one-sided": pld.NeighborRel.ADD_OR_REMOVE_ONE, "two-sided": pld.NeighborRel.REPLACE_ONE}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from gossamer.accounting.convex_order import ROUNDING, Law, add, log_normal, log_normals
+from gossamer.accounting.passes import ROUNDING, Law, add, log_normal, log_normals
 
 
 def call(law: Law, strike: float) -> float:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.accounting import grid
+from gossamer.accounting import law as grid
 from gossamer.accounting.gaussian import gdp_delta
 from gossamer.accounting.pairs import GaussianPair
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.accounting.composer import Composition
-from gossamer.accounting.grouping import Grouping
-from gossamer.accounting.pairs import GaussianPair, NoisePair
+from gossamer.accounting.pairs import GaussianPair, Grouping, NoisePair
 from gossamer.accounting.profiles import laplace
 
 

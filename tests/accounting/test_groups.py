@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from gossamer.accounting.alternatives import group_epsilons
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.groups import group_epsilons
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Gaussian, Release, Unnoised
 

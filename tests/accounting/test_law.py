@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
-from gossamer.accounting.grid import Window, dots
-from gossamer.accounting.law import UpperLaw, lower_epsilon, suffix_sums
+from gossamer.accounting.law import UpperLaw, Window, dots, lower_epsilon, suffix_sums
 from gossamer.accounting.pairs import Cells, GaussianPair
 from gossamer.accounting.proven import profile
 from gossamer.accounting.releases import Event, Gaussian

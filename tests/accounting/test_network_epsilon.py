@@ -9,12 +9,15 @@ import pytest
 from tests.support.windows import exchanges_of, with_secrets
 
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
-from gossamer.accounting.network import AlikeNoise, Exchanges, OwnNoise, squared_outsider
-from gossamer.accounting.network_epsilon import (
+from gossamer.accounting.network import (
+    AlikeNoise,
+    Exchanges,
+    OwnNoise,
     epsilon_by_pair,
     epsilon_of_coalition,
     epsilon_of_outsider,
     seen_as,
+    squared_outsider,
 )
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event, Gaussian, Laplace, Release

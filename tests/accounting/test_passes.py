@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.support.balls import one_pass
 from tests.support.releases import gaussian
 
-from gossamer.accounting.balls_and_bins import LARGEST_SHIFT, BallsAndBinsPair
-from gossamer.accounting.passes import DISTINCT, hidden_lots, lots_of, sort
+from gossamer.accounting.passes import DISTINCT, LARGEST_SHIFT, BallsAndBinsPair, hidden_lots, lots_of, sort
 from gossamer.accounting.releases import Laplace, collate
 
 

@@ -4,10 +4,11 @@ import math
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from tests.support.releases import composed_delta
 
 from gossamer.accounting.claimed import km_truncated_gaussian, km_truncated_laplace
 from gossamer.accounting.gaussian import gdp_delta
-from gossamer.accounting.profiles import Noise, composed_delta, gaussian, laplace
+from gossamer.accounting.profiles import Noise, gaussian, laplace
 from gossamer.errors import UserError
 
 NOISES = [

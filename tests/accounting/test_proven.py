@@ -10,7 +10,7 @@ import pytest
 import tests.support
 from dp_accounting.pld import privacy_loss_distribution as pld
 from tests.support.balls import one_pass
-from tests.support.releases import DELTA, dyn_d2p, gaussian
+from tests.support.releases import DELTA, composed_delta, dyn_d2p, gaussian
 
 from gossamer.accounting import claimed, profiles
 from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
@@ -303,7 +303,7 @@ def test_the_bound_for_truncated_vectors_holds_against_the_exact_profile() -> No
         upper = proven([(full(mechanism, 9.0, dimensions=2, **parts), 30)], 1e-3, "add-remove").epsilon
         assert math.isfinite(upper)
         for moves in ([math.sqrt(0.5)] * 60, [1.0] * 30):
-            assert profiles.composed_delta(noise, moves, upper) <= 1e-3 * (1 + 1e-6)
+            assert composed_delta(noise, moves, upper) <= 1e-3 * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
@@ -354,7 +354,7 @@ def test_the_profile_of_truncated_vectors_holds_against_the_exact_one():
     for upper, epsilon in zip(found, at, strict=True):
         for moves in ([math.sqrt(0.5)] * 60, [1.0] * 30):
             # The exact one is itself an upper bound, by a grid of a thousandth.
-            assert profiles.composed_delta(noise, moves, epsilon) <= upper * 1.01
+            assert composed_delta(noise, moves, epsilon) <= upper * 1.01
 
 
 def test_what_cannot_be_priced_has_no_profile():

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from gossamer.accounting.gaussian import gdp_delta
-from gossamer.accounting.roots import root
+from gossamer.accounting.gaussian import gdp_delta, root
 
 FUNCTIONS = [
     (lambda x: x * x - 2, 0.0, 2.0, math.sqrt(2)),

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from tests.support.spendings import DELTA, full, spent
 
-from gossamer.accounting import spending as module
+from gossamer.accounting import budget as module
+from gossamer.accounting.budget import History, Releases, Spending, same_records, total
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Unnoised
-from gossamer.accounting.spending import History, Releases, Spending, same_records, total
 
 
 def test_full_batches_of_several_runs_compose_in_closed_form() -> None:

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
 from gossamer.accounting.gaussian import gdp_delta
-from gossamer.accounting.tradeoff import TradeOff
+from gossamer.accounting.profiles import TradeOff
 
 
 def of_gaussian(mu: float, top: float = 10.0) -> TradeOff:
@@ -46,6 +46,7 @@ def test_many_points_of_a_gaussian_are_its_trade_off_function(mu: float) -> None
     assert (one_point > found + 0.01).any()
 
 
+@settings(deadline=None)
 @given(
     points=st.lists(st.tuples(st.floats(0, 40), st.floats(0, 0.9)), min_size=1, max_size=8),
     hits=st.floats(0, 1),
@@ -60,6 +61,7 @@ def test_least_false_alarms_are_those_of_every_line(points: list[tuple[float, fl
     assert found >= max(lines) - 1e-6
 
 
+@settings(deadline=None)
 @given(st.floats(0.05, 3.0), st.floats(0.001, 0.999))
 def test_hits_and_false_alarms_are_each_others_inverse(mu: float, alarms: float) -> None:
     curve = of_gaussian(mu)

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossamer.accounting.observers import UNIT
-from gossamer.accounting.units import NODE, PERSON, RECORD, Unit, in_common, kind_of
+from gossamer.accounting.observers import NODE, PERSON, RECORD, UNIT, Unit, in_common, kind_of
 
 PATIENT = Unit(PERSON, "patient")
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.vectors import concentrated_delta, concentrated_epsilon, crossing
+from gossamer.accounting.profiles import concentrated_delta, concentrated_epsilon, crossing
 
 
 def test_concentrated_epsilon_is_above_the_exact_gaussian_and_not_by_much() -> None:

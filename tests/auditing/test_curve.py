@@ -12,7 +12,7 @@ from tests.support.mechanism import thinner
 
 from gossamer.accounting.gaussian import gdp_delta, gdp_mu
 from gossamer.accounting.observers import EVERYONE
-from gossamer.accounting.tradeoff import TradeOff
+from gossamer.accounting.profiles import TradeOff
 from gossamer.auditing import bounds
 from gossamer.auditing import verdict as verdicts
 from gossamer.auditing.attacks import Axes, attack_of

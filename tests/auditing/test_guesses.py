@@ -11,7 +11,7 @@ from scipy import sparse, stats
 from scipy.optimize import linprog
 
 from gossamer.accounting.gaussian import gdp_delta
-from gossamer.accounting.tradeoff import TradeOff
+from gossamer.accounting.profiles import TradeOff
 from gossamer.auditing import bounds
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.configurations import configured
 
 from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
-from gossamer.accounting.tradeoff import TradeOff
+from gossamer.accounting.profiles import TradeOff
 from gossamer.auditing.bounds import Batch
 from gossamer.auditing.retraining import ScoreFile
 from gossamer.auditing.verdict import (

@@ -1,7 +1,13 @@
 """Runs as releases, for tests of what they cost."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 from gossamer.accounting import claimed
+from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.pairs import NoisePair
+from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import Event, Gaussian
 
 RATE, DELTA, ROUNDS = 1 / 2500, 1e-4, 3500  # Dyn-D²P on CIFAR-10
@@ -33,3 +39,11 @@ def dyn_d2p(epsilon: float, ratio: float, sampling: str = "poisson") -> list[Gau
 
 def event(step: int = 0, sigma: float = 1.0) -> Event:
     return Event(step, gaussian(sigma, rate=0.02))
+
+
+def composed_delta(noise: Noise, shifts: Sequence[float], epsilon: float, step: float = 1e-3) -> float:
+    """Upper bound on δ(ε) of independent releases, one per shift: K steps, or the coordinates of a vector."""
+    counts = Counter(abs(shift) for shift in shifts if shift != 0)
+    return Composition([(NoisePair(noise, shift), count) for shift, count in counts.items()]).delta(
+        epsilon, step
+    )

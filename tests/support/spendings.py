@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gossamer.accounting.budget import History, Spending
 from gossamer.accounting.releases import Gaussian, Release
-from gossamer.accounting.spending import History, Spending
 
 DELTA = 1e-5
 

@@ -11,7 +11,7 @@ from tests.support.configurations import outlined
 
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.observers import Colluders
-from gossamer.accounting.tradeoff import TradeOff
+from gossamer.accounting.profiles import TradeOff
 from gossamer.config import recipes, resolve
 from gossamer.errors import UserError
 from gossamer.training.calibration import most_nodes

@@ -21,20 +21,17 @@ if TYPE_CHECKING:
 __all__ = [
     "Accountant",
     "Figure",
+    "alternatives",
     "budget",
-    "by_observer",
     "calibrate",
     "chain",
     "claimed",
     "composer",
     "gaussian",
     "gaussian_noise",
-    "grouping",
-    "groups",
     "laplace_noise",
     "ledger",
     "network",
-    "network_epsilon",
     "noise_comparison",
     "noise_for",
     "observers",
@@ -45,9 +42,6 @@ __all__ = [
     "releases",
     "runs",
     "secrets",
-    "spending",
-    "tradeoff",
-    "units",
 ]
 
 _OF_THE_ACCOUNTANT = ("Accountant", "Figure", "gaussian_noise", "laplace_noise", "noise_for")

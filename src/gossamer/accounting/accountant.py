@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gossamer.accounting.calibrate import common_factor, least_scale
-from gossamer.accounting.checks import check_delta, check_epsilon
+from gossamer.accounting.gaussian import check_delta, check_epsilon
 from gossamer.accounting.observers import EVERYONE, UNIT, Observer
 from gossamer.accounting.proven import profile, proven
 from gossamer.accounting.releases import ADJACENCIES, Gaussian, Laplace, Release

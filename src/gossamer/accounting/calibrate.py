@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gossamer.accounting.checks import check_delta, check_epsilon
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
+from gossamer.accounting.gaussian import check_delta, check_epsilon, gdp_epsilon, gdp_mu
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import curve, proven
 from gossamer.accounting.releases import Event, Gaussian, Release, collate
@@ -109,30 +108,6 @@ def least_scale(
     shift = gdp_mu(epsilon, delta)
     start = math.log(math.sqrt(len(releases(1.0))) / shift)  # what a Gaussian would need
     return math.exp(_search(spent, epsilon, start=start, tolerance=tolerance, falling=True, shift=shift))
-
-
-def largest_rate(
-    multipliers: Sequence[float],
-    *,
-    sampling: str,
-    adjacency: str,
-    epsilon: float,
-    delta: float,
-    observer: Observer = EVERYONE,
-    tolerance: float = 0.01,
-) -> float:
-    """Largest sampling rate at which the run is proven to cost at most ε (1 if even that is allowed)."""
-    _check_budget(epsilon, delta)
-
-    def spent(log_rate: float, tol: float) -> float:
-        kinds = collate(_releases(multipliers, sampling, min(1.0, math.exp(log_rate)), adjacency))
-        return proven(kinds, delta, adjacency, observer=observer, tolerance=tol).epsilon
-
-    if spent(0.0, COARSE) <= epsilon:
-        return 1.0
-    start, shift = math.log(0.01), gdp_mu(epsilon, delta)
-    found = _search(spent, epsilon, start=start, tolerance=tolerance, falling=False, shift=shift, top=0.0)
-    return math.exp(found)
 
 
 def affordable(

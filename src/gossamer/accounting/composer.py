@@ -16,10 +16,8 @@ from functools import lru_cache
 
 from scipy import fft
 
-from gossamer.accounting.grid import Weighted, Window, work_of
-from gossamer.accounting.grouping import COARSE_GROUPS, Grouping
-from gossamer.accounting.law import Factor, UpperLaw, lower_epsilon
-from gossamer.accounting.pairs import GaussianPair, Pair
+from gossamer.accounting.law import Factor, UpperLaw, Window, lower_epsilon, work_of
+from gossamer.accounting.pairs import COARSE_GROUPS, GaussianPair, Grouping, Pair, Weighted
 from gossamer.accounting.tilt import OUTSIDE_SHARE, RESERVE, Frame, Moments
 
 GROUP_SHARE, STEP_SHARE = 0.4, 0.1  # of the tolerance, for the groups (in ε) and for the step (h/ε)

@@ -21,14 +21,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gossamer.accounting.checks import check_delta
 from gossamer.accounting.composer import Composition
-from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
+from gossamer.accounting.gaussian import check_delta, gdp_delta, gdp_epsilon
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.pairs import GaussianPair, NoisePair, Pair
 from gossamer.accounting.passes import Counted, hidden_lots, sort
+from gossamer.accounting.profiles import concentrated_delta, concentrated_epsilon
 from gossamer.accounting.releases import ADJACENCIES, Event, Release
-from gossamer.accounting.vectors import concentrated_delta, concentrated_epsilon
 from gossamer.errors import UserError
 
 CLOSED_FORM = "closed form: composed Gaussians are one Gaussian"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.by_observer import Sharing, Spent, by_observer, sharing
+from gossamer.accounting.alternatives import Sharing, Spent, by_observer, sharing
 from gossamer.accounting.chain import LedgerError
 from gossamer.accounting.ledger import NodeGroup, read_groups
 from gossamer.accounting.observers import EVERYONE, Observer, against_all

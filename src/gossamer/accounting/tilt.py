@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from scipy import fft
 
-from gossamer.accounting.grid import Slack, Weighted, Window, connect, turned
+from gossamer.accounting.law import Slack, Window, connect, turned
+from gossamer.accounting.pairs import Weighted
 
 LARGEST_EXPONENT = 500.0  # of e^{tℓ} for the largest loss of a release
 OUTSIDE_SHARE = 1e-3  # of δ that the mass outside the window may count for

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.accounting.observers import EVERYONE, Observer, parse_observer, refuse_without_exact_means
-from gossamer.accounting.units import NODE
+from gossamer.accounting.observers import EVERYONE, NODE, Observer, parse_observer, refuse_without_exact_means
 from gossamer.auditing import canaries
 from gossamer.auditing.bounds import Batch
 from gossamer.auditing.filter import Filter, LinearSystem

@@ -12,8 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from gossamer.accounting.observers import EVERYONE, Observer
-from gossamer.accounting.units import RECORD
+from gossamer.accounting.observers import EVERYONE, RECORD, Observer
 from gossamer.auditing import canaries, pictures
 from gossamer.auditing.attacks import attack_of, observer_of
 from gossamer.auditing.release import Releases

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import bdtrc, gammaln, xlog1py, xlogy
 
-from gossamer.accounting.tradeoff import TradeOff
+from gossamer.accounting.profiles import TradeOff
 from gossamer.auditing.bounds import (
     INDEPENDENT,
     NO_ASSUMPTION,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gossamer.accounting.units import PERSON, Unit
+from gossamer.accounting.observers import PERSON, Unit
 from gossamer.config.algorithm import Algorithm, algorithms
 from gossamer.data.load import Source, datasets
 from gossamer.data.own import OwnFile

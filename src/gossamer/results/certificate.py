@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gossamer.accounting import observers
+from gossamer.accounting.observers import NODE, PERSON, RECORD, kind_of
 from gossamer.accounting.proven import proven
-from gossamer.accounting.units import NODE, PERSON, RECORD, kind_of
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.describe()
 RECORD_LEVEL = (

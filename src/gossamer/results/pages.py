@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gossamer.accounting.tradeoff import TradeOff
-from gossamer.accounting.units import kind_of
+from gossamer.accounting.observers import kind_of
+from gossamer.accounting.profiles import TradeOff
 from gossamer.results import certificate as statements
 from gossamer.results import words
 from gossamer.results.certificate import epsilon_text, of_its_own, site_of

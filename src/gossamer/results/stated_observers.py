@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gossamer.accounting.by_observer import MOST_POINTS, Sharing, rows
+from gossamer.accounting.alternatives import MOST_POINTS, Sharing, rows
 from gossamer.accounting.observers import against_all
 from gossamer.accounting.recompute import NodeProof, shared_noise
 from gossamer.errors import UserError

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gossamer.accounting.units import NODE, PERSON, RECORD, kind_of
+from gossamer.accounting.observers import NODE, PERSON, RECORD, kind_of
 from gossamer.results.certificate import SITE, epsilon_text, site_of
 
 _HARDLY = 0.999  # a guess that is right so often leaves hardly anything protected

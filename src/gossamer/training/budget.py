@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.accounting import budget
+from gossamer.accounting.budget import History, Spending, Total, total
 from gossamer.accounting.ledger import read_groups
 from gossamer.accounting.releases import Event, collate
-from gossamer.accounting.spending import History, Spending, Total, total
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.data.own import OwnFile

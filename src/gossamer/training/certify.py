@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from gossamer.accounting.by_observer import Sharing, Spent, by_observer
+from gossamer.accounting.alternatives import Sharing, Spent, by_observer
 from gossamer.accounting.proven import Proven
 from gossamer.accounting.recompute import NodeProof, recompute
 from gossamer.errors import UserError

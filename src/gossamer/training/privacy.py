@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.accounting.by_observer import Sharing, Spent, by_observer, sharing
+from gossamer.accounting.alternatives import Sharing, Spent, by_observer, group_epsilons, sharing
 from gossamer.accounting.claimed import Claim
-from gossamer.accounting.groups import group_epsilons
-from gossamer.accounting.observers import EVERYONE, Observer
+from gossamer.accounting.observers import EVERYONE, ONE_RECORD, RECORD, Observer, Unit
+from gossamer.accounting.profiles import TradeOff
 from gossamer.accounting.proven import Proven, curve, profile, proven
 from gossamer.accounting.releases import Event, collate, on_several_nodes
-from gossamer.accounting.tradeoff import TradeOff
-from gossamer.accounting.units import ONE_RECORD, RECORD, Unit
 from gossamer.mechanism.clipping import Schedule
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.sampling import NodeLot, SamplingKind

@@ -22,10 +22,12 @@ from gossamer.accounting.network import (
     Ints,
     OwnNoise,
     Views,
+    epsilon_by_pair,
+    epsilon_of_coalition,
+    epsilon_of_outsider,
     independent,
     squared_outsider,
 )
-from gossamer.accounting.network_epsilon import epsilon_by_pair, epsilon_of_coalition, epsilon_of_outsider
 from gossamer.accounting.observers import NodeView, refuse_without_exact_means
 from gossamer.accounting.releases import Event
 from gossamer.config.schema import RunConfig

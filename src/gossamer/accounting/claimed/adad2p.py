@@ -2,8 +2,8 @@
 
 import math
 
-from gossamer.accounting.checks import check_delta, check_epsilon
 from gossamer.accounting.claimed.base import Claim
+from gossamer.accounting.gaussian import check_delta, check_epsilon
 
 _ADAD2P = "AdaD²P, Proposition 2, eq. (5)"
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from gossamer.accounting.checks import check_delta, check_epsilon
 from gossamer.accounting.claimed.base import Claim
-from gossamer.accounting.roots import root
+from gossamer.accounting.gaussian import check_delta, check_epsilon, root
 
 # Orders nearer to 1 matter only for ε in the tens, and their series does not converge for little noise.
 RDP_ORDERS = (*(1.5 + k / 10 for k in range(45)), *range(6, 64), 80, 96, 128, 192, 256, 512, 1024)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import gammainc
 
-from gossamer.accounting.checks import check_delta, check_epsilon
 from gossamer.accounting.claimed.base import Claim
 from gossamer.accounting.claimed.without_replacement import classical_gaussian_sigma
-from gossamer.accounting.roots import root
+from gossamer.accounting.gaussian import check_delta, check_epsilon, root
 from gossamer.errors import UserError
 
 

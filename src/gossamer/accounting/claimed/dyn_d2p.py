@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gossamer.accounting.claimed.base import Claim
-from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.roots import root
+from gossamer.accounting.gaussian import gdp_epsilon, root
 from gossamer.errors import UserError
 
 EQ10_LARGEST_MU = 1.12  # e^x − 1 ≤ 2x, which eq. (10) rests on, holds up to x = μ² = 1.256

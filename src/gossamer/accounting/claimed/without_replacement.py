@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from gossamer.accounting.checks import check_delta, check_epsilon
 from gossamer.accounting.claimed.base import Claim
+from gossamer.accounting.gaussian import check_delta, check_epsilon
 from gossamer.errors import UserError
 
 

@@ -8,30 +8,31 @@ what it is to an observer: noise that each node draws for itself is the same to 
 from gossamer.accounting.releases.base import (
     ADJACENCIES,
     CLIPPED_LOT,
+    FIRST_DRAW,
     KINDS,
     SAMPLINGS,
     ByNorm,
+    Event,
     Noised,
     Release,
-)
-from gossamer.accounting.releases.event import (
-    FIRST_DRAW,
-    Event,
     collate,
     constants_of,
     of_several_runs,
     on_several_nodes,
     release,
 )
-from gossamer.accounting.releases.gaussian import Gaussian, OneSided
-from gossamer.accounting.releases.independent import (
+from gossamer.accounting.releases.kinds import (
+    Gaussian,
     GeneralisedGaussian,
     Laplace,
+    OneSided,
+    OwnNormGaussian,
+    RawDecision,
     TruncatedGaussian,
     TruncatedLaplace,
+    Unnoised,
 )
 from gossamer.accounting.releases.pairwise import Pairwise, remember_listed
-from gossamer.accounting.releases.unprotected import OwnNormGaussian, RawDecision, Unnoised
 
 __all__ = [
     "ADJACENCIES",

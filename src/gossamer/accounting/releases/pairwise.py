@@ -8,7 +8,7 @@ from gossamer.accounting.observers import EVERYONE, Colluders, Observer
 from gossamer.accounting.pairs import Pair
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases.base import Noised, Release, not_one_of, registered
-from gossamer.accounting.releases.gaussian import Gaussian
+from gossamer.accounting.releases.kinds import Gaussian
 from gossamer.accounting.secrets import MOST_RATIO, Edge, Secrets, checked_edges, known, remember
 from gossamer.errors import UserError
 

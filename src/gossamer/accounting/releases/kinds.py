@@ -1,4 +1,4 @@
-"""Noises that are not Gaussian: Laplace, truncated, generalised; independent in every coordinate."""
+"""Gaussian noise, independent noise in every coordinate, and releases that nothing protects."""
 
 import math
 from abc import abstractmethod
@@ -7,11 +7,50 @@ from typing import ClassVar, Self
 
 from scipy.special import ndtr
 
-from gossamer.accounting.pairs import NoisePair, Pair
-from gossamer.accounting.profiles import Noise, gaussian, laplace
-from gossamer.accounting.releases.base import ByNorm, Noised, registered
-from gossamer.accounting.releases.gaussian import Gaussian
-from gossamer.accounting.vectors import crossing
+from gossamer.accounting.pairs import GaussianPair, NoisePair, Pair
+from gossamer.accounting.profiles import Noise, crossing, gaussian, laplace
+from gossamer.accounting.releases.base import WITHOUT_NOISE, ByNorm, Noised, Release, registered
+
+
+@registered
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaussian(Noised):
+    kind: ClassVar[str] = "gaussian"
+
+    def pair(self, adjacency: str) -> float | Pair:
+        replace_one, rate = adjacency == "replace-one", self.amplifying_rate
+        if rate < 1 and self.sampling == "poisson" and replace_one and self.clipped is None:
+            return GaussianPair(self.sensitivity / self.sigma, rate, "two-sided")
+        mu = self.shift(adjacency) / self.sigma
+        if rate == 1:
+            return mu
+        return GaussianPair(mu, rate, "symmetrised" if replace_one else "one-sided")
+
+    @property
+    def family(self) -> object:
+        return self.kind
+
+    @property
+    def density(self) -> Noise:
+        return gaussian(self.sigma)
+
+
+@registered
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneSided(Gaussian):
+    """Of vectors that are at no obtuse angle to each other, as those without a negative entry are (counts, squares).
+
+    One more or less moves the sum by the sensitivity as ever; one in the place of another by √2 times that, not 2:
+    ‖v − w‖² = ‖v‖² + ‖w‖² − 2⟨v, w⟩. Of a sampled lot, or one that was clipped as a whole, it is priced as any other.
+    """
+
+    kind: ClassVar[str] = "one-sided"
+
+    def shift(self, adjacency: str) -> float:
+        alone = self.sampling == "full" and self.clipped is None
+        if alone and adjacency == "replace-one":
+            return self.sensitivity * math.sqrt(2)
+        return Gaussian.shift(self, adjacency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +172,36 @@ class GeneralisedGaussian(Independent):
 
     def scaled(self, factor: float) -> Self:
         return replace(self, sigma=self.sigma * factor, bound=self.bound * factor)
+
+
+@registered
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnNormGaussian(Noised):
+    """Gaussian noise of σ times the norm of the very sum that it should hide."""
+
+    kind: ClassVar[str] = "own-norm-gaussian"
+
+    def unpriceable(self, adjacency: str) -> str | None:
+        return "the noise is scaled by the record's own gradient norm, so its size reveals the record"
+
+
+@registered
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawDecision(Release):
+    """Who writes, decided on losses without noise."""
+
+    kind: ClassVar[str] = "raw-decision"
+
+    def unpriceable(self, adjacency: str) -> str | None:
+        return "who writes the shared model when is decided on raw losses, and everyone sees it"
+
+
+@registered
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unnoised(Release):
+    """A value as it is."""
+
+    kind: ClassVar[str] = "none"
+
+    def unpriceable(self, adjacency: str) -> str | None:
+        return WITHOUT_NOISE
