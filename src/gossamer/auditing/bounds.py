@@ -333,7 +333,7 @@ def forced_probability(inverse: Inverse, canaries: int, guesses: int, correct: i
     m canaries have fair, independent coins. From what was released, whatever that is, exactly r of them are guessed
     (r is fixed beforehand, which ones is not), and N guesses are right. The released is T-private for each coin
     given all others: an event has probability at most T(a) under one face if it has a under the other
-    (`accounting.tradeoff`; both ways round, T concave and growing).
+    (`accounting.profiles`; both ways round, T concave and growing).
 
     One coin. Let N_i count the correct guesses but for canary i, and W be a set of numbers. "i is guessed as b, and
     N_i + 1 is in W" is an event of the release, given the other coins. If coin i fell on b, then i is right and N =

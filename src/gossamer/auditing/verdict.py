@@ -1,7 +1,7 @@
 """The verdict of an audit: scores tested against what a run promises.
 
 What is proven is a curve, δ(ε) at every ε. It leaves an attacker a region of (false alarms, hits), see
-`accounting.tradeoff`, and one test against the whole curve decides about it:
+`accounting.profiles`, and one test against the whole curve decides about it:
 
 rates     the two rates of one event, which are outside of the region or not, at whichever ε: to test the whole curve
           costs no confidence. Both rates are tested together, exactly; two Clopper–Pearson intervals would be wider
