@@ -216,7 +216,11 @@ def test_ids_are_no_features_and_missing_ones_are_refused(tmp_path: Path) -> Non
         Plan.of(config(nodes=2, data={**data, "owner": None} | {"features": ["a", "b"]}, privacy__unit=unit))
     )
     assert parts.dataset.columns == ("a", "b")
-    refused("says whose a record is", data={**data, "features": ["a", "patient"]}, privacy__unit=unit)
+    refused(
+        "must be neither a feature nor the label",
+        data={**data, "features": ["a", "patient"]},
+        privacy__unit=unit,
+    )
     refused("is no column", data=data, privacy__unit={"column": "customer"})
     rows[3] = (" ", *rows[3][1:])
     data = {**table(tmp_path / "b.csv", rows), "features": ["a", "b"]}
