@@ -17,7 +17,7 @@ from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.noise_comparison import density
 from gossamer.accounting.releases import TruncatedGaussian
 from gossamer.results.charts import Axis, Plot, Series
-from gossamer.studies.compare.comparison import Page
+from gossamer.studies.compare.command import Page
 from gossamer.studies.compare.table import Table
 
 EPSILON, DELTA, RELEASES, DIMENSION = 0.5, 1e-3, 80, 10

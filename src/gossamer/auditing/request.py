@@ -13,8 +13,9 @@ from typing import Any
 from torch import nn
 
 from gossamer.accounting.observers import EVERYONE, RECORD, Observer
-from gossamer.auditing import canaries, pictures
+from gossamer.auditing import canaries
 from gossamer.auditing.attacks import attack_of, observer_of
+from gossamer.auditing.bounds import score_curves
 from gossamer.auditing.release import Releases
 from gossamer.auditing.retraining import SCORES, Retraining, ScoreFile, train_elsewhere
 from gossamer.auditing.sensitivity import (
@@ -218,7 +219,7 @@ class AuditRequest:
                 "training_seconds": coins.seconds,
                 "samples_per_second": coins.samples / max(coins.seconds, 1e-9),
                 **coins.details,
-                **pictures.of(coins),
+                **score_curves(coins),
             },
             "seconds": time.perf_counter() - start,
         }

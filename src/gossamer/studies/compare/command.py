@@ -1,19 +1,81 @@
-"""`gossamer compare`: a table and a plot of recipes × settings × seeds."""
+"""`gossamer compare`: a table and a plot of recipes × settings × seeds, as files, as text and in a notebook."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.options.sentences import as_mapping, as_path, whole_number
+from gossamer.results.charts import COLOURS, DASH, Axis, Plot, Series
+from gossamer.results.headline import in_per_cent, title
+from gossamer.results.notebook import columns, fragment
+from gossamer.results.pages import render
 from gossamer.results.rundir import write_atomically
 from gossamer.studies.compare.batch import run_rows
-from gossamer.studies.compare.comparison import Comparison, curves_page, epsilon_page
 from gossamer.studies.compare.grid import EPSILON, METHOD, Recipe, Row, lay_out, short
-from gossamer.studies.compare.table import as_csv, compare_table, curve, show, summarise
+from gossamer.studies.compare.table import (
+    Spread,
+    Table,
+    as_csv,
+    compare_table,
+    curve,
+    one_relation,
+    show,
+    summarise,
+)
+
+_SIZE = (640, 380)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A plot above its table."""
+
+    title: str
+    plot: Plot
+    table: Table
+    remarks: tuple[str, ...] = ()
+
+    def html(self) -> str:
+        return render("compare", page=self)
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Rows of figures. In a notebook it shows its table, and a plot over ε or over rounds."""
+
+    result: dict[str, Any]  # what `--json` prints
+    table: Table
+    page: Page
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A dictionary for each row: settings, means and deviations over seeds, claimed and proven ε."""
+        rows: list[dict[str, Any]] = self.result["rows"]
+        return rows
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why, by the label of each run that failed."""
+        failed: dict[str, str] = self.result["failed"]
+        return failed
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.result["out"])
+
+    def __repr__(self) -> str:
+        failed = [f"{label} failed: {reason}" for label, reason in self.failed.items()]
+        return "\n".join([columns(self.table.header, self.table.rows), *self.table.caption, *failed])
+
+    def _repr_html_(self) -> str:
+        failed = [f"{label} failed: {reason}" for label, reason in self.failed.items()]
+        notes = [*self.page.remarks, *self.table.caption, *failed, f"in {self.directory}"]
+        return fragment(self.page.title, self.table, self.page.plot, notes=notes)
 
 
 def compare(
@@ -112,3 +174,83 @@ def _flat(figure: dict[str, Any]) -> dict[str, Any]:
     """One CSV line: settings as columns of their own, the cells' names joined."""
     flat = {key: value for key, value in figure.items() if key not in ("settings", "cells")}
     return {"recipe": flat.pop("recipe"), **figure["settings"], **flat, "cells": " ".join(figure["cells"])}
+
+
+# --- the plot -------------------------------------------------------------------------------------------------
+
+
+def epsilon_page(figures: Sequence[dict[str, Any]], labels: Sequence[str], table: Table) -> Page:
+    """The metric against proven ε, one curve per method; a method without noise is a level line."""
+    axis = _axis(figures)
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for label, figure in zip(labels, figures, strict=True):
+        curves.setdefault(label, []).append(figure)
+    ends = [x for x, _, _ in _placed(figures)] or [1.0]
+    series, missing = [], []
+    for i, (label, rows) in enumerate(curves.items()):
+        style: dict[str, Any] = {
+            "colour": COLOURS[i % len(COLOURS)],
+            "dash": DASH if i >= len(COLOURS) else "",
+        }
+        points = sorted(_placed(rows))
+        level = next((mean for mean, _ in map(_quality, rows) if mean is not None), None)
+        if points:
+            spread = [(mean - std, mean + std) for _, mean, std in points]
+            series.append(Series(label, [(x, mean) for x, mean, _ in points], spread, **style))
+        elif level is not None and rows[0]["baseline"] == "non-private":
+            line = [(min(ends), level), (max(ends), level)]
+            series.append(Series(f"{label} (no noise)", line, **{**style, "dash": DASH}, marker="none"))
+        else:
+            missing.append(label)
+    relation = (
+        f"δ = {figures[0]['delta']:g}, {figures[0]['adjacency']}" if one_relation(figures) else "see table"
+    )
+    ticks = [(tick, f"{tick:.3g}") for tick in _apart(ends)]
+    x = Axis(f"proven ε ({relation})", log=max(ends) > 4 * min(ends), ticks=ticks if len(ticks) <= 8 else ())
+    remarks = [f"Not in the plot, since no ε is proven: {label}." for label in missing]
+    return Page(_heading(axis, "against proven ε"), Plot(series, x, axis, size=_SIZE), table, tuple(remarks))
+
+
+def curves_page(
+    curves: Sequence[list[tuple[int, Spread]]],
+    figures: Sequence[dict[str, Any]],
+    labels: Sequence[str],
+    table: Table,
+) -> Page:
+    """The metric over rounds, one curve per row, with a band of one standard deviation around it."""
+    axis, series = _axis(figures), []
+    for label, points in zip(labels, curves, strict=True):
+        rows = [(at, mean, std or 0.0) for at, (mean, std) in points if mean is not None]
+        spread = [(mean - std, mean + std) for _, mean, std in rows if any(std for _, _, std in rows)]
+        series.append(Series(label, [(at, mean) for at, mean, _ in rows], spread, band=True))
+    plot = Plot(series, Axis("round", low=0, whole=True), axis, size=_SIZE)
+    return Page(_heading(axis, "over rounds"), plot, table)
+
+
+def _axis(figures: Sequence[dict[str, Any]]) -> Axis:
+    metric = next((f["metric"] for f in figures if f["metric"]), "accuracy")
+    return Axis(title(metric), percent=in_per_cent(metric))
+
+
+def _heading(axis: Axis, over: str) -> str:
+    return f"{axis.title[:1].upper()}{axis.title[1:]} {over}"  # `capitalize` would write Rmse
+
+
+def _quality(figure: dict[str, Any]) -> Spread:
+    metric = figure["metric"]
+    return (figure[f"{metric}_mean"], figure[f"{metric}_std"]) if metric else (None, None)
+
+
+def _placed(figures: Sequence[dict[str, Any]]) -> list[tuple[float, float, float]]:
+    """(proven ε, mean, deviation) of the rows that have them."""
+    rows = [(f["epsilon_proven"], *_quality(f)) for f in figures]
+    return [(x, mean, std or 0.0) for x, mean, std in rows if x and mean is not None]
+
+
+def _apart(values: Sequence[float]) -> list[float]:
+    """Places for ticks: the values themselves, but none whose label would cover its neighbour's."""
+    ticks: list[float] = []
+    for value in sorted(values):
+        if not ticks or value > 1.15 * ticks[-1]:
+            ticks.append(value)
+    return ticks

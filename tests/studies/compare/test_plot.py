@@ -10,7 +10,7 @@ import pytest
 from tests.support.comparisons import ROWS, result, row
 
 import gossamer
-from gossamer.studies.compare.comparison import Comparison, curves_page, epsilon_page
+from gossamer.studies.compare.command import Comparison, curves_page, epsilon_page
 from gossamer.studies.compare.table import compare_table, curve
 from gossamer.training.api import configure
 
