@@ -72,7 +72,7 @@ def test_a_new_roster_waits_for_a_word(consortium, tmp_path: Path) -> None:  # t
     code, out, said = consortium("pki", "accept", "north/north.roster", "--site", "mercy")
     assert code == 2
     assert "clinic is revoked" in out
-    assert "waits for your word" in said
+    assert "--yes" in said
     assert Site.read(tmp_path / "mercy", data="x", cap=1.0).roster().version == 3
 
 

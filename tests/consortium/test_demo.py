@@ -64,7 +64,7 @@ def test_killed_sites_lose_no_mass_and_pay_nothing_twice(tmp_path: Path) -> None
     try:
         while any(child.poll() is None for child in children.values()) and time.monotonic() < end:
             time.sleep(0.05)
-            said = (tmp_path / "birch" / "said.txt").read_text()
+            said = (tmp_path / "birch" / "output.txt").read_text()
             if kills < 2 and len(re.findall("^round [1-9]", said, re.M)) > 2 * kills:
                 children["birch"].send_signal(signal.SIGKILL)
                 children["birch"].wait()
@@ -98,7 +98,7 @@ def test_a_site_that_stops_ends_the_demo_with_its_own_words(
     import sys
 
     def broken(folder: Path, study: Path, name: str, wait: float) -> subprocess.Popen[bytes]:
-        (folder / name / "said.txt").write_text("gossamer: the disk is full.\n")
+        (folder / name / "output.txt").write_text("gossamer: the disk is full.\n")
         sleep = "import time; time.sleep(60)" if name != "birch" else "raise SystemExit(2)"
         child = subprocess.Popen([sys.executable, "-c", sleep])
         children.append(child)

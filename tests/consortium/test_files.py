@@ -90,5 +90,5 @@ def test_a_folder_for_keys_is_new_and_closed_to_others(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode & 0o077 == 0
     with pytest.raises(UserError, match="exists"):
         files.make_folder(tmp_path / "a")
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be created"):
         files.make_folder(tmp_path / "b" / "c")

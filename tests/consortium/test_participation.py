@@ -223,9 +223,9 @@ def test_gradients_count_by_the_records_there_are(place: Place) -> None:
 
 
 def _without_records(north: Coordinator, config: object) -> object:
-    from gossamer.consortium.packing import _Given, _public
+    from gossamer.consortium.packing import _public, _PublicRows
 
-    return _Given(_public(config, None)[2])  # type: ignore[arg-type]
+    return _PublicRows(_public(config, None)[2])  # type: ignore[arg-type]
 
 
 def test_who_joins_needs_one_epsilon_for_all(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class Sites:
         return self.folder / name / "part"
 
     def said(self, name: str) -> str:
-        path = self.folder / name / "said.txt"
+        path = self.folder / name / "output.txt"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def on_disk(self, name: str) -> dict[str, Any]:

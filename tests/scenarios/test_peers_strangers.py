@@ -122,7 +122,7 @@ def test_a_stranger_a_scan_and_a_slow_loris_get_not_a_byte_and_the_study_goes_on
         (tmp_path / "real").mkdir()
         at = dict(zip(["alder", "birch", "cedar"], hosts.names, strict=False))
         with Peers(
-            tmp_path / "real", 3, 100, deadline=5.0, tick=0.2, wait=120.0, told=told, namespaces=at
+            tmp_path / "real", 3, 100, deadline=5.0, tick=0.2, wait=120.0, address_of=told, namespaces=at
         ) as peers:
             peers.start()
             peers.until(lambda: all(peers.round(name) >= 5 for name in peers.names), 180)

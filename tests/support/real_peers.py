@@ -51,7 +51,7 @@ class Peers:
         for_science: bool = False,
         proxied: bool = False,
         namespaces: Mapping[str, str] | None = None,
-        told: Callable[[str, int], str] = lambda name, port: f"127.0.0.1:{port}",
+        address_of: Callable[[str, int], str] = lambda name, port: f"127.0.0.1:{port}",
     ):
         self.folder, self.names, self.rounds, self.wait = folder, NAMES[:sites], rounds, wait
         folder.mkdir(exist_ok=True)
@@ -59,7 +59,7 @@ class Peers:
         self._namespaces = dict(namespaces or {})
         self.study = prepare(
             folder, self.names, rounds, deadline=deadline, tick=tick, changes=changes, for_science=for_science,
-            told=self._told if proxied else told,
+            address_of=self._told if proxied else address_of,
         )  # fmt: skip
         self.children: dict[str, Child] = {}
         self._nursery = Nursery()

@@ -31,7 +31,7 @@ _SKEW = timedelta(hours=1)  # clocks of sites differ: a certificate is valid a l
 
 
 class Authority(NamedTuple):
-    """Who can still issue: the key with its own certificate."""
+    """An authority's key with its own certificate."""
 
     key: Ed25519PrivateKey
     certificate: x509.Certificate
@@ -44,7 +44,7 @@ def make_authority(consortium: str, now: datetime) -> Authority:
         digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
         data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
     )  # fmt: skip
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -57,13 +57,13 @@ def make_authority(consortium: str, now: datetime) -> Authority:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, None)
     )
-    return Authority(key, made)
+    return Authority(key, certificate)
 
 
 def issue(
     authority: Authority, consortium: str, site: str, key: ec.EllipticCurvePublicKey, now: datetime
 ) -> x509.Certificate:
-    """A certificate of 90 days for whoever holds the private half of `key`, in the site's name."""
+    """Issue a certificate of 90 days for `key` in the site's name."""
     own = authority.certificate
     ends = min(now + timedelta(days=SITE_DAYS), own.not_valid_after_utc)
     if ends <= now:
@@ -99,64 +99,64 @@ def issue(
 
 def read_authority_certificate(text: str, consortium: str) -> x509.Certificate:
     """The authority's own certificate; ValueError where it is none that `make_authority` makes."""
-    found = _certificate(text)
-    key = found.public_key()
+    certificate = _certificate(text)
+    key = certificate.public_key()
     if not isinstance(key, Ed25519PublicKey) or has_small_order(key.public_bytes_raw()):
         raise ValueError("its key is not one that can sign")
-    if found.subject != _name(consortium, f"{consortium} authority"):
+    if certificate.subject != _name(consortium, f"{consortium} authority"):
         raise ValueError("it is another consortium's")
-    if not _extension(found, x509.BasicConstraints).ca:
+    if not _extension(certificate, x509.BasicConstraints).ca:
         raise ValueError("it is no authority's")
-    _issued_by(found, found)
-    return found
+    _issued_by(certificate, certificate)
+    return certificate
 
 
 def read_site_certificate(
     text: str, authority: x509.Certificate, consortium: str, site: str
 ) -> x509.Certificate:
     """A site's certificate; ValueError where this authority did not issue it for this name. Dates are not looked at."""
-    found = _certificate(text)
-    if found.subject != _name(consortium, site):
+    certificate = _certificate(text)
+    if certificate.subject != _name(consortium, site):
         raise ValueError("it is in another name")
-    if _extension(found, x509.SubjectAlternativeName).get_values_for_type(x509.DNSName) != [site]:
+    if _extension(certificate, x509.SubjectAlternativeName).get_values_for_type(x509.DNSName) != [site]:
         raise ValueError("it is for another host name")
-    if _extension(found, x509.BasicConstraints).ca:
+    if _extension(certificate, x509.BasicConstraints).ca:
         raise ValueError("it is an authority's")
-    key = found.public_key()
+    key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ValueError("its key is not on the curve P-256")
-    _issued_by(found, authority)
-    return found
+    _issued_by(certificate, authority)
+    return certificate
 
 
-def _issued_by(found: x509.Certificate, authority: x509.Certificate) -> None:
+def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> None:
     try:
-        found.verify_directly_issued_by(authority)
+        certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
         raise ValueError("the authority did not sign it") from None
 
 
 def _certificate(text: str) -> x509.Certificate:
-    """All of it can be read: whoever sends one may have made it by hand."""
+    """Read a certificate completely: the sender may have written it by hand."""
     try:
         with warnings.catch_warnings():
-            # What the library merely warns of (a serial number below 1) no authority here has made.
+            # What the library only warns of (a serial number below 1) is no certificate of ours.
             warnings.simplefilter("error", CryptographyDeprecationWarning)
-            found = x509.load_pem_x509_certificate(text.encode("ascii"))
-            _ = found.public_key(), found.subject, found.extensions
+            certificate = x509.load_pem_x509_certificate(text.encode("ascii"))
+            _ = certificate.public_key(), certificate.subject, certificate.extensions
     except (
         ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType,
         CryptographyDeprecationWarning,
     ):  # fmt: skip
         raise ValueError("it is not a certificate in PEM") from None
-    if pem(found) != text:
+    if pem(certificate) != text:
         raise ValueError("there is more in it than a certificate")
-    return found
+    return certificate
 
 
-def _extension(found: x509.Certificate, kind: type[Kind]) -> Kind:
+def _extension(certificate: x509.Certificate, kind: type[Kind]) -> Kind:
     try:
-        return found.extensions.get_extension_for_class(kind).value
+        return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
         raise ValueError(f"it has no {kind.__name__}") from None
 
@@ -197,7 +197,7 @@ def days_left(certificate: x509.Certificate, now: datetime) -> int:
 
 
 def expiry_warning(site: str, certificate: x509.Certificate, now: datetime) -> str | None:
-    """What an operator must hear from 14 days before the end on."""
+    """Warn of a certificate's end from 14 days before it on."""
     left, ends = days_left(certificate, now), _day(certificate)
     if left < 0:
         return f"the certificate of {site} ended on {ends}; `gossamer pki renew {site}` makes the next."
@@ -245,26 +245,26 @@ def _private(content: bytes, where: str) -> object:
 
 def signing_request(key: ec.EllipticCurvePrivateKey, consortium: str, site: str) -> str:
     """A CSR: the public half and the name, signed by the private half, which stays."""
-    made = (
+    request = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(_name(consortium, site))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(site)]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return made.public_bytes(serialization.Encoding.PEM).decode("ascii")
+    return request.public_bytes(serialization.Encoding.PEM).decode("ascii")
 
 
 def requested_key(text: str, consortium: str, site: str) -> ec.EllipticCurvePublicKey:
     """The key of a CSR; ValueError unless its owner signed it, for this name. Nothing else of it is taken over."""
     try:
-        found = x509.load_pem_x509_csr(text.encode("ascii"))
-        key, good = found.public_key(), found.is_signature_valid
+        request = x509.load_pem_x509_csr(text.encode("ascii"))
+        key, good = request.public_key(), request.is_signature_valid
     except (ValueError, UnsupportedAlgorithm):
         raise ValueError("it is not a signing request in PEM") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ValueError("its key is not on the curve P-256")
     if not good:
         raise ValueError("it is not signed by the key that it names")
-    if found.subject != _name(consortium, site):
+    if request.subject != _name(consortium, site):
         raise ValueError("it is in another name")
     return key

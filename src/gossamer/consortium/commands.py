@@ -47,10 +47,10 @@ def pki_init(
     """Begin a consortium: its key, and a roster without sites."""
     from gossamer.consortium.coordinator import KEY, Coordinator
 
-    made = Coordinator.init(name, folder)
-    say(f"consortium {name} begun in {made.folder}")
-    say(f"authority: {made.roster().fingerprint}")
-    say(f"keep {made.folder / KEY} to yourself and make a copy: who has it can let anybody in")
+    coordinator = Coordinator.init(name, folder)
+    say(f"consortium {name} begun in {coordinator.folder}")
+    say(f"authority: {coordinator.roster().fingerprint}")
+    say(f"keep {coordinator.folder / KEY} to yourself and make a copy: who has it can let anybody in")
     say("next: gossamer pki invite SITE")
 
 
@@ -66,13 +66,13 @@ def pki_invite(
     from gossamer.consortium.coordinator import Coordinator
     from gossamer.results.words import day
 
-    made = Coordinator.find(folder).invite(site, days)
+    invite = Coordinator.find(folder).invite(site, days)
     if out is None:
-        typer.echo(made.text())
+        typer.echo(invite.text())
     else:
-        files.write_new(out, f"{made.text()}\n".encode(), 0o600)
+        files.write_new(out, f"{invite.text()}\n".encode(), 0o600)
         say(f"invite: {out}")
-    typer.echo(f"good once, until {day(made.expires)}; who has it can join as {site}", err=True)
+    typer.echo(f"good once, until {day(invite.expires)}; who has it can join as {site}", err=True)
 
 
 @pki_app.command("join")
@@ -100,12 +100,12 @@ def pki_join(
     text = invite
     if not invite.startswith("gossamer-invite-"):
         text = files.read(Path(invite)).decode(errors="replace")
-    found = Invite.read(text)
+    parsed = Invite.read(text)
     request, mark = join(
-        found, listen=listen, records=records, folder=folder, data=str(data) if data else None, cap=cap
+        parsed, listen=listen, records=records, folder=folder, data=str(data) if data else None, cap=cap
     )
-    say(f"site {found.site} of {found.consortium}: its key and site.toml are in {request.parent}")
-    say(f"send {request} back to whoever invited you; it holds no secret")
+    say(f"site {parsed.site} of {parsed.consortium}: its key and site.toml are in {request.parent}")
+    say(f"send {request} back to those who invited you; it holds no secret")
     say(f"when they approve it, compare the key by telephone: {mark}")
     say("next: gossamer pki accept ROSTER, with the roster that they send you")
 
@@ -124,12 +124,12 @@ def pki_approve(
     from gossamer.consortium import files
     from gossamer.consortium.coordinator import Coordinator
 
-    found = Coordinator.find(folder)
+    coordinator = Coordinator.find(folder)
     where = request or f"{site}.request"
     content = sys.stdin.buffer.read(files.LARGEST) if where == "-" else files.read(Path(where))
-    made, mark = found.approve(site, content, where, at_round)
+    roster, mark = coordinator.approve(site, content, where, at_round)
     say(f"{site} is in; its key, to compare by telephone: {mark}")
-    _published(found.roster_file, made)
+    _published(coordinator.roster_file, roster)
 
 
 @pki_app.command("revoke")
@@ -137,10 +137,10 @@ def pki_revoke(site: Name, at_round: AtRound = 0, folder: Folder = None) -> None
     """Put a site out, at once. Its links go down as soon as the others have the next roster."""
     from gossamer.consortium.coordinator import Coordinator
 
-    found = Coordinator.find(folder)
-    made = found.revoke(site, at_round)
+    coordinator = Coordinator.find(folder)
+    roster = coordinator.revoke(site, at_round)
     say(f"{site} is revoked")
-    _published(found.roster_file, made)
+    _published(coordinator.roster_file, roster)
 
 
 @pki_app.command("leave")
@@ -154,10 +154,10 @@ def pki_leave(
     """Let a site go as agreed: it takes part until the round."""
     from gossamer.consortium.coordinator import Coordinator
 
-    found = Coordinator.find(folder)
-    made = found.leave(site, at_round)
+    coordinator = Coordinator.find(folder)
+    roster = coordinator.leave(site, at_round)
     say(f"{site} leaves at round {at_round}")
-    _published(found.roster_file, made)
+    _published(coordinator.roster_file, roster)
 
 
 @pki_app.command("renew")
@@ -171,13 +171,13 @@ def pki_renew(
     """New certificates of 90 days for the same keys. Sites accept the next roster and do nothing else."""
     from gossamer.consortium.coordinator import Coordinator
 
-    found = Coordinator.find(folder)
-    made, renewed = found.renew(sites or [])
+    coordinator = Coordinator.find(folder)
+    roster, renewed = coordinator.renew(sites or [])
     if not renewed:
         say("no certificate ends within 14 days; name a site to renew it all the same")
         return
     say(f"new certificates: {', '.join(renewed)}")
-    _published(found.roster_file, made)
+    _published(coordinator.roster_file, roster)
 
 
 def _published(file: Path, roster: Roster) -> None:
@@ -209,13 +209,13 @@ def pki_accept(
             return True
         if not sys.stdin.isatty():
             raise UserError(
-                f"{roster} waits for your word, and nobody can be asked here; use --yes to agree."
+                f"{roster} needs your agreement, and there is no terminal to ask; use --yes to agree."
             )
         return typer.confirm("accept it?", default=False)
 
-    made, warnings = accept(path, files.read(roster), str(roster), agree)
-    names = ", ".join(made.members()) or "none"
-    say(f"roster {made.version} of {made.consortium} is accepted; its sites: {names}")
+    accepted, warnings = accept(path, files.read(roster), str(roster), agree)
+    names = ", ".join(accepted.members()) or "none"
+    say(f"roster {accepted.version} of {accepted.consortium} is accepted; its sites: {names}")
     warn(warnings)
 
 
@@ -228,7 +228,7 @@ def pki_show(
         ),
     ] = None,
 ) -> None:
-    """Who is in: records, addresses, when certificates end."""
+    """List the sites: records, addresses, when certificates end."""
     from gossamer.consortium import files
     from gossamer.consortium.authority import days_left, key_words
     from gossamer.consortium.formats import now, stamp
@@ -259,10 +259,10 @@ def _roster_in(what: Path | None) -> Path:
     if what is not None and not what.is_dir():
         return what
     folder = Path() if what is None else what
-    found = sorted(folder.glob("*.roster")) or sorted(folder.glob("*/*.roster"))
-    if len(found) != 1:
-        raise UserError(f"{folder} has {len(found)} rosters; name the file of one.")
-    return found[0]
+    rosters = sorted(folder.glob("*.roster")) or sorted(folder.glob("*/*.roster"))
+    if len(rosters) != 1:
+        raise UserError(f"{folder} has {len(rosters)} rosters; name the file of one.")
+    return rosters[0]
 
 
 @study_app.command("pack")
@@ -290,7 +290,7 @@ def study_pack(
     from gossamer.consortium.formats import now
     from gossamer.consortium.packing import pack
 
-    made, path, o = pack(
+    study, path, plan = pack(
         Coordinator.find(folder),
         recipe,
         parse_overrides(overrides or []),
@@ -301,36 +301,36 @@ def study_pack(
         data_dir=data_dir,
         out=out,
     )
-    _describe(made)
-    figures = o.privacy.figures()
-    if figures["epsilon_proven"] is not None and not o.seeded:
+    _describe(study)
+    figures = plan.privacy.figures()
+    if figures["epsilon_proven"] is not None and not plan.seeded:
         say(
             f"planned: proven ε ≤ {figures['epsilon_proven']:.3g} at every site (δ = {figures['delta']:g}, "
-            f"{figures['adjacency']}, unit: {o.privacy.unit}; observer: {o.privacy.observer.describe()})"
+            f"{figures['adjacency']}, unit: {plan.privacy.unit}; observer: {plan.privacy.observer.describe()})"
         )
     say(f"study: {path}; send it to all sites, with the test rows if it has some")
-    warn(made.roster.warnings(now()))
+    warn(study.roster.warnings(now()))
 
 
 @study_app.command("show")
 def study_show(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A file that `study pack` made.")],
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A file that `study pack` wrote.")],
     authority: Annotated[
         str | None, typer.Option(metavar="HEX", help="It must be signed under this authority.")
     ] = None,
     recipe: Annotated[bool, typer.Option("--recipe", help="Print the whole recipe as TOML instead.")] = False,
 ) -> None:
-    """What a study asks of its sites, after its signatures are checked."""
+    """Describe a study, after its signatures are checked."""
     from gossamer.consortium.study import Study
 
-    found = Study.read(study, authority)
+    verified = Study.read(study, authority)
     if recipe:
-        typer.echo(found.body.recipe, nl=False)
+        typer.echo(verified.body.recipe, nl=False)
         return
-    _describe(found)
+    _describe(verified)
     if authority is None:
         say(
-            f"whose consortium this is must be known from elsewhere; compare --authority {found.roster.fingerprint}"
+            f"whose consortium this is must be known from elsewhere; compare --authority {verified.roster.fingerprint}"
         )
 
 
@@ -340,17 +340,17 @@ def _describe(study: Any) -> None:
     config, terms, body = study.config, study.terms, study.body
     say(f"study {study.name}, version {study.version}, of {day(body.issued)}: {study.identity[:16]}")
     say(f"consortium {study.roster.consortium}, roster {study.roster.version}: {', '.join(study.sites)}")
-    asked = config.privacy.epsilon
+    epsilon = config.privacy.epsilon
     goal = (
-        f"ε ≤ {asked if isinstance(asked, list) else f'{asked:g}'}"
-        if asked is not None
+        f"ε ≤ {epsilon if isinstance(epsilon, list) else f'{epsilon:g}'}"
+        if epsilon is not None
         else "a noise multiplier"
     )
     delta, unit = config.privacy.delta, config.privacy.protects.words()
-    said = (
+    guarantee = (
         f"δ = {delta if isinstance(delta, list) else f'{delta:g}'}, {config.privacy.adjacency}, unit: {unit}"
     )
-    say(f"{config.algorithm.kind}, {config.rounds} rounds, asked for: {goal} ({said}; observer: everyone)")
+    say(f"{config.algorithm.kind}, {config.rounds} rounds, target: {goal} ({guarantee}; observer: everyone)")
     say(f"model {config.model.kind}, {body.model.parameters} parameters, begins as {body.model.digest[:16]}")
     rows = (
         f"{body.test.rows} public rows in {body.test.file}, {body.test.digest[:16]}" if body.test else "none"

@@ -1,9 +1,9 @@
-"""The folder of whoever runs a consortium: the authority's key, the open invites, the newest roster.
+"""The folder of a consortium's operator: the authority's key, the open invites, the newest roster.
 
 north/authority.key     private, its owner's alone
 north/authority.crt     its certificate
 north/north.roster      the newest version, signed: what all sites get
-north/mercy.invite      an invite that nobody has answered yet, private
+north/mercy.invite      an open invite, private
 north/*.study           the studies that were packed
 """
 
@@ -41,7 +41,7 @@ Clock = Callable[[], datetime]
 
 
 class Coordinator:
-    """Whoever holds the authority's key. Every change is one new version of the roster, written at once or not."""
+    """The holder of the authority's key. Every change is one new version of the roster, written at once or not."""
 
     def __init__(self, folder: Path, clock: Clock = now):
         self.folder, self._clock = folder, clock
@@ -52,12 +52,10 @@ class Coordinator:
             if isinstance(error, UserError):
                 raise
             raise UserError(
-                f"{folder / CERTIFICATE} is damaged: it is not a certificate; put it back."
+                f"{folder / CERTIFICATE} is damaged: it is not a certificate; restore it."
             ) from None
         if certificate.public_key() != key.public_key():
-            raise UserError(
-                f"{folder / KEY} is not the key of {folder / CERTIFICATE}; put them back together."
-            )
+            raise UserError(f"{folder / KEY} is not the key of {folder / CERTIFICATE}; restore both.")
         self.authority = Authority(key, certificate)
 
     @classmethod
@@ -79,12 +77,12 @@ class Coordinator:
 
     @property
     def roster_file(self) -> Path:
-        found = sorted(self.folder.glob("*.roster"))
-        if len(found) != 1:
+        rosters = sorted(self.folder.glob("*.roster"))
+        if len(rosters) != 1:
             raise UserError(
-                f"{self.folder} must hold one file that ends in .roster, and has {len(found)}; put it back."
+                f"{self.folder} must hold one file that ends in .roster, and has {len(rosters)}; restore it."
             )
-        return found[0]
+        return rosters[0]
 
     def roster(self) -> Roster:
         path = self.roster_file
@@ -98,11 +96,11 @@ class Coordinator:
         with files.locked(self.folder):
             roster = self.roster()
             ends = self._clock() + timedelta(days=days)
-            made = Invite(
+            invite = Invite(
                 consortium=roster.consortium, site=site, authority=roster.fingerprint, expires=stamp(ends)
             )
-            files.write(self._invite_file(site), f"{made.text()}\n".encode(), 0o600)
-        return made
+            files.write(self._invite_file(site), f"{invite.text()}\n".encode(), 0o600)
+        return invite
 
     def approve(self, site: str, request: bytes, where: str, at_round: int = 0) -> tuple[Roster, str]:
         """The roster with the site in it, and a mark of its key to compare with what the site sees."""
@@ -110,35 +108,35 @@ class Coordinator:
         _check_round(at_round)
         with files.locked(self.folder):
             roster, invite = self.roster(), self._open_invite(site)
-            asked = read_request(request, invite, where)
-            held = {one.name: one for one in roster.sites}
-            if any(public_bytes(one.public_key) == public_bytes(asked.key) for one in roster.sites):
+            requested = read_request(request, invite, where)
+            members = {one.name: one for one in roster.sites}
+            if any(public_bytes(one.public_key) == public_bytes(requested.key) for one in roster.sites):
                 raise UserError(
-                    f"{where} asks for a key that a site of {roster.consortium} has already; join anew."
+                    f"{where} asks for a key that a site of {roster.consortium} has already; join again."
                 )
-            old = held.get(site)
-            # Who lost his key keeps his place; who had left joins anew.
+            old = members.get(site)
+            # A site that lost its key keeps its node; one that had left joins again.
             joined = (
                 old.joined if old and not old.left else Joined(version=roster.version + 1, at_round=at_round)
             )
-            certificate = issue(self.authority, roster.consortium, site, asked.key, self._clock())
-            held[site] = Member(
+            certificate = issue(self.authority, roster.consortium, site, requested.key, self._clock())
+            members[site] = Member(
                 name=site,
                 certificate=pem(certificate),
-                address=asked.address,
-                records=asked.records,
+                address=requested.address,
+                records=requested.records,
                 joined=joined,
             )
-            made = self._publish(roster, list(held.values()))
+            published = self._publish(roster, list(members.values()))
             self._invite_file(site).unlink(missing_ok=True)  # good once
-        return made, key_words(asked.key)
+        return published, key_words(requested.key)
 
     def revoke(self, site: str, at_round: int = 0) -> Roster:
-        """Whose key is lost or who broke his word: links go down at once, the others go on without him."""
+        """Remove a site at once, whose key is lost or who broke the rules; the others continue without it."""
         return self._remove(site, at_round, revoked=True)
 
     def leave(self, site: str, at_round: int) -> Roster:
-        """Who leaves as agreed: it takes part until the round."""
+        """Remove a site as agreed: it takes part until the round."""
         return self._remove(site, at_round, revoked=False)
 
     def renew(self, names: Sequence[str] = ()) -> tuple[Roster, list[str]]:
@@ -164,8 +162,8 @@ class Coordinator:
 
     def _renewed(self, site: Member) -> Member:
         consortium = self.roster().consortium
-        made = issue(self.authority, consortium, site.name, site.public_key, self._clock())
-        return site.model_copy(update={"certificate": pem(made)})
+        certificate = issue(self.authority, consortium, site.name, site.public_key, self._clock())
+        return site.model_copy(update={"certificate": pem(certificate)})
 
     def _remove(self, name: str, at_round: int, *, revoked: bool) -> Roster:
         _check_round(at_round)
@@ -181,16 +179,16 @@ class Coordinator:
                 site.left is not None and not at_round
             ):  # its links go down, and it is out when it would have been
                 left = site.left.model_copy(update={"revoked": True})
-            made = self._publish(
+            published = self._publish(
                 roster, [s.model_copy(update={"left": left}) if s.name == name else s for s in roster.sites]
             )
             self._invite_file(name).unlink(missing_ok=True)
-        return made
+        return published
 
     def _publish(self, last: Roster, sites: Sequence[Member]) -> Roster:
-        made = next_version(self.authority, last, sites, self._clock())
-        files.write(self.roster_file, made.content)
-        return made
+        roster = next_version(self.authority, last, sites, self._clock())
+        files.write(self.roster_file, roster.content)
+        return roster
 
     def _open_invite(self, site: str) -> Invite:
         path = self._invite_file(site)

@@ -72,14 +72,14 @@ def _demo(folder: Path, sites: int, rounds: int, limit: float, say: Say, seed: i
     changes = {} if seed is None else {"seed": seed, "privacy.noise.source": "seeded"}
     study = prepare(folder, names, rounds, changes=changes, for_science=seed is not None)
     say(
-        f"made: an authority, {sites} sites with keys, certificates and files of their own, and one signed study"
+        f"prepared: an authority, {sites} sites with keys, certificates and files of their own, and one signed study"
     )
     say(f"started: {sites} processes, {rounds} rounds over mutual TLS on loopback")
     _run_all(folder, study, names, began + limit)
     say("")
-    said = verify_set([folder / name / "part" / "run" for name in names], study)
-    for sentence in said:
-        say(sentence)
+    lines = verify_set([folder / name / "part" / "run" for name in names], study)
+    for line in lines:
+        say(line)
     simulated = _simulated(folder, names, rounds, changes)
     result = Result({name: _figures(folder, name, k) for k, name in enumerate(names)}, simulated)
     _compare(result, say, drawn_alike=seed is not None)
@@ -116,17 +116,17 @@ def prepare(
     tick: float = 0.02,
     changes: Mapping[str, Any] | None = None,
     for_science: bool = False,
-    told: Callable[[str, int], str] = lambda name, port: f"127.0.0.1:{port}",
+    address_of: Callable[[str, int], str] = lambda name, port: f"127.0.0.1:{port}",
 ) -> Path:
     """An authority, its sites with their records, and a study, which is returned.
 
-    `told` says where others reach a site that listens at this port: elsewhere, if something stands between.
+    `address_of`: where others reach a site that listens at this port, if a proxy is between.
     """
     counts = _digits(folder, names)
     authority = Coordinator.init("demo", folder / "authority")
     ports = _free_ports(len(names))
     for name, port, count in zip(names, ports, counts, strict=True):
-        address = told(name, port)
+        address = address_of(name, port)
         request, _ = join(
             authority.invite(name), listen=address, records=count, folder=folder / name,
             data=str(folder / f"{name}.csv"), cap=8.5,
@@ -152,12 +152,12 @@ def prepare(
 
 def _digits(folder: Path, names: Sequence[str]) -> list[int]:
     """The bundled digits as a file a site, and one of public test rows; how many records each has."""
-    found = datasets.kinds["digits"]().load(None, 0)
-    pieces = np.array_split(np.arange(len(found.x_train)), len(names))
+    digits = datasets.kinds["digits"]().load(None, 0)
+    pieces = np.array_split(np.arange(len(digits.x_train)), len(names))
     for k, (name, piece) in enumerate(zip(names, pieces, strict=True)):
-        _write(folder / f"{name}.csv", found.x_train[piece], found.y_train[piece])
+        _write(folder / f"{name}.csv", digits.x_train[piece], digits.y_train[piece])
         (folder / f"records-{k}.csv").symlink_to(f"{name}.csv")  # what a simulation in one process reads
-    _write(folder / "test.csv", found.x_test, found.y_test)
+    _write(folder / "test.csv", digits.x_test, digits.y_test)
     return [len(piece) for piece in pieces]
 
 
@@ -171,8 +171,8 @@ def _write(path: Path, x: Any, y: Any) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]
@@ -180,13 +180,13 @@ def _free_ports(count: int) -> list[int]:
 
 def start(folder: Path, study: Path, name: str, wait: float) -> subprocess.Popen[bytes]:
     """The process of one site; what it says goes to its own folder."""
-    with (folder / name / "said.txt").open("ab") as said:
+    with (folder / name / "output.txt").open("ab") as output:
         return subprocess.Popen(
             [
                 sys.executable, "-P", "-m", "gossamer", "peer", "run", str(study), "--site", str(folder / name),
                 "--out", str(folder / name / "part"), "--wait", f"{wait:g}",
             ],
-            stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment(1),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment(1),
         )  # fmt: skip
 
 
@@ -198,13 +198,13 @@ def _run_all(folder: Path, study: Path, names: Sequence[str], end: float) -> Non
         while any(child.poll() is None for child in children.values()):
             failed = next((name for name, child in children.items() if child.poll() not in (None, 0)), None)
             if failed is not None:
-                raise UserError(f"{failed} stopped: {_last_words(folder / failed / 'said.txt')}")
+                raise UserError(f"{failed} stopped: {_last_line(folder / failed / 'output.txt')}")
             if time.monotonic() > end:
                 raise UserError("the demo took longer than --limit; give it more seconds, or fewer rounds.")
             time.sleep(0.1)
         for name, child in children.items():
             if child.returncode:
-                raise UserError(f"{name} stopped: {_last_words(folder / name / 'said.txt')}")
+                raise UserError(f"{name} stopped: {_last_line(folder / name / 'output.txt')}")
     finally:
         stop(children.values())
 
@@ -222,9 +222,9 @@ def stop(children: Any) -> None:
             child.wait()
 
 
-def _last_words(said: Path) -> str:
-    lines = [line for line in said.read_text(errors="replace").splitlines() if line.strip()]
-    return re.sub("^gossamer: ", "", lines[-1]) if lines else "it said nothing."
+def _last_line(output: Path) -> str:
+    lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
+    return re.sub("^gossamer: ", "", lines[-1]) if lines else "it printed nothing."
 
 
 def _figures(folder: Path, name: str, node: int) -> tuple[float, float | None]:

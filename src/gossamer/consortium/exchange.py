@@ -31,7 +31,7 @@ PAUSE = -1  # the place in a round, before its first exchange, where an epoch ch
 
 @dataclass(frozen=True)
 class Epoch:
-    """Who takes part: `sites[i]` is node i of the topology."""
+    """The sites that take part: `sites[i]` is node i of the topology."""
 
     number: int  # its first round: sites that know different changes still mean the same by it
     sites: tuple[str, ...]
@@ -56,10 +56,10 @@ class LeftBehindError(Exception):
 class PeerExchange:
     """mix(t, A, B, …) of one site; `before_round` and `after_round` go to the loop of rounds.
 
-    `initial` is the algorithm's state (a NamedTuple) at the start. After a crash the exchange is made anew with the
+    `initial` is the algorithm's state (a NamedTuple) at the start. After a crash the exchange is made again with the
     same journal: `resume` says with which round and state the loop goes on. The round is repeated then, but its
     exchanges that were on disk are not: what they kept and sent is taken from the journal. `between(t)` is called ahead
-    of round t and again and again while this site waits there; whoever has to do with rosters may raise in it.
+    of round t and again and again while this site waits there; it may raise to end the wait.
     """
 
     def __init__(
@@ -97,26 +97,26 @@ class PeerExchange:
         self._call = 0
         self._missing = 0  # counts down the exchanges since a parcel was missing
         self._usual = 1.0  # the weight while none is missing
-        held = journal.contents
-        self.begun = held.meta is not None  # is there anything on disk?
-        if held.meta is None:
+        contents = journal.contents
+        self.begun = contents.meta is not None  # is there anything on disk?
+        if contents.meta is None:
             fresh = time.time_ns() if incarnation is None else incarnation
             self.mass = Mass(name, fresh, late=pace.late, start=start)
             self._state, self._round, self._since, self._ran = initial, start, 0, 0
         else:
-            self._check_journal(held.meta, epoch)
-            self.mass = Mass.restore(held.meta, held.tensors, late=pace.late)
-            fields = {key: held.tensors[f"state.{key}"] for key in initial._fields}
+            self._check_journal(contents.meta, epoch)
+            self.mass = Mass.restore(contents.meta, contents.tensors, late=pace.late)
+            fields = {key: contents.tensors[f"state.{key}"] for key in initial._fields}
             self._state, self._round, self._since, self._ran = (
                 type(initial)(**fields),
-                held.meta["round"],
-                held.meta["uses"],
-                held.meta["ran"],
+                contents.meta["round"],
+                contents.meta["uses"],
+                contents.meta["ran"],
             )
-            self._weights = {int(key): value for key, value in held.meta["weights"].items()}
-            own = sum(1 for key in held.tensors if key.startswith("own."))
-            self._own = tuple(held.tensors[f"own.{i}"] for i in range(own))
-            self._sent = {to: (number, share) for to, (number, share) in held.meta["sent"].items()}
+            self._weights = {int(key): value for key, value in contents.meta["weights"].items()}
+            own = sum(1 for key in contents.tensors if key.startswith("own."))
+            self._own = tuple(contents.tensors[f"own.{i}"] for i in range(own))
+            self._sent = {to: (number, share) for to, (number, share) in contents.meta["sent"].items()}
         self._next, self._before, self._at = self._state, self._since, self._round
         self.rounds_run = self._ran  # ended here, those skipped not among them
         self._enter(epoch)
@@ -160,7 +160,7 @@ class PeerExchange:
     # For the loop of rounds
 
     def resume(self) -> tuple[int, Any, int]:
-        """(the round to go on with, the state it begins with, how many gradients were asked for before it)."""
+        """Return the round to resume with, its first state, and the number of gradients requested before it."""
         return self._round, self._state, self._since
 
     def before_round(self, t: int) -> None:
@@ -196,7 +196,7 @@ class PeerExchange:
     def meet(self, deadline: float) -> list[str]:
         """Greet everybody and wait until all were heard, at most until the deadline; who is missing.
 
-        Whoever hears somebody in a later epoch waits no longer: the others have gone on.
+        A site that hears another in a later epoch waits no longer.
         """
         contacts = self.contacts
         while missing := [
@@ -411,7 +411,7 @@ class PeerExchange:
     def enter(self, epoch: Epoch, t: int, state: Any) -> Any:
         """Before round t: the state with which it begins the new epoch. Drained, x ← x / w, w ← 1, the new topology.
 
-        Every site of the old epoch does this, before the same round if it can: all mass is counted anew, so one that
+        Every site of the old epoch does this, before the same round if it can: all mass is counted again, so one that
         comes later takes nothing from the others. One that crashes meanwhile does it again.
         """
         renewed = self.leave(t, state)
@@ -466,23 +466,23 @@ class PeerExchange:
         tell(0.0)
 
     def adopt(self, state: Any) -> None:
-        """Begin with this state: that of a model which was asked for."""
+        """Begin with this state, that of a neighbour's model."""
         self._state = self._next = state
 
     def ask_model(self, deadline: float) -> tuple[int, Tensor]:
         """(round, model) of a neighbour: what one that joins, or has lost its disk, begins with."""
-        asked: set[str] = set()
+        already: set[str] = set()
         while self.contacts.answer is None:
             if self._clock() >= deadline:
                 raise UserError(
-                    f"{self.name} asked {', '.join(self._neighbours)} for the model; nobody answered."
+                    f"{self.name} asked {', '.join(self._neighbours)} for the model; no answer came."
                 )
             self._look()
-            # Often while nobody is in this epoch, at once when somebody is; but a model is not sent twice in a hurry.
+            # Often while no neighbour is in this epoch, at once when one is; but not twice in a hurry.
             there = {site for site in self._neighbours if self.contacts[site].heard is not None}
-            self.contacts.greet(there - asked, "ask")
+            self.contacts.greet(there - already, "ask")
             self.contacts.greet(self._neighbours, "ask", every=self._pace.deadline / (2 if there else 8))
-            asked |= there
+            already |= there
             self.contacts.listen(min(deadline, self._clock() + self._pace.deadline / 8))
         answer, self.contacts.answer = self.contacts.answer, None
         return answer.place.round, answer.content[0].view(1, -1)

@@ -23,7 +23,7 @@ def read(path: Path) -> bytes:
 
 
 def read_private(path: Path) -> bytes:
-    """Of a file that nobody but its owner can read: what others could read is no secret."""
+    """Read a file that only its owner may read."""
     content = read(path)
     if path.stat().st_mode & 0o077:
         raise UserError(
@@ -85,7 +85,7 @@ def make_folder(path: Path) -> None:
     except FileExistsError:
         raise UserError(f"{path} exists; name another place with --dir, or remove it.") from None
     except OSError as error:
-        raise UserError(f"{path} cannot be made: {error.strerror}.") from None
+        raise UserError(f"{path} cannot be created: {error.strerror}.") from None
 
 
 @contextmanager
@@ -111,8 +111,8 @@ def only_folder_with(name: str, option: str, what: str, given: Path | None) -> P
     here = Path()
     if (here / name).exists():
         return here
-    found = sorted(path.parent for path in here.glob(f"*/{name}"))
-    if len(found) != 1:
-        several = f": there are {', '.join(map(str, found[:5]))}" if found else ""
+    folders = sorted(path.parent for path in here.glob(f"*/{name}"))
+    if len(folders) != 1:
+        several = f": there are {', '.join(map(str, folders[:5]))}" if folders else ""
         raise UserError(f"no {what} is named{several or ' and none is here'}; name its folder with {option}.")
-    return found[0]
+    return folders[0]

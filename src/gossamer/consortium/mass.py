@@ -40,7 +40,7 @@ class Parcel:
 
 @dataclass
 class Inbound:
-    """What was decided about the parcels of one sender."""
+    """Decisions about the parcels of one sender."""
 
     incarnation: int
     oldest: int = 0  # the sender has forgotten all below
@@ -84,7 +84,7 @@ class Mass:
         self.inbox: list[Parcel] = []  # taken, not yet added
         self.moves = 0  # parcels made in this exchange
         self.limit: float | None = None  # of the push-sum weight, the last tensor: that of all sites together
-        self._given: dict[
+        self._net_weight: dict[
             str, float
         ] = {}  # by a site since the start: its weight less what it took from here
         self.like: tuple[Tensor, ...] = ()  # shapes and dtypes of the present exchange
@@ -93,7 +93,7 @@ class Mass:
         self._durable: dict[str, DurableView] = {}
 
     def begin(self, place: Place, channel: int, tensors: Sequence[Tensor]) -> None:
-        """The next exchange, with what the algorithm has. What was added in the last one is part of it by now."""
+        """Begin the next exchange with the algorithm's tensors, which by now include what the last one added."""
         assert place > self.place
         added = {id(parcel) for parcel in self._added}
         self.inbox = [parcel for parcel in self.inbox if id(parcel) not in added]
@@ -118,13 +118,13 @@ class Mass:
         return parcel
 
     def decide(self, parcel: Parcel) -> str:
-        """Decide about a parcel: taken, returned, or known from before. Once for all."""
+        """Decide about a parcel, for good: taken, returned, or known from before."""
         link = self._inbound(parcel.sender, parcel.incarnation)
         number = parcel.sequence
         if number < link.oldest or number in link.taken or number in link.returned:
             return KNOWN
-        waiting = sum(held.sender == parcel.sender for held in self.inbox)
-        if waiting >= MAX_WAITING or len(link.taken) + len(link.returned) >= MAX_DECISIONS:
+        count = sum(waiting.sender == parcel.sender for waiting in self.inbox)
+        if count >= MAX_WAITING or len(link.taken) + len(link.returned) >= MAX_DECISIONS:
             raise RefusedError("too many parcels of its sender wait here")
         if parcel.made.round < self.place.round - self._late:
             link.returned.add(number)
@@ -142,21 +142,21 @@ class Mass:
         if self.limit is None:
             return
         weight = float(parcel.content[-1])
-        here = sum(float(held.content[-1]) for held in self.inbox if held.channel == parcel.channel)
+        here = sum(float(taken.content[-1]) for taken in self.inbox if taken.channel == parcel.channel)
         if (
             self._kept and parcel.channel == self.channel and self.place.call >= 0
-        ):  # an epoch's pause counts anew
+        ):  # an epoch's pause counts all again
             here += float(self._kept[-1])
-        given = self._given.get(parcel.sender, 0.0) + weight
-        if here + weight > self.limit * (1 + 1e-9) and given >= max(self._given.values(), default=0.0):
+        given = self._net_weight.get(parcel.sender, 0.0) + weight
+        if here + weight > self.limit * (1 + 1e-9) and given >= max(self._net_weight.values(), default=0.0):
             raise RefusedError(
                 f"its weight {weight:g} and the {here:g} here are more than the {self.limit:g} of all sites: it was "
                 "made up by this site, or by one that sends to it"
             )
-        self._given[parcel.sender] = given
+        self._net_weight[parcel.sender] = given
 
     def forget_settled(self, by: str, incarnation: int, oldest: int) -> None:
-        """That site keeps no parcel below `oldest` any more: nor need anybody remember what was decided about it."""
+        """Forget decisions about parcels below `oldest`, which their sender has forgotten."""
         link = self._inbound(by, incarnation)
         if oldest > link.oldest:
             link.oldest = oldest
@@ -164,9 +164,9 @@ class Mass:
             link.returned = {number for number in link.returned if number >= oldest}
 
     def apply_decisions(self, by: str, decisions: Decisions) -> set[int]:
-        """What that site decided about parcels from here: they leave the outbox, and come back if they were returned.
+        """Apply a site's decisions about parcels from here: they leave the outbox, and come back if they were returned.
 
-        The numbers of parcels that seem lost: later ones have arrived.
+        Return the numbers of parcels that seem lost: later ones have arrived.
         """
         if decisions.incarnation != self.incarnation:
             return set()
@@ -179,7 +179,7 @@ class Mass:
         for number in decisions.taken:
             parcel = link.parcels.pop(number, None)
             if parcel is not None and self.limit is not None:
-                self._given[by] = self._given.get(by, 0.0) - float(parcel.content[-1])
+                self._net_weight[by] = self._net_weight.get(by, 0.0) - float(parcel.content[-1])
         for number in decisions.returned:
             parcel = link.parcels.pop(number, None)
             if parcel is not None:
@@ -187,7 +187,7 @@ class Mass:
         return {number for number in link.parcels if numbers and number < max(numbers)}
 
     def sum_due(self) -> tuple[tuple[Tensor, ...], list[Parcel]]:
-        """(kept + all parcels due by now, these parcels). May be asked again, when more have come."""
+        """Return (kept + all parcels due by now, these parcels); again with more, when more have come."""
         self._added = [p for p in self.inbox if p.made <= self.place and p.channel == self.channel]
         total = [kept.clone() for kept in self._kept]
         for parcel in self._added:
@@ -200,21 +200,21 @@ class Mass:
 
     @property
     def has_unwritten_decisions(self) -> bool:
-        """Are there decisions that nobody may be told yet, because they are not on disk?"""
+        """Tell whether there are decisions that are not on disk, so that others may not learn of them yet."""
         return any(self._news(site, link) for site, link in self.inbound.items())
 
     @property
     def has_unwritten(self) -> bool:
-        """Those, or parcels that are settled here and not on disk."""
+        """Tell whether there are those, or parcels that are settled here and not on disk."""
         oldest = any(link.oldest != self.durable_view(site).oldest for site, link in self.outbound.items())
         return oldest or self.has_unwritten_decisions
 
     def durable_view(self, to: str) -> DurableView:
-        """What a frame to that site may say."""
+        """Return what a frame to that site may tell."""
         return self._durable.get(to, DurableView())
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Everything, as what JSON can hold and tensors. Call `mark_written` once it is on disk."""
+        """Return everything as a JSON object and tensors. Call `mark_written` once it is on disk."""
         pairs = zip(self._kept, self.like, strict=True)
         tensors = {f"kept.{i}": kept.to(like.dtype) for i, (kept, like) in enumerate(pairs)}
         parcels = [(True, parcel) for parcel in self.inbox]
@@ -240,7 +240,7 @@ class Mass:
         return meta, tensors
 
     def mark_written(self) -> None:
-        """The last snapshot is on disk."""
+        """Note that the last snapshot is on disk."""
         for site in {*self.outbound, *self.inbound}:
             out, into = self.outbound.get(site, Outbound()), self.inbound.get(site)
             decisions = into.decisions() if into is not None else Decisions()
@@ -271,7 +271,7 @@ class Mass:
         return mass
 
     def reset_links(self) -> None:
-        """A new epoch: all mass is counted anew, so nothing on its way is owed to anyone."""
+        """Begin a new epoch: all mass is counted again, so nothing on its way is owed to anyone."""
         self.outbound = {to: Outbound(link.following) for to, link in self.outbound.items()}
         self.inbox, self._added = [], []
 

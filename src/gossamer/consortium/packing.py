@@ -57,7 +57,7 @@ def pack(
         raise UserError(
             f"{roster.consortium} has {len(members)} sites; a study needs two: invite and approve them first."
         )
-    ended = [said for said in roster.warnings(now()) if " ended on " in said]
+    ended = [warning for warning in roster.warnings(now()) if " ended on " in warning]
     if ended:
         raise UserError(ended[0])
     changes = dict(changes or {})
@@ -71,7 +71,7 @@ def pack(
         config = config.model_copy(update={"topology": replace(config.topology, matrix=rows)})
     refuse_for_peers(config, for_science=for_science)
     config, rows, public = _public(config, data_dir)
-    o = Plan.of(config, cache=_Given(public), data_dir=data_dir)
+    plan = Plan.of(config, cache=_PublicRows(public), data_dir=data_dir)
     folder = coordinator.folder if out is None else out.parent
     version = 1 + len(list(coordinator.folder.glob(f"{_file_name(config.name)}-*{ENDING}")))
     from gossamer import __version__
@@ -83,16 +83,16 @@ def pack(
         gossamer=__version__,
         recipe=config_text(config.model_dump()),
         roster=roster.content.decode("ascii"),
-        model=first_model(o),
+        model=first_model(plan),
         test=None if not len(rows.x) else _test_rows(config, rows),
         terms=terms,
     )
     content = write_signed(KIND, body.model_dump(), coordinator.authority.key.sign)
     path = out or folder / f"{_file_name(config.name)}-{version}{ENDING}"
-    made = Study.of(content, str(path), roster.fingerprint)
-    _ = made.config  # what a site would refuse is never written
+    study = Study.of(content, str(path), roster.fingerprint)
+    _ = study.config  # what a site would refuse is never written
     files.write_new(path, content)
-    return made, path, o
+    return study, path, plan
 
 
 def _terms(deadline: float, late: int, tick: float, for_science: bool) -> Terms:
@@ -104,13 +104,13 @@ def _terms(deadline: float, late: int, tick: float, for_science: bool) -> Terms:
 
 
 def _public(config: RunConfig, data_dir: Path | None) -> tuple[RunConfig, Records, Dataset]:
-    """The configuration with nobody's paths in it, the public rows as they are, and as a run sees them."""
+    """Return the configuration without paths, the public rows as they are, and as a run sees them."""
     data = config.data
     assert isinstance(data, OwnFile)
     rows = data.public_rows(data_dir)
     if rows is None:
         raise UserError(
-            "data.test is not set: without public rows nobody here knows the shape of a record; name them, or list the "
+            "data.test is not set: without public rows the shape of a record is not known here; name them, or list the "
             "columns in data.columns or data.features."
         )
     named = data.schema is None and hasattr(data, "features")  # declared columns have their order already
@@ -128,7 +128,7 @@ def _public(config: RunConfig, data_dir: Path | None) -> tuple[RunConfig, Record
     return config.model_copy(update={"data": common, "runtime": Runtime()}), rows, public
 
 
-class _Given(DataCache):
+class _PublicRows(DataCache):
     """The public rows in place of everybody's records: no record is here to be read."""
 
     def __init__(self, dataset: Dataset):
@@ -145,5 +145,5 @@ def _test_rows(config: RunConfig, rows: Records) -> TestRows:
 
 
 def _file_name(name: str) -> str:
-    kept = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
-    return kept.strip("-")[:60] or KIND
+    safe = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
+    return safe.strip("-")[:60] or KIND

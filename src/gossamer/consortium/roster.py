@@ -1,6 +1,6 @@
 """The roster: which sites belong to a consortium, by which certificates, from and until which round.
 
-The authority signs it. Every version knows the digests of all before it, so that whoever holds one can tell a later one
+The authority signs it. Every version knows the digests of all before it, so that a later one can be told
 from a fork. A change holds in studies packed later from their start, in those packed earlier from its round on.
 """
 
@@ -107,7 +107,7 @@ class Roster:
 
     @classmethod
     def read(cls, content: bytes, where: str, authority: str | None = None) -> Roster:
-        """Of a signed file. `authority`: the fingerprint that it must be signed under; whoever's it is, if None."""
+        """Of a signed file. `authority`: the fingerprint that it must be signed under; any, if None."""
         file = read_signed(KIND, content, where)
         body = parse(_Body, file.body, f"{where} is damaged")
         try:
@@ -163,11 +163,11 @@ class Roster:
         return key
 
     def site(self, name: str) -> Member:
-        found = next((site for site in self.sites if site.name == name), None)
-        if found is None:
+        member = next((site for site in self.sites if site.name == name), None)
+        if member is None:
             names = [site.name for site in self.sites]
             raise UserError(f"{name!r} is no site of {self.consortium}{ending(name, names)}")
-        return found
+        return member
 
     def members(self, t: int | None = None, since: int | None = None) -> dict[str, Member]:
         """Those of round t of a study that was packed with version `since` (this one, if None), by name.
@@ -189,18 +189,18 @@ class Roster:
             for change in (site.joined, site.left):
                 if change is not None and change.version > since and change.at_round < rounds:
                     starts.add(change.at_round)
-        found: list[tuple[int, tuple[str, ...]]] = []
+        spans: list[tuple[int, tuple[str, ...]]] = []
         for t in sorted(starts):
             names = tuple(self.members(t, since))
-            if not found or found[-1][1] != names:
-                found.append((t, names))
-        return found
+            if not spans or spans[-1][1] != names:
+                spans.append((t, names))
+        return spans
 
     def warnings(self, now: datetime) -> list[str]:
         """Certificates that end within 14 days, or have ended."""
-        present = [site for site in self.sites if site.left is None]
-        said = [expiry_warning(site.name, site.parsed, now) for site in present]
-        return [sentence for sentence in said if sentence]
+        active = [site for site in self.sites if site.left is None]
+        warnings = [expiry_warning(site.name, site.parsed, now) for site in active]
+        return [sentence for sentence in warnings if sentence]
 
 
 def _gone_before(site: Member, since: int) -> bool:
@@ -253,60 +253,60 @@ def _signed(authority: Authority, body: _Body) -> Roster:
     )
 
 
-def check_successor(held: Roster, offered: Roster) -> bool:
-    """Is it a later version of what is held? False where it is the same; a sentence for all else."""
-    if offered.consortium != held.consortium or offered.fingerprint != held.fingerprint:
+def check_successor(present: Roster, offered: Roster) -> bool:
+    """Tell whether `offered` is a later version; False where it is the same, a UserError for all else."""
+    if offered.consortium != present.consortium or offered.fingerprint != present.fingerprint:
         raise UserError(
             f"roster {offered.version} is of the consortium {offered.consortium!r} with the authority "
-            f"{offered.fingerprint[:16]}…, and this site is in {held.consortium!r} with {held.fingerprint[:16]}…."
+            f"{offered.fingerprint[:16]}…, and this site is in {present.consortium!r} with {present.fingerprint[:16]}…."
         )
-    if offered.digest == held.digest:
+    if offered.digest == present.digest:
         return False
-    if offered.version < held.version:
+    if offered.version < present.version:
         raise UserError(
-            f"roster {offered.version} is older than roster {held.version}, which is held; ask for the newest."
+            f"roster {offered.version} is older than roster {present.version}, which is accepted; ask for the newest."
         )
-    if offered.version == held.version or offered.body.history[held.version - 1] != held.digest:
+    if offered.version == present.version or offered.body.history[present.version - 1] != present.digest:
         raise UserError(
-            f"roster {offered.version} does not follow from roster {held.version} that is held: there are two of one "
-            "version, so the authority's folder was copied or its key stolen; ask its operator by telephone."
+            f"roster {offered.version} does not follow from roster {present.version} that is accepted: there are two "
+            "of one version, so the authority's folder was copied or its key stolen; ask its operator by telephone."
         )
     return True
 
 
-def differences(held: Roster | None, offered: Roster) -> list[str]:
-    """What an operator agrees to, a sentence each."""
-    before = {site.name: site for site in held.sites} if held is not None else {}
-    said = []
+def differences(present: Roster | None, offered: Roster) -> list[str]:
+    """Describe the changes that an operator agrees to, a line each."""
+    before = {site.name: site for site in present.sites} if present is not None else {}
+    lines = []
     for site in offered.sites:
         old, where = before.get(site.name), site.address or "dials out only"
         if old is None or (old.left and not site.left):
             if site.left is None:
-                said.append(
+                lines.append(
                     f"{site.name} joins{_when(site.joined)} ({site.records} records declared, {where})"
                 )
         elif site.left and not old.left:
             how = "is revoked, its links go down at once, and it is out" if site.left.revoked else "leaves"
-            said.append(f"{site.name} {how}{_when(site.left)}")
+            lines.append(f"{site.name} {how}{_when(site.left)}")
         else:
-            said += _altered(old, site)
-    return said
+            lines += _altered(old, site)
+    return lines
 
 
 def _altered(old: Member, new: Member) -> list[str]:
-    said = []
+    lines = []
     if old.left and new.left and new.left.revoked and not old.left.revoked:
-        said.append(f"{new.name} is revoked, its links go down at once")
+        lines.append(f"{new.name} is revoked, its links go down at once")
     if old.certificate != new.certificate:
         same = public_bytes(old.public_key) == public_bytes(new.public_key)
-        said.append(f"{new.name} has a new certificate" + ("" if same else " with ANOTHER KEY"))
+        lines.append(f"{new.name} has a new certificate" + ("" if same else " with ANOTHER KEY"))
     if old.address != new.address:
-        said.append(
+        lines.append(
             f"{new.name} is found at {new.address or 'no address'} instead of {old.address or 'no address'}"
         )
     if old.records != new.records:
-        said.append(f"{new.name} declares {new.records} records instead of {old.records}")
-    return said
+        lines.append(f"{new.name} declares {new.records} records instead of {old.records}")
+    return lines
 
 
 def _when(change: Joined) -> str:
