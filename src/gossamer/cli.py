@@ -338,7 +338,7 @@ def _plan_from_ledger(directory: Path, anchor: str | None, as_json: bool) -> Non
     from gossamer.training.network import check_network
 
     proofs = recompute(directory)
-    verdict = verify_run(directory, proofs, anchor)
+    verdict = verify_run(directory, anchor, proofs)
     unchecked = check_network(directory)
     if as_json:
         _print_json(ledger_summary(proofs, verdict))
@@ -420,7 +420,7 @@ def _own_module(asked: str | None) -> Any:
 def certificate_anchor(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
 ) -> None:
-    """One line to publish: it pins the run's key and what it has signed; see `plan --ledger RUN --anchor LINE`."""
+    """One line to publish: it pins the run's key and certificate; see `plan --ledger RUN --anchor LINE`."""
     from gossamer.results.verify import anchor_of
 
     typer.echo(anchor_of(run))
@@ -472,7 +472,7 @@ def certificate_verify(
         str | None, typer.Option(metavar="HEX", help="With --study: it must be signed under this authority.")
     ] = None,
 ) -> None:
-    """Does the certificate agree with ledgers, seals and models, and who signed it? Exit 2 if anything is wrong."""
+    """Does the certificate agree with ledgers and models, and who signed it? Exit 2 if anything is wrong."""
     if study is not None:
         if public_key is not None:
             raise UserError(

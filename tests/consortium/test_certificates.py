@@ -81,9 +81,10 @@ def test_a_whole_set_verifies_and_says_what_everyone_spent(ended: Ended, tmp_pat
         ended.verify(ended.files(tmp_path), authority="ab" * 32)
 
 
-def test_the_statement_leaves_the_runs_own_seal_whole(ended: Ended) -> None:
+def test_the_statement_leaves_the_runs_own_signature_whole(ended: Ended) -> None:
     path = ended.folder / "run" / "certificate.json"
     before = path.read_text()
+    (ended.folder / "run" / "certificate.html").unlink()
     try:
         path.write_text(json.dumps(ended.signed("clinic"), indent=2))
         assert verify_files(ended.folder / "run").signed
@@ -103,7 +104,7 @@ def test_every_changed_figure_is_noticed(ended: Ended, tmp_path: Path) -> None:
     """Each stated value by itself, but for what an audit adds later, which nobody signs."""
     whole = ended.signed("mercy")
     for key, value in whole.items():
-        if key in ("epsilon_audited", "violation", "audit", "signatures", "site"):
+        if key in ("epsilon_audited", "violation", "audit", "signature", "signatures", "site"):
             continue
         changed = {**whole, key: "another" if not isinstance(value, str) else value + "x"}
         with pytest.raises(UserError):

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.signed_runs import CHANGES
+from tests.support.signed_runs import CHANGES, keep_key
 
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
+from gossamer.results.signatures import RunKey
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
 from gossamer.training.run import execute
@@ -23,8 +24,10 @@ CHROMIUM = shutil.which("chromium")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("made")
     parts = assemble(Plan.of(resolve(recipes.read("quickstart"), CHANGES)))
-    for name in ("run", "twin"):
-        execute(parts, out=base / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunKey, "delete", keep_key)
+        for name in ("run", "twin"):
+            execute(parts, out=base / name)
     return base
 
 

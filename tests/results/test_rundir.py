@@ -34,8 +34,17 @@ def test_only_a_run_that_has_begun_and_not_finished_goes_on(tmp_path: Path) -> N
     run.write_config({"nodes": 2})
     with pytest.raises(UserError, match=r"has no manifest\.json"):
         RunDirectory.resume(run.path)
-    run.write_json("manifest.json", {"name": "x", "run": "y"})
-    assert RunDirectory.resume(run.path).read_manifest() == {"name": "x", "run": "y"}
+    manifest = {
+        "name": "x",
+        "run": "y",
+        "started": "z",
+        "key": "k",
+        "data": {},
+        "files": {},
+        "ledgers_here": [],
+    }
+    run.write_json("manifest.json", manifest)
+    assert RunDirectory.resume(run.path).read_manifest() == {**manifest, "resumed": []}
     run.write_json("certificate.json", {})
     with pytest.raises(UserError, match="is a finished run; nothing is left to do"):
         RunDirectory.resume(run.path)

@@ -1,55 +1,154 @@
-"""`plan --ledger` says that a run agrees only if all that it states does."""
+"""A run verifies only if all that its certificate states is what its directory gives, and what was signed."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.signed_runs import CHANGES, edit, rechained, unsigned, verdict
+import torch
+from safetensors.torch import load_file, save_file
+from tests.support.signed_runs import CHANGES, edit, keep_key, rechained, relaid, resign, verdict
 
 from gossamer.accounting.chain import digest
-from gossamer.accounting.recompute import by_observer_of, recompute
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.results.seals import KEY, SEALS, Sealer
+from gossamer.results import certificate as certificates
+from gossamer.results import verify
+from gossamer.results.signatures import KEY, RunKey
 from gossamer.results.verify import Verdict, anchor_of, look_at, verify_files
+from gossamer.training import certify
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
 from gossamer.training.run import execute
 
+Change = Callable[[dict[str, Any]], Any]
 
-def test_an_untouched_run_agrees_is_signed_and_has_no_key_left(run: Path) -> None:
-    assert verdict(run) == Verdict(certified=True, signed=True, models=True)
-    assert not (run / KEY).exists()
-    assert verdict(run).sentences() == [
+
+def test_an_untouched_run_agrees_is_signed_and_has_no_key_left(tmp_path: Path) -> None:
+    execute(assemble(Plan.of(resolve(recipes.read("quickstart"), CHANGES))), out=tmp_path / "run")
+    found = verdict(tmp_path / "run")
+    assert found == Verdict(certified=True, signed=True, models=True)
+    assert not (tmp_path / "run" / KEY).exists()
+    assert found.sentences() == [
         "all chains verify and agree with the certificate", "signed by the run's key"
     ]  # fmt: skip
 
 
 def test_two_runs_of_one_configuration_have_ledgers_that_differ(made: Path) -> None:
     one, two = ((made / name / "ledger.jsonl").read_text() for name in ("run", "twin"))
-    assert one.splitlines()[0] != two.splitlines()[0]
-    names = [json.loads(text.splitlines()[0]) for text in (one, two)]
-    for key in ("run", "nonce", "key"):
-        assert names[0][key] != names[1][key]
+    headers = [json.loads(text.splitlines()[0]) for text in (one, two)]
+    assert headers[0]["manifest"] != headers[1]["manifest"]
 
 
-def test_a_signed_run_does_not_become_an_unsigned_or_another_one(run: Path, made: Path) -> None:
-    edit(run / "manifest.json", lambda m: m.update(ledgers_here=[]))
-    with pytest.raises(UserError, match="ledgers_here"):
+def test_a_new_field_is_one_edit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What `certificate_of` returns is what a run signs and what `verify` compares; nothing else lists the fields."""
+
+    def more(run: Path, *given: Any) -> dict[str, Any]:
+        return {**certificates.certificate_of(run, *given), "a_new_field": {"events": 12}}
+
+    monkeypatch.setattr(certify, "certificate_of", more)
+    monkeypatch.setattr(verify, "certificate_of", more)
+    monkeypatch.setattr(RunKey, "delete", keep_key)
+    execute(assemble(Plan.of(resolve(recipes.read("quickstart"), CHANGES))), out=tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "certificate.json").read_text())["a_new_field"] == {"events": 12}
+    assert verdict(tmp_path / "run").signed
+    resign(tmp_path / "run", lambda c: c["a_new_field"].update(events=11))
+    with pytest.raises(UserError, match=r"states a_new_field\.events = 11 where the run directory gives 12"):
+        verdict(tmp_path / "run")
+
+
+STATED: list[tuple[str, Change]] = [
+    ("epsilon_proven", lambda c: c.update(epsilon_proven=0.001)),
+    ("epsilon_proven", lambda c: c.update(epsilon_proven=None)),
+    ("epsilon_proven", lambda c: c.update(epsilon_proven="1")),
+    ("epsilon_claimed", lambda c: c.update(epsilon_claimed=0.001)),
+    ("delta", lambda c: c.update(delta=1e-9)),
+    ("delta", lambda c: c.update(delta=None)),
+    ("adjacency", lambda c: c.update(adjacency="replace")),
+    ("unit", lambda c: c.update(unit="one person")),
+    ("observer", lambda c: c.update(observer="a neighbour")),
+    ("proven", lambda c: c["epsilon_by_node"][1].update(proven=0.5)),
+    ("lower", lambda c: c.update(epsilon_proven_lower=0.0)),
+    ("stamp", lambda c: c.update(stamp="seeded noise: no privacy")),
+    ("noise_source", lambda c: c.update(noise_source="seeded")),
+    ("public_constants", lambda c: c["public_constants"][0].update(records=10**6)),
+    ("because", lambda c: c.update(not_proven_because="a reason")),
+    ("draws", lambda c: c.update(draws=c["draws"][:1])),
+    ("epsilon_by_node", lambda c: c.update(epsilon_by_node=[1, 2, 3])),
+    ("draws", lambda c: c["draws"].__setitem__(0, 3)),
+    ("epsilon_by_observer", lambda c: c["epsilon_by_observer"][0].update(epsilon=0.1)),
+    ("lacks epsilon_by_observer", lambda c: c.pop("epsilon_by_observer")),
+    ("unknown more", lambda c: c.update(more=1)),
+    ("name", lambda c: c.update(name="another")),
+    ("run", lambda c: c.update(run="0" * 16)),
+    ("started", lambda c: c.update(started="2020-01-01T00:00:00Z")),
+    ("issued", lambda c: c.update(issued="2020-01-01T00:00:00Z")),
+    ("nodes", lambda c: c.update(nodes=True)),
+    ("data", lambda c: c.update(data={"kind": "digits", "own": True})),
+    ("data", lambda c: c.update(data={"kind": "mnist", "own": False})),
+    ("digests.configuration", lambda c: c["digests"].update(configuration="0" * 64)),
+    ("digests.data", lambda c: c["digests"].update(data=None)),
+    ("digests.models", lambda c: c["digests"]["models"].__setitem__(1, "0" * 64)),
+    ("certificate.json|does not hold what", lambda c: c.update(digests=[])),
+    ("certificate.json|does not hold what", lambda c: c["digests"]["models"].pop()),
+    ("certificate.json|does not hold what", lambda c: c.update(key="00" * 32)),
+    ("certificate.json|does not hold what", lambda c: c.pop("versions")),
+]
+
+
+@pytest.mark.parametrize(("what", "change"), STATED)
+def test_every_field_is_compared_also_where_the_operator_signed_another(
+    run: Path, what: str, change: Change
+) -> None:
+    with pytest.raises(UserError, match=what):
+        verdict(resign(run, change))
+
+
+def test_figures_may_be_rounded_and_upper_bounds_be_a_little_larger(run: Path) -> None:
+    resign(run, lambda c: c.update(epsilon_proven=c["epsilon_proven"] * 1.005))
+    assert verdict(run).signed
+    with pytest.raises(UserError, match="epsilon_proven"):
+        verdict(resign(run, lambda c: c.update(epsilon_proven=c["epsilon_proven"] * 0.99)))
+
+
+def test_nobody_without_the_key_changes_the_certificate(run: Path) -> None:
+    edit(run / "certificate.json", lambda c: c.update(issued="2030-01-01T00:00:00Z"))
+    with pytest.raises(UserError, match=r"certificate\.json is not what the run signed at its end"):
         verdict(run)
-    edit(run / "manifest.json", lambda m: m.update(ledgers_here=[[0, 2]], dimension=3))
-    with pytest.raises(UserError, match=r"manifest\.json is not what the run had signed when it began"):
-        verdict(run)
-    edit(run / "manifest.json", lambda m: m.pop("key"))
+    with pytest.raises(UserError, match=r"certificate\.json is not what the run signed at its end"):
+        verify_files(run)
+    edit(run / "certificate.json", lambda c: c.pop("signature"))
+    with pytest.raises(UserError, match="has no 'signature'"):
+        verify_files(run)
+
+
+def test_a_certificate_signed_by_a_new_key_is_not_the_runs(run: Path, tmp_path: Path) -> None:
+    key = RunKey.create(tmp_path)
+    content = json.loads((run / "certificate.json").read_text())
+    (run / "certificate.json").write_text(json.dumps(key.sign({**content, "key": key.public})))
+    with pytest.raises(UserError, match="signed by another key"):
+        verify_files(run)
+    edit(run / "manifest.json", lambda m: m.update(key=key.public))
+    with pytest.raises(UserError, match=r"ledger\.jsonl belongs to another run"):
+        verify_files(run)
+
+
+def test_a_run_does_not_become_another_one(run: Path, made: Path) -> None:
+    edit(run / "manifest.json", lambda m: m.update(dimension=3))
     with pytest.raises(UserError, match="belongs to another run"):
         verdict(run)
     shutil.copy(made / "twin" / "manifest.json", run)
     with pytest.raises(UserError, match="belongs to another run"):
+        verdict(run)
+    shutil.copy(made / "twin" / "ledger.jsonl", run)
+    for name in ("config.toml", "topology.json", "plan.json", "epsilon.svg"):
+        shutil.copy(made / "twin" / name, run)
+    with pytest.raises(UserError, match="signed by another key"):
         verdict(run)
 
 
@@ -57,58 +156,31 @@ def noise_times_ten(event: dict[str, Any]) -> None:
     event["sigma"] *= 10
 
 
-def test_ten_times_the_noise_chained_anew_and_certified_anew_is_noticed(run: Path) -> None:
-    heads = [rechained(run / "ledger.jsonl", noise_times_ten)] * 3
-    cheaper = [proof.proven.epsilon for proof in recompute(run)]
-
-    def certify_anew(c: dict[str, Any]) -> None:
-        c.update(ledger_heads=heads, epsilon_proven=max(cheaper))
-        c["epsilon_proven_lower"] = max(p.proven.lower or 0.0 for p in recompute(run))
-        c.update(by_observer_of(recompute(run)))
-        for entry, epsilon in zip(c["epsilon_by_node"], cheaper, strict=True):
-            entry["proven"] = epsilon
-
-    edit(run / "certificate.json", certify_anew)
-    with pytest.raises(UserError, match="no longer hold what was signed after round"):
+def test_ten_times_the_noise_chained_again_is_noticed(run: Path) -> None:
+    rechained(run / "ledger.jsonl", noise_times_ten)
+    with pytest.raises(UserError, match=r"ledger\.jsonl is not what the run signed at its end"):
         verdict(run)
-
-
-def cut_back(run: Path) -> None:
-    """All ledgers end where the checkpoint after round 2 saw them, and the certificate says so."""
-    lines = (run / "ledger.jsonl").read_bytes().splitlines(keepends=True)[:3]
-    (run / "ledger.jsonl").write_bytes(b"".join(lines))
-    heads = [digest(lines[-1])] * 3
-    proofs = recompute(run)
-
-    def certify_anew(c: dict[str, Any]) -> None:
-        c.update(ledger_heads=heads, draws=[2] * 3, epsilon_proven=max(p.proven.epsilon for p in proofs))
-        c["epsilon_proven_lower"] = max(p.proven.lower or 0.0 for p in proofs)
-        c.update(by_observer_of(proofs))
-        for entry, proof in zip(c["epsilon_by_node"], proofs, strict=True):
-            entry["proven"] = proof.proven.epsilon
-
-    edit(run / "certificate.json", certify_anew)
 
 
 def test_tails_cut_back_to_a_checkpoint_are_noticed(run: Path) -> None:
-    cut_back(run)
-    with pytest.raises(UserError, match="no longer holds the 4 lines that were signed after round 4"):
-        verdict(run)
-    seals = (run / SEALS).read_bytes().splitlines(keepends=True)
-    (run / SEALS).write_bytes(b"".join(seals[:3]))  # up to the checkpoint's own seal
-    with pytest.raises(UserError, match="does not end with the run's last seal"):
-        verdict(run)
-    (run / SEALS).write_bytes(b"".join(seals[:1]))
-    with pytest.raises(UserError, match="does not begin with the run's first seal"):
+    path = run / "ledger.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)[:3]
+    path.write_bytes(b"".join(lines))
+    heads = [digest(lines[-1])] * 3
+    with pytest.raises(UserError, match=r"ledger\.jsonl is not what the run signed at its end"):
+        verify_files(run)
+    edit(run / "certificate.json", lambda c: c.update(ledger_heads=heads, draws=[2] * 3))
+    with pytest.raises(UserError, match=r"certificate\.json is not what the run signed at its end"):
         verdict(run)
 
 
-def test_pages_metrics_and_checkpoints_are_what_was_signed(run: Path) -> None:
+def test_every_file_is_what_was_signed_and_some_may_be_gone(run: Path) -> None:
     for name in (
-        "certificate.html",
         "metrics.jsonl",
         "checkpoints/round-000002.safetensors",
         "topology.json",
+        "plan.json",
+        "end.json",
     ):
         path = run / name
         whole = path.read_bytes()
@@ -117,27 +189,66 @@ def test_pages_metrics_and_checkpoints_are_what_was_signed(run: Path) -> None:
             verdict(run)
         path.write_bytes(whole)
     (run / "checkpoints" / "round-000002.safetensors").unlink()
-    assert verdict(run).signed
-
-
-def test_an_audits_figures_may_be_added_and_nothing_else(run: Path) -> None:
-    edit(run / "certificate.json", lambda c: c.update(epsilon_audited=0.1, violation=False, violated=[]))
-    assert verdict(run).signed
-    edit(run / "certificate.json", lambda c: c.update(notes=["all is well"]))
-    with pytest.raises(UserError, match=r"certificate\.json is not what the run had signed at its end"):
+    (run / "models.safetensors").unlink()
+    assert verdict(run) == Verdict(certified=True, signed=True, models=False)
+    (run / "metrics.jsonl").unlink()
+    with pytest.raises(UserError, match=r"metrics\.jsonl is missing"):
         verdict(run)
 
 
-def test_a_key_that_is_left_makes_a_signature_worthless(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    Sealer.create(tmp_path / "elsewhere", "x")
-    shutil.copy(tmp_path / "elsewhere" / KEY, run)
+def test_ledgers_that_are_missing_or_too_many_are_noticed(run: Path) -> None:
+    shutil.copy(run / "ledger.jsonl", run / "ledger-003.jsonl")
+    with pytest.raises(UserError, match=r"ledger-003\.jsonl"):
+        verify_files(run)
+    (run / "ledger-003.jsonl").unlink()
+    (run / "ledger.jsonl").unlink()
+    with pytest.raises(UserError, match=r"ledger\.jsonl is missing"):
+        verify_files(run)
+    with pytest.raises(UserError, match="ledger"):
+        verdict(resign(run))
+
+
+def test_a_ledger_of_too_few_nodes_is_noticed(run: Path) -> None:
+    relaid(run, [range(2)])
+    with pytest.raises(UserError, match="has no ledger of node 2"):
+        verdict(resign(run))
+
+
+def test_the_page_shows_what_the_certificate_states(run: Path) -> None:
+    path = run / "certificate.html"
+    path.write_text(path.read_text().replace("0", "1", 1))
+    with pytest.raises(UserError, match="does not show what"):
+        verdict(run)
+    path.unlink()
+    assert verdict(run).signed
+
+
+def test_models_of_another_run_are_noticed(run: Path) -> None:
+    path = run / "models.safetensors"
+    save_file({name: torch.zeros_like(value) for name, value in load_file(path).items()}, path)
+    with pytest.raises(UserError, match=r"models\.safetensors is not what the run signed"):
+        verdict(run)
+    with pytest.raises(UserError, match=r"states digests\.models\[0\]"):
+        verdict(resign(run))
+
+
+def test_an_audits_figures_may_be_added_and_nothing_else(run: Path) -> None:
+    (run / "certificate.html").unlink()
+    edit(run / "certificate.json", lambda c: c.update(epsilon_audited=0.1, violation=False, violated=[]))
+    assert verdict(run).signed
+    edit(run / "certificate.json", lambda c: c.update(notes=["all is well"]))
+    with pytest.raises(UserError, match=r"certificate\.json is not what the run signed at its end"):
+        verdict(run)
+
+
+def test_a_key_that_is_left_makes_a_signature_worthless(run: Path) -> None:
+    RunKey.create(run)
     found = verdict(run)
     assert not found.signed
     assert "run.key is still there" in found.sentences()[1]
 
 
-def test_an_anchor_pins_the_run(run: Path, made: Path) -> None:
+def test_an_anchor_pins_the_run_and_its_certificate(run: Path, made: Path, killed: Path) -> None:
     line = anchor_of(run)
     assert "\n" not in line
     assert verdict(run, line).anchored
@@ -147,28 +258,31 @@ def test_an_anchor_pins_the_run(run: Path, made: Path) -> None:
     for wrong in ("", "gossamer:1", line[:-1], line.replace("gossamer:1", "gossamer:2")):
         with pytest.raises(UserError, match="anchor"):
             verdict(run, wrong)
-    more = line.split(":")
-    more[5] = "99"
-    with pytest.raises(UserError, match="no longer holds the 99 seals"):
-        verdict(run, ":".join(more))
-    with pytest.raises(UserError, match="is not signed, so no anchor"):
-        verdict(unsigned(run), line)
+    early = line.rpartition(":")[0] + ":"  # published while the run was going on
+    assert verdict(run, early).anchored
+    assert verdict(killed, anchor_of(killed)).anchored
+    resign(run, lambda c: c.update(issued="2030-01-01T00:00:00Z"))
+    assert verify_files(run, early).signed
+    with pytest.raises(UserError, match="is not the certificate of this anchor"):
+        verify_files(run, line)
 
 
 def test_ledgers_alone_are_not_said_to_agree_with_anything(run: Path, tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
-    shutil.copy(unsigned(run) / "ledger.jsonl", tmp_path / "bare")
+    shutil.copy(run / "ledger.jsonl", tmp_path / "bare")
     assert verdict(tmp_path / "bare") == Verdict(certified=False, unsigned_because="there is no manifest")
+    with pytest.raises(UserError, match="anchor"):
+        verdict(tmp_path / "bare", anchor_of(run))
 
 
 @pytest.fixture(scope="module")
 def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of six rounds that signed the second and fourth and was killed after the fifth."""
+    """A run of six rounds that was killed after the fifth."""
     place = tmp_path_factory.mktemp("killed") / "run"
 
     def stop(done: int) -> None:
         if done == 5:
-            raise SystemExit  # as a kill would: nothing more is signed
+            raise SystemExit  # as a kill would: nothing is written any more
 
     parts = assemble(Plan.of(resolve(recipes.read("quickstart"), {**CHANGES, "rounds": 6})))
     with pytest.raises(SystemExit):
@@ -181,96 +295,76 @@ def killed(killed_once: Path, tmp_path: Path) -> Path:
     return shutil.copytree(killed_once, tmp_path / "killed")
 
 
-def test_of_a_killed_run_it_is_said_how_much_is_not_signed(killed: Path) -> None:
-    run = killed
-    found = verdict(run)
-    assert (found.signed, found.behind) == (False, 3)  # one round of three nodes
-    said = found.sentences()[1]
-    assert "not signed: the run has not ended; its last seal is of round 4, and 3 events behind it" in said
-    assert "are chained but not signed" in said
-    assert verify_files(run) == look_at(run) == found
-    for path in run.glob("ledger*.jsonl"):  # the promise of the sentence
-        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    assert verdict(run).behind == 0
-    assert "behind" not in verdict(run).sentences()[1]
-    for path in run.glob("ledger*.jsonl"):
-        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(UserError, match="no longer holds the 4 lines that were signed after round 4"):
+def test_a_killed_run_is_not_signed_and_its_first_files_are_checked(killed: Path) -> None:
+    found = verdict(killed)
+    assert not found.signed
+    assert "not signed: the run has not ended" in found.sentences()[1]
+    assert verify_files(killed) == look_at(killed) == found
+    edit(killed / "plan.json", lambda plan: plan.update(delta=1e-9))
+    with pytest.raises(UserError, match=r"plan\.json is not what the run began with"):
+        verify_files(killed)
+
+
+def test_a_certificate_that_is_gone_is_missed(run: Path) -> None:
+    (run / "certificate.json").unlink()
+    with pytest.raises(UserError, match=r"certificate\.json is missing, and the run had ended"):
         verify_files(run)
 
 
-def test_what_is_only_shown_is_verified_too_and_says_so_instead_of_ending(run: Path, made: Path) -> None:
+def test_what_is_only_shown_is_verified_too_and_says_so_instead_of_ending(run: Path) -> None:
     assert look_at(run) == verdict(run)
-    assert verify_files(run).signed
-    edit(run / "certificate.json", lambda c: c.update(epsilon_proven=0.001))
-    assert look_at(run).broken is not None
+    resign(run, lambda c: c.update(epsilon_proven=0.001))
     (said,) = look_at(run).sentences()
     assert said.startswith("this does not verify: ")
     assert "epsilon_proven" in said
-    with pytest.raises(UserError, match=r"certificate\.json is not what the run had signed at its end"):
-        verify_files(run)
-
-
-def test_a_signed_run_cannot_be_shown_as_one_from_before_there_were_keys(run: Path) -> None:
-    (run / SEALS).unlink()
-    edit(
-        run / "manifest.json",
-        lambda m: [m.pop(key) for key in ("key", "nonce")] + [m.update(ledgers_here=[])],
-    )
-    with pytest.raises(UserError, match="belongs to another run"):
-        verify_files(run)
-
-
-def test_events_behind_the_end_are_noticed_without_pricing_them(run: Path) -> None:
-    path = run / "ledger.jsonl"
-    last = path.read_bytes().splitlines(keepends=True)[-1]
-    more = last.rpartition(b',"prev":"')[0] + f',"prev":"{digest(last)}"}}\n'.encode()
-    path.write_bytes(path.read_bytes() + more)
-    with pytest.raises(UserError, match="has 3 events more in its ledgers than were signed at the run's end"):
-        verify_files(run)
-
-
-def signs_anything(run: Path, **changes: Any) -> None:
-    """Whoever made the run signs a seal that this program would not write, with the run's own (kept) key."""
-    sealer = Sealer.resume(
-        run, *(json.loads((run / "manifest.json").read_text())[key] for key in ("run", "key"))
-    )
-    said = {
-        "number": sealer.made,
-        "run": sealer._run,
-        "kind": "end",
-        "round": 4,
-        "events": 4,
-        "heads": "",
-        "files": {},
-    }
-    text = json.dumps({**said, **changes})
-    signature = sealer._key.sign(b"gossamer seal 1\n" + text.encode()).hex()
-    with open(run / SEALS, "a") as file:
-        file.write(f'{text[:-1]},"signature":"{signature}","prev":"{sealer._head}"}}\n')
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "change",
     [
-        {"kind": None}, {"round": "\x1b[2J"}, {"events": "x"}, {"events": [1, 2]}, {"events": -1}, {"heads": 5},
-        {"files": [1]}, {"files": {"../../x": "0"}}, {"files": {"/etc/hostname": "0"}}, {"files": {"metrics.jsonl": 7}},
+        lambda c: c.update(digests={"files": {"../../x": "0"}, "models": 7}),
+        lambda c: c.update(digests={"files": [], "models": []}),
+        lambda c: c.update(versions=7),
+        lambda c: c.update(issued="\x1b[2J"),
     ],
-)  # fmt: skip
-def test_a_signature_over_nonsense_is_a_sentence_too(changes: dict[str, Any], killed: Path) -> None:
-    signs_anything(killed, **changes)
-    found = look_at(killed)
+)
+def test_a_signature_over_nonsense_is_a_sentence_too(run: Path, change: Change) -> None:
+    found = look_at(resign(run, change))
     assert found.broken is not None
     assert "\x1b" not in found.broken
 
 
-def test_figures_of_another_kind_are_a_sentence_not_a_traceback(run: Path) -> None:
-    edit(unsigned(run) / "certificate.json", lambda c: c["epsilon_by_node"][0].update(claimed={"a": 1}))
-    edit(run / "certificate.json", lambda c: c["epsilon_by_node"][1].update(claimed="1"))
-    assert "does not hold what `gossamer run` writes (TypeError)" in str(look_at(run).broken)
+@pytest.fixture(scope="module")
+def made_shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of four nodes that share noise, on full lots."""
+    base = tmp_path_factory.mktemp("shared")
+    changes = {**CHANGES, "nodes": 4, "privacy.noise.kind": "pairwise", "privacy.sampling": {"kind": "full"}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunKey, "delete", keep_key)
+        execute(assemble(Plan.of(resolve(recipes.read("quickstart"), changes))), out=base / "run")
+    return base
 
 
-def test_a_last_line_without_its_end_says_the_same(run: Path) -> None:
-    path = run / "ledger.jsonl"
-    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
-    assert verify_files(run).behind == 0
+def all_cheaper(c: dict[str, Any]) -> None:
+    for point in c["epsilon_by_colluders"]:
+        point["epsilon"] *= 0.9
+    for line in c["epsilon_by_observer"]:
+        line["epsilon"] *= 0.9
+
+
+BY_OBSERVER: list[Change] = [
+    lambda c: c["epsilon_by_colluders"][3].update(epsilon=c["epsilon_by_colluders"][2]["epsilon"]),
+    lambda c: c["epsilon_by_colluders"][3].update(epsilon=None),
+    lambda c: c["epsilon_by_colluders"].pop(),
+    lambda c: c["epsilon_by_colluders"].append({"colluders": 4, "epsilon": 9.0}),
+    lambda c: c["epsilon_by_observer"][-1].update(words="a neighbour"),
+    lambda c: c["epsilon_by_observer"][0].update(planned=True),
+    all_cheaper,
+]
+
+
+@pytest.mark.parametrize("change", BY_OBSERVER)
+def test_every_figure_by_observer_is_compared(made_shared: Path, tmp_path: Path, change: Change) -> None:
+    run = shutil.copytree(made_shared / "run", tmp_path / "shared")
+    with pytest.raises(UserError, match="epsilon_by_"):
+        verdict(resign(run, change))

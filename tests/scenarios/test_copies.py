@@ -223,7 +223,7 @@ def test_run_ledger_and_certificate_say_the_same(tmp_path: Path, controller: str
     )
     out = execute(assemble(Plan.of(config)), out=tmp_path / "run")
     proofs = recompute(out.directory)
-    verify_run(out.directory, proofs)  # raises where they do not agree
+    verify_run(out.directory)  # raises where they do not agree
     joint = {entry["proven"] for entry in out.certificate["epsilon_by_node"]}
     assert joint == {proofs[0].proven.epsilon}
     assert 0.9 < out.result["epsilon_proven"] <= 1.0

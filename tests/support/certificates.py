@@ -7,6 +7,15 @@ from typing import Any
 
 def certificate(**changes: Any) -> dict[str, Any]:
     made: dict[str, Any] = {
+        "name": "a training",
+        "run": "0123456789abcdef",
+        "started": "2026-03-09T10:20:30Z",
+        "issued": "2026-03-09T11:00:00Z",
+        "key": "ab" * 32,
+        "nodes": 2,
+        "rounds": 1200,
+        "data": {"kind": "digits", "own": False},
+        "digests": {"configuration": "cd" * 32, "data": "ef" * 32, "models": ["12" * 32] * 2},
         "epsilon_claimed": 1.25,
         "epsilon_proven": 2.5,
         "epsilon_audited": None,
@@ -39,17 +48,10 @@ def certificate(**changes: Any) -> dict[str, Any]:
 
 
 def dated(nodes: int = 2, **changes: Any) -> dict[str, Any]:
-    """A certificate that says what it is of and from when, as runs write them now."""
+    """The same of so many nodes."""
     each = [{"node": i, "records": 100 + i, "rate": 0.25, "lot": 25.0} for i in range(nodes)]
     made = certificate(
-        name="a training",
-        run="0123456789abcdef",
-        started="2026-03-09T10:20:30Z",
-        issued="2026-03-09T11:00:00Z",
-        key="ab" * 32,
         nodes=nodes,
-        rounds=1200,
-        data={"kind": "digits", "own": False},
         digests={"configuration": "cd" * 32, "data": "ef" * 32, "models": ["12" * 32] * nodes},
         public_constants=each,
         draws=[7] * nodes,

@@ -10,7 +10,7 @@ from gossamer.accounting.ledger import LedgerBook, ledgers_in, read_all
 from gossamer.accounting.releases import Event, Release
 
 HEADER = {"delta": 1e-5, "adjacency": "add-remove", "unit": "one record of one node", "noise": "system"}
-OWN = ("version", "nodes", "run", "nonce", "key")  # of the file, or of the run
+OWN = ("version", "nodes", "run", "manifest")  # of the file, or of the run
 
 
 def write_histories(run: Path, histories: Sequence[Sequence[Release]], **header: Any) -> Path:
@@ -29,7 +29,7 @@ def resumed(run: Path, headers: Mapping[int, Mapping[str, Any]], **options: Any)
 
 
 def histories(run: Path) -> dict[int, tuple[dict[str, Any], list[Event]]]:
-    """node → (header, events), without the run's own name, nonce and key, however many processes wrote them."""
+    """node → (header, events), without the run's own name and manifest, however many processes wrote them."""
     return {
         node: ({key: value for key, value in header.items() if key not in OWN}, events)
         for node, (header, events) in read_all(run).items()

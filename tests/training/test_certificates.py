@@ -1,4 +1,4 @@
-"""`gossamer certificate key | sign | verify`: whole commands on a small run, and on one of long ago."""
+"""`gossamer certificate key | sign | verify`: whole commands on a small run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Hash-chained JSONL files: ledgers, seals, and the budget next to a file of records.
+"""Hash-chained JSONL files: ledgers, and the budget next to a file of records.
 
 The first line is a header with the file's version; every later line is one entry. Its `prev` is the SHA-256 of the
 previous line's bytes with its newline, so a changed, missing or reordered line breaks the chain at a known place. The
-chain alone cannot show that its tail was cut off: certificates, seals and checkpoints keep the hash of the last line
+chain alone cannot show that its tail was cut off: certificates and checkpoints keep the hash of the last line
 and the number of lines.
 """
 

@@ -324,7 +324,7 @@ class LedgerBook:
         return max(0, *(one.next_draw for one in self._ledgers))
 
     def marks(self) -> dict[int, tuple[int, str]]:
-        """First node of each ledger → its lines and the hash of the last: what seals and checkpoints keep."""
+        """First node of each ledger → its lines and the hash of the last: what checkpoints keep."""
         return {one.nodes.start: (one.length, one.head) for one in self._ledgers}
 
     def heads(self) -> dict[int, str]:

@@ -6,7 +6,6 @@ statement is in certificate.json under `site`, so that one file can be handed ov
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,16 +17,16 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import Field, ValidationError
 
-from gossamer.accounting.recompute import recompute
 from gossamer.consortium import files
 from gossamer.consortium.event_loop import printable
 from gossamer.consortium.formats import Digest, Stamp, Strict, stamp
 from gossamer.consortium.roster import Roster, check_successor
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
-from gossamer.results.certificate import ADDED_LATER, SITE, epsilon_text
-from gossamer.results.rundir import finite
-from gossamer.results.verify import certificate_in, verify_run, whatever_it_holds
+from gossamer.results.certificate import epsilon_text
+from gossamer.results.files import read_object
+from gossamer.results.signatures import SITE, signed_content
+from gossamer.results.verify import malformed_as_user_error, verify_run
 from gossamer.results.words import day
 
 _DOMAIN = b"gossamer site certificate 1\n"  # a signature over a certificate is one over nothing else
@@ -46,8 +45,7 @@ class Statement(Strict):
 
     def message(self, certificate: Mapping[str, Any]) -> bytes:
         """Return the bytes to sign: the certificate as JSON with sorted names, however its file is laid out."""
-        own = {name: value for name, value in certificate.items() if name not in ADDED_LATER}
-        return _DOMAIN + json.dumps([own, self.model_dump(exclude={"signature"})], sort_keys=True).encode()
+        return _DOMAIN + signed_content(certificate, self.model_dump(exclude={"signature"}))
 
 
 class SignedStatement(Statement):
@@ -72,7 +70,6 @@ def signed_by_site(
     at: datetime,
 ) -> dict[str, Any]:
     """Return the certificate with this site's statement; an earlier one is replaced."""
-    certificate = json.loads(json.dumps(finite(dict(certificate))))  # as its file has it
     statement = Statement(
         study=study.identity,
         site=site,
@@ -101,16 +98,16 @@ def verify_set(
     checked: dict[str, _Certificate] = {}
     for path in paths:
         file = path / "certificate.json" if path.is_dir() else path
-        with whatever_it_holds(file):
-            certificate = _Certificate(file, certificate_in(file), study)
+        with malformed_as_user_error(file):
+            certificate = _Certificate(file, read_object(file), study)
             site = certificate.statement.site
             certificate.check(rosters)
             if site in checked:
                 raise UserError(
                     f"{file} and {checked[site].file} are both of the site {site}; a site counts once."
                 )
-            if path.is_dir():  # its ledger, seals and models, not the certificate alone
-                verify_run(path, recompute(path))
+            if path.is_dir():  # its ledger and models, not the certificate alone
+                verify_run(path)
             checked[site] = certificate
     if len({certificate.statement.ledger_head for certificate in checked.values()}) < len(checked):
         raise UserError("two sites state the same ledger: one of them copied it.")

@@ -35,9 +35,7 @@ from gossamer.consortium.participation import Participation, RosterFollower, epo
 from gossamer.consortium.rules import channel_of, rule_of
 from gossamer.consortium.study import Span
 from gossamer.errors import UserError
-from gossamer.results.files import read_object
 from gossamer.results.headline import headline, title
-from gossamer.results.seals import CHECKPOINT, STOPPED
 from gossamer.runtime.group import Alone, CountingExchange
 from gossamer.runtime.loop import run as run_loop
 from gossamer.topology.schedule import Topology
@@ -245,13 +243,8 @@ class _Peer:
 
     def train(self) -> None:
         """Run the remaining rounds."""
-        try:
-            with _published_links(self._run.directory.path, self._name, self._link_states):
-                self._state = self._train()
-        except (KeyboardInterrupt, OSError):
-            with suppress(OSError):
-                self._run.seal(STOPPED, self._run.done, {})
-            raise
+        with _published_links(self._run.directory.path, self._name, self._link_states):
+            self._state = self._train()
 
     def _link_states(self) -> dict[str, str]:
         return self._exchange.states()
@@ -388,7 +381,6 @@ class _Peer:
             "seconds": self._run.elapsed,
         }
         self._run.directory.append_metrics(self._figures)
-        self._run.seal(CHECKPOINT, t + 1, {})
         self._say(progress_line(self._figures, self._rounds))
 
     def certify(self) -> Outcome:
@@ -401,9 +393,8 @@ class _Peer:
                 ledger_head=run.book.heads()[node], events=run.book.counts()[node], at=now(),
             )  # fmt: skip
 
-        run.finish(rounds=self._exchange.rounds_run, average=False, sign=sign)
-        directory = run.directory.path
-        return Outcome(read_object(directory / "certificate.json"), self._figures, directory)
+        ended = run.finish(rounds=self._exchange.rounds_run, average=False, sign=sign)
+        return Outcome(ended.certificate, self._figures, ended.directory)
 
 
 @contextmanager

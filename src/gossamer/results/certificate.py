@@ -1,14 +1,28 @@
-"""The privacy statement of a run, for machines (`certificate.json`) and for people."""
+"""The privacy certificate of a run, computed from the files of its directory, and its sentences for people.
+
+The run writes `plan.json` when it begins (what was planned, `planned_facts`) and `end.json` when it ends (what no other
+file of the directory says: date, versions, the account of the records, what other machines state of their nodes).
+Everything else in a certificate is computed from the ledgers, the models and the digests of the files.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gossamer.accounting import observers
+from gossamer.accounting.alternatives import by_observer
 from gossamer.accounting.observers import NODE, PERSON, RECORD, kind_of
-from gossamer.accounting.proven import proven
+from gossamer.accounting.proven import Proven, proven
+from gossamer.accounting.recompute import NodeProof, recompute, shared_noise
+from gossamer.accounting.releases import release
+from gossamer.errors import UserError
+from gossamer.results.files import digest_of, read_object
+from gossamer.results.rundir import finite, read_manifest, without_none
+from gossamer.results.signatures import SITE
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.describe()
 RECORD_LEVEL = (
@@ -32,11 +46,223 @@ NOT_PUBLIC = (
     "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
 )
 SEEDED = "seeded noise: no privacy"
-# An audit puts its figures into the certificate of a run that has ended, so that nobody can sign them; and whoever
-# vouches for it signs there (results/signatures.py), as long as it is the same otherwise.
-SIGNATURES = "signatures"
-SITE = "site"  # of a site of a consortium: consortium/certificates.py
-ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit", SIGNATURES, SITE)
+PLAN, END = "plan.json", "end.json"
+SIGNED_FILES = (
+    "config.toml", "manifest.json", PLAN, END, "topology.json", "epsilon.svg", "metrics.jsonl", "evaluation.json",
+    "model.json", "*.safetensors", "ledger*.jsonl", "checkpoints/*.safetensors",
+)  # fmt: skip
+PLANNED_ELSEWHERE = (
+    "The ledgers of the other sites are with them, and each signs its own certificate. Their proven ε is here what was "
+    "planned for them."
+)
+STATED_ELSEWHERE = (
+    "The ledgers of some nodes are on other machines. Their proven ε is the larger of what their ranks state and what "
+    "was planned here; `gossamer plan --ledger` on their machine checks it."
+)
+
+
+def planned_facts(o: Any, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a certificate says of the plan of a run."""
+    from gossamer.data.load import datasets  # brings torch along
+
+    config, plan = o.config, o.privacy
+    columns = without_none(datasets.options(o.asked.data)).get("columns")
+    return {
+        "name": config.name,
+        "nodes": len(plan.nodes),
+        "data": {
+            "kind": o.asked.data.kind,
+            "own": config.data.own,
+            **({} if columns is None else {"columns": columns}),
+        },
+        **plan.figures(),
+        "unit": plan.unit,
+        **planned_parts(o),
+        "mode": config.mode,
+        "method": config.algorithm.kind,
+        "baseline": config.baseline,
+        "weighting": config.weighting,
+        "notes": [*plan.notes, *notes],
+        "not_covered": not_covered(plan.unit, config.privacy.noise.arithmetic),
+        "public_constants": [
+            {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
+            for i, node in enumerate(plan.nodes)
+        ],
+    }
+
+
+def certificate_of(run: Path, proofs: Sequence[NodeProof] | None = None) -> dict[str, Any]:
+    """Compute the certificate of the ended run in this directory; `proofs`: its ledgers, if they were priced already.
+
+    The run signs this at its end, and `verify` computes it again and compares: a field that is added here is in every
+    new certificate, is signed and is checked.
+    """
+    manifest, plan, end = read_manifest(run), read_object(run / PLAN), read_object(run / END)
+    nodes = _Nodes(run, plan, end, recompute(run) if proofs is None else proofs)
+    worst = max(nodes.proven, key=lambda one: one.epsilon)
+    seeded = nodes.header("noise") == SEEDED
+    content = {
+        **plan,
+        "run": manifest["run"],
+        "started": manifest["started"],
+        "issued": end["issued"],
+        "key": manifest["key"],
+        "rounds": end["rounds"],
+        "digests": {
+            "configuration": digest_of(run / "config.toml"),
+            "data": manifest["data"].get("sha256"),  # none of private records: it would let guesses be tested
+            "models": nodes.models(),
+            "files": dict(sorted(digests_of_files(run))),
+        },
+        "epsilon_proven": worst.epsilon,
+        "epsilon_proven_lower": worst.lower,
+        "epsilon_by_node": nodes.epsilons(),
+        "not_proven_because": worst.because,
+        "delta": nodes.delta,
+        "adjacency": nodes.header("adjacency"),
+        "unit": nodes.header("unit"),
+        "observer": nodes.observer.describe(),
+        "preprocessing": nodes.preprocessing(),
+        "network": end["network"],
+        **nodes.by_observer(worst.epsilon),
+        "noise_source": "seeded" if seeded else "system",
+        "stamp": SEEDED if seeded else None,
+        "budget": end["budget"],
+        "notes": [*plan["notes"], *_lost_draws(manifest), *end["notes"]],
+        "public_constants": nodes.public_constants(),
+        "draws": nodes.each(lambda proof: proof.draws, "draws"),
+        "ledger_heads": nodes.each(lambda proof: proof.head, "head"),
+        "versions": end["versions"],
+    }
+    normal: dict[str, Any] = json.loads(json.dumps(finite(content)))
+    return normal
+
+
+class _Nodes:
+    """The nodes of a run: those with a ledger here, and the others as their ranks or the plan state them."""
+
+    def __init__(
+        self, run: Path, plan: Mapping[str, Any], end: Mapping[str, Any], proofs: Sequence[NodeProof]
+    ):
+        self._run, self._plan, self._end = run, plan, end
+        self._elsewhere = {entry["node"]: entry for entry in end["elsewhere"]}
+        self._here = {proof.node: proof for proof in proofs if proof.node not in self._elsewhere}
+        self._all = range(plan["nodes"])
+        missing = set(self._all) - {*self._here, *self._elsewhere}
+        if missing or not self._here:
+            raise UserError(f"{run} has no ledger of node {min(missing, default=0)}; put it back.")
+        if strange := set(self._here) - set(self._all):
+            raise UserError(f"{self._here[min(strange)].path} is of no node of the run; remove it.")
+        self._proofs = list(self._here.values())
+        self.observer = observers.against_all(proof.observer for proof in self._proofs)
+        self.proven = [
+            self._here[i].proven if i in self._here else _stated(self._elsewhere[i]) for i in self._all
+        ]
+
+    def each(self, of: Any, key: str) -> list[Any]:
+        return [of(self._here[i]) if i in self._here else self._elsewhere[i][key] for i in self._all]
+
+    def header(self, key: str) -> Any:
+        """Return what all ledgers here say in their first line."""
+        values = {proof.header[key] for proof in self._proofs}
+        if len(values) > 1:
+            raise UserError(f"{self._run} has ledgers with different values of {key!r}.")
+        return values.pop()
+
+    @property
+    def delta(self) -> float:
+        deltas = [proof.header["delta"] for proof in self._proofs]
+        return float(max([*deltas, self._plan["delta"]] if self._elsewhere else deltas))
+
+    def epsilons(self) -> list[dict[str, Any]]:
+        return [
+            {
+                **self._plan["epsilon_by_node"][i],
+                "proven": self.proven[i].epsilon,
+                **({} if i in self._here else {"stated_by": self._elsewhere[i]["stated_by"]}),
+            }
+            for i in self._all
+        ]
+
+    def public_constants(self) -> list[dict[str, Any]]:
+        return [
+            {**planned, **(self._here[i].header["public"] if i in self._here else {})}
+            for i, planned in enumerate(self._plan["public_constants"])
+        ]
+
+    def models(self) -> list[str | None]:
+        """Return the digest of every node's model; None of a node whose model is not in the directory."""
+        from gossamer.results.released import digests_of_models  # brings torch along
+
+        found = digests_of_models(self._run, len(self._all))
+        stated = {node: entry["model"] for node, entry in self._elsewhere.items()}
+        return [found.get(i, stated.get(i)) for i in self._all]
+
+    def by_observer(self, epsilon: float) -> dict[str, Any]:
+        """Return ε against each observer, of the worst node; `epsilon`: against the one that was planned for."""
+        shared = shared_noise(self._proofs)
+        curve: Sequence[float] = []
+        if shared is not None:
+            curves = [shared.worst(proof.spent for proof in self._proofs), *self._end["curves"]]
+            curve = shared.around(
+                [max(point) for point in zip(*map(_infinite, curves), strict=True)], epsilon
+            )
+        return by_observer(
+            shared,
+            curve,
+            planned=self.observer,
+            epsilon=epsilon,
+            delta=self.delta,
+            adjacency=self.header("adjacency"),
+            unit=self.header("unit"),
+        )
+
+    def preprocessing(self) -> dict[str, Any] | None:
+        """Return the entry of the plan; its releases must be in the ledgers, and its ε cover what they cost alone."""
+        entry: dict[str, Any] | None = self._plan["preprocessing"]
+        if entry is None:
+            return None
+        adjacency, stated = self.header("adjacency"), _infinite([entry["epsilon"]])[0]
+        for proof in self._proofs:
+            releases = [
+                release(
+                    one["kind"], sigma=one["noise_multiplier"][proof.node], sensitivity=1.0, sampling="full",
+                    rate=1.0, adjacency=adjacency,
+                )
+                for one in entry["released"]
+            ]  # fmt: skip
+            written = {(one.kind, one.noise_multiplier) for one, _ in proof.spent.history}
+            if any((one.kind, one.noise_multiplier) not in written for one in releases):
+                raise UserError(f"{proof.path} does not hold what {PLAN} says was released before round 1.")
+            cost = proven(releases, proof.header["delta"], adjacency).epsilon
+            if stated < cost * (1 - 1e-6):
+                raise UserError(
+                    f"{self._run / PLAN} states preprocessing.epsilon = {stated:g}; it is {cost:g}."
+                )
+        return entry
+
+
+def _stated(entry: Mapping[str, Any]) -> Proven:
+    epsilon, *_ = _infinite([entry["proven"]["epsilon"]])
+    return Proven(**{**entry["proven"], "epsilon": epsilon})
+
+
+def _infinite(values: Sequence[float | None]) -> list[float]:
+    """JSON has no infinity, and null in its place."""
+    return [math.inf if value is None else value for value in values]
+
+
+def _lost_draws(manifest: Mapping[str, Any]) -> list[str]:
+    lost = sum(stop["lost_draws"] for stop in manifest.get("resumed", []))
+    said = f"The run was stopped and continued; {lost} draws of its nodes were spent and not used."
+    return [said] if lost else []
+
+
+def digests_of_files(run: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and digest of every file of the run that its certificate covers."""
+    for pattern in SIGNED_FILES:
+        for path in run.glob(pattern):
+            yield path.relative_to(run).as_posix(), digest_of(path)
 
 
 def site_of(c: Mapping[str, Any]) -> str | None:

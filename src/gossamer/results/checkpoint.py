@@ -36,7 +36,6 @@ class Checkpoint:
     bytes_sent: int
     seconds: float
     ledgers: dict[int, tuple[int, str]]  # node → events and head hash at that time
-    seals: int = 0  # so many had been made before it
 
 
 def save(
@@ -48,8 +47,8 @@ def save(
     run: str,
     tensors: dict[str, Tensor],
     facts: dict[str, Any],
-) -> tuple[Path, str]:
-    """`nodes` of `of` nodes in all, after `done` rounds. Where it is, and the digest of the file."""
+) -> Path:
+    """Write the state of `nodes`, of `of` in all, after `done` rounds."""
     from safetensors.torch import save as serialise
 
     block = "" if len(nodes) == of else _block(nodes.start, nodes.stop)
@@ -57,9 +56,8 @@ def save(
     content = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     said = {"version": VERSION, "run": run, "round": done, "nodes": [nodes.start, nodes.stop], **facts}
     header = {**said, "digest": _digest(json.loads(json.dumps(said)), content)}
-    data = serialise(content, metadata={"gossamer": json.dumps(header)})
-    write_atomically(target, data)
-    return target, hashlib.sha256(data).hexdigest()
+    write_atomically(target, serialise(content, metadata={"gossamer": json.dumps(header)}))
+    return target
 
 
 def drop_older(folder: Path, done: int) -> None:
@@ -89,12 +87,12 @@ def load(folder: Path, done: int, nodes: range) -> Checkpoint:
     """These nodes' part of the checkpoint after `done` rounds, from as many files as it takes."""
     rows: dict[str, list[tuple[int, Tensor]]] = {}
     common: dict[str, Tensor] = {}
-    bytes_sent, seconds, seals = 0, 0.0, 0
+    bytes_sent, seconds = 0, 0.0
     ledgers: dict[int, tuple[int, str]] = {}
     for path in files_of(folder, done):
         header, tensors = _read(path)
         first, stop = header["nodes"]
-        seconds, seals = max(seconds, header["seconds"]), max(seals, header.get("seals", 0))
+        seconds = max(seconds, header["seconds"])
         bytes_sent += header["bytes_sent"] if first in nodes else 0
         ledgers |= {int(k): (v[0], v[1]) for k, v in header["ledgers"].items() if int(k) in nodes}
         own = range(max(first, nodes.start), min(stop, nodes.stop))
@@ -115,7 +113,7 @@ def load(folder: Path, done: int, nodes: range) -> Checkpoint:
         for key, parts in rows.items()
         if len({part.shape[1:] for _, part in parts}) == 1
     }
-    return Checkpoint(done, {**common, **joined}, bytes_sent, seconds, ledgers, seals)
+    return Checkpoint(done, {**common, **joined}, bytes_sent, seconds, ledgers)
 
 
 def _files(folder: Path) -> Iterable[tuple[int, Path]]:

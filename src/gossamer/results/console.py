@@ -393,7 +393,6 @@ def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
         "as_stated_only": list(verdict.elsewhere),
         "signed": verdict.signed,
         "anchored": verdict.anchored,
-        "events_behind_the_last_seal": verdict.behind,
     }
 
 

@@ -6,6 +6,7 @@ acting in a browser: every value is escaped where it enters a template, and the 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby, islice
@@ -19,7 +20,6 @@ from gossamer.results import certificate as statements
 from gossamer.results import words
 from gossamer.results.certificate import epsilon_text, of_its_own, site_of
 from gossamer.results.charts import COLOURS, DASH, INK, RED, Axis, Plot, Series
-from gossamer.results.seals import heads_digest
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -130,7 +130,7 @@ def _digests(digests: Sequence[str | None]) -> str:
     if len(set(map(str, digests))) == 1 < len(digests):
         return f"{digests[0]} of each of the {len(digests)}"
     each = ", ".join(str(digest)[:12] for digest in digests)
-    whole = heads_digest([str(digest) for digest in digests])
+    whole = hashlib.sha256("\n".join(map(str, digests)).encode()).hexdigest()
     return f"{whole} over all {len(digests)}" + (f" ({each} …)" if len(digests) <= _MOST_HEADS else "")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +24,18 @@ def model_digests(models: Any) -> list[str]:
     return [hashlib.sha256(row.tobytes()).hexdigest() for row in rows]
 
 
-def check_models(run: Path, stated: Sequence[Any]) -> bool:
-    """Are the models in this directory those that the certificate is about? False where there are none to compare."""
-    files = sorted(run.glob("models*.safetensors"))
-    for path in files:
+def digests_of_models(run: Path, nodes: int) -> dict[int, str]:
+    """Return the digest of every node's model in this directory; `nodes`: how many the run has."""
+    digests: dict[int, str] = {}
+    for path in sorted(run.glob("models*.safetensors")):
         numbers = [int(number) for number in re.findall(r"\d+", path.name)]
-        nodes = range(numbers[0], numbers[-1] + 1) if numbers else range(len(stated))
-        found = _digests_in(path)
-        found = found * len(nodes) if len(found) == 1 else found
-        if len(found) != len(nodes) or nodes.stop > len(stated):
-            raise UserError(f"{path} holds the models of {len(found)} nodes, and the run has {len(stated)}.")
-        for node, digest in zip(nodes, found, strict=True):
-            if digest != stated[node]:
-                raise UserError(
-                    f"{path} does not hold the model of node {node} that the certificate is about; put it back."
-                )
-    return bool(files)
+        of = range(numbers[0], numbers[-1] + 1) if numbers else range(nodes)
+        rows = _digests_in(path)
+        rows = rows * len(of) if len(rows) == 1 else rows
+        if len(rows) != len(of) or of.stop > nodes:
+            raise UserError(f"{path} has the models of {len(rows)} nodes, and the run has {nodes}.")
+        digests.update(zip(of, rows, strict=True))
+    return digests
 
 
 def _digests_in(path: Path) -> list[str]:

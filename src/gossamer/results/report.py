@@ -31,7 +31,7 @@ from gossamer.results.headline import (
 from gossamer.results.notebook import Table, columns, fragment, quality, relation
 from gossamer.results.pages import render
 from gossamer.results.rundir import read_manifest, write_atomically
-from gossamer.results.verify import Verdict, look_at, read_certificate
+from gossamer.results.verify import Verdict, look_at
 from gossamer.results.words import shares_noise
 
 _MARK = b"<!-- gossamer report -->"
@@ -231,7 +231,9 @@ def _read(path: Path) -> Run:
         raise UserError(f"{path / 'config.toml'} is damaged and cannot be reported on: {error}.") from None
     manifest, topology = read_manifest(path), read_object(path / "topology.json")
     metrics = [judged(row) for row in read_metrics(path / "metrics.jsonl")]
-    certificate = read_certificate(path) if os.path.lexists(path / "certificate.json") else None
+    certificate = (
+        read_object(path / "certificate.json") if os.path.lexists(path / "certificate.json") else None
+    )
     if not metrics:
         raise UserError(f"{path} has no metrics yet; try again after its first evaluation.")
     return Run(manifest["name"], path, config, text, manifest, topology, metrics, certificate, look_at(path))

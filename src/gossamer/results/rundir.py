@@ -19,7 +19,7 @@ from gossamer.results.packing import pack
 
 
 class RunDirectory:
-    """The files of a run: configuration, manifest, topology, metrics, seals, ledgers, checkpoints, certificate."""
+    """The files of a run: configuration, manifest, topology, metrics, ledgers, checkpoints, certificate."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -89,23 +89,17 @@ class RunDirectory:
 
 def config_text(config: dict[str, Any]) -> str:
     """A whole configuration as TOML, as `config.layers.stored` reads it."""
-    return tomli_w.dumps(_without_none(config))
+    return tomli_w.dumps(without_none(config))
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Of the run in this directory, with what every command asks of it."""
     file = path / "manifest.json"
-    manifest = read_object(file, "run", "name")
-    shapes: dict[str, type] = {
-        "run": str,
-        "name": str,
-        "nonce": str,
-        "key": str,
-        "ledgers_here": list,
-        "resumed": list,
-    }
-    for key, kind in shapes.items():
-        if key in manifest and type(manifest[key]) is not kind:
+    shapes = {"run": str, "name": str, "started": str, "key": str, "data": dict, "files": dict}
+    shapes["ledgers_here"] = list
+    manifest = {"resumed": [], **read_object(file, *shapes)}
+    for key, kind in {**shapes, "resumed": list}.items():
+        if type(manifest[key]) is not kind:
             raise UserError(f"{file} is damaged: its {key!r} is not a {kind.__name__}.")
     try:
         ledgers_here(manifest)
@@ -113,9 +107,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{file} is damaged: its 'ledgers_here' is not a list of [first, last] nodes."
         ) from None
-    if any(
-        not isinstance(s, dict) or type(s.get("lost_draws")) is not int for s in manifest.get("resumed", [])
-    ):
+    if any(not isinstance(s, dict) or type(s.get("lost_draws")) is not int for s in manifest["resumed"]):
         raise UserError(f"{file} is damaged: its 'resumed' is not a list of stops.")
     return manifest
 
@@ -166,11 +158,11 @@ def free_path(name: str) -> Path:
     return candidate
 
 
-def _without_none(value: Any) -> Any:
+def without_none(value: Any) -> Any:
     """TOML has no null: a key that is not set is not written."""
     if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    return [_without_none(v) for v in value] if isinstance(value, list) else value
+        return {k: without_none(v) for k, v in value.items() if v is not None}
+    return [without_none(v) for v in value] if isinstance(value, list) else value
 
 
 def finite(value: Any) -> Any:

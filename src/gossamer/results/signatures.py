@@ -1,12 +1,17 @@
-"""An organisation's own signature under a certificate: who vouches for it, beside the run's key, which says no name.
+"""Ed25519 signatures under a certificate: the run's own, and those of organisations that vouch for it.
 
-The signature (Ed25519) stands in `certificate.json` under `signatures`, so that one file can be handed over. It covers
-what the run itself had signed in that file (not what an audit adds later), the signer's name and the date. The name is
-the signer's word: that a key is theirs a reader has to know from elsewhere.
+All of them, an anchor and the statement of a consortium's site cover `signed_content`: the certificate without what is
+added after the run's end. The certificate holds the digests of the run's files, so a signature covers those as well.
+
+A run's key is made when the run begins. Its public half is in the manifest, to which every ledger's first line is
+bound; the private half is `run.key`, readable by its owner alone, so that a stopped run can be resumed. It signs once,
+at the end, and is deleted: nobody can sign anything more in this run's name. docs/tampering.md says what that does not
+show. An organisation's name is the signer's word: whose key it is a reader has to know from elsewhere.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import re
@@ -19,13 +24,83 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from gossamer.errors import UserError
-from gossamer.results.certificate import ADDED_LATER, SIGNATURES
-from gossamer.results.files import read_bytes
+from gossamer.results.files import read_bytes, read_object
 
-_DOMAIN = b"gossamer certificate 1\n"  # a signature over a certificate is one over nothing else
+KEY = "run.key"
+SIGNATURE, SIGNATURES, SITE = "signature", "signatures", "site"
+# Added after the run's end: signatures, the statement of a consortium's site, and an audit's unsigned figures.
+ADDED_LATER = ("epsilon_audited", "violation", "violated", "audit", SIGNATURE, SIGNATURES, SITE)
+_BY_RUN, _BY_ORGANISATION = b"gossamer run 1\n", b"gossamer certificate 1\n"
 _FIELDS = ("signer", "key", "at", "signature")
 _HEX = re.compile(r"[0-9a-f]{64}")
 LONGEST_NAME = 120
+
+
+def signed_content(certificate: Mapping[str, Any], *words: Mapping[str, Any]) -> bytes:
+    """Return what is signed: the certificate, and a signer's words, as JSON with sorted names."""
+    content = {name: value for name, value in certificate.items() if name not in ADDED_LATER}
+    return json.dumps([content, *words], sort_keys=True).encode()
+
+
+class RunKey:
+    """The key of one run, from its beginning to the signature at its end."""
+
+    def __init__(self, path: Path, key: Ed25519PrivateKey):
+        self._path, self._key = path, key
+
+    @classmethod
+    def create(cls, run: Path) -> RunKey:
+        key = Ed25519PrivateKey.generate()
+        fd = os.open(run / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(key.private_bytes_raw().hex().encode() + b"\n")
+            file.flush()
+            os.fsync(fd)
+        return cls(run / KEY, key)
+
+    @classmethod
+    def read(cls, run: Path, public: str) -> RunKey:
+        """Read the key of a stopped run whose manifest names this public half."""
+        path = run / KEY
+        try:
+            key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(read_bytes(path).decode().strip()))
+        except ValueError as error:
+            if isinstance(error, UserError) and path.exists():
+                raise
+            raise UserError(
+                f"{path} is missing or damaged, and a run cannot be resumed without its key; run it again."
+            ) from None
+        if _public_half(key) != public:
+            raise UserError(f"{path} is not the key that {run / 'manifest.json'} names; put it back.")
+        return cls(path, key)
+
+    @property
+    def public(self) -> str:
+        return _public_half(self._key)
+
+    def mark(self, secret: str) -> str:
+        """Return a keyed digest: equal for the same secret, and of no use to anyone without the key."""
+        return hmac.new(self._key.private_bytes_raw(), b"records\n" + secret.encode(), "sha256").hexdigest()
+
+    def sign(self, certificate: Mapping[str, Any]) -> dict[str, Any]:
+        message = _BY_RUN + signed_content(certificate)
+        return {**certificate, SIGNATURE: self._key.sign(message).hex()}
+
+    def delete(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def check_run_signature(certificate: Mapping[str, Any], path: Path) -> None:
+    """Raise unless the run's own key, which the certificate names, has signed it."""
+    if not _verifies(certificate["key"], certificate.get(SIGNATURE), _BY_RUN + signed_content(certificate)):
+        raise UserError(f"{path} is not what the run signed at its end; put it back.")
+
+
+def read_certificate(path: Path) -> dict[str, Any]:
+    """Read a certificate and check the signature of its run."""
+    certificate = read_object(path, "key", SIGNATURE)
+    check_run_signature(certificate, path)
+    return certificate
 
 
 def make_key(path: Path) -> str:
@@ -85,41 +160,40 @@ def signed(certificate: Mapping[str, Any], key: Ed25519PrivateKey, signer: str, 
         raise UserError(f"--name {signer[:40]!r} must be one line of at most {LONGEST_NAME} characters.")
     public = _public_half(key)
     words = {"signer": signer.strip(), "key": public, "at": at}
-    mine = {**words, "signature": key.sign(_message(certificate, words)).hex()}
-    kept = [one for one in certificate.get(SIGNATURES, []) if one["key"] != public]
-    return {**certificate, SIGNATURES: [*kept, mine]}
+    message = _BY_ORGANISATION + signed_content(certificate, words)
+    others = [one for one in certificate.get(SIGNATURES, []) if one["key"] != public]
+    return {**certificate, SIGNATURES: [*others, {**words, "signature": key.sign(message).hex()}]}
 
 
 def check_signatures(certificate: Mapping[str, Any], path: Path) -> list[dict[str, str]]:
-    """Every signature in it; a sentence where one does not fit."""
-    found = certificate.get(SIGNATURES, [])
-    if not isinstance(found, list) or not all(_is_signature(one) for one in found):
+    """Return the organisations' signatures; raise where one does not fit."""
+    signatures = certificate.get(SIGNATURES, [])
+    if not isinstance(signatures, list) or not all(_is_signature(one) for one in signatures):
         raise UserError(f"{path} is damaged: its {SIGNATURES!r} are not signatures.")
-    for one in found:
-        if not _fits(certificate, one):
+    for one in signatures:
+        words = {name: one[name] for name in _FIELDS if name != "signature"}
+        if not _verifies(one["key"], one["signature"], _BY_ORGANISATION + signed_content(certificate, words)):
             raise UserError(
                 f"{path} is not what {one['signer']!r} signed at {one['at']}: it was changed since; put it back, or "
                 "let them sign it again."
             )
-    return found
+    return signatures
 
 
 def _is_signature(one: Any) -> bool:
     if not isinstance(one, dict) or set(one) != set(_FIELDS):
         return False
-    if not all(isinstance(one[name], str) and one[name].isprintable() for name in _FIELDS):
-        return False
-    return bool(_HEX.fullmatch(one["key"])) and bool(re.fullmatch(r"[0-9a-f]{128}", one["signature"]))
+    texts = all(isinstance(one[name], str) and one[name].isprintable() for name in _FIELDS)
+    return texts and bool(_HEX.fullmatch(one["key"]))
 
 
-def _fits(certificate: Mapping[str, Any], one: Mapping[str, Any]) -> bool:
-    words = {name: one[name] for name in _FIELDS if name != "signature"}
-    if has_small_order(bytes.fromhex(one["key"])):
-        return False
+def _verifies(key: Any, signature: Any, message: bytes) -> bool:
     try:
-        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(one["key"]))
-        public.verify(bytes.fromhex(one["signature"]), _message(certificate, words))
-    except (InvalidSignature, ValueError):
+        public = bytes.fromhex(key)
+        if has_small_order(public):
+            return False
+        Ed25519PublicKey.from_public_bytes(public).verify(bytes.fromhex(signature), message)
+    except (InvalidSignature, ValueError, TypeError):
         return False
     return True
 
@@ -134,12 +208,6 @@ def has_small_order(key: bytes) -> bool:
     d = -121665 * pow(121666, -1, p) % p
     y = (int.from_bytes(key, "little") & (2**255 - 1)) % p
     return y in (0, 1, p - 1) or (d * y**4 + 2 * y**2 - 1) % p == 0
-
-
-def _message(certificate: Mapping[str, Any], words: Mapping[str, str]) -> bytes:
-    """What is signed: the certificate as JSON with sorted names, however its file is laid out."""
-    said = {name: value for name, value in certificate.items() if name not in ADDED_LATER}
-    return _DOMAIN + json.dumps([said, dict(words)], sort_keys=True).encode()
 
 
 def _public_half(key: Ed25519PrivateKey) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.accounting.observers import NODE, PERSON, RECORD, kind_of
-from gossamer.results.certificate import SITE, epsilon_text, site_of
+from gossamer.results.certificate import epsilon_text, site_of
+from gossamer.results.signatures import SITE
 
 _HARDLY = 0.999  # a guess that is right so often leaves hardly anything protected
 _MONTHS = (

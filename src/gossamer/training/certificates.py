@@ -1,4 +1,4 @@
-"""`gossamer certificate verify` and `sign`: a finished run's certificate, held against all that lies beside it."""
+"""`gossamer certificate verify` and `sign`: a certificate, checked against its run directory and its signatures."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
-from gossamer.results.certificate import SIGNATURES, epsilon_text, of_its_own, site_of
+from gossamer.results.certificate import epsilon_text, of_its_own, site_of
+from gossamer.results.files import read_object
 from gossamer.results.pages import certificate_page
 from gossamer.results.rundir import RunDirectory
-from gossamer.results.seals import KEY
-from gossamer.results.signatures import check_signatures, read_private, read_public, signed
-from gossamer.results.stated_facts import says_what_it_is
-from gossamer.results.verify import certificate_in, verify_run, whatever_it_holds
+from gossamer.results.signatures import (
+    KEY,
+    SIGNATURES,
+    check_signatures,
+    read_certificate,
+    read_private,
+    read_public,
+    signed,
+)
+from gossamer.results.verify import malformed_as_user_error, verify_run
 from gossamer.results.words import day
 from gossamer.training.budget import now
 from gossamer.training.network import check_network
@@ -30,9 +36,9 @@ def verify(path: Path, public_key: str | None = None) -> list[str]:
         file = path / "certificate.json"
         if not file.exists():
             raise UserError(f"{path} has no certificate.json: no run has ended there.")
-        said, certificate = _run(path), certificate_in(file)
+        said, certificate = _run(path), read_certificate(file)
     else:
-        file, certificate = path, certificate_in(path)
+        file, certificate = path, read_object(path)
         if not certificate.get(SIGNATURES) and (site := site_of(certificate)) is not None:
             raise UserError(
                 f"{path} is of the site {site} of a consortium, whose key is in the study's roster; name the study "
@@ -44,7 +50,7 @@ def verify(path: Path, public_key: str | None = None) -> list[str]:
                 "that directory."
             )
         said = ["the certificate alone was looked at: only its run directory shows whether the ledgers agree"]
-    with whatever_it_holds(file):
+    with malformed_as_user_error(file):
         return [_headline(certificate), *said, *_signers(file, certificate, wanted), *_unsigned(certificate)]
 
 
@@ -54,7 +60,7 @@ def sign(run: Path, key: Path, name: str) -> list[str]:
     if not run.is_dir():
         raise UserError(f"{run} is not a run directory; name one that `gossamer run` made.")
     verify(run)
-    certificate = signed(certificate_in(run / "certificate.json"), private, name, now())
+    certificate = signed(read_certificate(run / "certificate.json"), private, name, now())
     directory = RunDirectory(run)
     # Stopped in between, no page is better than one that shows less than the certificate states.
     (run / "certificate.html").unlink(missing_ok=True)
@@ -64,7 +70,7 @@ def sign(run: Path, key: Path, name: str) -> list[str]:
 
 
 def _run(run: Path) -> list[str]:
-    verdict = verify_run(run, recompute(run))
+    verdict = verify_run(run)
     if not verdict.signed and (run / KEY).exists():
         raise UserError(f"{run} counts as signed by nobody: {verdict.unsigned_because}.")
     unchecked = check_network(run)
@@ -81,8 +87,7 @@ def _headline(c: Mapping[str, Any]) -> str:
     ) + (f" for {site}" if site else "")
     stamp = f"{c['stamp']}; " if c["stamp"] else ""
     terms = f"δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: {c['observer']}"
-    issued = f", issued on {day(c['issued'])}" if says_what_it_is(c) else ", without a date"
-    line = f"run {c.get('run', '(without a name)')}{issued}: {stamp}{what} ({terms})"
+    line = f"run {c['run']}, issued on {day(c['issued'])}: {stamp}{what} ({terms})"
     return "".join(
         letter if letter.isprintable() else "�" for letter in line
     )  # of a file that anybody may have made

@@ -17,9 +17,10 @@ from gossamer.errors import UserError
 from gossamer.options.sentences import as_path
 from gossamer.results.files import read_metrics, read_object
 from gossamer.results.rundir import read_manifest
+from gossamer.results.signatures import read_certificate
 from gossamer.results.trained.models import Models
 from gossamer.results.trained.uses import UsesModels
-from gossamer.results.verify import Verdict, look_at, read_certificate
+from gossamer.results.verify import Verdict, look_at
 from gossamer.training.run import result_of
 
 
@@ -54,7 +55,7 @@ class LoadedRun(UsesModels):
                 f"{self.directory} has no certificate: it has not ended; `gossamer run --resume {self.directory}` goes "
                 "on with it."
             )
-        return read_certificate(self.directory)
+        return read_certificate(self.directory / "certificate.json")
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:

@@ -18,8 +18,9 @@ from gossamer.models.layers import Centred
 from gossamer.models.networks import models as kinds
 from gossamer.results.certificate import SEEDED
 from gossamer.results.rundir import read_manifest
-from gossamer.results.seals import Sealer
+from gossamer.results.signatures import RunKey
 from gossamer.results.trained.description import Description, Parameter
+from gossamer.results.verify import check_beginning, manifest_digest
 from gossamer.training.assemble import Parts
 from gossamer.training.budget import now
 from gossamer.training.plan import Plan
@@ -27,10 +28,11 @@ from gossamer.training.several import digest
 
 
 def ledger_headers(parts: Parts, manifest: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Node → header, with the run's identity, its nonce, and the key that it signs by."""
+    """Node → header, bound to the manifest of the run, which names its key and its first files."""
     o = parts.plan
-    name = {key: manifest[key] for key in ("run", "nonce", "key")}
     common = {
+        "run": manifest["run"],
+        "manifest": manifest_digest(manifest),
         "adjacency": o.privacy.adjacency,
         "unit": o.privacy.unit,
         **({"copies": o.privacy.copies} if o.privacy.copies > 1 else {}),
@@ -45,19 +47,21 @@ def ledger_headers(parts: Parts, manifest: dict[str, Any]) -> dict[int, dict[str
         if alike not in made:
             public = {"records": node.records, "rate": node.rate, "lot": node.lot}
             made[alike] = {
-                **name, "delta": node.delta, "epsilon_asked": node.epsilon, **common, "public": public,
-            }  # fmt: skip
+                "delta": node.delta,
+                "epsilon_asked": node.epsilon,
+                **common,
+                "public": public,
+            }
         headers[i] = made[alike]
     return headers
 
 
-def new_manifest(parts: Parts, identity: str, nonce: str, here: list[range]) -> dict[str, Any]:
+def new_manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, Any]:
     o = parts.plan
     own = o.config.data.own
     return {
         "name": o.config.name,
         "run": identity,
-        "nonce": nonce,
         "started": now(),
         "dimension": o.stack.dim,
         **({"frozen": fixed_digest(o.module)} if fixed_values(o.module) else {}),
@@ -86,10 +90,11 @@ def read_own_manifest(path: Path, o: Plan) -> dict[str, Any]:
             f"{path} was begun with other frozen parameters or buffers than the module has now; resume it with the "
             "same module."
         )
+    check_beginning(path, manifest)
     return manifest
 
 
-def records_mark(parts: Parts, sealer: Sealer) -> str | None:
+def records_mark(parts: Parts, key: RunKey) -> str | None:
     """By what a resumed run recognises its private records; None where they are public, or not all are here.
 
     Other records would be another run: a hold-out of today may hold what was trained on before, and no ε covers it.
@@ -97,7 +102,7 @@ def records_mark(parts: Parts, sealer: Sealer) -> str | None:
     o, digest_of_records = parts.plan, parts.dataset.provenance.get("sha256")
     if not o.config.data.own or digest_of_records is None or len(parts.nodes) != o.config.nodes:
         return None
-    return sealer.mark(digest_of_records)
+    return key.mark(digest_of_records)
 
 
 def describe(parts: Parts, run: str) -> Description:

@@ -8,8 +8,7 @@ from typing import Any
 
 from gossamer.config.layers import stored
 from gossamer.errors import UserError
-from gossamer.results.rundir import ledgers_here, read_manifest
-from gossamer.results.verify import read_certificate
+from gossamer.results.files import read_object
 from gossamer.training.plan import Plan
 from gossamer.training.views import network_figures
 
@@ -20,18 +19,16 @@ _CLOSE = 1e-3  # relative: figures of pairs are rounded up by less
 def check_network(run: Path) -> str | None:
     """A sentence where it could not be computed again, None where it agrees or nothing is stated."""
     path = run / "certificate.json"
-    certificate = read_certificate(run) if path.exists() else None
-    stated = (certificate or {}).get("network")
-    if stated is None:
+    if not path.exists() or (certificate := read_object(path, "network"))["network"] is None:
         return None
     try:
         o = Plan.of(stored(run / "config.toml"), force=True)
     except UserError as error:
         return UNCHECKED.format(error)
-    here = sum(map(len, ledgers_here(read_manifest(run)))) == o.config.nodes
+    here = not any("stated_by" in one for one in certificate["epsilon_by_node"])
     found = network_figures(o, run if here else None)
     due = _numbers(found)
-    said = _numbers(stated)
+    said = _numbers(certificate["network"])
     if len(due) != len(said) or any(
         not math.isclose(a, b, rel_tol=_CLOSE) for a, b in zip(due, said, strict=True)
     ):

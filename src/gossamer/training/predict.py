@@ -243,11 +243,11 @@ def export(
     if kind not in FILES:
         raise UserError(f"--format {kind} is not known; use {', '.join(FILES)}.")
     loaded = load(run, module=module)
-    models = loaded.models
-    if loaded.verdict.broken is not None:
+    if loaded.finished and loaded.verdict.broken is not None:
         raise UserError(
             f"{run} does not verify, so its privacy statement goes onto no card: {loaded.verdict.broken}"
         )
+    models = loaded.models
     node = models.whose(node)
     content, file = converted(models, node, kind), FILES[kind]  # a mistake shows before anything is made
     make_empty(out)

@@ -13,8 +13,6 @@ twice.
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -31,24 +29,22 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_values
 from gossamer.results import checkpoint
-from gossamer.results.certificate import SEEDED
+from gossamer.results.certificate import NOT_PUBLIC, PLAN, SEEDED, planned_facts
 from gossamer.results.charts import planned_epsilon_plot
-from gossamer.results.files import digest_of, digest_of_object
+from gossamer.results.files import digest_of
 from gossamer.results.notebook import outcome_html, outcome_text
-from gossamer.results.pages import certificate_page
 from gossamer.results.rundir import RunDirectory, free_path, ledgers_here, read_manifest
 from gossamer.results.runlock import RunLock
-from gossamer.results.seals import BEGIN, CHECKPOINT, END, RESUMED, SEALS, STOPPED, Heads, Sealer, read_seals
+from gossamer.results.signatures import RunKey
 from gossamer.results.track import OpenTracker, certified_facts, privacy_facts, public
 from gossamer.results.trained.models import Models
 from gossamer.results.trained.uses import UsesModels
 from gossamer.results.trained.weights import DESCRIPTION, HeldWeights
-from gossamer.results.verify import check_sealed, end_digests
 from gossamer.runtime.group import Alone, Group, agreed
 from gossamer.runtime.loop import run as run_loop
 from gossamer.training.assemble import Parts
 from gossamer.training.budget import Accounts, now
-from gossamer.training.certify import SHARED, certify
+from gossamer.training.certify import SHARED, issue_certificate
 from gossamer.training.evaluate import Evaluation, evaluation_rounds
 from gossamer.training.manifest import (
     describe,
@@ -94,7 +90,7 @@ class Run:
     accounts: Accounts  # of the user's own records
     lock: RunLock
     book: LedgerBook
-    sealer: Sealer | None  # the first process of a machine signs
+    key: RunKey | None  # the first process of a machine signs
     reader: Any  # the private part
     state: Any
     done: int = 0  # rounds
@@ -122,18 +118,16 @@ class Run:
             o.bytes_per_round
         )  # a step on zeros: a method that draws more often than it declares is refused here
         # Where a host keeps its files is not shared: of a run without --out only the last part of its name is.
-        name, identity, nonce = group.join(
-            [(free_path(o.config.name).name, secrets.token_hex(8), secrets.token_hex(16))]
-        )[0]
+        name, identity = group.join([(free_path(o.config.name).name, secrets.token_hex(8))])[0]
         path = out or free_path(o.config.name).with_name(name)
         accounts: Accounts = agreed(group, lambda: Accounts.of_run(o, group, identity, path.parent))
         directory, lock = RunDirectory(path), RunLock(path, group.nodes, whole=group.first_here)
         here, book = blocks_here(group), None
         try:
             agreed(group, lambda: accounts.reserve(now()))
-            sealer: Sealer | None = agreed(
+            key: RunKey | None = agreed(
                 group,
-                lambda: _first_files(parts, directory, lock, new_manifest(parts, identity, nonce, here)),
+                lambda: _first_files(parts, directory, lock, new_manifest(parts, identity, here)),
                 here=group.first_here,
             )
             book = agreed(group, lambda: _new_book(parts, directory, lock, group, here))
@@ -150,7 +144,7 @@ class Run:
             accounts.settle(now(), ledgers=path if released else None)
             raise
         return cls(
-            parts, group, directory, identity, accounts, lock, book, sealer, reader, state, bytes_sent=sent
+            parts, group, directory, identity, accounts, lock, book, key, reader, state, bytes_sent=sent
         )
 
     @classmethod
@@ -207,16 +201,16 @@ class Run:
                     repeats=o.seeded,
                 )
                 opened.callback(book.close)
-                sealer = _resumed_sealer(parts, path, manifest, saved) if group.first_here else None
+                key = _own_key(parts, path, manifest) if group.first_here else None
                 accounts = Accounts.of_run(o, group, identity, path.parent)
-                return saved, book, sealer, accounts
+                return saved, book, key, accounts
 
-            saved, book, sealer, accounts = agreed(group, reopened)
+            saved, book, key, accounts = agreed(group, reopened)
             agreed(group, lambda: accounts.reserve(now()))
             parts = agreed(group, lambda: preprocessed(parts, group, book, directory))
             reader = parts.agreed(group, identity, 1 + len(manifest.get("resumed", []))).reader(book)
             state = o.algorithm.init(parts.x0)
-            run = cls(parts, group, directory, identity, accounts, lock, book, sealer, reader, state, done=at)
+            run = cls(parts, group, directory, identity, accounts, lock, book, key, reader, state, done=at)
             if take_up is not None:
                 take_up(run)
             run._take_up(saved, manifest)
@@ -242,7 +236,6 @@ class Run:
                 raise unwritable(directory.path, error) from None
 
         agreed(self.group, note, here=self.group.first_here)
-        self.seal(RESUMED, at, {f.name: digest_of(f) for f in checkpoint.files_of(directory.checkpoints, at)})
         self.lost_draws += sum(stop["lost_draws"] for stop in manifest.get("resumed", []))
 
     def _restored(self, saved: checkpoint.Checkpoint) -> Any:
@@ -299,7 +292,7 @@ class Run:
             return
         (done, tensors, sent), self._complete = self._complete, None
         config, folder = self.plan.config, self.directory.checkpoints
-        path, digest = checkpoint.save(
+        checkpoint.save(
             folder,
             done,
             self.group.nodes,
@@ -311,36 +304,12 @@ class Run:
                 "seconds": self.elapsed,
                 "layout": layout_of(self.plan.stack, self.state),
                 "ledgers": self.book.marks(),
-                "seals": self.sealer.made if self.sealer is not None else 0,
             },
         )
-        self.seal(CHECKPOINT, done, {path.name: digest})  # which every process enters with its part on disk
-        if config.checkpoints.every is None and self.group.first_here:
-            checkpoint.drop_older(folder, done)
-
-    def seal(
-        self,
-        kind: str,
-        done: int,
-        files: dict[str, str],
-        *,
-        folder: str = "checkpoints/",
-        **more: str | None,
-    ) -> None:
-        """Sign what the processes of this machine have on file; `files`: of this process in `folder`, name → digest."""
-        marks = [(first, lines, head) for first, (lines, head) in self.book.marks().items()]
-        everywhere = self.group.join([(self.group.machine, marks, list(files.items()))])
-        here = [
-            (nodes, marks, written)
-            for nodes, (machine, marks, written) in zip(self.group.blocks, everywhere, strict=True)
-            if machine == self.group.machine
-        ]
-        heads: Heads = {
-            first: (lines, head) for nodes, marks, _ in here for first, lines, head in marks if first in nodes
-        }
-        sealed = {f"{folder}{name}": digest for _, _, written in here for name, digest in written}
-        if self.sealer is not None:
-            self.sealer.seal(kind, done, heads, sealed, **more)
+        if config.checkpoints.every is None:
+            self.group.join([done])  # every process has its part on disk
+            if self.group.first_here:
+                checkpoint.drop_older(folder, done)
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
@@ -352,8 +321,6 @@ class Run:
             if self.group.size == 1:
                 with suppress(OSError):
                     self._save_checkpoint()
-                with suppress(OSError):
-                    self.seal(STOPPED, self.done, {})  # what is on file since the checkpoint
             how = f"continue with `gossamer run --resume {self.directory.path}`"
             if isinstance(stop, OSError):
                 what = f"{self.group.name} cannot write into the run directory ({stop.strerror or stop})"
@@ -367,7 +334,7 @@ class Run:
         average: bool = True,
         sign: Callable[[dict[str, Any]], dict[str, Any]] = lambda certificate: certificate,
     ) -> Outcome:
-        """Models, certificate and the last seal; then the signing key is deleted.
+        """Models and the signed certificate; then the signing key is deleted.
 
         rounds: those that were run here, if not all of the configuration.
         average: is there an average model? A site of a consortium knows its own alone.
@@ -375,23 +342,14 @@ class Run:
         """
         config, directory = self.plan.config, self.directory
         self.book.close()
-        models, points, files = self._write_models(average)
-        certificate = certify(self.parts, self, self.group, points, rounds)
-        signed = sign(certificate)
-        if self.group.first_here:
-            directory.write_text("certificate.html", certificate_page(signed))
-        last = config.rounds if rounds is None else rounds
-        self.seal(END, last, files, folder="", **end_digests(directory.path, certificate))
-        if self.group.first_here:
-            directory.write_json("certificate.json", signed)
-            if self.sealer is not None:
-                self.sealer.destroy()
+        models, points = self._write_models(average)
+        certificate = issue_certificate(self, config.rounds if rounds is None else rounds, sign)
         row = directory.last_metrics()
-        result = result_of(config, signed, row, seconds=self.elapsed, run_dir=str(directory.path))
-        return Outcome(result, signed, directory.path, points, models)
+        result = result_of(config, certificate, row, seconds=self.elapsed, run_dir=str(directory.path))
+        return Outcome(result, certificate, directory.path, points, models)
 
-    def _write_models(self, average: bool) -> tuple[Models, torch.Tensor, dict[str, str]]:
-        """(ready to use, (m, d) the models of the nodes hosted here, files of this process: name → digest).
+    def _write_models(self, average: bool) -> tuple[Models, torch.Tensor]:
+        """(ready to use, (m, d) the models of the nodes hosted here), after they are written.
 
         Only what is released: models that never leave their nodes are in no file. Every process writes its own nodes';
         the first of a machine what they share, the average among it, of which every process knows the sum.
@@ -400,13 +358,11 @@ class Run:
         points = o.method.released(o.algorithm, self.state, len(group.nodes)).detach()
         weights = HeldWeights(o.stack, group.nodes, points, group.mean(points), fixed_values(o.module))
         description = describe(self.parts, self.identity)
-        files = weights.write(folder, self.identity, o.config.nodes, average=average and group.first_here)
+        weights.write(folder, self.identity, o.config.nodes, average=average and group.first_here)
         if group.first_here:
-            files |= weights.write_fixed(folder, self.identity)
-            text = description.text()
-            self.directory.write_text(DESCRIPTION, text)
-            files[DESCRIPTION] = hashlib.sha256(text.encode()).hexdigest()
-        return Models(description, weights, partial(copy.deepcopy, o.module), o.data_dir), points, files
+            weights.write_fixed(folder, self.identity)
+            self.directory.write_text(DESCRIPTION, description.text())
+        return Models(description, weights, partial(copy.deepcopy, o.module), o.data_dir), points
 
     def close(self) -> None:
         self.book.close()
@@ -449,7 +405,7 @@ def execute(
     return outcome
 
 
-def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest: dict[str, Any]) -> Sealer:
+def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest: dict[str, Any]) -> RunKey:
     """What the processes of a machine share. The manifest comes last: with it a run has begun."""
     o = parts.plan
     RunDirectory.create(directory.path)
@@ -458,19 +414,18 @@ def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest:
         directory.write_config(o.asked.model_dump())
         directory.write_json("topology.json", o.topology.to_json())
         directory.write_text("epsilon.svg", planned_epsilon_plot(o.privacy, o.config.rounds).svg())
-        sealer = Sealer.create(directory.path, manifest["run"])
-        manifest = manifest | {"key": sealer.public}
-        if (mark := records_mark(parts, sealer)) is not None:
+        notes = [f"The hold-out is {NOT_PUBLIC}."] if parts.private_hold_out else []
+        directory.write_json(PLAN, planned_facts(o, notes))
+        key = RunKey.create(directory.path)
+        manifest = manifest | {"key": key.public}
+        if (mark := records_mark(parts, key)) is not None:
             manifest["records_mark"] = mark
-        files = {
-            name: digest_of(directory.path / name) for name in ("config.toml", "topology.json", "epsilon.svg")
-        }
-        stored = json.loads(json.dumps(manifest))
-        sealer.seal(BEGIN, 0, {}, files, manifest=digest_of_object(stored, without=("resumed",)))
+        first = ("config.toml", "topology.json", "epsilon.svg", PLAN)
+        manifest["files"] = {name: digest_of(directory.path / name) for name in first}
         directory.write_json("manifest.json", manifest)
     except OSError as error:
         raise unwritable(directory.path, error) from None
-    return sealer
+    return key
 
 
 def _new_book(
@@ -484,24 +439,15 @@ def _new_book(
     return LedgerBook.create(path, headers, sync=group.spread)
 
 
-def _resumed_sealer(
-    parts: Parts, path: Path, manifest: dict[str, Any], saved: checkpoint.Checkpoint | None
-) -> Sealer:
-    """Continues the seals of a run; refused where one is missing, or the records are others."""
-    identity, public_key = manifest["run"], manifest["key"]
-    seals, _, _ = read_seals(path, identity, public_key, lenient=True)
-    if saved is not None and len(seals) < saved.seals:
-        raise UserError(
-            f"{path / SEALS} no longer holds the {saved.seals} seals that a checkpoint saw there."
-        )
-    check_sealed(path, manifest, seals)
-    sealer = Sealer.resume(path, identity, public_key)
-    marked, here = manifest.get("records_mark"), records_mark(parts, sealer)
+def _own_key(parts: Parts, path: Path, manifest: dict[str, Any]) -> RunKey:
+    """The key of the run in this directory; refused where the records are others than it was begun with."""
+    key = RunKey.read(path, manifest["key"])
+    marked, here = manifest.get("records_mark"), records_mark(parts, key)
     if None not in (marked, here) and marked != here:
         raise UserError(
             f"--resume {path} was begun with other records, or with these in another order; give it the same again."
         )
-    return sealer
+    return key
 
 
 def unwritable(path: Path, error: OSError) -> UserError:

@@ -51,9 +51,9 @@ def test_what_does_not_verify_is_shown_with_a_sentence_above_it(copy: Path) -> N
     broken = written.unverified
     assert len(broken) == 1
     assert "this does not verify: " in broken[0]
-    assert "states epsilon_proven = 0.001" in broken[0]
+    assert "certificate.json is not what the run signed" in broken[0]
     assert re.search(
-        r'<p class="warn">quickstart: this does not verify: [^<]*epsilon_proven', written.path.read_text()
+        r'<p class="warn">quickstart: this does not verify: [^<]*signed', written.path.read_text()
     )
 
 

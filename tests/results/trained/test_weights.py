@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from tests.support.signed_runs import unsigned
+from tests.support.signed_runs import resign
 from torch import nn
 
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
-from gossamer.results.trained.weights import HeldWeights, StoredWeights, sealed_files
+from gossamer.results.trained.weights import HeldWeights, StoredWeights, signed_files
 
 STACK = ParameterStack(nn.Linear(2, 1))
 
@@ -21,8 +21,11 @@ STACK = ParameterStack(nn.Linear(2, 1))
 def test_what_is_written_has_names_and_shapes(tmp_path: Path) -> None:
     points = torch.arange(6.0).reshape(2, 3)
     held = HeldWeights(STACK, range(4, 6), points, points.mean(0))
-    files = held.write(tmp_path, "run", 8, average=True)
-    assert sorted(files) == ["average.safetensors", "models.nodes-004-005.safetensors"]
+    held.write(tmp_path, "run", 8, average=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "average.safetensors",
+        "models.nodes-004-005.safetensors",
+    ]
     with safe_open(tmp_path / "models.nodes-004-005.safetensors", "pt") as file:
         assert file.get_tensor("weight").tolist() == [[[0.0, 1.0]], [[3.0, 4.0]]]
         assert '"nodes": [4, 5' not in file.metadata()["gossamer"]
@@ -41,10 +44,10 @@ def test_nodes_that_hold_the_same_are_one_row(tmp_path: Path) -> None:
         assert file.get_tensor("weight").shape == (1, 1, 2)
 
 
-def test_only_what_the_last_seal_names_is_read(run: Path) -> None:
+def test_only_what_the_certificate_names_is_read(run: Path) -> None:
     stored = StoredWeights(run)
     assert stored.nodes == [0, 1, 2]
-    assert set(sealed_files(run) or {}) == {"models.safetensors", "average.safetensors", "model.json"}
+    assert {"models.safetensors", "average.safetensors", "model.json"} <= set(signed_files(run))
     mean = sum(stored.of(node)["1.weight"] for node in range(3)) / 3
     torch.testing.assert_close(stored.average()["1.weight"], mean)
     shutil.copy(run / "models.safetensors", run / "models.nodes-000-007.safetensors")
@@ -53,27 +56,25 @@ def test_only_what_the_last_seal_names_is_read(run: Path) -> None:
         StoredWeights(run).of(7)
 
 
-def test_of_a_run_from_before_there_were_keys_what_lies_there_is_read(run: Path) -> None:
-    found = StoredWeights(unsigned(run))
-    assert found.nodes == [0, 1, 2]
+def test_damaged_and_missing_models_are_named(run: Path) -> None:
     (run / "models.safetensors").write_bytes(b"\0" * 100)
     with pytest.raises(UserError, match=r"models\.safetensors is damaged; put it back"):
-        StoredWeights(run).of(0)
+        StoredWeights(resign(run)).of(0)
     shutil.copy(run / "average.safetensors", run / "models.safetensors")
     with pytest.raises(UserError, match=r"models\.safetensors (is damaged|does not hold)"):
-        StoredWeights(run).of(0)
+        StoredWeights(resign(run)).of(0)
     (run / "model.json").unlink()
-    with pytest.raises(
-        UserError, match=r"model\.json is missing: the run was made before runs kept their models"
-    ):
+    with pytest.raises(UserError, match=r"model\.json is missing, and the run had written it"):
         StoredWeights(run)
     (run / "certificate.json").unlink()
-    with pytest.raises(UserError, match=r"the run has not ended; `gossamer run --resume"):
+    with pytest.raises(UserError, match=r"has not ended: .* `gossamer run --resume"):
         StoredWeights(run)
 
 
 def test_anothers_models_are_not_taken_for_this_runs(run: Path, made: Path) -> None:
-    unsigned(run)
     shutil.copy(made / "twin" / "models.safetensors", run / "models.safetensors")
+    with pytest.raises(UserError, match="is not what the run signed"):
+        StoredWeights(run).of(0)
+    resign(run)
     with pytest.raises(UserError, match=r"does not hold what .*model\.json says; put them back together"):
         StoredWeights(run).of(0)

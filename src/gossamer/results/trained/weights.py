@@ -6,7 +6,7 @@
                                        which knows its own model alone, has none
 
 They are what the method releases: where its state is another (push-sum's x and w), it has been divided already. The
-last seal of a run names these files: one that it does not name is not read.
+certificate of a run names these files: one that it does not name is not read.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch import Tensor
 
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
-from gossamer.results import seals
 from gossamer.results.files import read_bytes
-from gossamer.results.rundir import read_manifest, write_atomically
+from gossamer.results.rundir import write_atomically
+from gossamer.results.signatures import read_certificate
 from gossamer.results.trained.description import Description, parse
 
 DESCRIPTION, AVERAGE, FIXED = "model.json", "average.safetensors", "frozen.safetensors"
@@ -80,8 +80,8 @@ class HeldWeights:
     def fixed(self) -> Point:
         return self._fixed
 
-    def write(self, folder: Path, run: str, of: int, *, average: bool) -> dict[str, str]:
-        """The files of these nodes; of the average, if asked for: name → digest."""
+    def write(self, folder: Path, run: str, of: int, *, average: bool) -> None:
+        """Write the file of these nodes, and that of the average, if asked for."""
         first, last = self.nodes.start, self.nodes.stop
         same = all(torch.equal(point, self._points[0]) for point in self._points)  # the second tells, mostly
         said = {"what": "the nodes' models", "nodes": [first, last], "of": of, "all_the_same": same}
@@ -91,27 +91,27 @@ class HeldWeights:
             if last - first == of
             else f"models.nodes-{first:03d}-{last - 1:03d}.safetensors"
         )
-        written = {name: _save(folder / name, rows, {"run": run, **said})}
+        _save(folder / name, rows, {"run": run, **said})
         if average:
             mean = {"run": run, "what": "the mean of all nodes' models", "of": of}
-            written[AVERAGE] = _save(folder / AVERAGE, self.average(), mean)
-        return written
+            _save(folder / AVERAGE, self.average(), mean)
 
-    def write_fixed(self, folder: Path, run: str) -> dict[str, str]:
-        """The file of what was not trained, if there is something: name → digest."""
+    def write_fixed(self, folder: Path, run: str) -> None:
+        """Write the file of what was not trained, if there is something."""
         said = {"run": run, "what": "frozen parameters and buffers, the same at all nodes"}
-        return {FIXED: _save(folder / FIXED, self._fixed, said, kind=None)} if self._fixed else {}
+        if self._fixed:
+            _save(folder / FIXED, self._fixed, said, kind=None)
 
 
 class StoredWeights:
-    """In a run directory; read, and held against the last seal, when they are first asked for."""
+    """In a run directory; read, and checked against the certificate, when first needed."""
 
     def __init__(self, run: Path):
         self._run = run
-        self._sealed = sealed_files(run)
+        self._signed = signed_files(run)
         self.description: Description = parse(self._read(DESCRIPTION), run / DESCRIPTION)
         self._parts: dict[str, tuple[dict[str, Any], Point]] = {}
-        names = [name for name in self._names() if _PART.fullmatch(name)]
+        names = [name for name in sorted(self._signed) if _PART.fullmatch(name)]
         self._where = {node: name for name in names for node in self._nodes_of(name)}
 
     @property
@@ -120,7 +120,7 @@ class StoredWeights:
 
     @property
     def has_average(self) -> bool:
-        return self._sealed is None or AVERAGE in self._sealed or not self._where
+        return AVERAGE in self._signed
 
     def of(self, node: int) -> Point:
         said, tensors = self._part(self._where[node])
@@ -131,13 +131,7 @@ class StoredWeights:
         return self._part(AVERAGE)[1]
 
     def fixed(self) -> Point:
-        there = (self._run / FIXED).exists() if self._sealed is None else FIXED in self._sealed
-        return self._part(FIXED)[1] if there else {}
-
-    def _names(self) -> list[str]:
-        if self._sealed is not None:
-            return sorted(self._sealed)
-        return sorted(path.name for path in self._run.glob("models*.safetensors"))
+        return self._part(FIXED)[1] if FIXED in self._signed else {}
 
     def _nodes_of(self, name: str) -> range:
         """From its name, which the seal has, so that no large file is read for it."""
@@ -181,33 +175,25 @@ class StoredWeights:
     def _read(self, name: str) -> bytes:
         path = self._run / name
         if not path.exists() and not path.is_symlink():
-            raise UserError(f"{path} is missing: {_no_models(self._run, self._sealed)}.")
+            raise UserError(f"{path} is missing, and the run had written it; put it back.")
         content = read_bytes(path)
-        if self._sealed is not None and self._sealed.get(name) != hashlib.sha256(content).hexdigest():
-            raise UserError(f"{path} is not what the run had signed at its end; put it back.")
+        if self._signed.get(name) != hashlib.sha256(content).hexdigest():
+            raise UserError(f"{path} is not what the run signed at its end; put it back.")
         return content
 
 
-def sealed_files(run: Path) -> dict[str, str] | None:
-    """Name → digest of the files that the run's last seal names; None where runs had no keys yet."""
-    manifest = read_manifest(run)
-    if "key" not in manifest:
-        return None
-    found, _, _ = seals.read_seals(run, manifest["run"], manifest["key"], lenient=True)
-    last: Mapping[str, Any] = found[-1] if found else {}
-    if last.get("kind") != seals.END:
+def signed_files(run: Path) -> dict[str, str]:
+    """Return name → digest of the files that the run's certificate covers."""
+    path = run / "certificate.json"
+    if not path.exists():
         raise UserError(
-            f"{run} has not ended: models are written at a run's end; `gossamer run --resume {run}` goes on with it."
+            f"{run} has not ended: models are written at a run's end; `gossamer run --resume {run}` continues it."
         )
-    return dict(last["files"])
-
-
-def _no_models(run: Path, sealed: Mapping[str, str] | None) -> str:
-    if sealed is not None and DESCRIPTION in sealed:
-        return "the run had written it; put it back"
-    if (run / "certificate.json").exists():
-        return "the run was made before runs kept their models; run it anew"
-    return f"the run has not ended; `gossamer run --resume {run}` goes on with it"
+    digests = read_certificate(path).get("digests")
+    files = digests.get("files") if isinstance(digests, dict) else None
+    if not isinstance(files, dict):
+        raise UserError(f"{path} is damaged: it does not name the run's files.")
+    return files
 
 
 def _row(stack: ParameterStack, point: Tensor) -> Point:
@@ -219,7 +205,7 @@ def _save(
     tensors: Mapping[str, Tensor],
     said: Mapping[str, Any],
     kind: torch.dtype | None = torch.float32,
-) -> str:
+) -> None:
     from safetensors.torch import save
 
     content = {
@@ -227,6 +213,4 @@ def _save(
         for name, value in tensors.items()
     }
     header = {"version": VERSION, **said, "reading": READING}
-    data = save(content, metadata={"gossamer": json.dumps(header)})
-    write_atomically(path, data)
-    return hashlib.sha256(data).hexdigest()
+    write_atomically(path, save(content, metadata={"gossamer": json.dumps(header)}))
