@@ -144,7 +144,9 @@ class Ledger:
                     left[own] = True
                     self._recorded.setdefault(event.draw, []).append((event, left))
         # The nodes of the last line; unknown after a resume, where the next line names them again.
-        self._of: list[list[int]] | None = None if written.lines else _all_alike(self.nodes).tolist()
+        self._everyone: list[list[int]] = _all_alike(self.nodes).tolist()
+        self._of: list[list[int]] | None = None if written.lines else self._everyone
+        self.next_draw = int(self._on_file.max())  # the first that no node had on file when it was opened
         self._sync = sync
         self._fd: int | None = fd
 
@@ -194,26 +196,19 @@ class Ledger:
         fd = open_to_extend(path, data, written.torn, sync)
         return cls(written, sync=sync, fd=fd, repeats=repeats)
 
-    @property
-    def next_draw(self) -> int:
-        """The first draw that no node had on file when it was opened."""
-        return int(self._on_file.max())
-
     def write(self, releases: Sequence[tuple[NDArray[np.int64], Event]]) -> None:
         """Write what nodes (counted from the first) release at once: one line, on file when this returns."""
         due = [(own, event) for nodes, event in releases if len(own := self._not_on_file(nodes, event))]
         if not due:
             return
         # A node that releases twice at once has two lines.
-        nodes = np.concatenate([own for own, _ in due])
-        apart = len(np.unique(nodes)) < len(nodes)
-        for together in [[one] for one in due] if apart else [due]:
+        twice = len(due) > 1 and int(np.bincount(np.concatenate([own for own, _ in due])).max()) > 1
+        for together in [[one] for one in due] if twice else [due]:
             self._append(together)
 
     def _not_on_file(self, nodes: NDArray[np.int64], event: Event) -> NDArray[np.int64]:
         """The nodes for which this event is new; one on file is refused, or with `repeats` must be the same."""
-        old = nodes[self._on_file[nodes] > event.draw]
-        if not len(old):
+        if event.draw >= self.next_draw or not len(old := nodes[self._on_file[nodes] > event.draw]):
             return nodes
         if not self._recorded:
             node = int(old[0]) + self.nodes.start
@@ -234,13 +229,17 @@ class Ledger:
         if self._fd is None:
             raise ValueError("the ledger is closed")
         numbers: dict[Event, int] = {}
-        which = np.full(len(self.nodes), -1)
-        for own, event in due:
-            which[own] = numbers.setdefault(event, len(numbers))
-        entry, runs = _entry(list(numbers)), runs_of(which, self.nodes.start).tolist()
+        of_due = [numbers.setdefault(event, len(numbers)) for _, event in due]
+        if len(numbers) == 1 and sum(len(own) for own, _ in due) == len(self.nodes):
+            runs = self._everyone
+        else:
+            which = np.full(len(self.nodes), -1)
+            for (own, _), number in zip(due, of_due, strict=True):
+                which[own] = number
+            runs = runs_of(which, self.nodes.start).tolist()
+        text = _entry(list(numbers))
         if runs != self._of:
-            entry["of"] = runs
-        text = json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+            text = f'{text[:-1]},"of":{json.dumps(runs, separators=(",", ":"))}}}'
         line = f'{text[:-1]},"prev":"{self.head}"}}\n'.encode()
         self._of = None  # until it is on file
         write_line(self._fd, line, self._sync)
@@ -462,16 +461,18 @@ def _headers_by_node(
         ) from None
 
 
-def _entry(events: Sequence[Event]) -> dict[str, Any]:
+def _entry(events: Sequence[Event]) -> str:
     """A line without its nodes: what the events share, and columns of the rest; null where an event lacks a key."""
+    if len(events) == 1:
+        return events[0].to_json()
     written = [json.loads(event.to_json()) for event in events]
     keys = list(dict.fromkeys(key for one in written for key in one))
     columns = {key: [one.get(key) for one in written] for key in keys}
-    common = {
+    entry: dict[str, Any] = {
         key: column[0] for key, column in columns.items() if all(value == column[0] for value in column)
     }
-    each = {key: column for key, column in columns.items() if key not in common}
-    return {**common, **({"columns": each} if each else {})}
+    entry["columns"] = {key: column for key, column in columns.items() if key not in entry}
+    return json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 class _LineReader:
