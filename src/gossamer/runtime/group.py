@@ -91,13 +91,20 @@ class Alone:
 
 
 def agreed(group: Group, action: Callable[[], T], *, here: bool = True) -> Any:
-    """Call `action` on every process where `here` holds; a `UserError` on one is raised on all."""
+    """Call `action` on every process where `here` holds; a `UserError` on one is raised on all.
+
+    Its sentence may hold a row, a label or a path, so other machines are told only which process failed.
+    """
     result, problem = None, None
     try:
         result = action() if here else None
     except UserError as error:
         problem = str(error)
-    for sentence in group.join([problem]):
+    shared = None if problem is None else f"{group.name} failed: its own terminal says why."
+    failures = group.join([shared if group.spread else problem])
+    if problem is not None:
+        raise UserError(problem)
+    for sentence in failures:
         if sentence is not None:
             raise UserError(sentence)
     return result
