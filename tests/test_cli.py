@@ -187,7 +187,8 @@ def test_a_mistake_is_one_sentence_exit_2_and_leaves_nothing(
     code, out, err = command(*words)
     assert code == 2
     assert "Traceback" not in err
-    assert len(err.strip().splitlines()) == 1
+    # On a slow machine a line like "calibrating the noise …" says what takes long.
+    assert len([line for line in err.strip().splitlines() if not line.endswith("…")]) == 1
     for word in named:
         assert word in err
     assert sorted(tmp_path.iterdir()) == before

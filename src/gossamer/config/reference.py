@@ -167,6 +167,7 @@ def _inside(name: str, annotation: Any, meaning: str) -> Iterator[TableEntry]:
 
 
 def _of_kinds(name: str, meaning: str, kinds: dict[str, type[Any]]) -> Iterator[TableEntry]:
+    kinds = dict(sorted(kinds.items()))  # modules register theirs in the order in which they are imported
     options = {kind: _options(made) for kind, made in kinds.items()}
     first, *others = ({_said(option) for option in its} for its in options.values())
     common = first.intersection(*others) if others else set()
