@@ -9,6 +9,7 @@ python3 "$here/records.py" mercy.csv 400 1
 python3 "$here/records.py" clinic.csv 300 2
 python3 "$here/records.py" harbour.csv 350 3
 python3 "$here/records.py" test.csv 300 4 # public rows
+cp "$here/readmission.toml" . # the files that it names are next to it
 
 gossamer pki init north # NORTH
 for site in mercy clinic harbour; do
@@ -21,7 +22,7 @@ gossamer pki join harbour.invite --records 350 --data harbour.csv --cap 8
 for site in mercy clinic harbour; do
     gossamer pki approve $site $site/$site.request # NORTH
 done
-gossamer study pack "$here/readmission.toml" --deadline 10 --tick 0.1 # NORTH
+gossamer study pack readmission.toml --deadline 10 --tick 0.1 # NORTH
 for site in mercy clinic harbour; do
     gossamer pki accept north/north.roster --site $site --yes
     cp test.csv $site/test.csv
