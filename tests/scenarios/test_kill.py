@@ -139,7 +139,7 @@ def torture(
 
 
 def finished(run: Path, folder: Path) -> None:
-    verify_run(run, recompute(run))
+    verify_run(run)
     released = {step for (step,) in lines(folder / "released")}
     for proof in recompute(run):
         header, events = ledger.read_all(run)[proof.node]
