@@ -109,12 +109,12 @@ def assemble(o: Plan, *, nodes: range | None = None) -> Parts:
     nodes = o.hosted if nodes is None else nodes
     plans = o.privacy.nodes[nodes.start : nodes.stop]
     dataset = o.dataset or o.cache.load(o.asked, o.data_dir, nodes)
-    found = held(o.asked, dataset)
-    pieces, persons, units = found.rows, found.persons, found.units
+    rows_held = held(o.asked, dataset)
+    pieces, persons, units = rows_held.rows, rows_held.persons, rows_held.units
     if o.pool is None and len(pieces) > len(nodes):
         here = slice(nodes.start, nodes.stop)
         pieces, units, persons = pieces[here], units[here], None if persons is None else persons[here]
-    judged, judged_rows = _judged(o, dataset, found, nodes)
+    judged, judged_rows = _judged(o, dataset, rows_held, nodes)
     rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
     sampler: Sampler | None = None
     if o.pool is not None:
@@ -165,12 +165,12 @@ def _records(
 
 
 def _judged(
-    o: Plan, dataset: Dataset, found: Held, nodes: range
+    o: Plan, dataset: Dataset, rows_held: Held, nodes: range
 ) -> tuple[Records | None, NDArray[np.int64] | None]:
     """What the hosted nodes keep out of training; of one that stands for all, everyone's."""
-    if found.judged is None:
+    if rows_held.judged is None:
         return None, None
-    pieces, persons = found.judged.rows, found.judged.persons
+    pieces, persons = rows_held.judged.rows, rows_held.judged.persons
     if o.pool is not None:
         pieces = [np.concatenate(pieces)]
         persons = None if persons is None else [np.concatenate(persons)]

@@ -161,13 +161,13 @@ def most_nodes(config: RunConfig) -> int:
 def refuse_unlike(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
     """Copies of a record, or the parts of a person, are priced as so many nodes that do the same."""
     if len({(node.delta, node.spends) for node in nodes}) > 1:
-        said = (
+        reason = (
             f"privacy.unit.max_sites = {config.privacy.max_sites} has a person"
             if config.privacy.max_sites > 1
             else "data.partition.kind = 'sampled' puts copies of a record"
         )
         raise UserError(
-            f"{said} on several nodes, which are priced together only where all nodes have the same size, budget and "
+            f"{reason} on several nodes, which are priced together only where all nodes have the same size, budget and "
             "sampling; give all the same (data.records: one number for all)."
         )
 
@@ -293,16 +293,16 @@ def _refuse_what_float32_cannot_say(config: RunConfig, base: PrivacyPlan, factor
     bound = privacy.clip.schedule(draws)
     least, largest = extremes(bound, draws)
     if not (least >= LEAST_BOUND and largest <= MOST_BOUND):
-        found = least if least < LEAST_BOUND else largest
+        extreme = least if least < LEAST_BOUND else largest
         raise UserError(
-            f"privacy.clip.kind = {privacy.clip.kind!r} has a bound of {found:.3g} in one of its draws, which float32 "
-            f"cannot keep to; stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them."
+            f"privacy.clip.kind = {privacy.clip.kind!r} has a bound of {extreme:.3g} in one of its draws, which "
+            f"float32 cannot keep to; stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them."
         )
     noise = extremes(_Noise(factor, base.shape, bound, base.draws_before), base.draws)
     if not (noise.least >= LEAST_NOISE and noise.largest <= MOST_NOISE):
-        found = noise.least if noise.least < LEAST_NOISE else noise.largest
+        scale = noise.least if noise.least < LEAST_NOISE else noise.largest
         raise UserError(
-            f"privacy.noise would have scale {found:.3g} in one of the draws, which float32 cannot say; "
+            f"privacy.noise would have scale {scale:.3g} in one of the draws, which float32 cannot say; "
             "use another privacy.noise.multiplier, privacy.noise.schedule or privacy.clip."
         )
 
@@ -338,8 +338,8 @@ def _noise(
         end = _end(base, epsilon, delta)
         runs = config.privacy.runs * base.copies
         return _proven_factor(base, rate, epsilon, delta, end, runs, before), end
-    factor, said = base.claim.noise(base.run, rate, epsilon, delta)
-    return factor, _end(base, epsilon, delta) if said is None else said
+    factor, given_end = base.claim.noise(base.run, rate, epsilon, delta)
+    return factor, _end(base, epsilon, delta) if given_end is None else given_end
 
 
 def _proven_factor(

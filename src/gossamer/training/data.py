@@ -105,10 +105,10 @@ def key_of(config: RunConfig, data_dir: Path | None, nodes: range | None = None)
 
 def _stamp(path: str) -> list[int]:
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:  # not there: reading will tell
         return []
-    return [found.st_mtime_ns, found.st_size]
+    return [status.st_mtime_ns, status.st_size]
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ def held(config: RunConfig, dataset: Dataset) -> Held:
     part, x, y = config.evaluation.part, dataset.x_train, dataset.y_train
     out = [held_out_rows(x, y, person, own, part, config.seed) for own in rows]
     judged = _units(config, dataset, [own[of] for own, of in zip(rows, out, strict=True)])
-    found = _units(config, dataset, [own[~of] for own, of in zip(rows, out, strict=True)])
-    return replace(found, judged=judged)
+    trained = _units(config, dataset, [own[~of] for own, of in zip(rows, out, strict=True)])
+    return replace(trained, judged=judged)
 
 
 def _units(config: RunConfig, dataset: Dataset, rows: list[Rows]) -> Held:
@@ -150,8 +150,8 @@ def _units(config: RunConfig, dataset: Dataset, rows: list[Rows]) -> Held:
         return Held(rows)
     if isinstance(unit, PersonUnit):
         assert dataset.person is not None
-        found = [group_rows(own, dataset.person, unit.max_records) for own in rows]
-        return Held([own for own, _ in found], [counts for _, counts in found])
+        by_person = [group_rows(own, dataset.person, unit.max_records) for own in rows]
+        return Held([own for own, _ in by_person], [counts for _, counts in by_person])
     return Held(rows, [np.array([len(own)] if len(own) else [], dtype=np.int64) for own in rows])
 
 
@@ -231,9 +231,9 @@ def facts_of(config: RunConfig, data_dir: Path | None, cache: DataCache, hosted:
         raise UserError(
             "data.records is not set: with a file per node nobody sees how many records the others hold; declare it."
         )
-    found = held(config, dataset)
-    sizes = found.units
-    each = sum(map(len, found.rows)) / max(1, sum(sizes))
+    rows_held = held(config, dataset)
+    sizes = rows_held.units
+    each = sum(map(len, rows_held.rows)) / max(1, sum(sizes))
     sizes += [0] * (config.nodes - len(sizes))  # of nodes hosted elsewhere: what is declared counts
     return DataFacts(
         dataset,

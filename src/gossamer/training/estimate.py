@@ -108,18 +108,18 @@ def expected(
     )
 
 
-def refuse_beyond_machine(found: Estimate) -> None:
+def refuse_beyond_machine(needs: Estimate) -> None:
     """One sentence about the part that takes most."""
     free = free_memory()
-    if found.total > free + resident():
-        most = max(found.memory, key=lambda part: found.memory[part])
+    if needs.total > free + resident():
+        most = max(needs.memory, key=lambda part: needs.memory[part])
         raise UserError(
-            f"{most} would take about {in_words(found.memory[most])} of memory, the run {in_words(found.total)}, "
+            f"{most} would take about {in_words(needs.memory[most])} of memory, the run {in_words(needs.total)}, "
             f"and this machine has {in_words(free)} free; make it smaller, or use --force to try."
         )
-    if found.seconds > MOST_SECONDS:
+    if needs.seconds > MOST_SECONDS:
         raise UserError(
-            f"this run would take at least {found.seconds / 86400:.3g} days: fewer rounds, fewer nodes, smaller lots "
+            f"this run would take at least {needs.seconds / 86400:.3g} days: fewer rounds, fewer nodes, smaller lots "
             "or a smaller model take less; use --force to try."
         )
 

@@ -197,8 +197,8 @@ def judged_rows(o: Plan, measured: Sequence[Cells], point: Tensor, x: Tensor, y:
     for start in range(0, len(x), _BATCH):
         some = x[start : start + _BATCH]
         outputs = outputs_or_nan(lambda rows: alone(values, rows), some, shape_of(graph))
-        found = Predictions(o.task, outputs, y[start : start + _BATCH])
-        rows = np.concatenate([one.rows(found) for one in measured], 1)
+        predictions = Predictions(o.task, outputs, y[start : start + _BATCH])
+        rows = np.concatenate([one.rows(predictions) for one in measured], 1)
         parts.append(torch.from_numpy(rows / math.sqrt(len(measured))))  # all measures together are one row
     return (
         torch.cat(parts) if parts else torch.zeros(0, sum(one.size for one in measured), dtype=torch.float64)
@@ -210,7 +210,7 @@ def figures_of(o: Plan, totals: Sequence[Sequence[float]]) -> dict[str, Any]:
     by_node = np.asarray(totals, dtype=np.float64)
     sigma = o.privacy.after[0].release.noise_multiplier * math.sqrt(len(by_node))
     redrawn = np.random.default_rng(0).standard_normal((_REDRAWS, by_node.shape[1])) * sigma
-    found: dict[str, Any] = {"measured_on": ON_PRIVATE}
+    figures: dict[str, Any] = {"measured_on": ON_PRIVATE}
     start = 0
     for measure, one in zip(o.measures, cells(o), strict=True):
         mine = slice(start, start + one.size)
@@ -222,19 +222,19 @@ def figures_of(o: Plan, totals: Sequence[Sequence[float]]) -> dict[str, Any]:
         if math.isnan(mean) or not known:
             continue  # the noise has left nothing to say
         again = [one.figure(together + noise) for noise in redrawn[:, mine]]
-        found |= {
+        figures |= {
             f"{name}_mean": mean,
             f"{name}_min": min(known),
             f"{name}_max": max(known),
             f"{name}_by_node": [None if math.isnan(value) else value for value in each],
             f"{name}_noise": float(np.nanstd(again)),
         }
-    return found
+    return figures
 
 
 def _read(path: Path) -> tuple[list[list[float]], list[str]]:
     try:
-        found = json.loads(read_bytes(path))
-        return [[float(value) for value in own] for own in found["totals"]], list(found["models"])
+        released = json.loads(read_bytes(path))
+        return [[float(value) for value in own] for own in released["totals"]], list(released["models"])
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; put the run's own back.") from None

@@ -74,14 +74,14 @@ class LoadedRun(UsesModels):
     @property
     def observers(self) -> list[dict[str, Any]]:
         """Who learns how much: an entry per observer whose ε the certificate states."""
-        found = self.certificate.get("epsilon_by_observer")
+        by_observer = self.certificate.get("epsilon_by_observer")
         common = {key: self.certificate[key] for key in ("delta", "adjacency", "unit")}
         alone = {
             "observer": self.certificate["observer"],
             "epsilon": self.certificate["epsilon_proven"],
             **common,
         }
-        return [alone] if not found else list(found)
+        return [alone] if not by_observer else list(by_observer)
 
     @cached_property
     def topology(self) -> dict[str, Any]:

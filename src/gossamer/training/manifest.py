@@ -39,20 +39,20 @@ def ledger_headers(parts: Parts, manifest: dict[str, Any]) -> dict[int, dict[str
         "noise": SEEDED if o.seeded else "system",
         **o.privacy.noise.header,
     }
-    made: dict[tuple[Any, ...], dict[str, Any]] = {}  # equal nodes share one
+    by_constants: dict[tuple[Any, ...], dict[str, Any]] = {}  # equal nodes share one
     headers = {}
     for i in parts.nodes:
         node = o.privacy.nodes[i]
         alike = (node.delta, node.epsilon, node.records, node.rate, node.lot)
-        if alike not in made:
+        if alike not in by_constants:
             public = {"records": node.records, "rate": node.rate, "lot": node.lot}
-            made[alike] = {
+            by_constants[alike] = {
                 "delta": node.delta,
                 "epsilon_asked": node.epsilon,
                 **common,
                 "public": public,
             }
-        headers[i] = made[alike]
+        headers[i] = by_constants[alike]
     return headers
 
 

@@ -270,5 +270,5 @@ def _with_exact_means(
 
 def _least_deviation(config: RunConfig, plan: PrivacyPlan) -> float:
     """Of the noise on a node's gradient, over all nodes and draws that have some; 0 where there is none."""
-    found = deviations_of(config, plan)
-    return float(found[found > 0].min(initial=math.inf)) if (found > 0).any() else 0.0
+    deviations = deviations_of(config, plan)
+    return float(deviations[deviations > 0].min(initial=math.inf)) if (deviations > 0).any() else 0.0

@@ -154,16 +154,16 @@ class PrivacyPlan:
         if math.isinf(node.proven.epsilon):
             proofs: list[float | None] = [None] * len(at)
         else:
-            events = self.everywhere(node.factor, node.rate, max(at), node.end, node.before)
+            events = self.events_over_copies(node.factor, node.rate, max(at), node.end, node.before)
             last = (self.draws - self.draws_before) // self.draws_per_round
             counts = [
                 len(node.before) + k + len(self.after) * (r >= last) for k, r in zip(at, rounds, strict=True)
             ]
             marks = [self.copies * count for count in counts]
-            found = curve(
+            bounds = curve(
                 events, marks, node.delta, self.adjacency, observer=self.observer, tolerance=tolerance
             )
-            proofs = [finite(e) for e in found]
+            proofs = [finite(e) for e in bounds]
         return [(self._claim_after(node, k), p) for k, p in zip(at, proofs, strict=True)]
 
     def _claim_after(self, node: NodePlan, draws: int) -> float | None:
@@ -186,7 +186,7 @@ class PrivacyPlan:
         end: float,
         before: tuple[Event, ...],
     ) -> Proven:
-        events = self.everywhere(factor, rate, draws, end, before)
+        events = self.events_over_copies(factor, rate, draws, end, before)
         return proven(events, delta, self.adjacency, observer=self.observer)
 
     def against(self, observer: Observer) -> PrivacyPlan:
@@ -228,27 +228,27 @@ class PrivacyPlan:
         costs what a lot of fixed size does, however it was drawn: see `accounting.pairs`.
         """
         plain = self.noise.gaussian and not before and not self.after
-        found = self.sampling.priced(multipliers, rate) if plain else None
-        return found if found is None or self.clipped is None else ("fixed-size", *found[1:])
+        priced = self.sampling.priced(multipliers, rate) if plain else None
+        return priced if priced is None or self.clipped is None else ("fixed-size", *priced[1:])
 
     def planned(self, node: NodePlan) -> list[Event]:
         """What the nodes that hold a record will write, on sensitivity 1."""
-        return self.everywhere(node.factor, node.rate, node.allowance, node.end, node.before)
+        return self.events_over_copies(node.factor, node.rate, node.allowance, node.end, node.before)
 
-    def everywhere(
+    def events_over_copies(
         self, factor: float, rate: float, draws: int, end: float, before: tuple[Event, ...]
     ) -> list[Event]:
         """So many draws of every node that holds a copy of a record; `_alike` says that they do the same."""
         key = (factor, rate, draws, end, before)
-        if key not in self._made:
+        if key not in self._last_events:
             events = [*self.events(*key), *self.after]
-            self._made.clear()
-            self._made[key] = events if self.copies == 1 else on_several_nodes(events, self.copies)
-        return self._made[key]
+            self._last_events.clear()
+            self._last_events[key] = events if self.copies == 1 else on_several_nodes(events, self.copies)
+        return self._last_events[key]
 
     @cached_property
-    def _made(self) -> dict[tuple[float, float, int, float, tuple[Event, ...]], list[Event]]:
-        """The last of `everywhere`: figure, curve and groups ask for the same tens of thousands."""
+    def _last_events(self) -> dict[tuple[float, float, int, float, tuple[Event, ...]], list[Event]]:
+        """The last of `events_over_copies`: figure, curve and groups ask for the same tens of thousands."""
         return {}
 
     def events(
@@ -303,15 +303,15 @@ class PrivacyPlan:
         """How the nodes share noise, and what each will spend; nothing where every node draws its own."""
         if self.observer.colluders is None:
             return None, []
-        made: dict[tuple[Any, ...], Spent] = {}
+        by_spending: dict[tuple[Any, ...], Spent] = {}
         spent = []
         for node in self.nodes:
             key = node.spends, node.delta
-            if key not in made:
+            if key not in by_spending:
                 history = tuple(collate(self.planned(node)))
-                made[key] = Spent(history, node.delta, self.adjacency, node.proven.epsilon)
-            spent.append(made[key])
-        return sharing(release for one in made.values() for release, _ in one.history), spent
+                by_spending[key] = Spent(history, node.delta, self.adjacency, node.proven.epsilon)
+            spent.append(by_spending[key])
+        return sharing(release for one in by_spending.values() for release, _ in one.history), spent
 
 
 def finite(value: float) -> float | None:

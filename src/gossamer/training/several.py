@@ -36,13 +36,13 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
     o = parts.plan
     if group.spread and o.privacy.copies > 1:
         sites = o.config.privacy.max_sites
-        said = (
+        reason = (
             f"privacy.unit.max_sites = {sites} has the same person"
             if sites > 1
             else f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record"
         )
         raise UserError(
-            f"{said} on several nodes, whose releases are priced together, and their ledgers would lie on several "
+            f"{reason} on several nodes, whose releases are priced together, and their ledgers would lie on several "
             "machines; use one machine, or have each record or person on one node."
         )
     own = o.config.data.own
@@ -61,15 +61,15 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
     )
     everywhere = group.join([here])
     for rank, other in enumerate(everywhere):
-        for name, first, found in zip(
+        for name, first, theirs in zip(
             ("configuration", "model", "version", "data set", "columns"), everywhere[0], other, strict=True
         ):
-            if first != found and name == "columns":
+            if first != theirs and name == "columns":
                 raise UserError(
                     f"rank {rank} has other names, another order or another declaration of columns than rank 0; name "
                     "them in data.features or data.columns, the same on all ranks."
                 )
-            if first != found:
+            if first != theirs:
                 what = _different_keys(o.asked, own, group, rank) if name == "configuration" else name
                 raise UserError(f"rank {rank} has another {what} than rank 0; give all ranks the same.")
 
@@ -83,8 +83,8 @@ def _different_keys(config: RunConfig, own: bool, group: Group, rank: int) -> st
         mode="json", exclude={"runtime", "data"} if own else {"runtime"}
     )
     here = sorted([key, _digest_of([key, value])] for key, value in _flat(content))
-    said = [dict(one) for one in group.join([here])]
-    first, other = said[0], said[rank] if rank < len(said) else {}
+    digests = [dict(one) for one in group.join([here])]
+    first, other = digests[0], digests[rank] if rank < len(digests) else {}
     keys = sorted(key for key in first.keys() | other.keys() if first.get(key) != other.get(key))
     if not keys:
         return "configuration"

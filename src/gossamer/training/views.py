@@ -72,8 +72,8 @@ class NetworkPlan:
             # What is seen of a release follows from the planned noise of all: of another one it would be too little.
             due = {event.draw: event.release.noise_multiplier for event in planned}
             for event in own:
-                found = event.release.noise_multiplier
-                if not math.isclose(found, due.get(event.draw, -1.0), rel_tol=1e-9):
+                multiplier = event.release.noise_multiplier
+                if not math.isclose(multiplier, due.get(event.draw, -1.0), rel_tol=1e-9):
                     raise UserError(
                         f"{ledgers} has in draw {event.draw} of node {u} another noise than this configuration plans; "
                         "name the run's own configuration."
@@ -169,9 +169,9 @@ def network_plan(o: Plan) -> NetworkPlan:
 
 def _shared(noise: NoiseKind) -> Covariance:
     def among(mean: int, honest: Ints) -> Floats:
-        found = noise.covariance(honest)
-        assert found is not None
-        return found
+        covariance = noise.covariance(honest)
+        assert covariance is not None
+        return covariance
 
     return among
 
@@ -223,9 +223,9 @@ def deviations_of(config: RunConfig, plan: PrivacyPlan) -> Floats:
     factors = torch.tensor([node.factor for node in plan.nodes], dtype=torch.float64)
     clip = config.privacy.clip.make(plan.draws, lots, factors * float(levels.max(initial=0.0)))
     bounds = np.array([float(clip.at(k, len(lots)).reference.min()) for k in range(plan.draws)])
-    found = np.zeros((plan.draws, len(plan.nodes)))
+    deviations = np.zeros((plan.draws, len(plan.nodes)))
     for u, node in enumerate(plan.nodes):
         if node.factor > 0:
             active = slice(0, min(node.allowance, plan.draws))
-            found[active, u] = (levels * bounds)[active] * node.factor * node.weight / node.lot
-    return found
+            deviations[active, u] = (levels * bounds)[active] * node.factor * node.weight / node.lot
+    return deviations
