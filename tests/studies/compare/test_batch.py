@@ -108,9 +108,7 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
     # What is finished is taken as it was signed, or not at all.
     metrics = next(path / "metrics.jsonl" for path in ledgers)
     metrics.write_text(metrics.read_text().replace('"round"', '"round" ', 1))
-    again = (
-        r"metrics\.jsonl is not what the run had signed at its end; .*; or remove .* to run this cell again"
-    )
+    again = r"metrics\.jsonl is not what the run signed at its end; .*; or remove .* to run this cell again"
     for take in (lambda: run(rows, tmp_path / "out"), lambda: batch.finished_rows(rows, tmp_path / "out")):
         with pytest.raises(UserError, match=again):
             take()
