@@ -14,7 +14,7 @@ from gossamer.cli import app
 
 # In a process of its own, by the tests that look at what came out.
 ELSEWHERE = {"docs/extending.md": "tests/docs/test_extending.py"}
-LANGUAGES = {"python", "sh", "toml", "csv", "json", "text"}
+LANGUAGES = {"python", "sh", "toml", "csv", "json", "text", "jinja"}
 DATA = Path(os.environ.get("GOSSAMER_DATA") or ROOT.parent / "shared" / "data")
 # Each of these is a decision: a reader types it and no test does. The number may fall.
 MOST_NOT_RUN = 25

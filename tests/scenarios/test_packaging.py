@@ -47,7 +47,7 @@ def test_every_extra_that_is_named_anywhere_can_be_installed(dist: ModuleType) -
     named = {
         name for page in pages for name in re.findall(r"gossamer\[(\w+)\]", page.read_text(encoding="utf-8"))
     }
-    assert {"report", "track"} <= named <= extras
+    assert {"track", "cluster"} <= named <= extras
     assert set(dist.EXTRAS) <= extras
     assert all((ROOT / name).exists() for name in dist.SMOKE)
 

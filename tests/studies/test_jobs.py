@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gossamer.studies.compare.pool import run_cells
 from tests.support.configurations import configured
 from tests.support.dask_cluster import cluster
 
 import gossamer
 from gossamer.errors import UserError
+from gossamer.studies.compare.batch import Display, run_cells
 from gossamer.studies.compare.grid import Cell
 from gossamer.studies.jobs import Engine, Outcome, settled
 
@@ -28,10 +28,21 @@ def cells(count: int, **changes: Any) -> list[Cell]:
     ]
 
 
+class StartedCells(Display):
+    """Notes the cells that were seen to start."""
+
+    def __init__(self, out: Path, total: int):
+        super().__init__(out, total, quiet=True)
+        self.labels: list[str] = []
+
+    def started(self, cell: Cell) -> None:
+        super().started(cell)
+        self.labels.append(cell.label)
+
+
 def run(made: list[Cell], out: Path, engine: Engine) -> tuple[dict[str, str], list[str]]:
-    started: list[str] = []
-    failed = run_cells(made, out, engine=engine, on_start=lambda cell: started.append(cell.label))
-    return failed, started
+    display = StartedCells(out, len(made))
+    return run_cells(made, out, engine, display), display.labels
 
 
 @pytest.mark.parametrize("text", ["local:here", "dask", "dask:", "slurm:x", "dask:a b"])

@@ -84,7 +84,7 @@ def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
 
 
 def test_a_run_that_goes_on_releases_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stopped(tmp_path / "run", monkeypatch, run_module, "certify", "any")
+    found = stopped(tmp_path / "run", monkeypatch, run_module, "issue_certificate", "any")
     kept = json.loads((tmp_path / "run" / FILE).read_text())
     assert found.result["accuracy_mean"] == pytest.approx(figure(kept["totals"]))
     assert found.certificate["draws"] == [4, 4]
@@ -167,7 +167,7 @@ def test_no_record_sees_another_and_no_row_leaves_the_ball(done: Any) -> None:
         ({"privacy.sampling": {"kind": "fixed-size", "lot": 10}}, "needs it; use 'poisson' or 'full'"),
         ({"privacy.noise.arithmetic": "lattice"}, "goes with Gaussian noise on gradients, in floats"),
         ({"privacy.epsilon": [1.0, 2.0]}, "is a share of one ε for all nodes"),
-        ({"data.train_rows": 100}, "data.train_rows = 100 draws among all"),
+        ({"data.train_rows": 100}, "data.train_rows"),
     ],
 )
 def test_what_is_not_paid_for_is_refused_before_anything_is_written(

@@ -331,12 +331,9 @@ def _method_problems(config: RunConfig) -> Iterator[str]:
     if isinstance(config.model, Own | Withheld):
         yield "model.kind = 'own' is code, and a study carries none; use one of the models that every site has."
     if algorithm.rule not in SURVIVES:
-        reason = "it is not known to survive lost messages"
-        if algorithm.rule == "without-replacement":
-            reason = "its model is with one site at a time, and lost with it"
         yield (
-            f"algorithm.kind = {algorithm.kind!r} cannot run among peers: {reason}; use a push-sum method such as "
-            "dyn-d2p or full-lot."
+            f"algorithm.kind = {algorithm.kind!r} cannot run among peers: it is not known to survive lost messages; "
+            "use a push-sum method such as dyn-d2p or full-lot."
         )
     if algorithm.mixes == "exact":
         yield "algorithm.mixes = 'exact' needs every site in every exchange, and peers may be away; use a number."
