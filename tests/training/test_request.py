@@ -18,9 +18,8 @@ from gossamer.training.request import carrier, configuration, rank_count, shows,
 def begun(folder: Path) -> Path:
     run = RunDirectory.create(folder)
     run.write_config(configured(rounds=7).model_dump())
-    run.write_json(
-        "manifest.json", {"run": "0" * 16, "name": "r", "started": "2026-01-01T00:00:00Z", "key": "0" * 64}
-    )
+    words = {"run": "0" * 16, "name": "r", "started": "2026-01-01T00:00:00Z", "key": "0" * 64}
+    run.write_json("manifest.json", {**words, "data": {}, "files": {}, "ledgers_here": [[0, 7]]})
     return folder
 
 
