@@ -173,7 +173,7 @@ def revoke(sites: Sites, name: str, others: tuple[str, ...]) -> float:
     sites.accept(*others)
     began = time.monotonic()
     # A site says so once its links are cut; gRPC's idle connection below them may last some seconds longer.
-    cut = f"roster {made.version} is accepted and holds"
+    cut = f"roster {made.version} is accepted and in force"
     sites.until(lambda: all(cut in sites.said(other) for other in others), 60, 0.02)
     took = time.monotonic() - began
     log = sites.part(name) / "log"
