@@ -309,7 +309,7 @@ def test_a_roster_that_is_accepted_meanwhile_is_followed(tmp_path: Path) -> None
     assert study.steps("lab") == [*range(15)]
     assert [study.held(name)["epoch"] for name in ("clinic", "mercy")] == [15, 15]
     assert abs(study.weight("clinic", "mercy") - 2) <= 1e-9
-    assert "roster 5 is accepted and holds" in study.said["mercy"]
+    assert "roster 5 is accepted and in force" in study.said["mercy"]
 
 
 @pytest.mark.slow
