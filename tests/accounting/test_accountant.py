@@ -12,7 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 import gossamer.accounting
 from gossamer.accounting import Accountant, gaussian_noise, laplace_noise, noise_for
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
-from gossamer.accounting.observers import Coalition
+from gossamer.accounting.observers import coalition
 from gossamer.accounting.releases import Unnoised
 from gossamer.errors import UserError
 
@@ -88,7 +88,7 @@ def test_a_mixture_is_calibrated_by_one_factor() -> None:
 
 def test_no_figure_without_all_that_it_is_about() -> None:
     observed = Accountant(
-        delta=DELTA, adjacency="replace-one", unit="one patient", observer=Coalition((1, 2), target=0)
+        delta=DELTA, adjacency="replace-one", unit="one patient", observer=coalition((1, 2), target=0)
     ).add(gaussian_noise(3.0))
     shown = repr(observed.epsilon())
     for piece in ("ε ≤ 2.7", "δ = 1e-05", "replace-one", "unit: one patient", "nodes 1, 2 together"):

@@ -6,7 +6,7 @@ import pytest
 
 from gossamer.accounting.alternatives import MOST_POINTS, Sharing, Spent, by_observer, sharing
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.observers import EVERYONE, UNIT, Colluders
+from gossamer.accounting.observers import EVERYONE, UNIT, colluders
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Gaussian, Pairwise
 from gossamer.accounting.secrets import Secrets, remember
@@ -33,7 +33,7 @@ def test_noise_of_each_nodes_own_is_the_same_to_all_and_has_one_line():
     found = by_observer(None, [], planned=EVERYONE, epsilon=math.inf, delta=1e-5, adjacency="add-remove")
     (line,) = found["epsilon_by_observer"]
     assert line == {
-        "observer": "all", "words": EVERYONE.describe(), "colluders": None, "epsilon": None, "delta": 1e-5,
+        "observer": "all", "words": EVERYONE.description, "colluders": None, "epsilon": None, "delta": 1e-5,
         "adjacency": "add-remove", "unit": UNIT, "planned": True,
     }  # fmt: skip
     assert found["epsilon_by_colluders"] == []
@@ -43,7 +43,7 @@ def test_full_lots_have_a_figure_for_every_number_of_colluders():
     one = spent(pairwise())
     shared = sharing([pairwise()])
     assert shared == Sharing(20, 1, tuple(range(20)))
-    expected = [gdp_epsilon(math.sqrt(50) / pairwise().seen_by(Colluders(q)).sigma, 1e-5) for q in range(20)]
+    expected = [gdp_epsilon(math.sqrt(50) / pairwise().seen_by(colluders(q)).sigma, 1e-5) for q in range(20)]
     found = shared.epsilons(one)
     assert found == pytest.approx(expected, rel=1e-9)
     assert found == sorted(found)
@@ -69,7 +69,7 @@ def test_sampled_lots_have_few_figures_all_of_them_upper_bounds():
     assert found[1] == one.epsilon
     assert found == sorted(found)
     for q, figure in zip(shared.at, found, strict=True):
-        sharp = proven(one.history, one.delta, one.adjacency, observer=Colluders(q))
+        sharp = proven(one.history, one.delta, one.adjacency, observer=colluders(q))
         assert sharp.lower <= figure <= 1.06 * sharp.epsilon
 
 
@@ -83,9 +83,9 @@ def test_a_bound_for_more_colluders_holds_for_fewer_and_the_planned_figure_stays
     assert found == sorted(found)
     assert found[shared.at.index(6)] == one.epsilon
     for q, figure in zip(shared.at, found, strict=True):
-        alone = proven(one.history, one.delta, one.adjacency, observer=Colluders(q)).epsilon
+        alone = proven(one.history, one.delta, one.adjacency, observer=colluders(q)).epsilon
         assert figure <= max(alone, one.epsilon) * (1 + 1e-12)
-        complete = gdp_epsilon(math.sqrt(50) / pairwise(70).seen_by(Colluders(q)).sigma, 1e-5)
+        complete = gdp_epsilon(math.sqrt(50) / pairwise(70).seen_by(colluders(q)).sigma, 1e-5)
         assert figure >= complete * (1 - 1e-6)  # no graph has more secrets
 
 
@@ -119,7 +119,7 @@ def test_the_lines_are_complete_and_one_of_them_is_planned():
     found = by_observer(
         shared,
         shared.worst([one]),
-        planned=Colluders(2),
+        planned=colluders(2),
         epsilon=one.epsilon,
         delta=1e-5,
         adjacency="add-remove",
@@ -132,7 +132,7 @@ def test_the_lines_are_complete_and_one_of_them_is_planned():
     assert list(curve) == list(range(8))
     for line in lines:
         assert line["epsilon"] == curve[line["colluders"]]
-        assert line["words"] == Colluders(line["colluders"]).describe()
+        assert line["words"] == colluders(line["colluders"]).description
         assert (line["delta"], line["adjacency"], line["unit"]) == (1e-5, "add-remove", UNIT)
 
 
@@ -143,7 +143,7 @@ def test_where_nothing_is_proven_there_is_no_figure():
     found = by_observer(
         shared,
         shared.worst([one]),
-        planned=Colluders(1),
+        planned=colluders(1),
         epsilon=math.inf,
         delta=1e-5,
         adjacency="add-remove",

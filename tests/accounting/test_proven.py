@@ -14,7 +14,7 @@ from tests.support.releases import DELTA, composed_delta, dyn_d2p, gaussian
 
 from gossamer.accounting import claimed, profiles
 from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
-from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
+from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, coalition
 from gossamer.accounting.proven import curve, profile, proven
 from gossamer.accounting.releases import Event, Gaussian, collate, of_several_runs, release
 from gossamer.errors import UserError
@@ -261,11 +261,11 @@ class _Masked(Gaussian):
 
 def test_the_price_may_depend_on_who_looks():
     one = _Masked(sigma=4.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove")
-    for observer, mu in ((EVERYONE, 1 / 4), (FinalModels(), 1 / 8)):
+    for observer, mu in ((EVERYONE, 1 / 4), (FINAL_MODELS, 1 / 8)):
         expected = gdp_epsilon(2 * mu, 1e-5)
         assert proven([one] * 4, 1e-5, "add-remove", observer=observer).epsilon == pytest.approx(expected)
         assert curve([one] * 4, [4], 1e-5, "add-remove", observer=observer) == pytest.approx([expected])
-    found = proven([one], 1e-5, "add-remove", observer=Coalition((1, 2), target=0))
+    found = proven([one], 1e-5, "add-remove", observer=coalition((1, 2), target=0))
     assert math.isinf(found.epsilon)
     assert found.because == "a value was released without noise"
 

@@ -7,7 +7,7 @@ from tests.support.ledgers import write_histories
 from tests.support.releases import gaussian
 
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.observers import Colluders
+from gossamer.accounting.observers import colluders
 from gossamer.accounting.recompute import by_observer_of, recompute, shared_noise, worst_epsilon
 from gossamer.accounting.releases import Pairwise
 from gossamer.accounting.secrets import Secrets
@@ -48,6 +48,6 @@ def test_ledgers_with_shared_noise_give_the_whole_curve(tmp_path):
     found = by_observer_of(proofs)
     curve = [point["epsilon"] for point in found["epsilon_by_colluders"]]
     assert curve[2] == max(proof.proven.epsilon for proof in proofs) == proofs[-1].proven.epsilon
-    expected = [gdp_epsilon(math.sqrt(11) / release.seen_by(Colluders(q)).sigma, 1e-5) for q in range(nodes)]
+    expected = [gdp_epsilon(math.sqrt(11) / release.seen_by(colluders(q)).sigma, 1e-5) for q in range(nodes)]
     assert curve == pytest.approx(expected)
     assert [line["planned"] for line in found["epsilon_by_observer"]] == [False, True, False]

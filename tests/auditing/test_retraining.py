@@ -13,7 +13,7 @@ import pytest
 from tests.support.audits import outlined, verdict_of
 from torch import nn
 
-from gossamer.accounting.observers import EVERYONE, FinalModels, Observer
+from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, Observer
 from gossamer.auditing.attacks import attack_of
 from gossamer.auditing.bounds import Batch
 from gossamer.auditing.request import AuditRequest
@@ -29,7 +29,7 @@ from gossamer.training.plan import Plan
 
 
 @pytest.mark.parametrize(
-    ("kind", "observer"), [("blank", FinalModels()), ("mislabelled", EVERYONE), ("extreme", FinalModels())]
+    ("kind", "observer"), [("blank", FINAL_MODELS), ("mislabelled", EVERYONE), ("extreme", FINAL_MODELS)]
 )
 def test_retraining_finds_an_odd_record_without_noise_to_hide_it(kind: str, observer: Observer) -> None:
     """ε = 200 is next to no noise: an odd record shows in a hundred trainings."""
@@ -42,7 +42,7 @@ def test_retraining_finds_an_odd_record_without_noise_to_hide_it(kind: str, obse
 def test_coins_of_trainings_are_drawn_from_the_secret_stream() -> None:
     """They once took turns: an attacker who counts would have known them all."""
     o = outlined(rounds=1, data__train_rows=80, privacy__sampling={"kind": "full"})
-    attack = Retraining(assemble(o), "blank", FinalModels())
+    attack = Retraining(assemble(o), "blank", FINAL_MODELS)
     drawn = [attack.batch(number, 100).heads for number in (0, 1)]
     for number, heads in enumerate(drawn):
         # Of their own purpose, so the noise stays as it was.
@@ -51,7 +51,7 @@ def test_coins_of_trainings_are_drawn_from_the_secret_stream() -> None:
         assert 30 <= heads.sum() <= 70  # but for a chance of 4e-5 each
     assert not np.array_equal(*drawn)
     secret = outlined(rounds=1, data__train_rows=80, privacy__noise__source="system")
-    system = Retraining(assemble(secret), "blank", FinalModels())
+    system = Retraining(assemble(secret), "blank", FINAL_MODELS)
     assert not np.array_equal(system.batch(0, 60).heads, system.batch(0, 60).heads)
 
 

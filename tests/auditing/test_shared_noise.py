@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.support.audits import on_axes, outlined, verdict_of
 
-from gossamer.accounting.observers import EVERYONE, Colluders
+from gossamer.accounting.observers import EVERYONE, colluders
 from gossamer.auditing import verdict as verdicts
 from gossamer.auditing.attacks import Axes, attack_of, observer_of
 from gossamer.auditing.bounds import Coins
@@ -57,7 +57,7 @@ def is_outside(attack: Any, o: Any, observer: str = "all", coins: int = 20_000) 
 def test_of_any_so_many_nodes_the_worst_are_taken() -> None:
     o = shared(data__train_rows=1000)
     assert Secrets.held_by(EVERYONE, o.privacy) == Secrets((3,), 0)
-    assert Secrets.held_by(Colluders(0), o.privacy) == Secrets((), 0)
+    assert Secrets.held_by(colluders(0), o.privacy) == Secrets((), 0)
     assert Secrets.held_by(observer_of("coalition:0,2", o.topology), o.privacy) == Secrets((0, 2), 1)
     assert Secrets.held_by(EVERYONE, outlined().privacy) is None
     assert "secrets of nodes 3 and attacks the records of node 0" in Secrets((3,), 0).note
@@ -122,9 +122,9 @@ def test_the_filter_of_a_coalition_separates_as_it_expects() -> None:
 def test_two_figures_where_an_observer_holds_more_than_was_planned_for() -> None:
     o = shared()
     assert proven_against(o.privacy, EVERYONE) == (o.privacy, None)
-    assert proven_against(o.privacy, Colluders(1))[1] is None
-    _, more = proven_against(o.privacy, Colluders(2))
-    _, fewer = proven_against(o.privacy, Colluders(0))
+    assert proven_against(o.privacy, colluders(1))[1] is None
+    _, more = proven_against(o.privacy, colluders(2))
+    _, fewer = proven_against(o.privacy, colluders(0))
     assert (
         more["epsilon_proven_as_planned"]
         == fewer["epsilon_proven_as_planned"]
@@ -132,13 +132,13 @@ def test_two_figures_where_an_observer_holds_more_than_was_planned_for() -> None
     )
     assert fewer["epsilon_proven"] < 2.0 < more["epsilon_proven"]
     plain = outlined().privacy
-    assert proven_against(plain, Colluders(2)) == (plain, None)
+    assert proven_against(plain, colluders(2)) == (plain, None)
 
 
 def test_one_more_colluder_is_outside_of_what_was_planned_and_inside_of_what_holds() -> None:
     o = shared(rounds=1)
     coins = coins_of(attack_of(o, "all+2", None), 40_000)
-    own = proven_against(o.privacy, Colluders(2))[0]
+    own = proven_against(o.privacy, colluders(2))[0]
     assert verdicts.rates(coins, o.privacy.trade_off(), 0.999).violated
     assert not verdicts.rates(coins, own.trade_off(), 0.999).violated
 
@@ -234,7 +234,7 @@ def test_with_300000_coins_and_five_seeds(colluders: int) -> None:
         assert verdict.violated == ()
         assert verdict.epsilon <= planned
         more = f"all+{colluders + 1}"
-        own = proven_against(o.privacy, Colluders(colluders + 1))[0].figures()["epsilon_proven"]
+        own = proven_against(o.privacy, colluders(colluders + 1))[0].figures()["epsilon_proven"]
         beyond = verdict_of(attack_of(o, more, None), o, runs, more)
         assert beyond.violated == ()
         assert planned < beyond.epsilon <= own

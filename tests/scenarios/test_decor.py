@@ -16,7 +16,7 @@ import pytest
 from tests.support.configurations import outlined
 
 from gossamer.accounting import secrets as graphs
-from gossamer.accounting.observers import Colluders
+from gossamer.accounting.observers import colluders
 from gossamer.accounting.recompute import recompute
 from gossamer.accounting.secrets import Secrets, remember
 from gossamer.mechanism.noise import NoiseKind, families
@@ -72,5 +72,5 @@ def test_neighbours_masks_are_a_noise_like_any_other(decor: dict[str, Any], tmp_
     assert outcome.certificate["epsilon_proven"] <= 8.0
     graphs._known.clear()
     proofs = recompute(tmp_path / "run")
-    assert {proof.observer for proof in proofs} == {Colluders(1)}
+    assert {proof.observer for proof in proofs} == {colluders(1)}
     assert max(proof.proven.epsilon for proof in proofs) == outcome.certificate["epsilon_proven"]

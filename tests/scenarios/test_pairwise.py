@@ -11,7 +11,7 @@ import pytest
 from tests.support.pool import Pool, uneven
 
 from gossamer.accounting import secrets as graphs
-from gossamer.accounting.observers import Colluders
+from gossamer.accounting.observers import colluders
 from gossamer.accounting.recompute import recompute
 from gossamer.accounting.secrets import Secrets
 from gossamer.config import recipes
@@ -45,13 +45,13 @@ def test_the_short_key_is_the_long_one() -> None:
 def test_the_ledgers_alone_price_the_run_against_any_coalition(tmp_path, listed) -> None:
     changes = {"privacy.noise.secrets": RING} if listed else {}
     outcome = run(tmp_path / "r", **changes)
-    assert outcome.certificate["observer"] == Colluders(1).describe()
+    assert outcome.certificate["observer"] == colluders(1).description
     graphs._known.clear()  # as in a process that never saw the configuration
     proofs = recompute(tmp_path / "r")
     assert max(p.proven.epsilon for p in proofs) == outcome.certificate["epsilon_proven"] <= 1.0
-    assert {p.observer for p in proofs} == {Colluders(1)}
+    assert {p.observer for p in proofs} == {colluders(1)}
     by_size = [
-        max(p.proven.epsilon for p in recompute(tmp_path / "r", observer=Colluders(q))) for q in (0, 1, 4, 7)
+        max(p.proven.epsilon for p in recompute(tmp_path / "r", observer=colluders(q))) for q in (0, 1, 4, 7)
     ]
     assert by_size == sorted(by_size)
     assert by_size[1] == outcome.certificate["epsilon_proven"]

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from tests.support.configurations import outlined
 
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
-from gossamer.accounting.observers import Colluders
+from gossamer.accounting.observers import colluders
 from gossamer.accounting.profiles import TradeOff
 from gossamer.config import recipes, resolve
 from gossamer.errors import UserError
@@ -115,10 +115,10 @@ def test_the_same_noise_has_other_figures_against_other_observers() -> None:
     family = {"kind": "pairwise", "colluders": 1}
     planned = plan(nodes=4, rounds=2, privacy__noise__family=family)
     for other, more in ((0, False), (2, True), (3, True)):
-        seen = planned.against(Colluders(other))
+        seen = planned.against(colluders(other))
         assert (seen.figures()["epsilon_proven"] > planned.figures()["epsilon_proven"]) is more
         assert [node.factor for node in seen.nodes] == [node.factor for node in planned.nodes]
-    assert planned.against(Colluders(1)).figures() == planned.figures()
+    assert planned.against(colluders(1)).figures() == planned.figures()
 
 
 def test_public_constants_come_from_the_declaration() -> None:
@@ -159,7 +159,7 @@ def test_a_plan_with_noise_of_each_nodes_own_has_one_observer() -> None:
     plan = outlined(rounds=5, privacy__sampling={"kind": "full"}).privacy
     found = plan.by_observer()
     (line,) = found["epsilon_by_observer"]
-    assert line["words"] == plan.observer.describe()
+    assert line["words"] == plan.observer.description
     assert line["epsilon"] == plan.worst.proven.epsilon
     assert found["epsilon_by_colluders"] == []
     assert plan.sharing() == (None, [])

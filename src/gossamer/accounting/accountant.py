@@ -141,7 +141,7 @@ class Accountant:
             self.delta,
             self.adjacency,
             self.unit,
-            self.observer.describe(),
+            self.observer.description,
             found.lower,
             found.because,
             found.method,

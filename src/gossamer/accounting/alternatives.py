@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.accounting.observers import EVERYONE, UNIT, Colluders, Observer, against_all
+from gossamer.accounting.observers import EVERYONE, UNIT, Observer, against_all, colluders
 from gossamer.accounting.passes import Counted
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event, Gaussian, Release, collate
@@ -57,7 +57,7 @@ class Sharing:
             spent.epsilon
             if q == self.planned
             else proven(
-                spent.history, spent.delta, spent.adjacency, observer=Colluders(q), tolerance=ROUGH
+                spent.history, spent.delta, spent.adjacency, observer=colluders(q), tolerance=ROUGH
             ).epsilon
             for q in self.at
         ]
@@ -147,11 +147,11 @@ def rows(
     """A line for each observer, complete by itself; `figures` by the number of colluders."""
     found: list[tuple[Observer, float | None]] = [(planned, epsilon)]
     if shared is not None:
-        found = [(Colluders(q), figures[q]) for q in shared.told]
+        found = [(colluders(q), figures[q]) for q in shared.told]
     return [
         {
             "observer": who.name,
-            "words": who.describe(),
+            "words": who.description,
             "colluders": who.colluders,
             "epsilon": figure,
             "delta": delta,

@@ -115,7 +115,7 @@ class Total:
     adjacency: str | None
     because: str | None = None
     provable: float | None = None  # ε of the runs about which something is proven, if others are among them
-    observer: str = EVERYONE.describe()
+    observer: str = EVERYONE.description
     unit: str = UNIT
 
     def figures(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def total(spendings: Sequence[Spending]) -> Total:
     adjacency = STRICT if strict else counted[0].adjacency
     observer = against_all(
         one.planned_for for s in counted for h in s.histories for one, _ in h.releases
-    ).describe()
+    ).description
     reasons = {s.run: why for s in counted if (why := _unprovable(s, adjacency)) is not None}
     if reasons:
         rest = [s for s in counted if s.run not in reasons]

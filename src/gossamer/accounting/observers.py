@@ -1,6 +1,6 @@
-"""Who looks on, and what is protected: the same observer and unit for plan, proof, audit and certificate.
+"""Observers and units of privacy, the same for plan, proof, audit and certificate.
 
-Proofs are complete for `Everyone`. The others see less of the same releases, so they may be priced as everyone, which
+Proofs are complete for `EVERYONE`. The others see less of the same releases, so they may be priced as everyone, which
 is an upper bound; a release whose noise depends on who keeps which secret asks `members`.
 
 A unit is one record, one person with all of its records, or one node with all of its. The accountants price sums of
@@ -9,205 +9,91 @@ which one unit moves each by the sensitivity at most; what a unit is, is decided
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from gossamer.errors import UserError
 from gossamer.options.plugins import broken_plugins, load_plugins
 
-UNIT = "one record of one node"  # what an ε protects if nothing else is said: see `units`
-
-
-class Observer(Protocol):
-    """What an accountant and an attacker ask of an observer."""
-
-    @property
-    def name(self) -> str:
-        """As on the command line."""
-        ...
-
-    @property
-    def sees_all(self) -> bool:
-        """Whether it sees every message of every round."""
-        ...
-
-    @property
-    def sees_models(self) -> bool:
-        """Whether it sees the final models."""
-        ...
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """The nodes whose secrets it holds: their state, and whatever noise they know of."""
-        ...
-
-    @property
-    def colluders(self) -> int | None:
-        """Of how many nodes, whichever, it holds the secrets; None if that is not said: as many as was planned for."""
-        ...
-
-    @property
-    def target(self) -> int | None:
-        """The node whose records it is after; None if it looks at all of them."""
-        ...
-
-    def describe(self) -> str:
-        """In words, for certificates and tables."""
-        ...
+UNIT = "one record of one node"  # what an ε protects by default: see `Unit`
 
 
 @dataclass(frozen=True)
-class Everyone:
-    name: ClassVar[str] = "all"
-    sees_all: ClassVar[bool] = True
-    sees_models: ClassVar[bool] = True
-    members: ClassVar[tuple[int, ...]] = ()
-    colluders: ClassVar[int | None] = None
-    target: ClassVar[int | None] = None
+class Observer:
+    """What an accountant and an attacker need to know of who looks on.
 
-    def describe(self) -> str:
-        return "everyone: all messages of all nodes in every round, and the final models"
+    name               as on the command line
+    description        in words, for certificates and tables
+    sees_all           sees every message of every round
+    sees_models        sees the final models
+    members            the nodes whose secrets it holds: their state, and the noise they know of
+    colluders          of how many nodes, whichever, it holds the secrets; None: as many as was planned for
+    target             the node whose records it is after; None: it looks at all of them
+    needs_exact_means  it is priced by `accounting/network.py`, for runs with exact means only
+    """
 
-
-@dataclass(frozen=True)
-class Colluders:
-    """Everyone, and all that some of the nodes know, whichever these are: noise that nodes share asks how many."""
-
-    colluders: int
-
-    sees_all: ClassVar[bool] = True
-    sees_models: ClassVar[bool] = True
-    members: ClassVar[tuple[int, ...]] = ()
-    target: ClassVar[int | None] = None
-
-    @property
-    def name(self) -> str:
-        return f"all+{self.colluders}"
-
-    def describe(self) -> str:
-        if self.colluders == 0:
-            return "everyone but the nodes themselves: all messages of all nodes in every round, and the final models"
-        whose = "any one node" if self.colluders == 1 else f"any {self.colluders} of the nodes together"
-        return f"{whose}, with all they know (secrets, noise, records): all messages of all nodes, and the final models"
+    name: str
+    description: str
+    sees_all: bool = False
+    sees_models: bool = False
+    members: tuple[int, ...] = ()
+    colluders: int | None = None
+    target: int | None = None
+    needs_exact_means: bool = False
 
 
-@dataclass(frozen=True)
-class Messages:
-    name: ClassVar[str] = "messages"
-    sees_all: ClassVar[bool] = True
-    sees_models: ClassVar[bool] = False
-    members: ClassVar[tuple[int, ...]] = ()
-    colluders: ClassVar[int | None] = None
-    target: ClassVar[int | None] = None
-
-    def describe(self) -> str:
-        return "everyone's messages: all that is sent in any round, without the final models"
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    node: int
-    target: int
-
-    name: ClassVar[str] = "neighbour"
-    sees_all: ClassVar[bool] = False
-    sees_models: ClassVar[bool] = False
-    colluders: ClassVar[int | None] = None
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        return (self.node,)
-
-    def describe(self) -> str:
-        return f"node {self.node}, a neighbour: what reaches them, and their own state"
+EVERYONE = Observer(
+    "all", "everyone: all messages of all nodes in every round, and the final models", True, True
+)
+MESSAGES = Observer(
+    "messages", "everyone's messages: all that is sent in any round, without the final models", True
+)
+FINAL_MODELS = Observer(
+    "final", "the final models of all nodes, and nothing else", sees_models=True, target=0
+)
+OUTSIDER = Observer(
+    "outsider",
+    "an outsider: the common model after every round, and nothing else",
+    sees_models=True,
+    needs_exact_means=True,
+)
 
 
-@dataclass(frozen=True)
-class Coalition:
-    members: tuple[int, ...]
-    target: int
-
-    sees_all: ClassVar[bool] = False
-    sees_models: ClassVar[bool] = False
-    colluders: ClassVar[int | None] = None
-
-    @property
-    def name(self) -> str:
-        return "coalition:" + ",".join(map(str, self.members))
-
-    def describe(self) -> str:
-        return f"nodes {', '.join(map(str, self.members))} together: what reaches them, and their own state"
+def colluders(count: int) -> Observer:
+    """Everyone, with all that `count` of the nodes know, whichever these are: noise that nodes share asks how many."""
+    if count == 0:
+        words = "everyone but the nodes themselves: all messages of all nodes in every round, and the final models"
+    else:
+        who = "any one node" if count == 1 else f"any {count} of the nodes together"
+        words = f"{who}, with all they know (secrets, noise, records): all messages of all nodes, and the final models"
+    return Observer(f"all+{count}", words, True, True, colluders=count)
 
 
-@dataclass(frozen=True)
-class FinalModels:
-    target: int = 0
-
-    name: ClassVar[str] = "final"
-    sees_all: ClassVar[bool] = False
-    sees_models: ClassVar[bool] = True
-    members: ClassVar[tuple[int, ...]] = ()
-    colluders: ClassVar[int | None] = None
-
-    def describe(self) -> str:
-        return "the final models of all nodes, and nothing else"
+def coalition(members: Sequence[int], target: int) -> Observer:
+    """Some nodes together, after the records of another one."""
+    listed = ", ".join(map(str, members))
+    words = f"nodes {listed} together: what reaches them, and their own state"
+    return Observer(f"coalition:{listed.replace(' ', '')}", words, members=tuple(members), target=target)
 
 
-@dataclass(frozen=True)
-class NodeView:
-    """One node of a run with exact means, and all that reaches it: priced by `accounting/network.py`."""
-
-    node: int
-
-    needs_exact_means: ClassVar[bool] = True
-    sees_all: ClassVar[bool] = False
-    sees_models: ClassVar[bool] = False
-    colluders: ClassVar[int | None] = None
-    target: ClassVar[int | None] = None
-
-    @property
-    def name(self) -> str:
-        return f"node:{self.node}"
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        return (self.node,)
-
-    def describe(self) -> str:
-        return f"node {self.node}: the sums that reach it in every exact mean, and its own state"
-
-
-@dataclass(frozen=True)
-class Outsider:
-    """Who sees the models of all rounds of a run with exact means, and no message."""
-
-    needs_exact_means: ClassVar[bool] = True
-    name: ClassVar[str] = "outsider"
-    sees_all: ClassVar[bool] = False
-    sees_models: ClassVar[bool] = True
-    colluders: ClassVar[int | None] = None
-    members: ClassVar[tuple[int, ...]] = ()
-    target: ClassVar[int | None] = None
-
-    def describe(self) -> str:
-        return "an outsider: the common model after every round, and nothing else"
-
-
-EVERYONE = Everyone()
+def one_node(node: int) -> Observer:
+    """One node of a run with exact means, and all that reaches it."""
+    words = f"node {node}: the sums that reach it in every exact mean, and its own state"
+    return Observer(f"node:{node}", words, members=(node,), needs_exact_means=True)
 
 
 def against_all(planned: Iterable[Observer]) -> Observer:
-    """Whom several figures hold against together, each planned for one of these: the fewest colluders of any."""
+    """The observer that several figures hold against together: the fewest colluders that any was planned for."""
     counts = [one.colluders for one in planned if one.colluders is not None]
-    return Colluders(min(counts)) if counts else EVERYONE
+    return colluders(min(counts)) if counts else EVERYONE
 
 
 Arcs = Sequence[tuple[int, int]]  # (sender, receiver) of the run
-Find = Callable[[str, int, Arcs], Observer]  # (what stands behind the colon, nodes, arcs) → the observer
+Find = Callable[[str, int, Arcs], Observer]  # (text behind the colon, nodes, arcs) → the observer
 _FINDERS: dict[str, tuple[str, Find]] = {}
 
 
 def register(name: str, example: str = "") -> Callable[[Find], Find]:
-    """The decorated function finds the observer that `--observer name` means, or `name:…`, or for `name+` `name+…`."""
+    """Make the decorated function find the observer of `--observer name`, or `name:…`, or for `name+` `name+…`."""
 
     def add(find: Find) -> Find:
         if name in _FINDERS:
@@ -219,10 +105,10 @@ def register(name: str, example: str = "") -> Callable[[Find], Find]:
 
 
 def parse_observer(text: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Observer:
-    """An observer by its name on the command line; `arcs` are all (sender, receiver) of the run.
+    """Return the observer of a name on the command line; `arcs` are all (sender, receiver) of the run.
 
     >>> from gossamer.accounting.observers import parse_observer
-    >>> parse_observer("coalition:1,2", nodes=4, arcs=[(0, 1), (3, 2)]).describe()
+    >>> parse_observer("coalition:1,2", nodes=4, arcs=[(0, 1), (3, 2)]).description
     'nodes 1, 2 together: what reaches them, and their own state'
     """
     head, plus, count = text.partition("+")
@@ -236,45 +122,35 @@ def parse_observer(text: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Ob
 
 
 def refuse_without_exact_means(observer: Observer, *, bit_equal: bool) -> None:
-    """A node's own view says something only where every gradient is taken at a point that it knows to the last bit."""
-    if getattr(observer, "needs_exact_means", False) and not bit_equal:
+    """Refuse a node's own view where gradients are taken at points that it does not know to the last bit."""
+    if observer.needs_exact_means and not bit_equal:
         raise UserError(
             f"--observer {observer.name} needs gradients at points that all nodes know to the last bit; use "
             "algorithm.mixes = 'exact' with topology.kind = 'one-peer-exponential', or --observer all."
         )
 
 
-@register("all")
-def _all(rest: str, nodes: int, arcs: Arcs) -> Observer:
-    return EVERYONE
+for _fixed in (EVERYONE, MESSAGES, FINAL_MODELS, OUTSIDER):
+    register(_fixed.name)(lambda rest, nodes, arcs, _observer=_fixed: _observer)  # type: ignore[misc]
 
 
 @register("all+", "all+2")
-def _all_and_some(rest: str, nodes: int, arcs: Arcs) -> Observer:
+def _colluders(rest: str, nodes: int, arcs: Arcs) -> Observer:
     if not (rest.isascii() and rest.isdigit() and len(rest) < 7 and int(rest) < nodes):
         raise UserError(
-            f"--observer all+{rest} must say of how many nodes it holds the secrets, 0 … {nodes - 1} here, "
+            f"--observer all+{rest} must be a number of nodes whose secrets it holds, 0 … {nodes - 1} here, "
             "for example all+1."
         )
-    return Colluders(int(rest))
-
-
-@register("messages")
-def _messages(rest: str, nodes: int, arcs: Arcs) -> Observer:
-    return Messages()
+    return colluders(int(rest))
 
 
 @register("neighbour")
 def _neighbour(rest: str, nodes: int, arcs: Arcs) -> Observer:
-    listeners = sorted({receiver for sender, receiver in arcs if sender == 0})
-    if not listeners:
+    listener = min((receiver for sender, receiver in arcs if sender == 0), default=None)
+    if listener is None:
         raise UserError("--observer neighbour: node 0 sends to nobody here; use --observer final.")
-    return Neighbour(listeners[0], target=0)
-
-
-@register("final")
-def _final(rest: str, nodes: int, arcs: Arcs) -> Observer:
-    return FinalModels()
+    words = f"node {listener}, a neighbour: what reaches them, and their own state"
+    return Observer("neighbour", words, members=(listener,), target=0)
 
 
 @register("node", "node:3")
@@ -283,28 +159,23 @@ def _node(rest: str, nodes: int, arcs: Arcs) -> Observer:
         raise UserError(
             f"--observer node:{rest} must name one of the nodes 0 … {nodes - 1}, for example node:0."
         )
-    return NodeView(int(rest))
-
-
-@register("outsider")
-def _outsider(rest: str, nodes: int, arcs: Arcs) -> Observer:
-    return Outsider()
+    return one_node(int(rest))
 
 
 @register("coalition", "coalition:1,2")
 def _coalition(rest: str, nodes: int, arcs: Arcs) -> Observer:
     try:
-        members = tuple(sorted({int(part) for part in rest.split(",")}))
+        members = sorted({int(part) for part in rest.split(",")})
     except ValueError:
-        members = (-1,)
+        members = [-1]
     if members[0] < 0 or members[-1] >= nodes or len(members) == nodes:
         raise UserError(
             f"--observer coalition:{rest} must list some but not all of the nodes 0 … {nodes - 1}, "
             "for example coalition:1,2."
         )
     outside = [i for i in range(nodes) if i not in members]
-    heard = {sender for sender, receiver in arcs if receiver in members}
-    return Coalition(members, target=next((i for i in outside if i in heard), outside[0]))
+    audible = {sender for sender, receiver in arcs if receiver in members}
+    return coalition(members, next((i for i in outside if i in audible), outside[0]))
 
 
 RECORD, PERSON, NODE = "record", "person", "node"
@@ -349,10 +220,8 @@ def in_common(units: Iterable[str]) -> tuple[str, bool]:
     one before: such a change is a replacement, under either adjacency. Of persons by different columns only records
     are common.
     """
-    found = sorted(set(units), key=lambda words: Unit.finest.index(kind_of(words)))
-    if len(found) == 1:
-        return found[0], False
-    finest = kind_of(found[0])
-    if finest == PERSON and sum(kind_of(words) == PERSON for words in found) > 1:
-        return UNIT, True
-    return found[0] if finest != RECORD else UNIT, True
+    different = sorted(set(units), key=lambda words: Unit.finest.index(kind_of(words)))
+    if len(different) == 1:
+        return different[0], False
+    finest, second = map(kind_of, different[:2])
+    return UNIT if finest == RECORD or finest == second == PERSON else different[0], True

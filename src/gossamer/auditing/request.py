@@ -157,7 +157,7 @@ class AuditRequest:
         o, config = self.plan, self.config
         result |= {
             "unit": self._unit(),
-            "observer": (o.privacy.observer if self.view == EVERYONE else self.view).describe(),
+            "observer": (o.privacy.observer if self.view == EVERYONE else self.view).description,
             "nodes": o.config.nodes,
             "rounds": o.config.rounds,
             "mode": config.mode,

@@ -306,7 +306,7 @@ def study_pack(
     if figures["epsilon_proven"] is not None and not plan.seeded:
         say(
             f"planned: proven ε ≤ {figures['epsilon_proven']:.3g} at every site (δ = {figures['delta']:g}, "
-            f"{figures['adjacency']}, unit: {plan.privacy.unit}; observer: {plan.privacy.observer.describe()})"
+            f"{figures['adjacency']}, unit: {plan.privacy.unit}; observer: {plan.privacy.observer.description})"
         )
     say(f"study: {path}; send it to all sites, with the test rows if it has some")
     warn(study.roster.warnings(now()))

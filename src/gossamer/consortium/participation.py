@@ -131,7 +131,7 @@ class Participation:
             lines.append(
                 f"budget: proven ε {one.before.epsilon:.3g} spent, {one.together.epsilon:.3g} with this study, "
                 f"{cap} (δ = {privacy.figures()['delta']:g}, {privacy.adjacency}, unit: {privacy.unit}; observer: "
-                f"{privacy.observer.describe()})"
+                f"{privacy.observer.description})"
             )
         return lines
 

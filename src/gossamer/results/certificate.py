@@ -24,7 +24,7 @@ from gossamer.results.files import digest_of, read_object
 from gossamer.results.rundir import finite, read_manifest, without_none
 from gossamer.results.signatures import SITE
 
-UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.describe()
+UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.description
 RECORD_LEVEL = (
     "Record-level only: several records of one person count as several units, without a group guarantee."
 )
@@ -121,7 +121,7 @@ def certificate_of(run: Path, proofs: Sequence[NodeProof] | None = None) -> dict
         "delta": nodes.delta,
         "adjacency": nodes.header("adjacency"),
         "unit": nodes.header("unit"),
-        "observer": nodes.observer.describe(),
+        "observer": nodes.observer.description,
         "preprocessing": nodes.preprocessing(),
         "network": end["network"],
         **nodes.by_observer(worst.epsilon),

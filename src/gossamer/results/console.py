@@ -177,7 +177,7 @@ def summary(o: Plan, budget: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         **plan.figures(),
         "unit": plan.unit,
-        "observer": plan.observer.describe(),
+        "observer": plan.observer.description,
         **plan.by_observer(),
         **planned_parts(o),
         "network": o.network_figures(),
@@ -233,7 +233,7 @@ def show_plan(o: Plan, console: Console | None = None, budget: dict[str, Any] | 
         console.print(f"and {more:,} rows more: --json has all nodes", soft_wrap=True)
     deltas = sorted({node.delta for node in plan.nodes})
     shown = f"{deltas[0]:g}" if len(deltas) == 1 else f"{deltas[0]:g} … {deltas[-1]:g}"
-    observer = plan.observer.describe()
+    observer = plan.observer.description
     console.print(
         f"ε at δ = {shown}, {plan.adjacency}, unit: {plan.unit}; observer: {observer}", soft_wrap=True
     )
@@ -385,7 +385,7 @@ def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
         "delta": max(p.header["delta"] for p in proofs),
         "adjacency": worst.header["adjacency"],
         "unit": worst.header["unit"],
-        "observer": against_all(p.observer for p in proofs).describe(),
+        "observer": against_all(p.observer for p in proofs).description,
         **by_observer_of(proofs),
         "nodes": len(proofs),
         "noise": worst.header["noise"],
@@ -410,7 +410,7 @@ def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
     console.print(table)
     if (more := len(_alike(proofs)) - MOST_ROWS) > 0:
         console.print(f"and {more:,} rows more: --json has all nodes", soft_wrap=True)
-    observer = against_all(p.observer for p in proofs).describe()
+    observer = against_all(p.observer for p in proofs).description
     console.print(f"unit: {proofs[0].header['unit']}; observer: {observer}", soft_wrap=True)
     show_observers(by_observer_of(proofs), console)
     for reason in sorted({p.proven.because for p in proofs if p.proven.because}):

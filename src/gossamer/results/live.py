@@ -479,7 +479,7 @@ class _Ledger:
             ledger = parse_ledger(self.path, data, lenient=True)
             self.header, events = ledger.header, [event for line in ledger.lines for event in line.events]
             if events:
-                self.observer = against_all(event.release.planned_for for event in events).describe()
+                self.observer = against_all(event.release.planned_for for event in events).description
         except (UserError, *_DAMAGED):
             self.header = {}
 

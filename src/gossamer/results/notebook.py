@@ -106,7 +106,7 @@ def plan_html(o: Plan) -> str:
 
 
 def _planned_relation(o: Plan) -> str:
-    observer = o.privacy.observer.describe()
+    observer = o.privacy.observer.description
     return (
         f"δ = {o.privacy.worst.delta:g}, {o.privacy.adjacency}, unit: {o.privacy.unit}; observer: {observer}"
     )

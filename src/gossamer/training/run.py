@@ -482,7 +482,7 @@ def _tracked_facts(o: Plan) -> dict[str, Any]:
     config = o.config
     what = f"{config.name}: {config.algorithm.kind}, {config.mode} mode, seed {config.seed}"
     planned = privacy_facts(
-        {**o.privacy.figures(), "unit": o.privacy.unit, "observer": o.privacy.observer.describe()}
+        {**o.privacy.figures(), "unit": o.privacy.unit, "observer": o.privacy.observer.description}
     )
     return {
         "run": what,

@@ -28,7 +28,7 @@ from gossamer.accounting.network import (
     independent,
     squared_outsider,
 )
-from gossamer.accounting.observers import NodeView, refuse_without_exact_means
+from gossamer.accounting.observers import one_node, refuse_without_exact_means
 from gossamer.accounting.releases import Event
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
@@ -138,7 +138,7 @@ def network_plan(o: Plan) -> NetworkPlan:
             f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record on several nodes, and "
             "what one node learns is priced for a record of one; use 'even' or 'sizes'."
         )
-    refuse_without_exact_means(NodeView(0), bit_equal=isinstance(rounds, Relabelled))
+    refuse_without_exact_means(one_node(0), bit_equal=isinstance(rounds, Relabelled))
     assert isinstance(rounds, Relabelled)
     if clip.follows_records:
         raise UserError(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.support.releases import gaussian
 
-from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
+from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, coalition
 from gossamer.accounting.pairs import GaussianPair
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import OneSided
@@ -27,7 +27,7 @@ from gossamer.errors import UserError
     ],
 )
 def test_the_pair_by_sampling_and_relation(sampling, rate, adjacency, expected):
-    for observer in (EVERYONE, FinalModels(), Coalition((1, 2), target=0)):
+    for observer in (EVERYONE, FINAL_MODELS, coalition((1, 2), target=0)):
         assert gaussian(4.0, sampling=sampling, rate=rate).seen_by(observer).pair(adjacency) == expected
 
 

@@ -6,7 +6,7 @@ import pytest
 from scipy.integrate import quad
 from tests.support.releases import gaussian
 
-from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
+from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, coalition
 from gossamer.accounting.pairs import NoisePair
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import GeneralisedGaussian, Laplace, TruncatedGaussian, TruncatedLaplace
@@ -68,7 +68,7 @@ def test_pairs_by_sampling_and_relation():
     assert (one.pair_count, several.pair_count) == (1, 3)
 
 
-@pytest.mark.parametrize("observer", [EVERYONE, FinalModels(), Coalition((1, 2), target=0)])
+@pytest.mark.parametrize("observer", [EVERYONE, FINAL_MODELS, coalition((1, 2), target=0)])
 def test_independent_noise_costs_the_same_whoever_looks(observer):
     one = Laplace(sigma=4.0, **COMMON)
     assert one.seen_by(observer) == one

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.observers import EVERYONE, Coalition, Colluders, FinalModels
+from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, coalition, colluders
 from gossamer.accounting.proven import curve, profile, proven
 from gossamer.accounting.releases import Event, Gaussian, Pairwise
 from gossamer.accounting.secrets import Secrets
@@ -28,8 +28,8 @@ def pairwise(**changes):
 
 def test_it_is_a_gaussian_of_more_noise_the_fewer_collude():
     one = pairwise()
-    sigmas = [one.seen_by(Colluders(q)).sigma for q in range(20)]
-    assert all(isinstance(one.seen_by(Colluders(q)), Gaussian) for q in range(20))
+    sigmas = [one.seen_by(colluders(q)).sigma for q in range(20)]
+    assert all(isinstance(one.seen_by(colluders(q)), Gaussian) for q in range(20))
     assert sigmas == sorted(sigmas, reverse=True)
     assert sigmas[19] == 2.0
     assert sigmas[1] == pytest.approx(2.0 / math.sqrt(1 / 19 + (18 / 19) / 1901))
@@ -37,28 +37,28 @@ def test_it_is_a_gaussian_of_more_noise_the_fewer_collude():
 
 def test_all_other_nodes_may_collude_at_the_most():
     assert pairwise().most_colluders == 19
-    assert pairwise().seen_by(Colluders(1)).most_colluders is None
+    assert pairwise().seen_by(colluders(1)).most_colluders is None
 
 
 def test_who_does_not_say_whose_secrets_it_holds_counts_as_planned():
-    for observer in (EVERYONE, FinalModels()):
-        assert pairwise(colluders=3).seen_by(observer) == pairwise().seen_by(Colluders(3))
-    assert pairwise(colluders=3).noise_multiplier == pairwise().seen_by(Colluders(3)).noise_multiplier
+    for observer in (EVERYONE, FINAL_MODELS):
+        assert pairwise(colluders=3).seen_by(observer) == pairwise().seen_by(colluders(3))
+    assert pairwise(colluders=3).noise_multiplier == pairwise().seen_by(colluders(3)).noise_multiplier
 
 
 def test_nodes_by_name_hold_their_own_secrets():
     one = pairwise()
-    assert one.seen_by(Coalition((4, 7, 9), target=0)).sigma == pytest.approx(one.seen_by(Colluders(3)).sigma)
+    assert one.seen_by(coalition((4, 7, 9), target=0)).sigma == pytest.approx(one.seen_by(colluders(3)).sigma)
 
 
 def test_the_price_of_a_run_is_that_of_the_effective_gaussian():
     events = [Event(draw=k, release=pairwise()) for k in range(50)]
     for q in (0, 1, 5, 19):
-        sigma = pairwise().seen_by(Colluders(q)).sigma
+        sigma = pairwise().seen_by(colluders(q)).sigma
         expected = gdp_epsilon(math.sqrt(50) / sigma, 1e-5)
-        assert proven(events, 1e-5, "add-remove", observer=Colluders(q)).epsilon == pytest.approx(expected)
-        assert curve(events, [50], 1e-5, "add-remove", observer=Colluders(q)) == pytest.approx([expected])
-        assert profile(events, [expected], 1e-5, "add-remove", observer=Colluders(q)) == pytest.approx([1e-5])
+        assert proven(events, 1e-5, "add-remove", observer=colluders(q)).epsilon == pytest.approx(expected)
+        assert curve(events, [50], 1e-5, "add-remove", observer=colluders(q)) == pytest.approx([expected])
+        assert profile(events, [expected], 1e-5, "add-remove", observer=colluders(q)) == pytest.approx([1e-5])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_price_of_a_run_is_that_of_the_effective_gaussian():
 )
 def test_more_colluders_never_cost_less_whatever_the_lots(sampling, more):
     one = pairwise(sampling=sampling, rate=0.1, **more)
-    found = [proven([(one, 1)], 1e-5, "add-remove", observer=Colluders(q)).epsilon for q in (0, 1, 10, 19)]
+    found = [proven([(one, 1)], 1e-5, "add-remove", observer=colluders(q)).epsilon for q in (0, 1, 10, 19)]
     assert found == sorted(found)
     plain = Gaussian(**{**COMMON, "sampling": sampling, "rate": 0.1, **more}, sigma=2.0)
     assert found[-1] == pytest.approx(proven([(plain, 1)], 1e-5, "add-remove").epsilon)

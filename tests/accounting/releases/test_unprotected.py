@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.accounting.observers import EVERYONE, Coalition, FinalModels
+from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, coalition
 from gossamer.accounting.releases import OwnNormGaussian, RawDecision, Unnoised
 
 COMMON = {"sensitivity": 1.0, "sampling": "full", "rate": 1.0, "adjacency": "add-remove"}
@@ -14,7 +14,7 @@ REASONS = [
 
 
 @pytest.mark.parametrize(("release", "word"), REASONS, ids=lambda value: getattr(value, "kind", None))
-@pytest.mark.parametrize("observer", [EVERYONE, FinalModels(), Coalition((1, 2), target=0)])
+@pytest.mark.parametrize("observer", [EVERYONE, FINAL_MODELS, coalition((1, 2), target=0)])
 def test_no_observer_gets_a_price(release, word, observer):
     for adjacency in ("add-remove", "replace-one"):
         assert word in release.seen_by(observer).unpriceable(adjacency)

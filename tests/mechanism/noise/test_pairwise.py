@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from tests.support.mechanism import levels
 
-from gossamer.accounting.observers import Colluders
+from gossamer.accounting.observers import colluders
 from gossamer.accounting.releases import Pairwise as Release
 from gossamer.accounting.secrets import Secrets
 from gossamer.errors import UserError
@@ -214,7 +214,7 @@ def test_the_release_says_by_whom_it_was_planned_to_be_seen() -> None:
     assert math.isinf(noise_of(kind).release(1, 4.0, 0.5, 10, part, enforced=False).sensitivity)
     assert planned.noise_multiplier == pytest.approx(4.0 * Secrets.complete(N).kept(2, 3.0))
     assert kind.kept == Secrets.complete(N).kept(2, 3.0)
-    assert kind.observer == Colluders(2)
+    assert kind.observer == colluders(2)
     assert kind.header == {}
     assert kind.all_alike
     assert not among(RING).all_alike

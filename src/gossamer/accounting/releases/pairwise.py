@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from gossamer.accounting.observers import EVERYONE, Colluders, Observer
+from gossamer.accounting.observers import EVERYONE, Observer, colluders
 from gossamer.accounting.pairs import Pair
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases.base import Noised, Release, not_one_of, registered
@@ -45,7 +45,7 @@ class Pairwise(Noised):
 
     @property
     def planned_for(self) -> Observer:
-        return Colluders(self.colluders)
+        return colluders(self.colluders)
 
     @property
     def most_colluders(self) -> int | None:

@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gossamer.accounting import releases
-from gossamer.accounting.observers import Colluders, Observer
+from gossamer.accounting.observers import Observer, colluders
 from gossamer.accounting.releases import Release
 from gossamer.accounting.secrets import MOST_EXPONENTIAL, MOST_LISTED, MOST_RATIO, Edge, Secrets, remember
 from gossamer.errors import UserError
@@ -171,7 +171,7 @@ class PairwiseAmong(_Pairwise):
 
     @property
     def observer(self) -> Observer:
-        return Colluders(self.colluders)
+        return colluders(self.colluders)
 
     def covariance(self, honest: NDArray[np.int64]) -> Floats | None:
         return self.secrets.covariance_among(honest, self.ratio)
