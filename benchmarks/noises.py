@@ -14,11 +14,11 @@ from pathlib import Path
 from gossamer.accounting.calibrate import least_scale
 from gossamer.accounting.claimed import km_truncated_gaussian
 from gossamer.accounting.gaussian import gdp_mu
-from gossamer.accounting.noise_comparison import density
 from gossamer.accounting.releases import TruncatedGaussian
 from gossamer.results.charts import Axis, Plot, Series
 from gossamer.studies.compare.command import Page
 from gossamer.studies.compare.table import Table
+from reproductions.noises import density, variance
 
 EPSILON, DELTA, RELEASES, DIMENSION = 0.5, 1e-3, 80, 10
 CUTS = (3.9, 4.0, 4.1, 4.2, 4.4, 4.6, 4.8, 5.0, 5.5, 6.0, 6.5)
@@ -40,7 +40,7 @@ def needed(cut: float) -> float:
         return [one] * RELEASES
 
     sigma = least_scale(run, adjacency="add-remove", epsilon=EPSILON, delta=DELTA)
-    return math.sqrt(density("truncated-gaussian", 2.0, sigma, cut * sigma).variance)
+    return math.sqrt(variance(density("truncated-gaussian", 2.0, sigma, cut * sigma)))
 
 
 def main(out: Path) -> None:

@@ -98,10 +98,6 @@ def plan(
         str | None,
         typer.Option(metavar="LINE", help="With --ledger: it must be the run of this published line."),
     ] = None,
-    noises: Annotated[
-        bool,
-        typer.Option("--noises", help="Compare DP-dKM's noises at this budget, claimed and proven, instead."),
-    ] = False,
     data_dir: DataDir = None,
     force: Force = False,
     as_json: Json = False,
@@ -122,12 +118,7 @@ def plan(
     changes = parse_overrides(overrides or [])
     o = planned(recipe, changes, data_dir=data_dir, force=force)
     show_replaced(recipes.read(recipe), changes)
-    if noises:
-        from gossamer.results.console import noise_summary, show_noises
-
-        compared = noise_summary(o)
-        _print_json(compared) if as_json else show_noises(compared)
-    elif not as_json:
+    if not as_json:
         show_plan(o, budget=preview([(o, 1)], data_dir))
     else:
         _print_json(summary(o, preview([(o, 1)], data_dir)))

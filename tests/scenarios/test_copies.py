@@ -22,7 +22,7 @@ from gossamer.accounting.recompute import recompute, worst_epsilon
 from gossamer.accounting.releases import Gaussian
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.results.console import noise_summary, summary
+from gossamer.results.console import summary
 from gossamer.results.verify import verify_run
 from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
@@ -256,8 +256,3 @@ def test_ledgers_on_several_machines_are_refused() -> None:
 
     with pytest.raises(UserError, match="their ledgers would lie on several machines"):
         require_same_everywhere(parts, Far(NODES))
-
-
-def test_noises_are_compared_for_a_record_on_one_node_only() -> None:
-    with pytest.raises(UserError, match="--noises compares releases of a record on one node"):
-        noise_summary(outlined(**{**FULL, "privacy__epsilon": 1.0}, data__partition=sampled()))

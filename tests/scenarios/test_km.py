@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -94,19 +93,6 @@ def test_sound_lasso_recovers_most_of_the_truth(tmp_path: Path) -> None:
     outcome = gossamer.run("dp-dkm/lasso", {"evaluation.every": 1000}, out=tmp_path / "r")
     assert outcome.result["epsilon_proven"] <= 0.5
     assert outcome.result["truth_rmse_mean"] < 0.3  # zeros have 0.46 on this seed
-
-
-def test_noises_from_the_command_line(monkeypatch: Any, command: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr("gossamer.accounting.noise_comparison.SHAPES", ())  # priced number by number: seconds
-    words = ["--noises", "--json", "--set", "rounds=5", "--set", "data.features=2"]
-    code, out, _ = command("plan", "dp-dkm/lasso", *words)
-    assert code == 0
-    table = json.loads(out.splitlines()[-1])
-    assert (table["releases"], table["dimension"], table["epsilon"]) == (5, 2, 0.5)
-    by_name = {line["noise"]: line for line in table["noises"]}
-    assert by_name["truncated-gaussian"]["true_delta"] == pytest.approx(0.238, abs=1e-3)
-    assert by_name["gaussian"]["proven_std"] < by_name["truncated-gaussian"]["proven_std"]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_central_baseline_from_the_command_line(command: Any, tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ __all__ = [
     "laplace_noise",
     "ledger",
     "network",
-    "noise_comparison",
     "noise_for",
     "observers",
     "pairs",

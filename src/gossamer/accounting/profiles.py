@@ -1,4 +1,4 @@
-"""Exact one-dimensional privacy profiles of additive noise, truncated or not, and what truncation gives away.
+"""Additive noise, truncated or not, what truncation gives away, and the trade-off curve of an attacker.
 
 All noises of the DP-dKM paper are one family: density ∝ exp(−(|z|/s)^b) on [−A, A]. b = 1 is Laplace, b = 2
 Gaussian (s = √2 σ), A = ∞ means not truncated. A truncated noise has outcomes that only one of two
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfc, gammainc, gammaincc, gammainccinv, gammaln
+from scipy.special import erfc, gammaincc, gammainccinv
 
 from gossamer.errors import UserError
 
@@ -78,76 +78,12 @@ class Noise:
         edge = float(gammainccinv(1 / self.shape, tail))
         return min(self.bound, self.scale * math.pow(edge, 1 / self.shape))
 
-    @property
-    def variance(self) -> float:
-        b = self.shape
-        full = self.scale**2 * math.exp(gammaln(3 / b) - gammaln(1 / b))
-        if math.isinf(self.bound):
-            return full
-        x = (self.bound / self.scale) ** b
-        return full * float(gammainc(3 / b, x) / gammainc(1 / b, x))
-
     def identifying(self, shift: float, releases: int = 1) -> float:
         """Probability that one of `releases` independent releases shows outright where it came from."""
         if math.isinf(self.bound):
             return 0.0
         once = float(self.between(np.array(self.bound - shift), np.array(self.bound)))
         return 1.0 if once >= 1 else -math.expm1(releases * math.log1p(-once))
-
-    def delta(self, shift: float, epsilon: float) -> float:
-        """The exact profile δ(ε) = ∫ (f(x − Δ) − e^ε f(x))₊ dx.
-
-        Between 0, Δ and the ends of the two supports the likelihood ratio is monotone in x, so each piece
-        holds at most one crossing, found by bisection; the rest is differences of the distribution function.
-        """
-        reach = self.reach()
-        ends = [-reach, reach, shift - reach, shift + reach]
-        edges = np.unique(np.clip([*ends, 0.0, shift], shift - reach, shift + reach))
-
-        def gain(x: float) -> float:
-            at = np.array([x - shift, x])
-            moved, still = self.log_weight(at)
-            return math.inf if still == -np.inf else float(moved - still - epsilon)
-
-        total = 0.0
-        for begin, end in itertools.pairwise(edges):
-            inset = (end - begin) * 1e-12
-            gaining = gain(begin + inset) > 0, gain(end - inset) > 0
-            low, high = begin, end
-            if gaining == (False, True):
-                low = _crossing(gain, begin, end)
-            elif gaining == (True, False):
-                high = _crossing(gain, end, begin)
-            elif gaining == (False, False):
-                continue
-            interval = np.array([low, low - shift]), np.array([high, high - shift])
-            still, moved = self.between(*interval)
-            # where the unmoved noise cannot be, e^ε may be beyond floating point and must not matter
-            total += float(moved - (math.exp(min(epsilon, 700.0)) * still if still > 0 else 0.0))
-        return min(max(total, 0.0), 1.0)
-
-    def epsilon(self, shift: float, delta: float) -> float:
-        """Smallest ε ≥ 0 with δ(ε) ≤ δ; ∞ if the identifying mass alone is larger."""
-        delta *= 1 + 1e-9  # a noise that ends where exactly δ identifies must not fail by rounding
-        if self.delta(shift, 0.0) <= delta:
-            return 0.0
-        if self.identifying(shift) > delta:
-            return math.inf
-        low, high = 0.0, 1.0
-        while self.delta(shift, high) > delta:
-            low, high = high, 2 * high
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.delta(shift, middle) > delta else (low, middle)
-        return high
-
-
-def _crossing(gain: Callable[[float], float], losing: float, gaining: float) -> float:
-    """Where a monotone function changes sign, by bisection."""
-    for _ in range(100):
-        middle = (losing + gaining) / 2
-        losing, gaining = (middle, gaining) if gain(middle) <= 0 else (losing, middle)
-    return gaining
 
 
 def gaussian(sigma: float, bound: float = math.inf) -> Noise:

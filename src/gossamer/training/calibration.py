@@ -14,7 +14,6 @@ import numpy as np
 
 from gossamer.accounting import calibrate
 from gossamer.accounting.gaussian import gdp_mu
-from gossamer.accounting.noise_comparison import truncated_share
 from gossamer.accounting.releases import CLIPPED_LOT, Event, Gaussian, of_several_runs
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
@@ -389,7 +388,7 @@ def _end(base: PrivacyPlan, epsilon: float | None, delta: float) -> float:
     if base.noise.bound is not None:
         return base.noise.bound
     numbers = base.draws * base.run.dimension
-    share = truncated_share(10.0 if epsilon is None else epsilon, delta, numbers)
+    share = calibrate.truncated_share(10.0 if epsilon is None else epsilon, delta, numbers)
     return float(magnitude(base.noise, np.array(np.inf), np.array(share)))
 
 

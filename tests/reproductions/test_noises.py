@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from gossamer.accounting import claimed
+from gossamer.accounting.calibrate import truncated_share
 from gossamer.accounting.gaussian import gdp_mu
-from gossamer.accounting.noise_comparison import _exact_std, _line, density, noise_lines, truncated_share
+from reproductions.noises import density, exact_std, noise_line, noise_lines, noise_table, variance
 
 
 def test_the_noise_table_has_the_papers_order_and_the_proofs_other_one(monkeypatch: Any) -> None:
-    monkeypatch.setattr(
-        "gossamer.accounting.noise_comparison.SHAPES", ()
-    )  # what is priced number by number takes seconds
+    monkeypatch.setattr("reproductions.noises.SHAPES", ())  # what is priced number by number takes seconds
     lines = {
         line.noise: line
         for line in noise_lines(epsilon=0.5, delta=1e-3, releases=20, dimension=10, adjacency="add-remove")
@@ -40,15 +39,13 @@ def test_truncation_is_paid_by_a_twentieth_of_delta() -> None:
 
 
 def test_one_number_once_by_its_exact_profile() -> None:
-    assert _exact_std("gaussian", 2.0, 0.5, 1e-3) == pytest.approx(1 / gdp_mu(0.5, 1e-3), rel=1e-4)
+    assert exact_std("gaussian", 2.0, 0.5, 1e-3) == pytest.approx(1 / gdp_mu(0.5, 1e-3), rel=1e-4)
 
 
 def test_a_formula_that_does_not_apply_says_so_and_the_proof_stays(monkeypatch: Any) -> None:
     """At δ ≥ ½ the truncated noises have no calibration in the paper."""
-    monkeypatch.setattr(
-        "gossamer.accounting.noise_comparison._proven_std", lambda *_: 3.0
-    )  # it takes seconds
-    line = _line("x", "truncated-gaussian", 2.0, 0.5, 0.7, 1, 1, "add-remove")
+    monkeypatch.setattr("reproductions.noises.proven_std", lambda *_: 3.0)  # it takes seconds
+    line = noise_line("x", "truncated-gaussian", 2.0, 0.5, 0.7, 1, 1, "add-remove")
     assert (line.claimed_std, line.bound, line.true_delta, line.identifying) == (None,) * 4
     assert line.remark is not None
     assert "must" in line.remark
@@ -69,7 +66,19 @@ def test_a_truncated_laplace_has_hardly_less_noise_than_the_laplace(
 ) -> None:
     """Of the pairs of DP-dKM's Figure 1, as the book's notes have them: what Definition 6 cuts off is little."""
     whole, cut = (
-        density(kind, 1.0, *claimed.km_noise(kind, epsilon, delta, 1.0, 1.0)).variance
+        variance(density(kind, 1.0, *claimed.km_noise(kind, epsilon, delta, 1.0, 1.0)))
         for kind in ("laplace", "truncated-laplace")
     )
     assert math.sqrt(cut / whole) == pytest.approx(share, abs=0.005)
+
+
+def test_the_table_has_every_noise(monkeypatch: Any) -> None:
+    monkeypatch.setattr("reproductions.noises.proven_std", lambda *_: 3.0)
+    text = noise_table(epsilon=0.5, delta=1e-3, releases=80, dimension=10, adjacency="add-remove").markdown()
+    for words in (
+        "truncated-gaussian",
+        "truncated, b = 3",
+        "80 releases of 10 numbers",
+        "Theorem 6 is false",
+    ):
+        assert words in text
