@@ -29,8 +29,7 @@ from tests.support.sites import Authority, member, wait_up
 from gossamer.config.layers import resolve
 from gossamer.consortium.demo import NAMES, prepare, recipe, start
 from gossamer.consortium.grpc_links import GrpcLinks, Identity
-from gossamer.results.files import read_metrics
-from gossamer.results.rundir import config_text
+from gossamer.results.rundir import config_text, read_metrics
 from gossamer.runtime.launch import environment
 
 FOREVER = 1e12

@@ -14,9 +14,8 @@ from typing import Any
 
 import gossamer
 from gossamer.errors import UserError
-from gossamer.results.files import read_object
 from gossamer.results.headline import no_epsilon_covers
-from gossamer.results.rundir import write_atomically
+from gossamer.results.rundir import read_object, write_atomically
 from gossamer.studies.compare.table import metric_of
 from gossamer.studies.reproduce import PaperCell, Place
 from reproductions.definition import Definition

@@ -596,11 +596,10 @@ def _print_listing(entries: dict[str, str]) -> None:
 
 
 def _print_json(content: Any) -> None:
-    from gossamer.results.packing import pack
-    from gossamer.results.rundir import finite
-    from gossamer.results.waiting import ended
+    from gossamer.results.rundir import finite, pack
+    from gossamer.results.terminal import end_spinner
 
-    ended()
+    end_spinner()
     shown = finite(content)
     typer.echo(json.dumps(pack(shown) if isinstance(shown, dict) else shown, ensure_ascii=False))
 
@@ -610,14 +609,14 @@ _TRAINING = ("run", "plan", "compare", "tune", "audit", "reproduce")
 _SLOW = (*_TRAINING, "study")
 
 
-def _waiting() -> AbstractContextManager[None]:
+def _spinner() -> AbstractContextManager[None]:
     """A word about what is done, from the first second: torch alone takes two."""
     asked = sys.argv[1] if len(sys.argv) > 1 else ""
     if asked not in _SLOW or {"--help", "--list"} & set(sys.argv) or "_GOSSAMER_COMPLETE" in os.environ:
         return nullcontext()
-    from gossamer.results.waiting import waiting
+    from gossamer.results.terminal import spinner
 
-    return waiting("loading torch")
+    return spinner("loading torch")
 
 
 def _torch_first() -> None:
@@ -637,7 +636,7 @@ def _torch_first() -> None:
 def main() -> None:
     """Entry point: a user's mistake is one sentence on stderr and exit 2."""
     try:
-        with _waiting():
+        with _spinner():
             _torch_first()
             app()
     except UserError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.results.files import digest_of_object, read_metrics, read_object, read_text
+from gossamer.results.rundir import digest_of_object, read_metrics, read_object, read_text
 
 
 @pytest.mark.parametrize(

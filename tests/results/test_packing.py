@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.results.files import digest_of_object, read_object
-from gossamer.results.packing import pack, unpack
-from gossamer.results.rundir import RunDirectory
+from gossamer.results.rundir import RunDirectory, digest_of_object, pack, read_object, unpack
 
 N = 5000
 LISTS: dict[str, Any] = {

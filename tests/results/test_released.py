@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from gossamer.errors import UserError
-from gossamer.results.released import DESCRIPTION, MODELS, digests_of_models, model_digests
+from gossamer.results.trained.weights import DESCRIPTION, MODELS, digests_of_models, model_digests
 
 POINTS = torch.arange(6, dtype=torch.float32).reshape(3, 2)
 
@@ -26,10 +26,11 @@ def test_a_digest_is_of_the_numbers_as_everyone_can_write_them() -> None:
 def test_the_models_of_a_directory_have_digests(tmp_path: Path) -> None:
     stated = dict(enumerate(model_digests(POINTS)))
     assert digests_of_models(tmp_path, 3) == {}
+    (tmp_path / DESCRIPTION).write_text(json.dumps({"parameters": [{"name": "models"}]}))
     save_file({"models": POINTS}, tmp_path / MODELS)
     assert digests_of_models(tmp_path, 3) == stated
     save_file({"models": POINTS[1:].clone()}, tmp_path / MODELS)
-    with pytest.raises(UserError, match="has the models of 2 nodes, and the run has 3"):
+    with pytest.raises(UserError, match="has the models of 2 nodes, and its name says 3"):
         digests_of_models(tmp_path, 3)
     (tmp_path / MODELS).write_bytes(b"no tensors")
     with pytest.raises(UserError, match="does not hold a run's models"):
@@ -47,5 +48,6 @@ def test_parameters_have_names_and_an_order_and_machines_their_own_part(tmp_path
 
 
 def test_one_row_stands_for_all_nodes(tmp_path: Path) -> None:
+    (tmp_path / DESCRIPTION).write_text(json.dumps({"parameters": [{"name": "models"}]}))
     save_file({"models": POINTS[:1].clone()}, tmp_path / MODELS)
     assert set(digests_of_models(tmp_path, 3).values()) == {model_digests(POINTS)[0]}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
-from gossamer.results.terminal import terminal
+from gossamer.options.stage import STAGES, stage
+from gossamer.results.terminal import spinner, terminal
 
 
 def test_brackets_stay_and_errors_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,4 +52,34 @@ def test_names_with_texts_stand_below_each_other(
     monkeypatch.setenv("COLUMNS", "40")
     terminal().listing({"a": "one and two and three and four and five and six"})
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
-    assert shown.splitlines() == ["a  one and two and three and four and", "   five and six"]
+    assert [line.rstrip() for line in shown.splitlines()] == [
+        "a  one and two and three and four and",
+        "   five and six",
+    ]
+
+
+def test_a_spinner_shows_the_stage_until_the_first_print(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with spinner("loading torch"):
+        time.sleep(0.15)
+        stage("calibrating the noise")
+        time.sleep(0.15)
+        terminal().print("words")
+        shown = capsys.readouterr().err
+        stage("something later")
+        assert not STAGES.handlers
+    assert "loading torch …" in shown
+    assert "calibrating the noise …" in shown
+    assert capsys.readouterr().err == ""
+
+
+def test_no_spinner_off_a_terminal_or_for_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with spinner("loading torch"):
+        assert not STAGES.handlers
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with spinner("loading torch"):
+        assert not STAGES.handlers

@@ -251,7 +251,7 @@ def test_a_run_is_not_continued_twice_at_once(tmp_path: Path) -> None:
 
     def intrude(done: int) -> None:
         if done == 9:
-            with pytest.raises(UserError, match="written by another run, process"):
+            with pytest.raises(UserError, match="written by another run"):
                 execute(again(run), resume=run)
 
     execute(again(run), resume=run, on_round=intrude)
@@ -266,7 +266,7 @@ def test_a_run_is_not_continued_twice_at_once_below_a_file_limit(tmp_path: Path)
 
     def intrude(done: int) -> None:
         if done == 9:
-            with pytest.raises(UserError, match="is being written by another run, process"):
+            with pytest.raises(UserError, match="is being written by another run"):
                 execute(again(run), resume=run)
             refused.append(done)
 

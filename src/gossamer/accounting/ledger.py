@@ -17,7 +17,7 @@ when what is left is the whole line without its newline it counts as spent; othe
 nothing was released, and `Ledger.resume` moves the fragment to a `.torn` file.
 
 A run directory has one ledger per process: `ledger.jsonl`, and `ledger-005.jsonl` for a further process of the same
-machine whose first node is 5. A ledger has one writer at a time: the run directory's lock (`results.runlock`).
+machine whose first node is 5. A ledger has one writer at a time: the run directory's lock (`results.rundir.RunLock`).
 """
 
 from __future__ import annotations

@@ -17,10 +17,9 @@ from gossamer.errors import UserError
 from gossamer.models.networks import load_module
 from gossamer.options.sentences import as_path
 from gossamer.results.certificate import epsilon_text
-from gossamer.results.files import read_object, read_text
 from gossamer.results.notebook import Table, fragment, relation, three_epsilons
 from gossamer.results.pages import roc_plot
-from gossamer.results.rundir import free_path
+from gossamer.results.rundir import free_path, read_object, read_text
 from gossamer.results.signatures import SITE
 from gossamer.results.verify import verify_files
 from gossamer.results.words import verdict

@@ -36,9 +36,8 @@ from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_digest
 from gossamer.options.sentences import whole_number
 from gossamer.results.certificate import SEEDED
-from gossamer.results.files import read_object
 from gossamer.results.pages import audit_page, certificate_page
-from gossamer.results.rundir import RunDirectory, make_empty
+from gossamer.results.rundir import RunDirectory, make_empty, read_object
 from gossamer.studies.jobs import Engine
 from gossamer.training.assemble import assemble
 from gossamer.training.budget import charge, refuse_above_cap

@@ -24,7 +24,7 @@ from gossamer.consortium.roster import Roster, check_successor
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text
-from gossamer.results.files import read_object
+from gossamer.results.rundir import read_object
 from gossamer.results.signatures import SITE, signed_content
 from gossamer.results.verify import malformed_as_user_error, verify_run
 from gossamer.results.words import day

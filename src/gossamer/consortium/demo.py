@@ -29,7 +29,7 @@ from gossamer.consortium.site import accept, join
 from gossamer.data.source import datasets
 from gossamer.errors import UserError
 from gossamer.results.certificate import UNIT, epsilon_text
-from gossamer.results.files import read_metrics, read_object
+from gossamer.results.rundir import read_metrics, read_object
 from gossamer.runtime.launch import environment
 
 NAMES = (

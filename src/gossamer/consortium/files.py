@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gossamer.errors import UserError
-from gossamer.results.files import read_bytes
+from gossamer.results.rundir import read_bytes
 
 LARGEST = 16 << 20  # bytes: a roster of a thousand sites has two million
 

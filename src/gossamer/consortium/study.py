@@ -29,7 +29,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_values
 from gossamer.methods import method_of
 from gossamer.models.networks import Own, Withheld
-from gossamer.results.released import model_digests
+from gossamer.results.trained.weights import model_digests
 from gossamer.training.plan import Plan
 
 KIND, ENDING = "study", ".study"

@@ -20,8 +20,7 @@ from gossamer.accounting.proven import Proven, proven
 from gossamer.accounting.recompute import NodeProof, recompute, shared_noise
 from gossamer.accounting.releases import release
 from gossamer.errors import UserError
-from gossamer.results.files import digest_of, read_object
-from gossamer.results.rundir import finite, read_manifest, without_none
+from gossamer.results.rundir import digest_of, finite, read_manifest, read_object, without_none
 from gossamer.results.signatures import SITE
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.description
@@ -192,7 +191,7 @@ class _Nodes:
 
     def models(self) -> list[str | None]:
         """Return the digest of every node's model; None of a node whose model is not in the directory."""
-        from gossamer.results.released import digests_of_models  # brings torch along
+        from gossamer.results.trained.weights import digests_of_models  # brings torch along
 
         found = digests_of_models(self._run, len(self._all))
         stated = {node: entry["model"] for node, entry in self._elsewhere.items()}

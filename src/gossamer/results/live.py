@@ -37,9 +37,9 @@ from gossamer.results import charts
 from gossamer.results.certificate import SEEDED
 from gossamer.results.charts import DASH, RED, Axis, Links, Plot, Series
 from gossamer.results.console import size_text
-from gossamer.results.files import read_bytes
 from gossamer.results.headline import SCORED, headline, in_per_cent, judged, known, no_epsilon_covers, unit
 from gossamer.results.pages import environment, render
+from gossamer.results.rundir import read_bytes
 
 LOOPBACK = "127.0.0.1"
 MOST_CONNECTIONS = 32

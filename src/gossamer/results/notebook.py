@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text, statement
 from gossamer.results.charts import Plot, epsilon_plot, planned_epsilon_plot
-from gossamer.results.files import read_metrics
 from gossamer.results.headline import headline, judged, no_epsilon_covers, title, written
 from gossamer.results.pages import render
+from gossamer.results.rundir import read_metrics
 
 if TYPE_CHECKING:
     from gossamer.training.plan import Plan

@@ -15,7 +15,6 @@ from gossamer.errors import UserError
 from gossamer.results import charts
 from gossamer.results.certificate import epsilon_text, of_its_own
 from gossamer.results.charts import COLOURS, DASH, Axis, Plot, Series
-from gossamer.results.files import read_metrics, read_object, read_text
 from gossamer.results.headline import (
     headline,
     in_per_cent,
@@ -30,7 +29,7 @@ from gossamer.results.headline import (
 )
 from gossamer.results.notebook import Table, columns, fragment, quality, relation
 from gossamer.results.pages import render
-from gossamer.results.rundir import read_manifest, write_atomically
+from gossamer.results.rundir import read_manifest, read_metrics, read_object, read_text, write_atomically
 from gossamer.results.verify import Verdict, look_at
 from gossamer.results.words import shares_noise
 

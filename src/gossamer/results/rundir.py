@@ -1,9 +1,19 @@
-"""The run directory: append-only files, so that the live page, the report and a resumed run read the same."""
+"""The run directory: its files, written all or nothing and read back with a sentence for whatever is damaged.
+
+Files are append-only or written once, so the live page, the report and a resumed run read the same. A pipe or a device
+in a file's place is refused before anything is read from it; a link to a regular file is followed.
+
+A list of more than `MANY` entries of which most repeat others is stored as `{"values": […], "of": [[first, last,
+which], …]}` (accounting/runs.py), with `"numbered": true` where every entry had its own index under `node`;
+`read_object` returns the list, so digests and comparisons do not depend on it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Mapping
@@ -12,10 +22,13 @@ from typing import Any
 
 import tomli_w
 
-from gossamer.accounting.runs import MOST_NODES
+from gossamer.accounting.chain import LedgerError, no_name_twice
+from gossamer.accounting.chain import content as file_content
+from gossamer.accounting.runs import MOST_NODES, packed, spread
 from gossamer.errors import UserError
-from gossamer.results.files import read_metrics, read_object, read_text
-from gossamer.results.packing import pack
+
+MANY = 1000  # entries: up to here a list is stored as it is
+LOCK = "run.lock"
 
 
 class RunDirectory:
@@ -26,21 +39,19 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path) -> RunDirectory:
-        """A new directory; `path` must not exist or be empty, so that nothing is ever overwritten."""
+        """Create a directory; `path` must not exist or be empty, so that nothing is ever overwritten."""
         make_empty(path)
         (path / "checkpoints").mkdir(exist_ok=True)
         return cls(path)
 
     @classmethod
     def resume(cls, path: Path) -> RunDirectory:
-        """The directory of a run that was stopped."""
-        missing = next(
-            (name for name in ("config.toml", "manifest.json") if not os.path.lexists(path / name)), None
-        )
-        if missing is not None:
-            raise UserError(
-                f"--resume {path} has no {missing}: no run had begun there; start one with `gossamer run --out`."
-            )
+        """Open the directory of a run that was stopped."""
+        for name in ("config.toml", "manifest.json"):
+            if not os.path.lexists(path / name):
+                raise UserError(
+                    f"--resume {path} has no {name}: no run had begun there; start one with `gossamer run --out`."
+                )
         if os.path.lexists(path / "certificate.json"):
             raise UserError(f"--resume {path} is a finished run; nothing is left to do.")
         read_text(path / "config.toml")  # damage shows before anything is planned
@@ -59,11 +70,10 @@ class RunDirectory:
         return read_manifest(self.path)
 
     def write_config(self, config: dict[str, Any]) -> None:
-        write_atomically(self.path / "config.toml", config_text(config).encode())
+        self.write_text("config.toml", config_text(config))
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        text = json.dumps(pack(finite(content)), indent=2, ensure_ascii=False)
-        write_atomically(self.path / name, f"{text}\n".encode())
+        self.write_text(name, json.dumps(pack(finite(content)), indent=2, ensure_ascii=False) + "\n")
 
     def write_text(self, name: str, content: str) -> None:
         write_atomically(self.path / name, content.encode())
@@ -75,25 +85,118 @@ class RunDirectory:
             file.write(json.dumps(finite(row)) + "\n")
 
     def trim_metrics(self, rounds: int) -> None:
-        """Forget evaluations after so many rounds, and a line that was cut off: those rounds are done again."""
-        path = self.path / "metrics.jsonl"
-        if path.exists():
-            kept = [json.dumps(row) + "\n" for row in read_metrics(path) if row["round"] <= rounds]
-            write_atomically(path, "".join(kept).encode())
+        """Drop evaluations after so many rounds, which are done again, and a line that was cut off."""
+        if (self.path / "metrics.jsonl").exists():
+            rows = read_metrics(self.path / "metrics.jsonl")
+            lines = [json.dumps(row) + "\n" for row in rows if row["round"] <= rounds]
+            self.write_text("metrics.jsonl", "".join(lines))
 
     def last_metrics(self) -> dict[str, Any]:
-        """The last evaluation; empty where there is none yet."""
+        """Return the last evaluation; empty where there is none yet."""
         rows = read_metrics(self.path / "metrics.jsonl")
         return rows[-1] if rows else {}
 
 
-def config_text(config: dict[str, Any]) -> str:
-    """A whole configuration as TOML, as `config.layers.stored` reads it."""
-    return tomli_w.dumps(without_none(config))
+class RunLock:
+    """One writer per run directory, from `take` to `close`.
+
+    Every process of a run locks the range of its own nodes in `run.lock`: the processes of one run do not exclude each
+    other, and any two runs do, even while processes of the first are still ending. The first process of a machine
+    locks the directory too, so removing `run.lock` frees nothing. The kernel holds the locks: they end with the
+    process, and need two descriptors for any number of nodes.
+    """
+
+    def __init__(self, directory: Path, nodes: range, *, whole: bool):
+        """`nodes` are those of this process; `whole`: lock the directory too (the machine's first process)."""
+        self._directory, self._nodes, self._whole = directory, nodes, whole
+        self._open: list[int] = []
+
+    def take(self) -> None:
+        """Lock, or raise where another run has the lock."""
+        import fcntl  # Unix only
+
+        path, alone = self._directory / LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            # First the directory: closing any descriptor of a file frees this process's ranges of it.
+            if self._whole:
+                self._open.append(os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+                try:
+                    fcntl.flock(self._open[-1], alone)
+                except BlockingIOError:
+                    raise
+                except OSError:
+                    pass  # some network file systems lock no directories: there the file's lock stands alone
+            self._open.append(os.open(path, flags, 0o644))
+            if not stat.S_ISREG(os.fstat(self._open[-1]).st_mode):
+                raise OSError(None, "it is not a regular file")
+            fcntl.lockf(self._open[-1], alone, len(self._nodes), self._nodes.start)
+        except (BlockingIOError, PermissionError) as error:
+            self.close()
+            if error.filename is not None:  # it could not be opened
+                raise UserError(f"{path} cannot be locked: {error.strerror}.") from None
+            raise UserError(
+                f"{self._directory} is being written by another run; wait until that one has ended."
+            ) from None
+        except OSError as error:
+            self.close()
+            raise UserError(f"{path} cannot be locked: {error.strerror}.") from None
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.pop())
+
+
+def read_bytes(path: Path, at_most: int = -1) -> bytes:
+    try:
+        return file_content(path, at_most)
+    except LedgerError as error:
+        raise UserError(f"{error}.") from None
+
+
+def read_text(path: Path) -> str:
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is damaged: byte {error.start} is not UTF-8 text.") from None
+
+
+def read_object(path: Path, *keys: str) -> dict[str, Any]:
+    """Read a JSON object that has these keys, its packed lists as lists."""
+    packed_object = _parse(path, read_text(path))
+    try:
+        value = unpack(packed_object)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged: a list of its nodes is not one ({error}).") from None
+    for key in keys:
+        if key not in value:
+            raise UserError(f"{path} is damaged: it has no {key!r}.")
+    return value
+
+
+def read_metrics(path: Path, *, to_the_end: bool = False) -> list[dict[str, Any]]:
+    """Read the complete lines of metrics.jsonl; the last may be cut off unless the run is over (`to_the_end`)."""
+    if not path.exists():
+        return []
+    *lines, rest = read_text(path).split("\n")
+    if to_the_end and rest:
+        raise UserError(f"{path} line {len(lines) + 1} is damaged: it is cut off.")
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            continue
+        row = _parse(path, line, f" line {number}")
+        for key, kind in (("round", int), ("not_private", dict)):
+            if type(row.get(key, {})) is not kind:
+                raise UserError(
+                    f"{path} line {number} is damaged: its {key!r} is not of type {kind.__name__}."
+                )
+        rows.append(row)
+    return rows
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Of the run in this directory, with what every command asks of it."""
+    """Read and check the manifest of the run in this directory."""
     file = path / "manifest.json"
     shapes = {"run": str, "name": str, "started": str, "key": str, "data": dict, "files": dict}
     shapes["ledgers_here"] = list
@@ -113,7 +216,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def ledgers_here(manifest: Mapping[str, Any]) -> list[range]:
-    """The nodes of every ledger of the directory, in their order."""
+    """Return the nodes of every ledger of the directory, in their order."""
     blocks = []
     for entry in manifest.get("ledgers_here", []):
         first, last = entry if type(entry) is list and len(entry) == 2 else (None, None)
@@ -123,8 +226,23 @@ def ledgers_here(manifest: Mapping[str, Any]) -> list[range]:
     return sorted(blocks, key=lambda nodes: nodes.start)
 
 
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(read_bytes(path)).hexdigest()
+
+
+def digest_of_object(value: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> str:
+    """Return the digest of a JSON object's content, whatever its layout."""
+    content = {key: part for key, part in value.items() if key not in without}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def config_text(config: dict[str, Any]) -> str:
+    """Return a whole configuration as TOML, as `config.layers.stored` reads it."""
+    return tomli_w.dumps(without_none(config))
+
+
 def make_empty(path: Path) -> None:
-    """A directory to write into; never one that holds something."""
+    """Create a directory to write into; refuse one that holds something."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"--out {path} exists and is not an empty directory; name a new one.")
     try:
@@ -134,7 +252,7 @@ def make_empty(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """All or nothing, even if the machine stops in between."""
+    """Write all or nothing, even if the machine stops in between."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -149,7 +267,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def free_path(name: str) -> Path:
-    """A directory under runs/ that is not there yet."""
+    """Return a directory under runs/ that does not exist yet."""
     path = Path("runs") / f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     candidate, count = path, 1
     while candidate.exists():
@@ -159,18 +277,65 @@ def free_path(name: str) -> Path:
 
 
 def without_none(value: Any) -> Any:
-    """TOML has no null: a key that is not set is not written."""
+    """Drop keys without a value: TOML has no null."""
     if isinstance(value, dict):
         return {k: without_none(v) for k, v in value.items() if v is not None}
     return [without_none(v) for v in value] if isinstance(value, list) else value
 
 
 def finite(value: Any) -> Any:
-    """JSON has no infinity: a figure that does not exist is null."""
+    """Replace infinities and NaN by None: JSON has neither."""
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite(v) for v in value]
-    if isinstance(value, float) and value - value != 0:
-        return None
+    return None if isinstance(value, float) and value - value != 0 else value
+
+
+def pack(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Store each repetitive long list among the values once per different entry."""
+    return {key: _packed(value) if isinstance(value, list) else value for key, value in content.items()}
+
+
+def unpack(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo `pack`; raise ValueError for what `pack` cannot have written."""
+    forms = ({"values", "of"}, {"values", "of", "numbered"})
+    return {
+        key: _unpacked(value) if isinstance(value, dict) and set(value) in forms else value
+        for key, value in content.items()
+    }
+
+
+def _packed(values: list[Any]) -> Any:
+    if len(values) <= MANY:
+        return values
+    numbered = all(isinstance(one, dict) and one.get("node") == i for i, one in enumerate(values))
+    entries = [{k: v for k, v in one.items() if k != "node"} for one in values] if numbered else values
+    form = packed(entries, lambda one: json.dumps(one, sort_keys=True))
+    if len(form["values"]) > len(values) // 2:
+        return values
+    return {**form, **({"numbered": True} if numbered else {})}
+
+
+def _unpacked(form: dict[str, Any]) -> list[Any]:
+    runs = form["of"]
+    ends = runs[-1] if isinstance(runs, list) and runs else None
+    last = ends[1] if isinstance(ends, list) and len(ends) == 3 else None
+    if type(last) is not int or not MANY <= last < MOST_NODES:
+        raise ValueError("its 'of' is not a list of runs")
+    values = spread(form, range(last + 1))
+    if not form.get("numbered"):
+        return values
+    return [{"node": i, **one} | {"node": i} for i, one in enumerate(values)]
+
+
+def _parse(path: Path, text: str, where: str = "") -> dict[str, Any]:
+    try:
+        value = json.loads(text, object_pairs_hook=no_name_twice)
+    except RecursionError:
+        raise UserError(f"{path}{where} is damaged: its brackets are too deep.") from None
+    except ValueError as error:
+        raise UserError(f"{path}{where} is damaged: it is not JSON ({error}).") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path}{where} is damaged: it is not a JSON object but a {type(value).__name__}.")
     return value

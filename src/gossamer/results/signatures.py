@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from gossamer.errors import UserError
-from gossamer.results.files import read_bytes, read_object
+from gossamer.results.rundir import read_bytes, read_object
 
 KEY = "run.key"
 SIGNATURE, SIGNATURES, SITE = "signature", "signatures", "site"

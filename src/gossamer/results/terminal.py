@@ -1,83 +1,102 @@
-"""The terminal, as all of gossamer writes to it: plain text, in which brackets are brackets."""
+"""The terminal: plain text without markup, and a spinner until the first of it is printed."""
 
 from __future__ import annotations
 
+import logging
 import os
-import textwrap
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.control import Control
+from rich.status import Status
+from rich.table import Column, Table
 from rich.text import Text
 
-from gossamer.results.waiting import ended
+from gossamer.options.stage import STAGES
 
-WIDE = 200  # columns off a terminal, where nobody cuts a line and a table must not be cut either
-LEAST_TEXT = 30  # columns that are left for a text beside its name
+WIDE = 200  # columns off a terminal, where no line is cut and a table must not be cut either
 
 
 class Terminal(Console):
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """The first words end the waiting for them."""
+        """Print, and end the spinner; with `soft_wrap` no word is broken, and off a terminal no line."""
         if self.quiet:
             return
-        if not (len(args) == 1 and isinstance(args[0], Control)):  # a bar's or the spinner's own moves
-            ended()
-        # A line of words: on a terminal no word of it is broken, elsewhere it stays one line for other programs.
-        if (
-            kwargs.get("soft_wrap")
-            and self.is_terminal
-            and len(args) == 1
-            and isinstance(args[0], str | Text)
-        ):
-            text = args[0] if isinstance(args[0], Text) else Text(args[0])
-            for line in _wrapped(text, self.width):
-                super().print(line, **kwargs)
+        end_spinner()
+        if not (kwargs.get("soft_wrap") and self.is_terminal and args):
+            super().print(*args, **kwargs)
             return
-        super().print(*args, **kwargs)
+        text = args[0] if isinstance(args[0], Text) else Text(args[0])
+        # As many characters as fit, up to the end of a word; else one long word.
+        for line in re.finditer(rf"\S(?:.{{0,{self.width - 2}}}\S)?(?=\s|$)|\S+", text.plain):
+            super().print(text[line.start() : line.end()], **kwargs)
 
     def listing(self, entries: Mapping[str, str]) -> None:
-        """Names with a text each, the texts below each other."""
-        margin = max(map(len, entries), default=0) + 2
-        if not self.is_terminal or self.width - margin < LEAST_TEXT:
+        """Print names with a text each, the texts aligned."""
+        if not self.is_terminal:
+            margin = max(map(len, entries), default=0) + 2
             for name, text in entries.items():
                 self.print(f"{name:<{margin}}{text}", soft_wrap=True)
             return
+        table = Table(Column(no_wrap=True), Column(), box=None, show_header=False, padding=(0, 2, 0, 0))
         for name, text in entries.items():
-            first, *others = textwrap.wrap(
-                text, self.width - margin, break_long_words=False, break_on_hyphens=False
-            ) or [""]
-            self.print(Text.assemble((f"{name:<{margin}}", "bold"), first), soft_wrap=True)
-            for line in others:
-                self.print(" " * margin + line, soft_wrap=True)
+            table.add_row(Text(name, "bold"), Text(text))
+        self.print(table)
 
 
 def terminal(*, to_stderr: bool = False, silent: bool = False) -> Terminal:
-    """Markup is off: 'pip install gossamer[track]' would lose its end, and a user's file names their brackets.
+    """Return a console without markup: 'pip install gossamer[track]' would lose its end, file names their brackets.
 
-    Colours are rich's affair: none off a terminal, none where NO_COLOR is set.
+    Colours are left to rich: none off a terminal, none where NO_COLOR is set.
     """
-    made = Terminal(stderr=to_stderr, quiet=silent, highlight=False, markup=False)
-    if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = WIDE
-    return made
+    console = Terminal(stderr=to_stderr, quiet=silent, highlight=False, markup=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDE
+    return console
 
 
-def _wrapped(text: Text, width: int) -> list[Text]:
-    """Broken at spaces alone, what follows set in a little; colours stay where they were."""
-    plain = text.plain
-    lines, start, limit = [], 0, width
-    while len(plain) - start > limit:
-        cut = plain.rfind(" ", start, start + limit + 1)
-        if cut <= start:  # a word that is longer than the line stays whole
-            cut = plain.find(" ", start + limit)
-        if cut < 0:
-            break
-        lines.append(text[start:cut])
-        start = cut + 1
-        while start < len(plain) and plain[start] == " ":
-            start += 1
-        limit = max(width - 2, 1)
-    lines.append(text[start:])
-    return [line if k == 0 else Text("  ") + line for k, line in enumerate(lines) if k == 0 or line.plain]
+class _Spinner(logging.Handler):
+    """A spinner on stderr with the stage that the program logged last."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._status = Status(Text(f"{text} …"), console=Console(stderr=True, markup=False))
+        self._status.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if text := record.getMessage():
+            self._status.update(Text(f"{text} …"))
+        else:  # a bar takes over
+            end_spinner()
+
+    def close(self) -> None:
+        self._status.stop()
+        super().close()
+
+
+@contextmanager
+def spinner(text: str) -> Iterator[None]:
+    """Show what is being done until the first print, on a terminal; ranks under torchrun show none."""
+    if "LOCAL_RANK" in os.environ or not sys.stderr.isatty():
+        yield
+        return
+    level, propagate = STAGES.level, STAGES.propagate
+    STAGES.addHandler(_Spinner(text))
+    STAGES.setLevel(logging.INFO)
+    STAGES.propagate = False
+    try:
+        yield
+    finally:
+        end_spinner()
+        STAGES.setLevel(level)
+        STAGES.propagate = propagate
+
+
+def end_spinner() -> None:
+    for handler in STAGES.handlers[:]:
+        if isinstance(handler, _Spinner):
+            STAGES.removeHandler(handler)
+            handler.close()

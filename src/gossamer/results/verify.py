@@ -21,9 +21,8 @@ from gossamer.accounting.ledger import ledgers_in
 from gossamer.accounting.recompute import NodeProof
 from gossamer.errors import UserError
 from gossamer.results.certificate import END, certificate_of, digests_of_files
-from gossamer.results.files import digest_of, digest_of_object, read_text
 from gossamer.results.pages import certificate_page
-from gossamer.results.rundir import read_manifest
+from gossamer.results.rundir import digest_of, digest_of_object, read_manifest, read_text
 from gossamer.results.signatures import (
     ADDED_LATER,
     KEY,

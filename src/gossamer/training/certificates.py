@@ -8,9 +8,8 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text, of_its_own, site_of
-from gossamer.results.files import read_object
 from gossamer.results.pages import certificate_page
-from gossamer.results.rundir import RunDirectory
+from gossamer.results.rundir import RunDirectory, read_object
 from gossamer.results.signatures import (
     KEY,
     SIGNATURES,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
 from gossamer.results.certificate import END, PLANNED_ELSEWHERE, STATED_ELSEWHERE, certificate_of
-from gossamer.results.files import read_object
 from gossamer.results.pages import certificate_page
-from gossamer.results.released import digests_of_models
+from gossamer.results.rundir import read_object
+from gossamer.results.trained.weights import digests_of_models
 from gossamer.runtime.group import agreed
 from gossamer.training.budget import everyones, now
 from gossamer.training.budget import worst as worst_account

@@ -26,10 +26,10 @@ from gossamer.kernels.oracle import one_output, shape_of
 from gossamer.mechanism.summaries import private_judgement
 from gossamer.models.measures import Cells, Predictions, cells_of, key_of
 from gossamer.results.certificate import NOT_PUBLIC
-from gossamer.results.files import read_bytes
 from gossamer.results.headline import SCORED, UNSAID
 from gossamer.results.metrics import Evaluator
-from gossamer.results.released import model_digests
+from gossamer.results.rundir import read_bytes
+from gossamer.results.trained.weights import model_digests
 from gossamer.runtime.group import Group
 from gossamer.training.plan import Plan
 

@@ -15,11 +15,9 @@ from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.options.sentences import as_path
-from gossamer.results.files import read_metrics, read_object
-from gossamer.results.rundir import read_manifest
+from gossamer.results.rundir import read_manifest, read_metrics, read_object
 from gossamer.results.signatures import read_certificate
-from gossamer.results.trained.models import Models
-from gossamer.results.trained.uses import UsesModels
+from gossamer.results.trained.models import Models, UsesModels
 from gossamer.results.verify import Verdict, look_at
 from gossamer.training.run import result_of
 

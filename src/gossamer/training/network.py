@@ -8,7 +8,7 @@ from typing import Any
 
 from gossamer.config.layers import stored
 from gossamer.errors import UserError
-from gossamer.results.files import read_object
+from gossamer.results.rundir import read_object
 from gossamer.training.plan import Plan
 from gossamer.training.views import network_figures
 

@@ -28,8 +28,7 @@ from gossamer.models.measures import Predictions, key_of, measures_of
 from gossamer.models.tasks import Regression
 from gossamer.results.headline import nodes_judged, title, written
 from gossamer.results.rundir import finite, make_empty, write_atomically
-from gossamer.results.trained.card import card, markdown, whose
-from gossamer.results.trained.convert import FILES, converted
+from gossamer.results.trained.export import FILES, card, converted, markdown, whose
 from gossamer.results.trained.models import Models, Node
 from gossamer.results.trained.weights import DESCRIPTION
 from gossamer.training.load import LoadedRun, load

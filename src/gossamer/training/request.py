@@ -16,9 +16,8 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory, free_path
-from gossamer.results.terminal import terminal
+from gossamer.results.terminal import end_spinner, terminal
 from gossamer.results.track import OpenTracker, find_tracker
-from gossamer.results.waiting import ended
 from gossamer.runtime.cluster import connect, ranks_started, started_as_rank
 from gossamer.runtime.group import Alone, Group, agreed, split
 from gossamer.runtime.launch import launch, launched
@@ -62,7 +61,7 @@ def start(
     split(effective(config).nodes, ranks, config.runtime.blocks)
     directory = resume or out or free_path(config.name)
     named = [] if resume or out else ["--out", str(directory)]
-    ended()  # the first rank prints from here on
+    end_spinner()  # the first rank prints from here on
     try:
         launch([*arguments, *named], ranks, timeout=config.runtime.timeout)
     except KeyboardInterrupt:

@@ -31,14 +31,11 @@ from gossamer.kernels.stack import fixed_values
 from gossamer.results import checkpoint
 from gossamer.results.certificate import NOT_PUBLIC, PLAN, SEEDED, planned_facts
 from gossamer.results.charts import planned_epsilon_plot
-from gossamer.results.files import digest_of
 from gossamer.results.notebook import outcome_html, outcome_text
-from gossamer.results.rundir import RunDirectory, free_path, ledgers_here, read_manifest
-from gossamer.results.runlock import RunLock
+from gossamer.results.rundir import RunDirectory, RunLock, digest_of, free_path, ledgers_here, read_manifest
 from gossamer.results.signatures import RunKey
 from gossamer.results.track import OpenTracker, certified_facts, privacy_facts, public
-from gossamer.results.trained.models import Models
-from gossamer.results.trained.uses import UsesModels
+from gossamer.results.trained.models import Models, UsesModels
 from gossamer.results.trained.weights import DESCRIPTION, HeldWeights
 from gossamer.runtime.group import Alone, Group, agreed
 from gossamer.runtime.loop import run as run_loop

@@ -15,8 +15,8 @@ from torch import nn
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.layers import Centred
-from gossamer.results.trained.card import card, markdown
 from gossamer.results.trained.description import Parameter, parse, read
+from gossamer.results.trained.export import card, markdown
 from gossamer.results.trained.models import Models
 from gossamer.results.trained.weights import HeldWeights
 

@@ -22,7 +22,7 @@ from gossamer.kernels.stack import ParameterStack
 from gossamer.models.layers import Centred
 from gossamer.models.networks import models
 from gossamer.models.tasks import MultiLabel, Name, Task, task_of
-from gossamer.results.files import read_bytes
+from gossamer.results.rundir import read_bytes
 
 FORMAT = 1
 BROUGHT = (

@@ -22,7 +22,7 @@ Node = int | Literal["average"]
 
 
 class Models:
-    """`network` makes the architecture anew, with any weights; `data_dir`: where public sets are looked for."""
+    """The models of a run; `network` builds the architecture, `data_dir`: where public sets are looked for."""
 
     def __init__(
         self,
@@ -36,22 +36,18 @@ class Models:
 
     @classmethod
     def stored(cls, run: Path, module: nn.Module | None = None, data_dir: Path | None = None) -> Models:
-        """From a run directory; `module`: the user's own, where the run was of one. Nothing in it is executed."""
+        """Read a run directory, of which nothing is executed; `module`: the user's own, if the run was of one."""
         weights = StoredWeights(run)
         description = weights.description
-
-        def network() -> nn.Module:
-            return description.network(copy.deepcopy(module))
-
-        return cls(description, weights, network, data_dir)
+        return cls(description, weights, lambda: description.network(copy.deepcopy(module)), data_dir)
 
     @property
     def nodes(self) -> list[int]:
-        """Whose models are at hand; of a run over several machines, those of this one."""
+        """The nodes whose models are at hand; of a run over several machines, those of this one."""
         return list(self._weights.nodes)
 
     def whose(self, node: Node | None = None) -> Node:
-        """The node that is meant; None: the mean of all nodes' models, or at a site of a study the site's own."""
+        """Return the node that is meant; None: the mean of all nodes' models, or at a site of a study its own."""
         if node is None:
             return "average" if self._weights.has_average else self.nodes[0]
         if node == "average" and not self._weights.has_average:
@@ -62,7 +58,7 @@ class Models:
         return node
 
     def weights(self, node: Node | None = None) -> dict[str, Tensor]:
-        """Parameter → values, of one node or of the mean of all nodes' models; None: see `whose`."""
+        """Return parameter → values, of one node or of the mean of all nodes' models; None: see `whose`."""
         node = self.whose(node)
         if node == "average":
             return self._weights.average()
@@ -71,68 +67,85 @@ class Models:
             raise UserError(f"node = {node!r} is no node of this run: name 0 to {last}, or 'average'.")
         if node not in self._weights.nodes:
             raise UserError(
-                f"the model of node {node} lies where that node was hosted; here are those of {_nodes(self.nodes)}"
+                f"the model of node {node} is where that node was hosted; here are those of {_nodes(self.nodes)}"
                 f"{', and the average' * self._weights.has_average}."
             )
         return self._weights.of(node)
 
     def state(self, node: Node | None = None) -> dict[str, Tensor]:
-        """The same, with the frozen parameters and the buffers, which all nodes share."""
+        """Return the weights with the frozen parameters and the buffers, which all nodes share."""
         return self._weights.fixed() | self.weights(node)
 
     def module(self, node: Node | None = None) -> nn.Module:
-        """A network of its own with those weights, in evaluation mode."""
-        values, made = self.state(node), self._network()
-        self.description.check_fits(made, "the module")
-        own = {name: value.detach() for name, value in [*made.named_parameters(), *made.named_buffers()]}
+        """Return a network of its own with those weights, in evaluation mode."""
+        values, network = self.state(node), self._network()
+        self.description.check_fits(network, "the module")
+        own = {name: v.detach() for name, v in [*network.named_parameters(), *network.named_buffers()]}
         for name, value in values.items():
             if name not in own or own[name].shape != value.shape:
                 shape = tuple(value.shape)
                 raise UserError(f"the module has no {name!r} of shape {shape}, which the run kept frozen.")
             own[name].copy_(value)
-        return made.cpu().eval()
+        return network.cpu().eval()
 
     def outputs(self, x: Any, node: Node | None = None) -> Tensor:
-        """(rows, outputs) what the network gives for these rows, after the steps that training rows went through."""
-        rows = self.description.inputs.prepared(self.description.inputs.records(x), self._data_dir)
-        if rows.shape[1:] != self.description.input_shape:
+        """Return (rows, outputs) of the network for these rows, after the steps that training rows went through."""
+        d = self.description
+        rows = d.inputs.prepared(d.inputs.records(x), self._data_dir)
+        if rows.shape[1:] != d.input_shape:
             raise UserError(
-                f"a record becomes {rows.shape[1:]} numbers here, and the model takes {self.description.input_shape}."
+                f"a record becomes {rows.shape[1:]} numbers here, and the model takes {d.input_shape}."
             )
-        inputs, made = torch.from_numpy(np.ascontiguousarray(rows)), self.module(node)
+        inputs, network = torch.from_numpy(np.ascontiguousarray(rows)), self.module(node)
         with torch.no_grad():
-            parts = [made(inputs[at : at + BATCH]) for at in range(0, len(inputs), BATCH)]
-        return torch.cat(parts) if parts else torch.zeros(0, self.description.outputs)
+            parts = [network(inputs[at : at + BATCH]) for at in range(0, len(inputs), BATCH)]
+        return torch.cat(parts) if parts else torch.zeros(0, d.outputs)
 
     def predict(self, x: Any, node: Node | None = None) -> NDArray[Any]:
-        """(rows,) the classes by their names, or the numbers of a regression; (rows, labels) 0 or 1 of several."""
+        """Return (rows,) classes by name, or the numbers of a regression; (rows, labels) 0 or 1 of several."""
         return self.decide(self.outputs(x, node))
 
     def predict_proba(self, x: Any, node: Node | None = None) -> NDArray[np.float32]:
-        """(rows, classes or labels) in the order of `description.names`."""
-        found = self.chances(self.outputs(x, node))
-        if found is None:
-            what = (
-                "a regression has no classes"
-                if isinstance(self.description.prediction, Regression)
-                else "its loss gives it none"
-            )
+        """Return (rows, classes or labels) in the order of `description.names`."""
+        chances = self.chances(self.outputs(x, node))
+        if chances is None:
+            regression = isinstance(self.description.prediction, Regression)
+            what = "a regression has no classes" if regression else "its loss gives it none"
             raise UserError(f"this model has no probabilities: {what}; use predict, or outputs.")
-        return found
+        return chances
 
     def decide(self, outputs: Tensor) -> NDArray[Any]:
-        found: NDArray[Any] = self.description.prediction.decide(outputs).numpy()
-        return found if self.description.classes is None else np.asarray(self.description.names)[found]
+        decisions: NDArray[Any] = self.description.prediction.decide(outputs).numpy()
+        named = self.description.classes is not None
+        return np.asarray(self.description.names)[decisions] if named else decisions
 
     def chances(self, outputs: Tensor) -> NDArray[np.float32] | None:
-        """Probabilities of the classes, or labels, where the loss gives the outputs such a meaning."""
-        found = self.description.prediction.chances(outputs)
-        return None if found is None else found.numpy()
+        """Return probabilities of the classes, or labels, where the loss gives the outputs such a meaning."""
+        chances = self.description.prediction.chances(outputs)
+        return None if chances is None else chances.numpy()
+
+
+class UsesModels:
+    """Predictions of an outcome, or of a run read from its directory; needs `models`, a field or a property."""
+
+    models: Models
+
+    def module(self, node: Node | None = None) -> nn.Module:
+        """Return the trained network, in evaluation mode: of one node, or "average", the mean of all nodes' models.
+
+        None is the average, and of a site's part in a study the site's own model: a site has no other.
+        """
+        return self.models.module(node)
+
+    def predict(self, x: Any, node: Node | None = None) -> NDArray[Any]:
+        """Predict classes by name, or numbers, for rows as they come: arrays, tensors, frames."""
+        return self.models.predict(x, node)
+
+    def predict_proba(self, x: Any, node: Node | None = None) -> NDArray[np.float32]:
+        """Return (rows, classes) in the order of `models.description.names`."""
+        return self.models.predict_proba(x, node)
 
 
 def _nodes(nodes: list[int]) -> str:
-    ends = [at for at in range(1, len(nodes)) if nodes[at] != nodes[at - 1] + 1]
-    runs = [nodes[a:b] for a, b in zip([0, *ends], [*ends, len(nodes)], strict=True)]
-    return f"node{'s' * (len(nodes) != 1)} " + ", ".join(
-        f"{r[0]}–{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs if r
-    )
+    whole = nodes == list(range(nodes[0], nodes[-1] + 1)) and len(nodes) > 1
+    return f"nodes {nodes[0]}–{nodes[-1]}" if whole else f"node {', '.join(map(str, nodes))}"

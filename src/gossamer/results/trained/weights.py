@@ -1,9 +1,11 @@
-"""The numbers of a run's released models on disk, and in memory.
+"""Released models of a run: their numbers on disk and in memory, and their digests.
 
     models.safetensors                 every parameter under its name, first axis the nodes (a part per process:
                                        models.nodes-000-003.safetensors); one row where all nodes hold the same
     average.safetensors                the mean over all nodes, every parameter under its name; a site of a study,
                                        which knows its own model alone, has none
+    frozen.safetensors                 frozen parameters and buffers, the same at all nodes
+    model.json                         the description, with the order of the parameters
 
 They are what the method releases: where its state is another (push-sum's x and w), it has been divided already. The
 certificate of a run names these files: one that it does not name is not read.
@@ -12,9 +14,8 @@ certificate of a run names these files: one that it does not name is not read.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,14 +24,15 @@ from torch import Tensor
 
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
-from gossamer.results.files import read_bytes
-from gossamer.results.rundir import write_atomically
+from gossamer.results.checkpoint import MALFORMED, tensors_header, write_tensors
+from gossamer.results.rundir import read_bytes, read_object
 from gossamer.results.signatures import read_certificate
 from gossamer.results.trained.description import Description, parse
 
-DESCRIPTION, AVERAGE, FIXED = "model.json", "average.safetensors", "frozen.safetensors"
+MODELS, DESCRIPTION = "models.safetensors", "model.json"
+AVERAGE, FIXED = "average.safetensors", "frozen.safetensors"
 VERSION = 1
-_PART = re.compile(r"models(\.nodes-\d+-\d+)?\.safetensors")
+_PART = re.compile(r"models(\.nodes-(\d+)-(\d+))?\.safetensors")
 READING = (
     "Every tensor is a parameter of the network under its name, as the method releases it; in models*.safetensors the "
     "first axis is the nodes named here."
@@ -42,12 +44,12 @@ Point = dict[str, Tensor]  # parameter → its values
 class Weights(Protocol):
     @property
     def nodes(self) -> range | list[int]:
-        """Whose models are at hand."""
+        """The nodes whose models are at hand."""
         ...
 
     @property
     def has_average(self) -> bool:
-        """Not so of a site of a study."""
+        """False at a site of a study."""
         ...
 
     def of(self, node: int) -> Point: ...
@@ -55,12 +57,12 @@ class Weights(Protocol):
     def average(self) -> Point: ...
 
     def fixed(self) -> Point:
-        """What was not trained, the same at all nodes: frozen parameters and buffers."""
+        """Return what was not trained, the same at all nodes: frozen parameters and buffers."""
         ...
 
 
 class HeldWeights:
-    """In memory, of the nodes hosted here."""
+    """The models of the nodes hosted here, in memory."""
 
     has_average = True
 
@@ -72,59 +74,70 @@ class HeldWeights:
         self._points, self._average = points.detach().cpu(), average.detach().cpu()
 
     def of(self, node: int) -> Point:
-        return _row(self._stack, self._points[node - self.nodes.start])
+        return self._row(self._points[node - self.nodes.start])
 
     def average(self) -> Point:
-        return _row(self._stack, self._average)
+        return self._row(self._average)
 
     def fixed(self) -> Point:
         return self._fixed
 
+    def _row(self, point: Tensor) -> Point:
+        return {name: value[0] for name, value in self._stack.views(point[None]).items()}
+
     def write(self, folder: Path, run: str, of: int, *, average: bool) -> None:
-        """Write the file of these nodes, and that of the average, if asked for."""
-        first, last = self.nodes.start, self.nodes.stop
+        """Write the file of these nodes, of `of` in all, and with `average` that of the mean."""
+        first, stop = self.nodes.start, self.nodes.stop
         same = all(torch.equal(point, self._points[0]) for point in self._points)  # the second tells, mostly
-        said = {"what": "the nodes' models", "nodes": [first, last], "of": of, "all_the_same": same}
+        header = {"what": "the nodes' models", "nodes": [first, stop], "of": of, "all_the_same": same}
         rows = self._stack.views(self._points[:1] if same else self._points)
-        name = (
-            "models.safetensors"
-            if last - first == of
-            else f"models.nodes-{first:03d}-{last - 1:03d}.safetensors"
-        )
-        _save(folder / name, rows, {"run": run, **said})
+        name = MODELS if stop - first == of else f"models.nodes-{first:03d}-{stop - 1:03d}.safetensors"
+        _write(folder / name, run, rows, header)
         if average:
-            mean = {"run": run, "what": "the mean of all nodes' models", "of": of}
-            _save(folder / AVERAGE, self.average(), mean)
+            _write(folder / AVERAGE, run, self.average(), {"what": "the mean of all nodes' models", "of": of})
 
     def write_fixed(self, folder: Path, run: str) -> None:
         """Write the file of what was not trained, if there is something."""
-        said = {"run": run, "what": "frozen parameters and buffers, the same at all nodes"}
         if self._fixed:
-            _save(folder / FIXED, self._fixed, said, kind=None)
+            what = {"what": "frozen parameters and buffers, the same at all nodes"}
+            _write(folder / FIXED, run, self._fixed, what, None)
+
+
+def _write(
+    path: Path,
+    run: str,
+    tensors: Point,
+    header: Mapping[str, Any],
+    dtype: torch.dtype | None = torch.float32,
+) -> None:
+    content = {
+        name: value.to(dtype or value.dtype).clone(memory_format=torch.contiguous_format)
+        for name, value in tensors.items()
+    }
+    write_tensors(path, content, {"version": VERSION, "run": run, **header, "reading": READING})
 
 
 class StoredWeights:
-    """In a run directory; read, and checked against the certificate, when first needed."""
+    """The models in a run directory; read, and checked against the certificate, when first needed."""
 
     def __init__(self, run: Path):
         self._run = run
         self._signed = signed_files(run)
         self.description: Description = parse(self._read(DESCRIPTION), run / DESCRIPTION)
         self._parts: dict[str, tuple[dict[str, Any], Point]] = {}
-        names = [name for name in sorted(self._signed) if _PART.fullmatch(name)]
-        self._where = {node: name for name in names for node in self._nodes_of(name)}
+        self._file_of = {node: name for name in sorted(self._signed) for node in self._nodes_of(name)}
 
     @property
     def nodes(self) -> list[int]:
-        return sorted(self._where)
+        return sorted(self._file_of)
 
     @property
     def has_average(self) -> bool:
         return AVERAGE in self._signed
 
     def of(self, node: int) -> Point:
-        said, tensors = self._part(self._where[node])
-        row = 0 if said.get("all_the_same") else node - said["nodes"][0]
+        header, tensors = self._part(self._file_of[node])
+        row = 0 if header["all_the_same"] else node - header["nodes"][0]
         return {name: value[row] for name, value in tensors.items()}
 
     def average(self) -> Point:
@@ -134,12 +147,7 @@ class StoredWeights:
         return self._part(FIXED)[1] if FIXED in self._signed else {}
 
     def _nodes_of(self, name: str) -> range:
-        """From its name, which the seal has, so that no large file is read for it."""
-        numbers = [int(number) for number in re.findall(r"\d+", name)]
-        named = range(numbers[0], numbers[1] + 1) if numbers else range(self.description.nodes)
-        if not 0 <= named.start < named.stop <= self.description.nodes:
-            raise UserError(f"{self._run / name} is named after nodes that the run does not have; remove it.")
-        return named
+        return nodes_in(self._run / name, self.description.nodes)
 
     def _part(self, name: str) -> tuple[dict[str, Any], Point]:
         if name not in self._parts:
@@ -152,25 +160,23 @@ class StoredWeights:
 
         path, content = self._run / name, self._read(name)
         try:
-            length = int.from_bytes(content[:8], "little")
-            said = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["gossamer"])
-            tensors = load(content)
-            rows = (
-                ()
-                if name in (AVERAGE, FIXED)
-                else (1 if said["all_the_same"] else said["nodes"][1] - said["nodes"][0],)
-            )
-            wanted = {p.name: (*rows, *p.shape) for p in self.description.parameters}
-            whole = said["run"] == self.description.run and said["version"] == VERSION
-            whole = whole and (name in (AVERAGE, FIXED) or range(*said["nodes"]) == self._nodes_of(name))
-        except (SafetensorError, LookupError, TypeError, ValueError, RecursionError):
+            header, tensors = tensors_header(content), load(content)
+            fits = header["run"] == self.description.run and header["version"] == VERSION
+            rows: tuple[int, ...] = ()
+            if nodes := self._nodes_of(name):
+                fits = fits and range(*header["nodes"]) == nodes
+                rows = (1 if header["all_the_same"] else len(nodes),)
+        except (SafetensorError, *MALFORMED) as error:
+            if isinstance(error, UserError):
+                raise
             raise UserError(f"{path} is damaged; put it back.") from None
         shapes = {key: tuple(value.shape) for key, value in tensors.items()}
-        if not whole or (name != FIXED and shapes != wanted):
+        due = {p.name: (*rows, *p.shape) for p in self.description.parameters}
+        if not fits or (name != FIXED and shapes != due):
             raise UserError(
                 f"{path} does not hold what {self._run / DESCRIPTION} says; put them back together."
             )
-        return said, tensors
+        return header, tensors
 
     def _read(self, name: str) -> bytes:
         path = self._run / name
@@ -196,21 +202,48 @@ def signed_files(run: Path) -> dict[str, str]:
     return files
 
 
-def _row(stack: ParameterStack, point: Tensor) -> Point:
-    return {name: value[0] for name, value in stack.views(point[None]).items()}
+def nodes_in(path: Path, nodes: int) -> range:
+    """Return the nodes whose models are in this file, by its name; none where it is no file of models."""
+    name = _PART.fullmatch(path.name)
+    if name is None:
+        return range(0)
+    part = range(int(name[2]), int(name[3]) + 1) if name[1] else range(nodes)
+    if not 0 <= part.start < part.stop <= nodes:
+        raise UserError(f"{path} is named after nodes that the run does not have; remove it.")
+    return part
 
 
-def _save(
-    path: Path,
-    tensors: Mapping[str, Tensor],
-    said: Mapping[str, Any],
-    kind: torch.dtype | None = torch.float32,
-) -> None:
-    from safetensors.torch import save
+def model_digests(models: Tensor) -> list[str]:
+    """Return sha256 of each row of an (n, d) tensor: float32, little-endian, all parameters in their order."""
+    rows = models.detach().cpu().float().contiguous().numpy().astype("<f4")
+    return [hashlib.sha256(row.tobytes()).hexdigest() for row in rows]
 
-    content = {
-        name: value.to(kind or value.dtype).clone(memory_format=torch.contiguous_format)
-        for name, value in tensors.items()
-    }
-    header = {"version": VERSION, **said, "reading": READING}
-    write_atomically(path, save(content, metadata={"gossamer": json.dumps(header)}))
+
+def digests_of_models(run: Path, nodes: int) -> dict[int, str]:
+    """Return the digest of every node's model in this directory; `nodes`: how many the run has."""
+    if not (run / DESCRIPTION).exists():  # the order of the parameters is not known
+        return {}
+    return dict(pair for path in sorted(run.glob("models*.safetensors")) for pair in _digests_in(path, nodes))
+
+
+def _digests_in(path: Path, nodes: int) -> Iterator[tuple[int, str]]:
+    from safetensors.torch import load
+
+    part, content = nodes_in(path, nodes), read_bytes(path)
+    try:
+        tensors = load(content)
+        order = [one["name"] for one in read_object(path.with_name(DESCRIPTION), "parameters")["parameters"]]
+        rows = [tensors.pop(name) for name in order]
+        flat = torch.cat([tensor.reshape(tensor.shape[0], -1) for tensor in rows], dim=1)
+    except UserError:
+        raise
+    except Exception as error:  # safetensors and torch have their own for what is no such file
+        raise UserError(
+            f"{path} is damaged: it does not hold a run's models ({type(error).__name__})."
+        ) from None
+    if tensors:
+        raise UserError(f"{path} is damaged: {DESCRIPTION} does not know {sorted(tensors)[0]!r:.60}.")
+    if len(flat) not in (1, len(part)):
+        raise UserError(f"{path} has the models of {len(flat)} nodes, and its name says {len(part)}.")
+    digests = model_digests(flat)
+    return zip(part, digests * len(part) if len(flat) == 1 else digests, strict=True)

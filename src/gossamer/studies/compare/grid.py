@@ -15,8 +15,8 @@ from typing import Any
 from gossamer.config.layers import named, parse_overrides, resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.results.files import read_metrics, read_object, read_text
 from gossamer.results.headline import judged
+from gossamer.results.rundir import read_metrics, read_object, read_text
 from gossamer.results.verify import verify_files
 
 BASELINES = ("non-private", "no-communication", "central")
