@@ -3,6 +3,7 @@
 python -m reproductions run dyn-d2p/table2 --out runs/table2     the item's missing cells, into its result file
 python -m reproductions run frontier/table --into docs/frontier.md
 python -m reproductions check dyn-d2p/table2                     a few cells again, compared with the result file
+python -m reproductions replay dp-dkm/figure3 "truncated Laplace, M = 10" --mode sound    one cell, from its file alone
 python -m reproductions pages [dyn-d2p ...]                      the pages and drawings, from the result files
 """
 
@@ -21,6 +22,7 @@ from gossamer.results.terminal import terminal
 from gossamer.studies.compare.batch import finished_rows
 from gossamer.studies.compare.grid import Row
 from gossamer.studies.reproduce import (
+    MODES,
     PaperCell,
     Place,
     Results,
@@ -35,6 +37,7 @@ from reproductions import frontier, pages
 from reproductions.again import differences
 from reproductions.definition import read
 from reproductions.record import Figures, known_figures, read_record, record, write_record
+from reproductions.replay import replay_cell
 
 RESULTS = Path(__file__).parent / "results"
 PAGES = Path(__file__).parents[1] / "docs" / "reproductions"
@@ -122,7 +125,8 @@ def main(words: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="Run an item's missing cells and write its result file.")
     check = commands.add_parser("check", help="Run a few cells again and compare them with the result file.")
-    for one in (run, check):
+    again = commands.add_parser("replay", help="Run one recorded cell again from its result file alone.")
+    for one in (run, check, again):
         one.add_argument("item")
         one.add_argument("--out", type=Path, help="Folder of the runs; one that exists is continued.")
         one.add_argument("--results", type=Path, default=RESULTS, help="Folder of the result files.")
@@ -134,6 +138,9 @@ def main(words: Sequence[str] | None = None) -> int:
     run.add_argument("--scale", default="book", help="book or full (frontier: small or full)")
     run.add_argument("--as-is", action="store_true", help="Run nothing: record what is finished in --out.")
     run.add_argument("--into", type=Path, help="Write the frontier's table between its marks in this file.")
+    again.add_argument("cell", help="Its labels, divided by commas, as the pages have them.")
+    again.add_argument("--mode", choices=MODES, help="Where the cell has both.")
+    again.add_argument("--seeds", type=int, nargs="+", help="Others than the recorded ones.")
     written = commands.add_parser("pages", help="Write pages and drawings from the result files.")
     written.add_argument("papers", nargs="*", metavar="PAPER")
     written.add_argument("--results", type=Path, default=RESULTS)
@@ -152,7 +159,9 @@ def _finish(command: str, asked: dict[str, Any]) -> int:
             pages.write_book(paper, **asked)
         return 0
     name, quiet = asked.pop("item"), asked["quiet"]
-    if command == "check":
+    if command == "replay":
+        summary = replay_cell(name, asked.pop("cell"), **asked)
+    elif command == "check":
         summary = check_item(name, **asked)
     elif frontier.is_frontier(name):
         summary = frontier.run_frontier(name, **asked)

@@ -19,7 +19,7 @@ MOST_DEVIATIONS = 5.0  # however few the seeds are
 def differences(made: Mapping[str, Any], book: Mapping[str, Any]) -> tuple[int, dict[str, str]]:
     """How many figures were held against the book, and for each that lies elsewhere a sentence."""
     known = {labels_key(cell["labels"]): cell for cell in book["cells"]}
-    spread = _spread(book)
+    spread = spread_of(book)
     checked = 0
     wrong: dict[str, str] = {}
     for cell in made["cells"]:
@@ -56,7 +56,7 @@ def tolerance(recorded: Mapping[str, Any], runs: int, spread: Spread) -> float:
     return max(floor, deviations * math.sqrt(largest * (1 / len(values) + 1 / runs)))
 
 
-def _spread(book: Mapping[str, Any]) -> Spread:
+def spread_of(book: Mapping[str, Any]) -> Spread:
     """A run that several cells show counts once."""
     found: dict[str, set[tuple[float, ...]]] = {}
     for cell in book["cells"]:
@@ -89,6 +89,11 @@ def _difference(
     changed = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
     if changed:
         return [f"its settings are not the book's: {', '.join(changed)}"]
+    return disagreements(figures, recorded, spread)
+
+
+def disagreements(figures: Mapping[str, Any], recorded: Mapping[str, Any], spread: Spread) -> list[str]:
+    """Of a cell's runs with the book's: their mean and both ε, each that lies elsewhere in a few words."""
     if not figures["values"] or None in figures["values"] or None in recorded["values"]:
         return ["there is no figure to compare"]
     wrong = []

@@ -120,6 +120,11 @@ def settings_of(run: Cell) -> dict[str, Any]:
 
 def as_today(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a result file with the keys that came since, at their defaults."""
+    return _settings(config_of(settings))
+
+
+def config_of(settings: Mapping[str, Any]) -> RunConfig:
+    """The configuration that a result file's settings are, without a recipe; a key that is null is unset."""
     nested: dict[str, Any] = {}
     for key, value in settings.items():
         *tables, last = key.split(".")
@@ -130,7 +135,7 @@ def as_today(settings: Mapping[str, Any]) -> dict[str, Any]:
                 raise UserError(f"{key} is set, but {name} is no table.")
         table[last] = value
     try:
-        return _settings(RunConfig.model_validate_json(json.dumps(nested)))
+        return RunConfig.model_validate_json(json.dumps(nested))
     except ValidationError as error:
         raise user_error(error, nested, model=RunConfig) from None
 

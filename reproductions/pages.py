@@ -203,6 +203,7 @@ def front_page(items: Sequence[Item], missing: Sequence[str]) -> str:
         "## How it is made",
         "- `python -m reproductions run dyn-d2p/table2` runs the cells that are missing and writes the item's result",
         "  file;",
+        "- `python -m reproductions replay ITEM CELL` runs one recorded cell again, from its result file alone;",
         "- `make book` writes the pages from the result files;",
         "- `make reproduce-small` runs a part of every item again and compares it with the book.",
         "",

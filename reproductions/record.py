@@ -17,7 +17,7 @@ from gossamer.errors import UserError
 from gossamer.results.headline import no_epsilon_covers
 from gossamer.results.rundir import read_object, write_atomically
 from gossamer.studies.compare.table import metric_of
-from gossamer.studies.reproduce import PaperCell, Place
+from gossamer.studies.reproduce import AuditSpec, PaperCell, Place
 from reproductions.definition import Definition
 from reproductions.known import Known, Recorded, known_cells, parts_of, settings_of
 
@@ -66,6 +66,7 @@ def record(
         "paper": definition.paper,
         "made": {**_made(), "seconds": round(math.fsum(runs_seconds.values()), 1)},
         "cut": list(cuts),
+        **({"audit": _attack(definition.audit)} if definition.audit else {}),
         "settings": common,
         "cells": [
             {
@@ -77,7 +78,12 @@ def record(
                 "modes": {
                     mode: {
                         **found,
-                        "settings": {k: v for k, v in found["settings"].items() if k not in common},
+                        "settings": {
+                            **{k: v for k, v in found["settings"].items() if k not in common},
+                            **dict.fromkeys(
+                                sorted(_unset(definition, cell.labels, mode) - {*found["settings"]})
+                            ),
+                        },
                     }
                     for mode in cell.runs
                     if (found := figures.get((cell.label, mode)))
@@ -86,6 +92,16 @@ def record(
             for cell in cells
         ],
     }
+
+
+def _attack(audit: AuditSpec) -> dict[str, Any]:
+    return {**audit.model_dump(exclude={"runs"}), "runs": audit.at("book")}
+
+
+def _unset(definition: Definition, labels: Mapping[str, str], mode: str) -> set[str]:
+    """Keys of the recipe that the cell takes away: null in its settings, so that no default comes in their place."""
+    rules = definition.rules("book", labels)
+    return {key for rule in rules if rule.mode in (None, mode) for key in rule.unset}
 
 
 def known_figures(folder: Path, name: str, cells: Sequence[PaperCell]) -> Known[Place]:
@@ -126,8 +142,8 @@ def _figures(definition: Definition, results: Sequence[Result]) -> dict[str, Any
         "values": [_rounded(_value(result, key), scale) for result in results],
         "worst_node": [_rounded(result.get(worst), scale) for result in results] if own is None else [],
         "seconds": [_rounded(result.get("seconds")) for result in results],
-        "epsilon_claimed": _worst(result.get("epsilon_claimed") for result in results),
-        "epsilon_proven": _worst(result.get("epsilon_proven") for result in results),
+        "epsilon_claimed": worst_epsilon(result.get("epsilon_claimed") for result in results),
+        "epsilon_proven": worst_epsilon(result.get("epsilon_proven") for result in results),
         "not_proven_because": next(
             (r["not_proven_because"] for r in results if r.get("not_proven_because")), None
         ),
@@ -139,6 +155,12 @@ def _figures(definition: Definition, results: Sequence[Result]) -> dict[str, Any
     if definition.book and definition.book.history:
         figures["history"] = [_curve(result, key, scale) for result in results]
     return figures
+
+
+def figure(result: Result, metric: str) -> float | None:
+    """The figure of a run that a result file's metric names, as the file has it."""
+    key = metric if _value(result, metric) is not None else f"{metric}_mean"
+    return _rounded(_value(result, key), 100.0 if metric == "accuracy" else 1.0)
 
 
 def _curve(result: Result, key: str, scale: float) -> list[list[float | None]]:
@@ -162,8 +184,8 @@ def _rounded(value: float | None, scale: float = 1.0) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{scale * value:.6g}")
 
 
-def _worst(values: Any) -> float | None:
-    """The largest; none where one of them has none."""
+def worst_epsilon(values: Any) -> float | None:
+    """The largest of several runs; none where one of them has none."""
     known = list(values)
     return None if not known or None in known else _rounded(max(known))
 

@@ -1,0 +1,61 @@
+"""Recorded cells run again from their result files alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.studies import papers
+from reproductions import __main__ as book
+from reproductions.known import as_today, config_of
+from reproductions.record import read_record
+
+SMALL = [
+    ("dp-dkm/figure1", "Laplace, ε = 0.5, δ = 1e-3", "sound"),
+    ("dp-dkm/figure2", "ℓ1 least squares, ADMM, truncated Laplace, complete", "paper"),
+    ("dp-dkm/figure3", "truncated Laplace, M = 10", "sound"),
+]
+ITEMS = sorted(
+    file.relative_to(book.RESULTS).with_suffix("").as_posix() for file in book.RESULTS.rglob("*.json")
+)
+
+
+@pytest.mark.parametrize(("item", "cell", "mode"), SMALL)
+def test_a_small_cell_lies_where_its_file_says(
+    item: str, cell: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def no_definition(name: str) -> None:
+        raise AssertionError(f"the definition of {name} was read")
+
+    monkeypatch.setattr(papers, "read", no_definition)
+    words = ["replay", item, cell, "--mode", mode, "--seeds", "0", "7", "--out", str(tmp_path / "again")]
+    assert book.main([*words, "--jobs", "1", "--json"]) == 0
+    replayed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (replayed["seeds"], len(replayed["values"]), replayed["failed"]) == ([0, 7], 2, {})
+
+
+@pytest.mark.parametrize("item", [item for item in ITEMS if not item.startswith("frontier/")])
+def test_every_recorded_cell_is_a_configuration_by_itself(item: str) -> None:
+    file = read_record(book.RESULTS, item)
+    for cell in file["cells"]:
+        for figures in cell["modes"].values():
+            settings = {**file["settings"], **figures["settings"]}
+            config = config_of({**settings, "seed": figures["seeds"][0]})
+            assert config.seed == figures["seeds"][0]
+            assert all(key not in as_today(settings) for key, value in settings.items() if value is None)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["dp-dkm/figure3", "no such cell"], "has no cell 'no such cell'; it has "),
+        (["dp-dkm/figure3", "truncated Laplace, M = 10"], "needs --mode, one of paper, sound."),
+        (["frontier/table", "any"], "is a table of the frontier; replay is for the papers' items."),
+    ],
+)
+def test_a_cell_that_cannot_be_replayed_is_refused(words: list[str], says: str, capsys: Any) -> None:
+    assert book.main(["replay", *words]) == 2
+    assert says in capsys.readouterr().err
