@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import gammainc, gammaln
@@ -129,7 +130,7 @@ def density(kind: str, shape: float, sigma: float, bound: float) -> Noise:
 
 def _release(kind: str, shape: float, sigma: float, bound: float, dimensions: int, adjacency: str) -> Release:
     given = {"shape": shape, "bound": bound, "dimensions": dimensions}
-    constants = {name: given[name] for name in constants_of(kind)}
+    constants: dict[str, Any] = {name: given[name] for name in constants_of(kind)}
     return release(
         kind, sigma=sigma, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency, **constants
     )
