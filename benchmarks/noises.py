@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from gossamer.accounting.calibrate import least_scale
-from gossamer.accounting.claimed import km_truncated_gaussian
+from gossamer.accounting.claimed import km_noise
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.releases import TruncatedGaussian
 from gossamer.results.charts import Axis, Plot, Series
@@ -45,7 +45,7 @@ def needed(cut: float) -> float:
 
 def main(out: Path) -> None:
     gaussian = math.sqrt(RELEASES) / gdp_mu(EPSILON, DELTA)
-    sigma, bound = km_truncated_gaussian(EPSILON, DELTA, 1.0)
+    sigma, bound = km_noise("truncated-gaussian", EPSILON, DELTA, 1.0)
     cuts = sorted({*CUTS, bound / sigma})
     found = [needed(cut) for cut in cuts]
     rows = [

@@ -1,4 +1,4 @@
-"""DP-dKM's utility bounds: Theorems 2, 3 and 5. Theorems 1, 4 and 6 are about privacy: `accounting/claimed/`.
+"""DP-dKM's utility bounds: Theorems 2, 3 and 5, and Theorem 4 on privacy. Theorems 1 and 6: `accounting/claimed.py`.
 
 Two of the three are wrong as printed. The printed form is `printed=True`; the default is what holds.
 """
@@ -6,8 +6,29 @@ Two of the three are wrong as printed. The printed form is `printed=True`; the d
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 from gossamer.errors import UserError
+
+
+def composition(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> tuple[float, float]:
+    """Theorem 4: (ε′, δ′) of all nodes together from each node's (ε_m, δ_m); `slack` is its free δ̃.
+
+    It leaves δ̃ and the a_m open: δ̃ is given here, a_m is taken proportional to ε_m. And it adds no δ̃ to δ′, though its
+    second and third bound hold with probability 1 − δ̃ only.
+    """
+    eps, dels = np.asarray(epsilons, dtype=float), np.asarray(deltas, dtype=float)
+    squares, plain = float(np.sum(eps**2)), float(np.sum(eps))
+    drift = float(np.sum(np.tanh(eps / 2) * eps))
+    advanced = drift + math.sqrt(2 * squares * math.log(math.e + math.sqrt(squares) / slack))
+    divergence = float(np.sum(np.minimum(np.minimum(2.0, np.expm1(eps)) * eps, eps)))
+    divergent = divergence + math.sqrt(2 * math.log(1 / slack) * squares)
+    epsilon = min(plain, advanced, divergent)
+    part = dels / (1 + np.exp(eps))
+    shares = eps * (epsilon / plain) if plain > 0 else eps
+    return epsilon, float((1 - np.prod(1 - np.exp(-shares) * part)) + (1 - np.prod(1 - part)))
 
 
 def generalisation(

@@ -6,7 +6,7 @@ import pytest
 from scipy.integrate import quad
 from tests.support.releases import composed_delta
 
-from gossamer.accounting.claimed import km_truncated_gaussian, km_truncated_laplace
+from gossamer.accounting.claimed import km_noise
 from gossamer.accounting.gaussian import gdp_delta
 from gossamer.accounting.profiles import Noise, gaussian, laplace
 from gossamer.errors import UserError
@@ -69,25 +69,25 @@ def test_a_gaussian_is_a_gaussian():
 
 def test_theorem_6_is_false():
     """The truncated Gaussian prescribed for (0.5, 10⁻³) has δ = 0.238."""
-    noise = gaussian(*km_truncated_gaussian(0.5, 1e-3, 1.0))
+    noise = gaussian(*km_noise("truncated-gaussian", 0.5, 1e-3, 1.0))
     assert noise.identifying(1.0) == pytest.approx(1e-3, rel=1e-6)
     assert exact_delta(noise, 1.0, 0.5) == pytest.approx(0.238, abs=5e-4)
 
 
 def test_the_truncated_laplace_is_right_for_one_release():
-    scale, bound = km_truncated_laplace(0.5, 1e-3, 1.0)
+    scale, bound = km_noise("truncated-laplace", 0.5, 1e-3, 1.0)
     assert exact_delta(laplace(scale, bound), 1.0, 0.5) == pytest.approx(1e-3, rel=1e-6)
     assert exact_epsilon(laplace(scale, bound), 1.0, 1e-3 * (1 + 1e-6)) == pytest.approx(0.5, rel=1e-5)
 
 
 def test_bounded_noise_composes_badly():
     """500 rounds in 20 dimensions: the mass that identifies a record outright reaches 0.84."""
-    noise = laplace(*km_truncated_laplace(0.5, 1e-3, 1.0))
+    noise = laplace(*km_noise("truncated-laplace", 0.5, 1e-3, 1.0))
     assert noise.identifying(1 / math.sqrt(20), 500 * 20) == pytest.approx(0.84, abs=0.01)
 
 
 def test_composition_keeps_the_identifying_mass():
-    noise = laplace(*km_truncated_laplace(0.5, 1e-3, 1.0))
+    noise = laplace(*km_noise("truncated-laplace", 0.5, 1e-3, 1.0))
     for epsilon in (1.0, 5.0, 50.0):
         assert composed_delta(noise, [1.0] * 50, epsilon) >= noise.identifying(1.0, 50) * (1 - 1e-9)
     assert composed_delta(noise, [1.0] * 50, 50.0) == pytest.approx(noise.identifying(1.0, 50), rel=1e-3)

@@ -127,7 +127,7 @@ def test_laplace_agrees_with_the_library():
 
 
 def test_truncated_noise_is_priced_with_its_identifying_mass():
-    scale, bound = claimed.km_truncated_laplace(0.5, 1e-3, 1.0)
+    scale, bound = claimed.km_noise("truncated-laplace", 0.5, 1e-3, 1.0)
     one = full("truncated-laplace", scale, bound=bound)
     once = proven([one], 1.05e-3, "add-remove")
     assert once.epsilon == pytest.approx(0.5, rel=0.02)

@@ -8,7 +8,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.profiles import concentrated_delta, concentrated_epsilon, crossing
+from gossamer.accounting.profiles import concentrated_delta, concentrated_epsilon
+from gossamer.accounting.releases import TruncatedLaplace
 
 
 def test_concentrated_epsilon_is_above_the_exact_gaussian_and_not_by_much() -> None:
@@ -33,15 +34,20 @@ def test_concentrated_epsilon_is_the_least_over_orders():
     assert concentrated_epsilon(1e-12, 0.5) == 0.0
 
 
+def truncated(sensitivity, bound, dimensions, rate=1.0):
+    sampling = "full" if rate == 1 else "poisson"
+    one = TruncatedLaplace(
+        sigma=1.0, bound=bound, dimensions=dimensions, sensitivity=sensitivity, sampling=sampling, rate=rate,
+        adjacency="add-remove",
+    )  # fmt: skip
+    return one.by_norm("add-remove")
+
+
 def test_crossing_bounds_every_way_to_spread_the_change():
     """A Laplace density: what a change of norm Δ carries beyond the bound, spread over 1, 4 or 16 of 16 coordinates."""
     scale, bound, shift = 1.0, 6.0, 2.0
     tail = math.exp(-bound / scale)
-
-    def density(z):
-        return math.exp(-z / scale) / (2 * scale)
-
-    upper = crossing(shift, bound, 1.0, 16, density, tail)
+    upper = truncated(shift, bound, 16).crossing
     for moved in (1, 4, 16):
         each = shift / math.sqrt(moved)
         beyond = moved * (math.exp(-(bound - each) / scale) - tail) / 2 / (1 - tail)
@@ -49,8 +55,8 @@ def test_crossing_bounds_every_way_to_spread_the_change():
 
 
 def test_crossing_is_not_known_of_sampled_releases_or_changes_as_wide_as_the_bound():
-    assert crossing(1.0, 6.0, 0.5, 4, math.exp, 0.0) == math.inf
-    assert crossing(6.0, 6.0, 1.0, 4, math.exp, 0.0) == math.inf
+    assert truncated(1.0, 6.0, 4, rate=0.5).crossing == math.inf
+    assert truncated(6.0, 6.0, 4).crossing == math.inf
 
 
 @pytest.mark.parametrize("rho", [0.01, 0.5, 3.0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.support.balls import one_pass
 
-from gossamer.accounting.claimed import km_laplace, km_truncated_gaussian
+from gossamer.accounting.claimed import km_noise
 from gossamer.accounting.profiles import gaussian, laplace
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Laplace, TruncatedGaussian
@@ -20,7 +20,7 @@ from reproductions.noises import exact_epsilon
 
 
 def test_theorem_6_of_dp_dkm_is_refuted_by_the_mechanism_alone() -> None:
-    sigma, bound = km_truncated_gaussian(0.5, 1e-3, 1.0)
+    sigma, bound = km_noise("truncated-gaussian", 0.5, 1e-3, 1.0)
     release = TruncatedGaussian(
         sigma=sigma, bound=bound, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove"
     )
@@ -34,9 +34,7 @@ def test_theorem_6_of_dp_dkm_is_refuted_by_the_mechanism_alone() -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 def test_laplace_noise_keeps_its_word(rate: float) -> None:
-    release = Laplace(
-        sigma=km_laplace(1.0, 1.0), sensitivity=1.0, sampling="poisson", rate=rate, adjacency="add-remove"
-    )
+    release = Laplace(sigma=1.0, sensitivity=1.0, sampling="poisson", rate=rate, adjacency="add-remove")
     attack = Releases([release], Stream.seeded)
     _, verdict = verdicts.try_until_decided(
         attack, 1e-6, 0.999, verdicts.Promised({"proven": np.log1p(rate * np.expm1(1.0))}), attack.runs

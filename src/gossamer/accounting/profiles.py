@@ -20,14 +20,14 @@ that is larger than it need be, only allows more. T is concave and T⁻¹ convex
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfc, gammaincc, gammainccinv
+from scipy.special import erfc, gammaincc, gammainccinv, gammaln
 
 from gossamer.errors import UserError
 
@@ -59,7 +59,7 @@ class Noise:
         high = np.clip(high, -self.bound, self.bound)
         beyond_low, beyond_high = self._beyond(low), self._beyond(high)
         one_sided = np.abs(beyond_low - beyond_high)
-        inside = 1 - 2 * self._beyond(np.array(self.bound))
+        inside = 1 - self.cut_off
         across = 1 - beyond_high - beyond_low
         return np.asarray(np.where((low >= 0) | (high <= 0), one_sided, across) / inside)
 
@@ -78,6 +78,16 @@ class Noise:
         edge = float(gammainccinv(1 / self.shape, tail))
         return min(self.bound, self.scale * math.pow(edge, 1 / self.shape))
 
+    @property
+    def cut_off(self) -> float:
+        """The mass that truncation took, from both sides."""
+        return 2 * float(self._beyond(np.array(self.bound)))
+
+    def untruncated(self, z: float) -> float:
+        """The density before truncation."""
+        b = self.shape
+        return b * math.exp(-((abs(z) / self.scale) ** b) - float(gammaln(1 / b))) / (2 * self.scale)
+
     def identifying(self, shift: float, releases: int = 1) -> float:
         """Probability that one of `releases` independent releases shows outright where it came from."""
         if math.isinf(self.bound):
@@ -94,19 +104,6 @@ def gaussian(sigma: float, bound: float = math.inf) -> Noise:
 def laplace(scale: float, bound: float = math.inf) -> Noise:
     """Laplace density exp(−|z|/b)."""
     return Noise(scale, 1.0, bound)
-
-
-def crossing(
-    shift: float, bound: float, rate: float, dimensions: int, density: Callable[[float], float], tail: float
-) -> float:
-    """Σ_j P(z_j > A − |v_j|) ≤ Σ_j |v_j| f(A − Δ) ≤ √d Δ f(A − Δ), for a density f that falls and ‖v‖ ≤ Δ < A.
-
-    `density` is f before truncation, which took `tail` of a coordinate's mass. Of sampled releases not known:
-    there the other data set's noise is not the same noise moved.
-    """
-    if rate < 1 or bound <= shift:
-        return math.inf
-    return math.sqrt(dimensions) * shift * density(bound - shift) / (1 - tail)
 
 
 def concentrated_epsilon(rho: float, delta: float) -> float:

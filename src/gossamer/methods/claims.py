@@ -10,6 +10,7 @@ from typing import Protocol
 
 from gossamer.accounting import claimed
 from gossamer.accounting.claimed import Claim
+from gossamer.accounting.gaussian import gdp_mu
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import Schedule, extremes
 from gossamer.mechanism.noise import NoiseKind
@@ -76,7 +77,7 @@ class DynD2P(_OfGaussians):
         return claimed.dyn_d2p([1 / (factor * run.shape(k)) for k in range(draws)], rate, delta)
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
-        total = claimed.gdp_mu(epsilon, delta)
+        total = gdp_mu(epsilon, delta)
         return 1 / claimed.initial_budget(total, rate, run.count, run.budget_ratio), None
 
 
@@ -104,8 +105,8 @@ class GeneralD2P(DynD2P):
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
         shapes = [run.shape(k) for k in range(run.count)]
-        total = claimed.gdp_mu(epsilon, delta)
-        return claimed.general_scale([1.0] * run.count, shapes, rate, total)[0], None
+        total = gdp_mu(epsilon, delta)
+        return claimed.general_scale([1.0] * run.count, shapes, rate, total), None
 
 
 @dataclass(frozen=True)

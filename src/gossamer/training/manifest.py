@@ -76,7 +76,7 @@ def new_manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, An
 
 
 def versions() -> dict[str, str]:
-    libraries = {name: version(name) for name in ("torch", "numpy", "scipy", "dp-accounting", "cryptography")}
+    libraries = {name: version(name) for name in ("torch", "numpy", "scipy", "cryptography")}
     return {"gossamer": gossamer.__version__, "python": platform.python_version(), **libraries}
 
 

@@ -6,7 +6,6 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from gossamer.accounting.releases import ADJACENCIES, KINDS, SAMPLINGS, Noised, constants_of, release
-from gossamer.accounting.releases.base import not_one_of
 from gossamer.accounting.secrets import Secrets
 from gossamer.errors import UserError
 
@@ -63,7 +62,6 @@ def test_a_wrong_word_is_shown_with_the_right_ones():
         match="event sampling = 'some' is not one of poisson, fixed-size, full, one-pass, balls-and-bins",
     ):
         make("gaussian", sampling="some")
-    assert not_one_of("key", 3, ["a", "b"]) == "event key = 3 is not one of a, b"
 
 
 def test_lots_of_a_family_differ_in_the_amount_of_noise_only():

@@ -78,7 +78,7 @@ def test_a_line_of_the_ledger():
     )
     assert Event(3, one).to_json() == (
         '{"draw":3,"kind":"truncated-gaussian","sigma":1.5,"sensitivity":"inf","sampling":"one-pass","rate":0.1,'
-        '"adjacency":"replace-one","dimensions":10,"bound":6.0,"pass":2}'
+        '"adjacency":"replace-one","pass":2,"dimensions":10,"bound":6.0}'
     )
     unnoised = Unnoised(**COMMON)
     assert "sigma" not in Event(0, unnoised).to_json()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from gossamer.accounting.claimed import km_composition, km_sensitivity
+from gossamer.accounting.claimed import km_sensitivity
 from gossamer.errors import UserError
 from gossamer.topology.kinds import build
-from reproductions.bounds.km import finite_sample, generalisation, mixed_noise
+from reproductions.bounds.km import composition, finite_sample, generalisation, mixed_noise
 
 
 def test_generalisation_as_printed_is_beaten_by_a_mechanism_that_publishes_with_probability_delta() -> None:
@@ -53,21 +55,23 @@ def test_mixed_noise_bounds_what_mixing_leaves_and_as_printed_not_the_mean(graph
 def test_sensitivity_is_an_expectation_and_the_worst_case_is_larger() -> None:
     """One step on a complete graph: the record that differs is drawn or not; if it is, the mean moves by 2αB/M."""
     B, alpha, N, M = 1.0, 0.5, 100, 5
-    bound, _ = km_sensitivity(B, [alpha], N, M, 0.0)
+    bound = km_sensitivity(B, [alpha], N, M, 0.0)
     worst = 2 * alpha * B / M
     assert bound == pytest.approx(worst / N)  # its mean over the draw, a hundredth of what may happen
     # over a run the second term takes over, larger than all a bounded residual can move a node in that time
-    long, _ = km_sensitivity(B, [alpha] * 200, N, M, 0.5)
+    long = km_sensitivity(B, [alpha] * 200, N, M, 0.5)
     assert long > 4 * (200 * alpha * B)
 
 
 def test_composition_asks_more_than_a_record_on_one_node_costs() -> None:
     """Theorem 4 adds up the nodes, though a record sits on one of them: all together cost what that one costs."""
-    claim = km_composition([0.5] * 5, [1e-3] * 5, slack=1e-3)
-    assert claim.epsilon is not None
-    assert claim.epsilon > 2 * 0.5
-    assert claim.delta is not None
-    assert 0 < claim.delta < 5e-3
+    epsilon, delta = composition([0.5] * 5, [1e-3] * 5, slack=1e-3)
+    assert epsilon == pytest.approx(2.5)  # the plain sum
+    part = 1e-3 / (1 + math.exp(0.5))
+    assert delta == pytest.approx(2 - (1 - math.exp(-0.5) * part) ** 5 - (1 - part) ** 5)
+    many, none = composition([0.01] * 10000, [0.0] * 10000, 1e-5)
+    assert many < 100 * 0.1
+    assert none == 0
 
 
 def test_mistakes() -> None:

@@ -186,7 +186,7 @@ class Theorem1:
 
     def sensitivity(self, draws: int) -> float:
         relaxations = self.relaxations[:draws]
-        return claimed.km_sensitivity(self.gamma, relaxations, self.records, 1, self.mixing)[0]
+        return claimed.km_sensitivity(self.gamma, relaxations, self.records, 1, self.mixing)
 
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
         return claimed.km(run.noise.release_kind, factor, delta, self.sensitivity(draws), run.noise.exponent)

@@ -54,7 +54,7 @@ def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4:
     lipschitz = 1 + decay * (config.algorithm.radius or 0.0)
     flags: tuple[str, ...] = ()
     if not _only_writes(config):
-        flags = claimed.lemma4_sensitivity([largest_step(config)], lipschitz, 1, 1 + decay)[1]
+        flags = claimed.lemma4_flags(largest_step(config), 1 + decay)
     if classes and classes > 1:
         flags += (
             f"the claim counts one of the {classes} one-vs-all models; all of them are learned from the same records",
