@@ -123,7 +123,7 @@ def test_dividing_by_the_realised_size_is_caught() -> None:
     o = outlined(privacy__sampling={"kind": "full"})
     parts = on_axes(o, LENGTH_ROWS)
     assert verdict_of(Lengths(parts), o).violated == ()
-    assert verdict_of(Lengths(parts, RealisedSize), o).violated == ("proven",)
+    assert verdict_of(Lengths(parts, EVERYONE, RealisedSize), o).violated == ("proven",)
 
 
 @pytest.mark.slow

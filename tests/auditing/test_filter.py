@@ -80,14 +80,7 @@ def test_the_filter_is_the_best_linear_test(name: str, view: str) -> None:
     seen = observer_of(view, topology)
     victim, final = seen.target, seen.sees_models
     assert victim is not None
-    observer = Filter(
-        LinearSystem(algorithm, topology, D),
-        KnownMechanism(1),  # type: ignore[arg-type]
-        runs=1,
-        victim=victim,
-        members=seen.members,
-        sees_models=final,
-    )
+    observer = Filter(LinearSystem(algorithm, topology, D), KnownMechanism(1), seen, runs=1)  # type: ignore[arg-type]
     train(algorithm, topology, [observer])
     expected = brute_force_mu(algorithm, topology, victim, list(seen.members), final)
     assert observer.mu_squared == pytest.approx(expected, rel=1e-3)

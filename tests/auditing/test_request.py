@@ -10,7 +10,7 @@ from tests.support.certificates import audit as coins
 from tests.support.certificates import dated
 from tests.support.unsafe_modules import HandMadeSum, Head, MeanOfTheLot
 
-from gossamer.auditing.request import AuditRequest, add_to_run
+from gossamer.auditing.api import AuditRequest, add_to_run
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.methods.objective import per_sample_loss

@@ -14,9 +14,9 @@ from tests.support.audits import outlined, verdict_of
 from torch import nn
 
 from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, Observer
+from gossamer.auditing.api import AuditRequest
 from gossamer.auditing.attacks import attack_of
-from gossamer.auditing.bounds import Batch
-from gossamer.auditing.request import AuditRequest
+from gossamer.auditing.bounds import Coins
 from gossamer.auditing.retraining import SCORES, Retraining, ScoreFile, train_elsewhere
 from gossamer.auditing.trainings import batch_stream
 from gossamer.config import recipes
@@ -77,12 +77,12 @@ def test_retraining_continues_where_it_stopped(tmp_path: Path) -> None:
 def test_a_torn_line_of_scores_is_not_believed(tmp_path: Path) -> None:
     config = resolve(recipes.read("quickstart"))
     saved = ScoreFile(tmp_path, config)
-    saved.save(0, Batch(np.zeros(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
+    saved.save(0, Coins(np.zeros(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
     with (tmp_path / SCORES).open("a") as file:
         file.write('{"runs": 2, "scor')
     again = ScoreFile(tmp_path, config)
     assert again.runs == 2
-    again.save(1, Batch(np.ones(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
+    again.save(1, Coins(np.ones(2), np.array([True, False]), np.arange(2), 2, 1.0, 1.0))
     assert ScoreFile(tmp_path, config).runs == 4
 
 
@@ -90,8 +90,8 @@ def test_a_batch_that_grows_does_not_count_twice(tmp_path: Path) -> None:
     """150 trainings, then 300: the batch of 50 is trained again as one of 100, and the third is another batch."""
     config = resolve(recipes.read("quickstart"))
 
-    def found(runs: int, score: float) -> Batch:
-        return Batch(np.full(runs, score), np.arange(runs) % 2 == 0, np.arange(runs), runs, 1.0, 1.0)
+    def found(runs: int, score: float) -> Coins:
+        return Coins(np.full(runs, score), np.arange(runs) % 2 == 0, np.arange(runs), runs, 1.0, 1.0)
 
     saved = ScoreFile(tmp_path, config)
     for number, runs, score in ((0, 100, 0.0), (1, 50, 1.0), (1, 100, 2.0)):
@@ -105,7 +105,7 @@ def test_a_batch_that_grows_does_not_count_twice(tmp_path: Path) -> None:
     assert again.get(2, 100) is None
 
 
-OPTIONS = {"observer": "final", "canary": "blank", "records": 1, "force": False}
+ATTACK = ("final", "blank", 1, False)
 
 
 def config(**changes: Any) -> Any:
@@ -120,12 +120,13 @@ class Inline:
         self.done: list[int] = []
         self._failing = failing
 
-    def submit(self, work: Any, settings: Any, number: int, runs: int, **options: Any) -> Future[Outcome]:
+    def submit(self, job: Any) -> Future[Outcome]:
         future: Future[Outcome] = Future()
+        number = job.args[1]
         if number == self._failing:
             future.set_result(Outcome("no room"))
             return future
-        future.set_result(work(settings, number, runs, **options))
+        future.set_result(job())
         self.done.append(number)
         return future
 
@@ -144,7 +145,7 @@ def train(executor: Any, folder: Path) -> list[tuple[int, int]]:
     progress: list[tuple[int, int]] = []
     saved = ScoreFile(folder, config())
     train_elsewhere(
-        InlineEngine(executor), folder, config(), saved, [6, 4], OPTIONS, lambda *n: progress.append(n)
+        InlineEngine(executor), folder, config(), saved, [6, 4], ATTACK, lambda *n: progress.append(n)
     )
     return progress
 
@@ -170,7 +171,7 @@ def test_only_trainings_go_elsewhere_and_no_code() -> None:
         UserError, match=r"is for audits by training again, --canary blank, mislabelled, extreme"
     ):
         AuditRequest(config=config(), engine=there, canary="release")
-    with pytest.raises(UserError, match="--module is code; leave one out"):
+    with pytest.raises(UserError, match="--module, which is code; leave it out"):
         AuditRequest(config=config(), engine=there, canary="blank", module=nn.Linear(1, 1))
 
 

@@ -221,11 +221,11 @@ def test_what_cannot_be_audited_says_what_can() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("colluders", [0, 1, 2])
-def test_with_300000_coins_and_five_seeds(colluders: int) -> None:
+@pytest.mark.parametrize("planned_for", [0, 1, 2])
+def test_with_300000_coins_and_five_seeds(planned_for: int) -> None:
     """One more than planned is above the planned ε itself, at one point and by the curve; as many never are."""
     for seed in range(5):
-        o = shared(rounds=1, seed=seed, colluders=colluders, privacy__epsilon=1.0, privacy__delta=0.05)
+        o = shared(rounds=1, seed=seed, colluders=planned_for, privacy__epsilon=1.0, privacy__delta=0.05)
         planned, runs = o.privacy.figures()["epsilon_proven"], 836
         as_planned = coins_of(attack_of(o, "all", None), 300_000)
         # the measured μ spreads by 0.0037, and learning costs 0.001 of it
@@ -233,8 +233,8 @@ def test_with_300000_coins_and_five_seeds(colluders: int) -> None:
         verdict = verdict_of(attack_of(o, "all", None), o, runs)
         assert verdict.violated == ()
         assert verdict.epsilon <= planned
-        more = f"all+{colluders + 1}"
-        own = proven_against(o.privacy, colluders(colluders + 1))[0].figures()["epsilon_proven"]
+        more = f"all+{planned_for + 1}"
+        own = proven_against(o.privacy, colluders(planned_for + 1))[0].figures()["epsilon_proven"]
         beyond = verdict_of(attack_of(o, more, None), o, runs, more)
         assert beyond.violated == ()
         assert planned < beyond.epsilon <= own

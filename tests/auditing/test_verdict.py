@@ -14,20 +14,20 @@ from tests.support.configurations import configured
 
 from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.profiles import TradeOff
-from gossamer.auditing.bounds import Batch
+from gossamer.auditing.bounds import Coins
 from gossamer.auditing.retraining import ScoreFile
 from gossamer.auditing.verdict import (
     GUESSES,
     RATES,
+    Attack,
     Promised,
     batch_sizes,
-    look_sizes,
     promised,
     try_until_decided,
 )
 
 
-class Told:
+class Told(Attack):
     """Coins that are told with this probability: randomised response of ε = ln(p / (1 − p))."""
 
     told, notes, independent, runs = "coins", (), True, 64
@@ -36,12 +36,12 @@ class Told:
         self.right, self.looks, self.at_once, self.coins = right, looks, at_once, coins
         self.batches: list[tuple[int, int]] = []
 
-    def batch(self, number: int, runs: int) -> Batch:
+    def batch(self, number: int, runs: int) -> Coins:
         self.batches.append((number, runs))
         rng = np.random.default_rng(number)
         heads = rng.random(self.coins * runs) < 0.5
         scores = np.where(rng.random(len(heads)) < self.right, heads, ~heads).astype(float)
-        return Batch(
+        return Coins(
             scores, heads, np.repeat(np.arange(runs), self.coins), runs, 0.5, 10.0 * runs, {"last": number}
         )
 
@@ -52,10 +52,11 @@ sizes = st.tuples(st.integers(1, 500), st.integers(1, 64))
 @given(sizes)
 def test_looks_double_and_batches_fill_up_and_both_use_all_runs(given_: tuple[int, int]) -> None:
     runs, at_once = given_
-    for found in (look_sizes(runs, at_once), batch_sizes(runs, at_once)):
+    looks = batch_sizes(runs, at_once, doubling=True)
+    for found in (looks, batch_sizes(runs, at_once)):
         assert sum(found) == runs
         assert 1 <= min(found) <= max(found) <= at_once
-    looks, done = look_sizes(runs, at_once), 0
+    done = 0
     for size in looks:
         assert size <= max(1, done)
         done += size
@@ -99,7 +100,7 @@ class Gaussian(Told):
         super().__init__(0.5, **how)
         self.mu = mu
 
-    def batch(self, number: int, runs: int) -> Batch:
+    def batch(self, number: int, runs: int) -> Coins:
         told = super().batch(number, runs)
         noise = np.random.default_rng(number + 100).standard_normal(len(told.heads))
         return replace(told, scores=noise + self.mu * told.heads)
@@ -129,7 +130,7 @@ def test_what_is_proven_is_judged_by_the_curve_and_a_claim_by_its_point() -> Non
 
 
 def test_runs_of_later_batches_are_numbered_on() -> None:
-    collected = Batch.join([Told(0.6).batch(number, 2) for number in range(3)])
+    collected = Coins.join([Told(0.6).batch(number, 2) for number in range(3)])
     assert np.unique(collected.run).tolist() == [0, 1, 2, 3, 4, 5]
     assert (collected.runs, collected.seconds, collected.samples, collected.details) == (
         6,

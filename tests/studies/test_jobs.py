@@ -100,10 +100,10 @@ def test_a_process_that_dies_fails_its_cell_alone(tmp_path: Path, monkeypatch: p
         def __init__(self, executor: Any):
             self._executor = executor
 
-        def submit(self, work: Any, settings: Any, place: Path, *rest: Any, **options: Any) -> Any:
-            if place == dying:
-                return self._executor.submit(end_process, place)
-            return self._executor.submit(work, settings, place, *rest, **options)
+        def submit(self, job: Any) -> Any:
+            if job.args[1] == dying:
+                return self._executor.submit(end_process, dying)
+            return self._executor.submit(job)
 
     @contextmanager
     def opened() -> Any:

@@ -1,29 +1,242 @@
-"""`gossamer.audit`, for notebooks, scripts and the command line."""
+"""`gossamer.audit`: what is attacked and how, the verdict, and the folder with its certificate and page."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from gossamer.auditing.request import AuditRequest, add_to_run
+from gossamer.accounting.observers import EVERYONE, RECORD, Observer
+from gossamer.auditing import sensitivity
+from gossamer.auditing.attacks import attack_of, observer_of
+from gossamer.auditing.bounds import score_curves
+from gossamer.auditing.canaries import CANARIES
+from gossamer.auditing.release import Releases
+from gossamer.auditing.retraining import SCORES, Retraining, ScoreFile, train_elsewhere
+from gossamer.auditing.shared_noise import proven_against
+from gossamer.auditing.sum_probe import SumProbe, bounds_records
+from gossamer.auditing.trainings import build
+from gossamer.auditing.verdict import Attack, batch_sizes, promised, try_until_decided
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.kernels.stack import fixed_digest
 from gossamer.models.networks import load_module
-from gossamer.options.sentences import as_path
-from gossamer.results.certificate import epsilon_text
+from gossamer.options.sentences import as_path, whole_number
+from gossamer.results.certificate import SEEDED, epsilon_text
 from gossamer.results.notebook import Table, fragment, relation, three_epsilons
-from gossamer.results.pages import roc_plot
-from gossamer.results.rundir import free_path, read_object, read_text
+from gossamer.results.pages import audit_page, certificate_page, roc_plot
+from gossamer.results.rundir import RunDirectory, free_path, make_empty, read_object, read_text
 from gossamer.results.signatures import SITE
 from gossamer.results.verify import verify_files
 from gossamer.results.words import verdict
+from gossamer.studies.jobs import Engine
 from gossamer.training.api import configure
+from gossamer.training.assemble import assemble
+from gossamer.training.budget import charge, refuse_above_cap
+from gossamer.training.plan import Plan
+
+SENSITIVITY = "sensitivity"  # no coins and no training: a search for a record that its clip does not bound
+KINDS = ("dirac", "lengths", "release", *CANARIES, SENSITIVITY)
+_MOST_RECORDS = 10_000  # of a canary that is a person
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRequest:
+    """An audit to run; its values are checked when it is made."""
+
+    config: RunConfig
+    observer: str = "all"
+    canary: str | None = None
+    canary_records: int = 1
+    runs: int | None = None  # trainings, draws of the mechanism or records tried; by default what is needed
+    confidence: float = 0.999
+    engine: str = "local"
+    data_dir: Path | None = None
+    module: nn.Module | None = None  # the user's own, in place of the configuration's
+    force: bool = False
+    on_batch: Callable[[int, int], None] = lambda done, of: None
+
+    def __post_init__(self) -> None:
+        if whole_number("--canary-records", self.canary_records) > _MOST_RECORDS:
+            raise UserError(f"--canary-records {self.canary_records} must be at most {_MOST_RECORDS:,}.")
+        if self.runs is not None:
+            whole_number("--runs", self.runs)
+        if not (isinstance(self.confidence, int | float) and 0.5 <= self.confidence < 1):
+            raise UserError(
+                f"--confidence {self.confidence} must be at least 0.5 and below 1, such as 0.999."
+            )
+        if self.canary is not None and self.canary not in KINDS:
+            raise UserError(f"--canary {self.canary} is not known; it can be {', '.join(KINDS)}.")
+        engine = Engine(self.engine)
+        engine.refuse(self.config)
+        if not engine.here and (self.canary not in CANARIES or self.module is not None):
+            raise UserError(
+                f"--engine {self.engine} is for audits by training again, --canary {', '.join(CANARIES)}, and sends no "
+                "--module, which is code; leave it out."
+            )
+
+    @cached_property
+    def plan(self) -> Plan:
+        return Plan.of(self.config, data_dir=self.data_dir, module=self.module, force=self.force)
+
+    @cached_property
+    def view(self) -> Observer:
+        return observer_of(self.observer, self.plan.topology)
+
+    @cached_property
+    def attack(self) -> Attack | None:
+        """None for a search alone."""
+        if self.canary == SENSITIVITY:
+            return None
+        return attack_of(self.plan, self.observer, self.canary, self.canary_records)
+
+    @cached_property
+    def searched(self) -> sensitivity.Searched | None:
+        """The search for a record without a bound: thorough if requested, quick for a module of the user's own."""
+        o, own, thorough = self.plan, self.plan.method.attacks, self.canary == SENSITIVITY
+        if not thorough and self.module is None:
+            return None
+        probe: sensitivity.Probe
+        if own is not None:
+            probe = own.WriteProbe(o, build(own.on_small_lots(o.asked, o.classes or 2), force=o.forced))
+        else:
+            parts = assemble(o)
+            if not thorough and not bounds_records(parts):
+                return None  # nothing is promised of a single record, and the figures say so already
+            probe = SumProbe(parts)
+        tries, seconds = sensitivity.THOROUGH if thorough else sensitivity.QUICK
+        if thorough and self.runs:
+            tries = self.runs
+        return sensitivity.search(probe, o.config.seed, tries=tries, seconds=seconds, on_try=self.on_batch)
+
+    def run(self, folder: Path) -> dict[str, Any]:
+        """Run the attack, write certificate.json and report.html into `folder`, and return what `--json` prints.
+
+        A folder with an unfinished audit of the same by retraining is continued; otherwise it must be new or empty. A
+        mistake leaves no folder behind.
+        """
+        if not (folder / SCORES).is_file() or (folder / "certificate.json").is_file():
+            attack, _ = self.attack, self.searched
+            if isinstance(attack, Retraining):
+                refuse_above_cap([(self.plan, self.runs or attack.runs)], self.data_dir)
+            Engine(self.engine).check()
+            make_empty(folder)
+        return self.run_into(folder)
+
+    def run_into(self, folder: Path) -> dict[str, Any]:
+        """The same into any folder."""
+        start, o, config, searched = time.perf_counter(), self.plan, self.config, self.searched
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.attack is not None:
+            result = {**self._with_coins(self.attack, folder), "seconds": time.perf_counter() - start}
+        else:  # a search alone has no coins, and so no ε of its own
+            canaries = "records that might move a figure by more than their clip"
+            audit = {"confidence": self.confidence, "canaries": canaries, "notes": [], "bounds": []}
+            audit |= {"runs": 0, "coins": 0, "training_seconds": 0.0, "samples_per_second": 0.0}
+            result = {**o.privacy.figures(), "violated": [], "audit": audit}
+        if searched is not None:
+            result["violated"] += [SENSITIVITY] if searched.broken else []
+            result["audit"]["sensitivity"] = searched.figures()
+        unit, source = o.privacy.unit, config.privacy.noise.source
+        if self.canary_records > 1 and o.privacy.protects.kind == RECORD:
+            unit = f"one person of {self.canary_records} records, beside what is promised of {unit}"
+        result |= {
+            "violation": bool(result["violated"]),
+            "unit": unit,
+            "observer": (o.privacy.observer if self.view == EVERYONE else self.view).description,
+            "nodes": o.config.nodes,
+            "rounds": o.config.rounds,
+            "mode": config.mode,
+            "method": config.algorithm.kind,
+            "baseline": config.baseline,
+            "noise_source": source,
+            "stamp": SEEDED if source == "seeded" else None,
+        }
+        directory = RunDirectory(folder)
+        directory.write_config(config.model_dump())
+        directory.write_json("certificate.json", result)
+        directory.write_text("report.html", audit_page(result, config.name))
+        return {**result, "audit_dir": str(folder)}
+
+    def _with_coins(self, attack: Attack, folder: Path) -> dict[str, Any]:
+        o, runs, saved, budget = self.plan, self.runs or attack.runs, None, None
+        figures = o.privacy.figures()
+        seen, held_against = proven_against(o.privacy, self.view)
+        limits = promised(seen.figures(), self.config.mode, seen.trade_off())
+        if isinstance(attack, Retraining):  # it trains on the records themselves: each training counts
+            saved = ScoreFile(folder, self.config, self.observer, f"{self.canary} {self._marks()}")
+            left = runs - saved.runs
+            budget = charge(o, left, self.data_dir) if left > 0 else None
+            engine = Engine(self.engine)
+            if not engine.here:
+                train_elsewhere(
+                    engine,
+                    folder,
+                    self.config,
+                    saved,
+                    batch_sizes(runs, attack.at_once),
+                    (self.observer, self.canary, self.canary_records, self.force),
+                    self.on_batch,
+                )
+        coins, found = try_until_decided(
+            attack, figures["delta"], self.confidence, limits, runs, self.on_batch, saved
+        )
+        decided = asdict(found)
+        return {
+            **figures,
+            "epsilon_audited": found.epsilon,
+            "violated": list(decided.pop("violated")),
+            "budget": budget,
+            "audit": {
+                "confidence": self.confidence,
+                "attacked": attack.attacked,
+                "trained": not isinstance(attack, Releases),
+                "canaries": attack.description,
+                "independent_scores": attack.independent,
+                "notes": list(attack.notes),
+                **({"held_against": held_against} if held_against else {}),
+                **decided,
+                "proven_curve": list(limits.curve.points) if limits.curve else [],
+                "coins": len(coins),
+                "training_seconds": coins.seconds,
+                "samples_per_second": coins.samples / max(coins.seconds, 1e-9),
+                **coins.details,
+                **score_curves(coins),
+            },
+        }
+
+    def _marks(self) -> str:
+        """What else tells saved batches apart: the module, and the records of a canary."""
+        if self.module is None:
+            return str(self.canary_records)
+        o = self.plan
+        content = repr(self.module).encode() + o.stack.flatten(o.module).cpu().numpy().tobytes()
+        content += fixed_digest(o.module).encode()
+        return f"{self.canary_records} {hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def add_to_run(run: Path, result: dict[str, Any]) -> None:
+    """Put the audited ε next to the others in a finished run's own certificate."""
+    certificate = read_object(run / "certificate.json")
+    if result["audit"]["bounds"] or not certificate.get("audit"):
+        certificate |= {key: result[key] for key in ("epsilon_audited", "violation", "violated")}
+        certificate["audit"] = {**result["audit"], "observer": result["observer"]}
+    else:  # a search next to coins of an earlier audit
+        others = [name for name in certificate["violated"] if name != SENSITIVITY]
+        certificate["violated"] = [*others, *result["violated"]]
+        certificate["violation"] = bool(certificate["violated"])
+        certificate["audit"]["sensitivity"] = result["audit"]["sensitivity"]
+    directory = RunDirectory(run)
+    directory.write_json("certificate.json", certificate)
+    directory.write_text("certificate.html", certificate_page(certificate))
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,26 +283,17 @@ class Audit:
         return f"Audit: {verdict(self.result)} {figures}; in {self.directory}"
 
     def _repr_html_(self) -> str:
-        bounds = self.result["audit"]["bounds"]
-        rows = [
-            (b["name"], epsilon_text(b["epsilon"]), f"{b['confidence']:.4g}", b["rests_on"]) for b in bounds
-        ]
-        bounds_table = (
-            Table(("what the attack shows", "ε ≥", "confidence", "rests on"), rows) if rows else None
-        )
-        figures = Table(
-            ("proven ε", "claimed ε", "audited ε ≥"),
-            [[epsilon_text(e) for e in (self.epsilon_proven, self.epsilon_claimed, self.epsilon_audited)]],
-        )
-        stamp = [self.result["stamp"].upper()] if self.result["stamp"] else []
-        notes = [
-            *stamp,
-            f"ε at {relation(self.result)}",
-            *self.result["audit"]["notes"],
-            f"the page: {self.directory / 'report.html'}",
-        ]
-        curve = roc_plot(self.result) if rows else None
-        return fragment(verdict(self.result), figures, bounds_table, curve, notes=notes)
+        c, bounds = self.result, self.result["audit"]["bounds"]
+        epsilons = [epsilon_text(c[f"epsilon_{key}"]) for key in ("proven", "claimed", "audited")]
+        parts: list[Any] = [Table(("proven ε", "claimed ε", "audited ε ≥"), [epsilons])]
+        if bounds:
+            rows = [
+                (b["name"], epsilon_text(b["epsilon"]), f"{b['confidence']:.4g}", b["rests_on"])
+                for b in bounds
+            ]
+            parts += [Table(("what the attack shows", "ε ≥", "confidence", "rests on"), rows), roc_plot(c)]
+        notes = [f"ε at {relation(c)}", *c["audit"]["notes"], f"the page: {self.directory / 'report.html'}"]
+        return fragment(verdict(c), *parts, notes=[c["stamp"].upper(), *notes] if c["stamp"] else notes)
 
 
 def audit(

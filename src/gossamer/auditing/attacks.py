@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,15 @@ from torch import Tensor
 
 from gossamer.accounting.observers import EVERYONE, NODE, Observer, parse_observer, refuse_without_exact_means
 from gossamer.auditing import canaries
-from gossamer.auditing.bounds import Batch
+from gossamer.auditing.bounds import Coins
 from gossamer.auditing.filter import Filter, LinearSystem
 from gossamer.auditing.recovery import RECOVERIES, Attacker, Draw, MessageReader, Revealed, reads_exactly
 from gossamer.auditing.release import Releases
 from gossamer.auditing.retraining import Retraining
 from gossamer.auditing.shared_noise import (
-    MOST_JOINT,
-    SAMPLES,
-    SAMPLES_EACH,
     CovarianceEstimate,
     Direction,
     DirectionScores,
-    HonestSums,
     Secrets,
     proven_against,
 )
@@ -77,7 +74,7 @@ def observer_of(text: str, topology: Topology) -> Observer:
 
 def attack_of(o: Plan, observer: str, canary: str | None, records: int = 1) -> Attack:
     """The attack by `canary`; by default along axes, or by lengths where the noise depends on the records."""
-    view = observer_of(observer, o.topology)
+    view, writes = observer_of(observer, o.topology), o.method.attacks is not None
     if o.privacy.preprocesses and canary != "release":
         raise UserError(
             f"privacy.preprocessing = {o.config.privacy.preprocessing:g} releases something before the first round, "
@@ -85,18 +82,19 @@ def attack_of(o: Plan, observer: str, canary: str | None, records: int = 1) -> A
         )
     if not o.privacy.noise.adds:
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
-    if records > 1 and (o.method.attacks is not None or canary in ("release", "lengths")):
+    if records > 1 and (writes or canary in ("release", "lengths")):
         raise UserError(
             f"--canary-records {records} is for canaries that are records of a training; use --canary dirac, blank, "
             "mislabelled or extreme."
         )
-    if o.method.attacks is not None and canary != "release":
+    if writes and canary != "release":
         return _writes(o, view, canary)
-    if type(o.algorithm) not in RECOVERIES or o.privacy.protects.kind == NODE:
-        canary = canary or "release"  # messages that cannot be inverted, or one unit at a node
-    follows = o.privacy.noise.without_proof is not None and view.sees_all
-    kind = canary or ("lengths" if follows else "dirac")
-    if kind == "release":
+    if canary is None:
+        follows = o.privacy.noise.without_proof is not None and view.sees_all
+        canary = "lengths" if follows else "dirac"
+        if type(o.algorithm) not in RECOVERIES or o.privacy.protects.kind == NODE:
+            canary = "release"  # messages that cannot be inverted, or one unit at a node
+    if canary == "release":
         if view != EVERYONE and view.colluders is None:
             raise UserError(
                 f"--observer {view.name} does not see every planned release, which is what --canary release attacks; "
@@ -106,20 +104,19 @@ def attack_of(o: Plan, observer: str, canary: str | None, records: int = 1) -> A
         releases = [event.release.seen_by(view) for event in seen.planned(seen.worst)]
         return Releases(releases, lambda number: batch_stream(o.config, number))
     canaries.refuse_unequal_sizes(o.config)
-    if kind in canaries.CANARIES:
-        return Retraining(assemble(o), kind, view, records=records)
-    if kind == "lengths":
-        if not view.sees_all:
-            raise UserError(
-                "--canary lengths measures everyone's messages; use --observer all or --canary dirac."
-            )
-        parts = build(canaries.on_dirac_records(o.asked, o.privacy, LENGTH_ROWS), force=o.forced)
-        return Lengths(parts, sees_models=view.sees_models)
-    return Axes(build(canaries.on_dirac_records(o.asked, o.privacy), force=o.forced), view, records=records)
+    if canary in canaries.CANARIES:
+        return Retraining(assemble(o), canary, view, records=records)
+    if canary == "lengths" and not view.sees_all:
+        raise UserError(
+            "--canary lengths measures everyone's messages; use --observer all or --canary dirac."
+        )
+    places = LENGTH_ROWS if canary == "lengths" else None
+    parts = build(canaries.on_dirac_records(o.asked, o.privacy, places), force=o.forced)
+    return Lengths(parts, view) if canary == "lengths" else Axes(parts, view, records=records)
 
 
 def _writes(o: Plan, view: Observer, canary: str | None) -> Writes:
-    method = f"algorithm.kind = {o.config.algorithm.kind!r}"
+    method, own = f"algorithm.kind = {o.config.algorithm.kind!r}", o.method.attacks
     if view != EVERYONE:  # the last write is in no message, but in the model that is left
         raise UserError(
             f"--observer {view.name} has nothing of its own to see of {method}: everyone may fetch the shared model; "
@@ -127,7 +124,6 @@ def _writes(o: Plan, view: Observer, canary: str | None) -> Writes:
         )
     if canary not in (None, "dirac"):
         raise UserError(f"--canary {canary} is not made for {method}; use --canary dirac or release.")
-    own = o.method.attacks
     config = own.on_mirrored_records(o.asked, o.privacy, o.classes or 2)
     return Writes(own.WriteAttack(build(config, force=o.forced)), config)
 
@@ -151,41 +147,48 @@ def acts_on_each_axis_alone(parts: Parts) -> bool:
     )
 
 
-def refuse_unreadable(parts: Parts) -> None:
-    """Raise now, not in the middle of a training."""
-    algorithm = parts.plan.algorithm
-    MessageReader(algorithm, lambda revealed: None).start(algorithm.init(parts.x0))
-
-
-class Axes:
-    """The records of every node are Dirac canaries; `parts` are those of a configuration on Dirac records."""
+class DiracAttack(Attack):
+    """Trainings on Dirac records; `parts` are those of a configuration on them. Tests replace `make_gradient`."""
 
     attacked = ON_ARTIFICIAL_RECORDS
+
+    def __init__(self, parts: Parts, view: Observer = EVERYONE, make_gradient: MakeGradient = gradient_of):
+        config, algorithm = parts.plan.config, parts.plan.algorithm
+        self._parts, self._view, self._make = parts, view, make_gradient
+        self._replace_one = canaries.refuse_unequal_sizes(config)
+        self._nodes, self._places = config.nodes, parts.plan.stack.dim
+        assert isinstance(config.data, Dirac)
+        self._size, self._dense = config.data.size, config.data.dense
+        if view.sees_all:  # raise now if messages cannot be inverted, not in the middle of a training
+            MessageReader(algorithm, lambda revealed: None).start(algorithm.init(parts.x0))
+
+    def _read(self, stacked: Parts, stream: Stream, note: Callable[[Revealed], None]) -> Trained:
+        reader = MessageReader(stacked.plan.algorithm, note, sees_models=self._view.sees_models)
+        return train(stacked, stream, [reader], make_gradient=self._make)
+
+
+class Axes(DiracAttack):
+    """The records of every node are canaries, each with `records` equal records on one axis."""
+
     looks = True
 
     def __init__(
         self, parts: Parts, view: Observer, make_gradient: MakeGradient = gradient_of, *, records: int = 1
     ):
-        """`records` of each canary, which is then a person."""
         config = parts.plan.config
         self._unit = canaries.CanaryUnit.of(config, records)
         self._secrets = Secrets.held_by(view, parts.plan.privacy)  # None: nodes share no noise
-        self._parts = parts if self._secrets is None else self._secrets.prepare(parts, view)
-        self._view, self._make = view, make_gradient
+        super().__init__(
+            parts if self._secrets is None else self._secrets.prepare(parts, view), view, make_gradient
+        )
         self._target = view.target if self._secrets is None else self._secrets.victim  # None: all nodes
         self._directions: list[Direction] | None = None
-        self._replace_one = canaries.refuse_unequal_sizes(config)
-        self._nodes, self._places = config.nodes, parts.plan.stack.dim
-        assert isinstance(config.data, Dirac)
-        self._size, self._dense = config.data.size, config.data.dense
-        if view.sees_all:
-            refuse_unreadable(parts)
-        elif parts.noise_on_messages:
-            raise UserError(
-                f"--observer {view.name} cannot filter noise that is on the messages themselves (privacy.noise.on = "
-                "'iterate'); use --observer messages or all."
-            )
-        else:
+        if not view.sees_all:
+            if parts.noise_on_messages:
+                raise UserError(
+                    f"--observer {view.name} cannot filter noise that is on the messages themselves (privacy.noise.on "
+                    "= 'iterate'); use --observer messages or all."
+                )
             LinearSystem(parts.plan.algorithm, parts.plan.topology, self._places)
         coins = self._places * (self._nodes if self._target is None else 1)
         self.runs = max(1, math.ceil(ENOUGH_COINS / coins))
@@ -202,13 +205,13 @@ class Axes:
             ]
         if self._secrets is not None:
             notes += [self._secrets.note]
-        self.notes: tuple[str, ...] = (*notes, *self._unit.notes(config))
+        self.notes = (*notes, *self._unit.notes(config))
         choice = "one of two" if self._replace_one else "in or out"
         many = "records" if records == 1 else f"persons of {records} records"
         self.description = f"{coins:,} Dirac {many} a run, each {choice} by a coin"
 
-    def batch(self, number: int, runs: int) -> Batch:
-        n, places, target = self._nodes, self._places, self._target
+    def batch(self, number: int, runs: int) -> Coins:
+        n, places, target, secrets = self._nodes, self._places, self._target, self._secrets
         stream = batch_stream(self._parts.plan.config, number)
         coins = canaries.flip(stream, n * runs, places)
         if target is not None:  # the other nodes' coins would only add noise
@@ -217,22 +220,31 @@ class Axes:
         details: dict[str, Any] = {}
         scores: Any
         if not self._view.sees_all:
-            spectator = self._filter(stacked, attacker, runs, stream)
+            o = stacked.plan
+            spectator = Filter(
+                LinearSystem(o.algorithm, o.topology, places),
+                attacker,
+                self._view,
+                runs=runs,
+                correlation=None if secrets is None else secrets.unknown(o.privacy),
+                known=None if secrets is None else secrets.known_noise(stacked, attacker, stream),
+            )
             trained = train(stacked, stream, [spectator], make_gradient=self._make)
             scores = spectator.scores.reshape(runs, places)
             details["mu_of_the_filter"] = math.sqrt(spectator.mu_squared) * (2 if self._replace_one else 1)
-        elif self._secrets is not None:
-            row = self._secrets.victim * runs
-            along = DirectionScores(attacker, row, self._learn_directions(), runs * places)
-            trained = self._train_on_sums(stacked, attacker, stream, along.take)
+        elif secrets is not None:
+            along = DirectionScores(attacker, secrets.victim * runs, self._learn_directions(), runs * places)
+            trained = self._read(
+                stacked, stream, secrets.honest_sums(stacked, attacker, stream, n, along.take)
+            )
             scores = along.scores.reshape(runs, places)
         else:
-            trained = self._train(stacked, stream, attacker.add)
+            trained = self._read(stacked, stream, attacker.add)
             scores = np.broadcast_to(attacker.scores, coins.shape)  # all 0 if nothing was revealed
         if target is not None:
             coins = coins.reshape(n, runs, places)[target]
         run = np.broadcast_to((np.arange(len(scores)) % runs)[:, None], scores.shape)
-        return Batch(
+        return Coins(
             scores.ravel(), coins.ravel(), run.ravel(), runs, trained.seconds, trained.samples, details
         )
 
@@ -241,89 +253,47 @@ class Axes:
         holders = None
         if self._secrets is not None:
             holders = np.repeat(np.arange(self._nodes) == self._secrets.victim, runs) & (not empty)
-        records = canaries.dirac_records(
-            coins,
-            self._size,
-            replace_one=self._replace_one,
-            dense=self._dense,
-            holders=holders,
-            unit=self._unit,
-        )
+        how: dict[str, Any] = {"replace_one": self._replace_one, "dense": self._dense, "unit": self._unit}
+        records = canaries.dirac_records(coins, self._size, holders=holders, **how)
         stacked = repeat(self._parts, runs, records)
         size = self._unit.norm(canaries.gradient_size(self._parts.plan.config))
         return stacked, Attacker(stacked, size, self._replace_one)
 
-    def _train(self, stacked: Parts, stream: Stream, note: Any) -> Trained:
-        reader = MessageReader(stacked.plan.algorithm, note, sees_models=self._view.sees_models)
-        return train(stacked, stream, [reader], make_gradient=self._make)
-
-    def _train_on_sums(self, stacked: Parts, attacker: Attacker, stream: Stream, take: Any) -> Trained:
-        assert self._secrets is not None
-        known = self._secrets.known_noise(stacked, attacker, stream)
-        return self._train(stacked, stream, HonestSums(attacker, known, self._secrets, self._nodes, take))
-
     def _learn_directions(self) -> list[Direction]:
         """From trainings of the attacker's own, without records: once, before the first coin."""
         if self._directions is None:
-            assert self._secrets is not None
-            honest, rounds = self._secrets.honest(self._nodes), self._parts.plan.config.rounds
-            full = all(rate == 1.0 for rate in self._parts.sampler.rates)
-            joint = full and len(honest) * rounds <= MOST_JOINT
-            samples = max(SAMPLES, SAMPLES_EACH * len(honest) * (rounds if joint else 1))
-            runs = min(self.at_once, math.ceil(samples / self._places))
-            estimate = CovarianceEstimate(joint)
-            stacked, attacker = self._stack(
-                np.zeros((self._nodes * runs, self._places), dtype=bool), runs, empty=True
+            secrets, config = self._secrets, self._parts.plan.config
+            assert secrets is not None
+            honest = secrets.honest(self._nodes)
+            estimate = CovarianceEstimate.of(len(honest), config.rounds, self._parts.sampler.rates)
+            runs = min(self.at_once, math.ceil(estimate.samples / self._places))
+            no_coins = np.zeros((self._nodes * runs, self._places), dtype=bool)
+            stacked, attacker = self._stack(no_coins, runs, empty=True)
+            stream = batch_stream(config, ESTIMATE)
+            self._read(
+                stacked, stream, secrets.honest_sums(stacked, attacker, stream, self._nodes, estimate.take)
             )
-            stream = batch_stream(self._parts.plan.config, ESTIMATE)
-            self._train_on_sums(stacked, attacker, stream, estimate.take)
-            self._directions = estimate.directions(honest.index(self._secrets.victim))
+            self._directions = estimate.directions(honest.index(secrets.victim))
         return self._directions
 
-    def _filter(self, stacked: Parts, attacker: Attacker, runs: int, stream: Stream) -> Filter:
-        o, view, secrets = stacked.plan, self._view, self._secrets
-        assert view.target is not None
 
-        return Filter(
-            LinearSystem(o.algorithm, o.topology, self._places),
-            attacker,
-            runs=runs,
-            victim=view.target,
-            members=view.members,
-            sees_models=view.sees_models,
-            correlation=None if secrets is None else secrets.unknown(o.privacy),
-            known=None if secrets is None else secrets.known_noise(stacked, attacker, stream),
-        )
-
-
-class Lengths:
+class Lengths(DiracAttack):
     """A message is as long as its noise: if that is scaled to the records, or to their number, its length tells.
 
     One coin per run, for the second of node 0's two records; the other nodes hold nothing.
     """
 
-    attacked = ON_ARTIFICIAL_RECORDS
-    independent = True
-    looks = False
     runs = 3600
-    notes: tuple[str, ...] = ()
     description = (
         "two records on node 0, a coin for the second; the score is the length of the noised gradients"
     )
 
-    def __init__(self, parts: Parts, make_gradient: MakeGradient = gradient_of, *, sees_models: bool = True):
-        config = parts.plan.config
-        self._parts, self._make, self._sees_models = parts, make_gradient, sees_models
-        self._replace_one = canaries.refuse_unequal_sizes(config)
-        self._nodes, self._places = config.nodes, parts.plan.stack.dim
-        assert isinstance(config.data, Dirac)
-        self._size, self._dense = config.data.size, config.data.dense
-        refuse_unreadable(parts)
-        self.at_once = max(1, _FLOATS_AT_ONCE // (self._nodes * self._places))
+    @property
+    def at_once(self) -> int:  # type: ignore[override]
+        return max(1, _FLOATS_AT_ONCE // (self._nodes * self._places))
 
-    def batch(self, number: int, runs: int) -> Batch:
-        o = self._parts.plan
-        stream = batch_stream(o.config, number)
+    def batch(self, number: int, runs: int) -> Coins:
+        stream = batch_stream(self._parts.plan.config, number)
         coins = canaries.flip(stream, 1, runs)[0]
         # The known record first; the canary second, or under replace-one another like the first.
         targets = np.full((runs, 2), -self._size, dtype=np.float32)
@@ -344,11 +314,10 @@ class Lengths:
             if isinstance(revealed, Draw):
                 norms.append(revealed.value[:runs].norm(dim=1))
 
-        reader = MessageReader(o.algorithm, note, sees_models=self._sees_models)
-        trained = train(stacked, stream, [reader], make_gradient=self._make)
+        trained = self._read(stacked, stream, note)
         # If nothing was revealed, no score tells anything.
         scores = self._scores(stacked, torch.stack(norms).double()) if norms else torch.zeros(runs)
-        return Batch(scores.numpy(), coins, np.arange(runs), runs, trained.seconds, trained.samples)
+        return Coins(scores.numpy(), coins, np.arange(runs), runs, trained.seconds, trained.samples)
 
     def _scores(self, stacked: Parts, norms: Tensor) -> Tensor:
         """norms (draws, rows)."""
@@ -361,7 +330,7 @@ class Lengths:
         return -(norms * (node.lot / node.weight) / unit - _ODD_SIZE).abs().amin(0)
 
 
-class Writes:
+class Writes(Attack):
     """One training after the other of a method with a shared model; `attack` is a `WriteAttack` of the method."""
 
     attacked = ON_ARTIFICIAL_RECORDS
@@ -372,20 +341,18 @@ class Writes:
         self.attack, self._config = attack, config
         coins = len(attack.holders) * attack.lot
         self.runs = math.ceil(attack.effort * ENOUGH_COINS / coins)
-        self.independent: bool = attack.independent
-        self.notes: tuple[str, ...] = attack.notes
+        self.independent, self.notes = attack.independent, attack.notes
         choice = "one of two that mirror each other" if attack.replace_one else "in or out"
         self.description = f"{coins:,} records a run on axes of their own, each {choice} by a coin"
 
-    def batch(self, number: int, runs: int) -> Batch:
-        holders, lot, start = len(self.attack.holders), self.attack.lot, time.perf_counter()
+    def batch(self, number: int, runs: int) -> Coins:
+        shape, start = (runs, len(self.attack.holders), self.attack.lot), time.perf_counter()
         stream = batch_stream(self._config, number)
-        coins = canaries.flip(stream, runs * holders, lot).reshape(runs, holders, lot)
+        coins = canaries.flip(stream, shape[0] * shape[1], shape[2]).reshape(shape)
         streams = (batch_stream(self._config, number * self.at_once + r + 1) for r in range(runs))
-        trained = [
-            self.attack.train(own, NoLedger(), stream) for own, stream in zip(coins, streams, strict=True)
-        ]
-        scores = np.stack(trained)
-        run = np.broadcast_to(np.arange(runs)[:, None, None], scores.shape)
-        samples = float(runs * self._config.rounds * coins[0].size)
-        return Batch(scores.ravel(), coins.ravel(), run.ravel(), runs, time.perf_counter() - start, samples)
+        scores = np.stack(
+            [self.attack.train(own, NoLedger(), stream) for own, stream in zip(coins, streams, strict=True)]
+        )
+        run = np.broadcast_to(np.arange(runs)[:, None, None], shape)
+        samples = float(self._config.rounds * coins.size)
+        return Coins(scores.ravel(), coins.ravel(), run.ravel(), runs, time.perf_counter() - start, samples)

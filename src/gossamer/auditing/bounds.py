@@ -14,9 +14,10 @@ for one point (ε, δ); `verdict` tests the same scores against the whole proven
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -54,15 +55,17 @@ class Bound:
 
 @dataclass(frozen=True)
 class Coins:
-    """Scores with their coins; `run` is the training that each came from."""
+    """Scores with their coins, of `runs` trainings numbered from 0; `run` is the training that each came from."""
 
     scores: Floats
     heads: Bools
     run: NDArray[np.int64]
+    runs: int = 1
+    seconds: float = 0.0
+    samples: float = 0.0  # per-record gradients that were computed
+    details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not len(self.scores) == len(self.heads) == len(self.run):
-            raise ValueError("scores, coins and runs differ in length")
         if np.isnan(self.scores).any():
             raise ValueError("a score is not a number")
 
@@ -84,19 +87,9 @@ class Coins:
         first[order[: round(share * len(self))]] = True
         return self.take(first), self.take(~first)
 
-
-@dataclass(frozen=True)
-class Batch(Coins):
-    """The scores of `runs` trainings, numbered from 0 in `run`."""
-
-    runs: int
-    seconds: float = 0.0
-    samples: float = 0.0  # per-record gradients that were computed
-    details: dict[str, Any] = field(default_factory=dict)
-
     @classmethod
-    def join(cls, parts: Sequence[Batch]) -> Batch:
-        """All batches as one; trainings are numbered on."""
+    def join(cls, parts: Sequence[Coins]) -> Coins:
+        """All batches of trainings as one; trainings are numbered on."""
         before = np.cumsum([0, *(part.runs for part in parts)])
         return cls(
             np.concatenate([part.scores for part in parts]),
@@ -121,8 +114,7 @@ def at_most(successes: Any, trials: Any, alpha: float) -> Any:
 
 def at_least(successes: Any, trials: Any, alpha: float) -> Any:
     """The success probability is at least this, but for a chance of α."""
-    k, n = np.asarray(successes, dtype=float), np.asarray(trials, dtype=float)
-    return 1 - at_most(n - k, n, alpha)
+    return 1 - at_most(trials - successes, trials, alpha)
 
 
 def ratio_epsilon(hits: Any, of: Any, misses: Any, out_of: Any, delta: float, alpha: float) -> Any:
@@ -147,43 +139,39 @@ class Event:
     def counts(self, coins: Coins) -> tuple[int, int, int, int]:
         """(times it happened on its own side, size of that side, on the other side, size of the other)."""
         happened = coins.scores >= self.threshold if self.above else coins.scores <= self.threshold
-        own = coins.heads if self.for_heads else ~coins.heads
-        return (
-            int((happened & own).sum()),
-            int(own.sum()),
-            int((happened & ~own).sum()),
-            int((~own).sum()),
-        )
+        own = coins.heads == self.for_heads
+        cases = (happened & own, own, happened & ~own, ~own)
+        hits, of, misses, out_of = (int(where.sum()) for where in cases)
+        return hits, of, misses, out_of
 
 
+COUNTS = ("hits", "of", "false_alarms", "out_of")
 Worth = Callable[[Any, Any, Any, Any], Any]  # of (hits, of, false alarms, out of), whole arrays of them
 
 
 def choose_event(coins: Coins, worth: Worth, share: float = CHOOSING) -> Event:
     """The event that is worth most on these coins, a `share` of all. It looks at both tails, for both sides."""
-    heads, tails = (np.sort(side) for side in coins.sides)
+    sides = [np.sort(side) for side in coins.sides]
     grid = np.unique(coins.scores)
     if len(grid) > MOST_THRESHOLDS:  # evenly over ranks, and every one of the extremes
         dense = np.concatenate([grid[:50], grid[-50:]])
         grid = np.unique(np.concatenate([dense, np.quantile(grid, np.linspace(0, 1, MOST_THRESHOLDS))]))
-    best, found = -math.inf, Event(math.inf, above=True, for_heads=True)
-    for above in (True, False):
-        counts = [
+    # As if there were as many coins as the judging part has, at the rates seen here, but for one false alarm more:
+    # where none was seen, the rarest event would always look best.
+    scale = (1 - share) / share
+    best, event = -math.inf, Event(math.inf, above=True, for_heads=True)
+    for above, for_heads in itertools.product((True, False), repeat=2):
+        own, other = sides if for_heads else reversed(sides)
+        hits, alarms = (
             len(side) - np.searchsorted(side, grid, "left") if above else np.searchsorted(side, grid, "right")
-            for side in (heads, tails)
-        ]
-        for for_heads in (True, False):
-            own, other = (0, 1) if for_heads else (1, 0)
-            sizes = (len(heads), len(tails))
-            # As if there were as many coins as the judging part has, at the rates seen here, but for one false alarm
-            # more: where none was seen, the rarest event would always look best.
-            scale = (1 - share) / share
-            mine, theirs = scale * counts[own], scale * np.minimum(counts[other] + 1, sizes[other])
-            values = worth(mine, scale * sizes[own], theirs, scale * sizes[other])
-            at = int(np.argmax(values))
-            if values[at] > best:
-                best, found = float(values[at]), Event(float(grid[at]), above, for_heads)
-    return found
+            for side in (own, other)
+        )
+        alarms = np.minimum(alarms + 1, len(other))
+        values = worth(scale * hits, scale * len(own), scale * alarms, scale * len(other))
+        at = int(np.argmax(values))
+        if values[at] > best:
+            best, event = float(values[at]), Event(float(grid[at]), above, for_heads)
+    return event
 
 
 def threshold(coins: Coins, delta: float, confidence: float) -> Bound:
@@ -193,17 +181,10 @@ def threshold(coins: Coins, delta: float, confidence: float) -> Bound:
         return Bound("threshold", 0.0, confidence, INDEPENDENT, {"coins": len(coins)})
     alpha = 1 - confidence
     event = choose_event(choosing, partial(ratio_epsilon, delta=delta, alpha=alpha))
-    hits, of, misses, out_of = event.counts(judging)
-    epsilon = max(0.0, float(ratio_epsilon(hits, of, misses, out_of, delta, alpha)))
-    shown = {
-        "coins": len(judging),
-        "hits": hits,
-        "of": of,
-        "false_alarms": misses,
-        "out_of": out_of,
-        "threshold": event.threshold,
-        "event": event.words,
-    }
+    counts = event.counts(judging)
+    shown: dict[str, Any] = {"coins": len(judging), **dict(zip(COUNTS, counts, strict=True))}
+    shown |= {"threshold": event.threshold, "event": event.words}
+    epsilon = max(0.0, float(ratio_epsilon(*counts, delta, alpha)))
     return Bound("threshold", epsilon, confidence, INDEPENDENT, shown)
 
 
@@ -248,8 +229,15 @@ class Guesses:
         return m, says_in + says_out, int(correct)
 
 
-def _by_run(coins: Coins) -> list[Coins]:
-    return [coins.take(coins.run == run) for run in np.unique(coins.run)]
+def promising_guesses(
+    coins: Coins, shares: Sequence[float]
+) -> Iterator[tuple[Guesses, tuple[int, int, int]]]:
+    """Those of all pairs of shares whose guesses are mostly correct on these coins, and their counts."""
+    for up, down in itertools.product(shares, repeat=2):
+        guesses = Guesses(up, down)
+        _, r, v = counts = guesses.counts(coins)
+        if v > r / 2:
+            yield guesses, counts
 
 
 def _largest_rejected(p_value: Callable[[float], float], alpha: float, top: float, steps: int = 30) -> float:
@@ -287,20 +275,16 @@ def choose_guesses(coins: Coins, delta: float, alpha: float, runs: int) -> tuple
     """By what these coins would show: how many of the highest and of the lowest scores to guess on, and whether to take
     the runs one by one or all of them as one large run."""
     shares = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
-    best, found = 0.0, (Guesses(0.0, 0.0), 1)
-    for up in shares:
-        for down in shares:
-            m, r, v = Guesses(up, down).counts(coins)
-            if v <= r / 2:
-                continue
-            for groups in sorted({1, runs}):
-                # What the judging part will have in each group, at the rate of correct guesses seen here.
-                scale = (1 - CHOOSING) / CHOOSING / groups
-                scaled = (round(m * scale), round(r * scale), round(v * scale))
-                value = _epsilon_of_counts([scaled] * groups, delta, alpha, steps=8) if scaled[1] else 0.0
-                if value > best:
-                    best, found = value, (Guesses(up, down), groups)
-    return found
+    best, chosen = 0.0, (Guesses(0.0, 0.0), 1)
+    for guesses, counts in promising_guesses(coins, shares):
+        for groups in sorted({1, runs}):
+            # What the judging part will have in each group, at the rate of correct guesses seen here.
+            scale = (1 - CHOOSING) / CHOOSING / groups
+            m, r, v = (round(count * scale) for count in counts)
+            value = _epsilon_of_counts([(m, r, v)] * groups, delta, alpha, steps=8) if r else 0.0
+            if value > best:
+                best, chosen = value, (guesses, groups)
+    return chosen
 
 
 def one_run(coins: Coins, delta: float, confidence: float) -> Bound:
@@ -308,15 +292,11 @@ def one_run(coins: Coins, delta: float, confidence: float) -> Bound:
     choosing, judging = coins.split()
     alpha, runs = 1 - confidence, len(np.unique(judging.run))
     guesses, groups = choose_guesses(choosing, delta, alpha, runs)
-    counts = [guesses.counts(part) for part in (_by_run(judging) if groups > 1 else [judging])]
+    parts = [judging.take(judging.run == run) for run in np.unique(judging.run)] if groups > 1 else [judging]
+    counts = [guesses.counts(part) for part in parts]
+    shown = dict(zip(("canaries", "guesses", "correct"), np.sum(counts, axis=0).tolist(), strict=True))
     epsilon = _epsilon_of_counts(counts, delta, alpha)
-    shown = {
-        "canaries": sum(m for m, _, _ in counts),
-        "guesses": sum(r for _, r, _ in counts),
-        "correct": sum(v for _, _, v in counts),
-        "runs": runs,
-    }
-    return Bound("one run", epsilon, confidence, NO_ASSUMPTION, shown)
+    return Bound("one run", epsilon, confidence, NO_ASSUMPTION, {**shown, "runs": runs})
 
 
 # --- correct guesses against a trade-off curve --------------------------------------------------------------
@@ -398,10 +378,7 @@ def one_run_fdp(coins: Coins, delta: float, confidence: float) -> Bound:
     m, r, v = Guesses(share, share).counts(judging)
 
     def rejected(mu: float) -> float:
-        def inverse(y: float) -> float:
-            return float(ndtr(ndtri(min(y, 1.0)) - mu))
-
-        return 0.0 if rejects(inverse, m, r, v, alpha) else 1.0
+        return not rejects(lambda y: float(ndtr(ndtri(min(y, 1.0)) - mu)), m, r, v, alpha)
 
     mu = _largest_rejected(rejected, alpha, LARGEST_EPSILON) if r else 0.0
     shown = {"mu": mu, "canaries": m, "guesses": r, "correct": v}
@@ -414,14 +391,12 @@ def one_run_fdp(coins: Coins, delta: float, confidence: float) -> Bound:
 def gaussian(coins: Coins, delta: float, confidence: float) -> Bound:
     """μ = difference of means / spread, less its standard error times the confidence's quantile."""
     heads, tails = coins.sides
-    if min(len(heads), len(tails)) < 3:
-        return Bound("Gaussian DP", 0.0, confidence, GAUSSIAN, {"coins": len(coins)})
-    n, k = len(heads), len(tails)
-    pooled = math.sqrt(((n - 1) * heads.var(ddof=1) + (k - 1) * tails.var(ddof=1)) / (n + k - 2))
-    gap = float(heads.mean() - tails.mean())
+    n, k, pooled = len(heads), len(tails), 0.0
+    if min(n, k) >= 3:
+        pooled = math.sqrt(((n - 1) * heads.var(ddof=1) + (k - 1) * tails.var(ddof=1)) / (n + k - 2))
     if pooled == 0:
-        return Bound("Gaussian DP", 0.0, confidence, GAUSSIAN, {"coins": len(coins), "spread": 0.0})
-    point = abs(gap) / pooled
+        return Bound("Gaussian DP", 0.0, confidence, GAUSSIAN, {"coins": len(coins)})
+    point = abs(float(heads.mean() - tails.mean())) / pooled
     error = math.sqrt(1 / n + 1 / k + point**2 / (2 * (n + k)))
     mu = max(0.0, point - float(stats.norm.isf(1 - confidence)) * error)
     shown = {"mu": mu, "mu_point": point, "epsilon_point": gdp_epsilon(point, delta), "coins": len(coins)}
@@ -467,9 +442,6 @@ def auc(coins: Coins) -> float | None:
 def histogram(coins: Coins) -> dict[str, list[float]]:
     low, high = np.quantile(coins.scores, [0.001, 0.999])
     edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
-    heads, tails = (np.histogram(np.clip(side, low, high), edges)[0] for side in coins.sides)
-    return {
-        "edges": edges.tolist(),
-        "in": (heads / max(1, heads.sum())).tolist(),
-        "out": (tails / max(1, tails.sum())).tolist(),
-    }
+    counts = (np.histogram(np.clip(side, low, high), edges)[0] for side in coins.sides)
+    heads, tails = ((side / max(1, side.sum())).tolist() for side in counts)
+    return {"edges": edges.tolist(), "in": heads, "out": tails}

@@ -24,7 +24,6 @@ from gossamer.mechanism.reader import Records
 from gossamer.methods import method_of
 from gossamer.models.losses import losses
 from gossamer.models.networks import models
-from gossamer.options.registry import Registry
 from gossamer.training.privacy import PrivacyPlan
 
 MOST_PER_NODE = 2500
@@ -63,66 +62,58 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
     linear model, whose resolvents they can take; where the noise is on the iterates nothing clips, and Huber's loss
     keeps every residual at the bound that the paper assumes.
     """
+    sampling = f"privacy.sampling.kind = {config.privacy.sampling.kind!r}"
+    counts, dense = [node.records for node in plan.nodes], method_of(config).takes_resolvents
+    most, least = (MOST_ROWS, 1) if dense else (MOST_PER_NODE, 2)
+    per_holder = places or max(least, min(most, *counts))
     if config.baseline == "central":
         raise UserError(
-            "baseline = 'central' pools the nodes' records, which Dirac canaries do not share axes for; "
-            "audit it with --canary blank."
+            "baseline = 'central' pools records, and Dirac canaries share no axes; use --canary blank."
         )
-    held = sorted({node.records for node in plan.nodes})
-    dense = method_of(config).takes_resolvents
-    most, least = (MOST_ROWS, 1) if dense else (MOST_PER_NODE, 2)
-    per_holder = places or max(least, min(most, held[0]))
-    if plan.sampling.needs_true_sizes:
-        if places:
-            raise UserError(
-                "--canary lengths leaves most nodes without records, of which privacy.sampling.kind = "
-                f"{config.privacy.sampling.kind!r} cannot draw any; use --canary dirac."
-            )
-        if len(held) > 1:
-            raise UserError(
-                f"privacy.sampling.kind = {config.privacy.sampling.kind!r} is audited by --canary dirac on nodes that "
-                f"all hold the same number of records; here it is {held[0]} to {held[-1]}, so set data.train_rows."
-            )
-        per_holder = held[0]
-        if dense and config.nodes * per_holder**2 > _MOST_NUMBERS:
-            most = math.isqrt(_MOST_NUMBERS // config.nodes)
-            raise UserError(
-                f"privacy.sampling.kind = {config.privacy.sampling.kind!r} is audited with a row for every record, and "
-                f"{held[0]:,} a node are too many; use at most {most:,}, or --canary release."
-            )
-    bound = farthest = 1.0
-    if plan.on == "iterate":
-        assumed = config.privacy.clip.unit
-        farthest = max(node.factor for node in plan.nodes) * assumed * plan.draws
-        bound = _largest_answer(config, assumed)
-    size = _OUT_OF_REACH * max(1.0, config.privacy.clip.schedule(plan.draws)(0), farthest)
     if config.privacy.unit == "node":
         raise UserError(
-            "privacy.unit = 'node' has one unit at a node, and Dirac canaries are many; use --canary release."
+            "privacy.unit = 'node' has one unit at a node, Dirac canaries many; use --canary release."
         )
-    data = {
+    if plan.sampling.needs_true_sizes:
+        per_holder = min(counts)
+        most = math.isqrt(_MOST_NUMBERS // config.nodes) if dense else per_holder
+        if places:
+            raise UserError(
+                f"{sampling} cannot draw from empty nodes, as --canary lengths has; use --canary dirac."
+            )
+        if per_holder < max(counts):
+            raise UserError(
+                f"{sampling} is audited by --canary dirac on nodes with the same number of records; here it is "
+                f"{per_holder} to {max(counts)}, so set data.train_rows."
+            )
+        if per_holder > most:
+            raise UserError(
+                f"{sampling} is audited with a row for every record, and {per_holder:,} a node are too many; use at "
+                f"most {most:,}, or --canary release."
+            )
+    bound = farthest = 1.0
+    if plan.on == "iterate":  # ‖T(x) − x‖ = γ · `assumed`, the paper's B; a reflection moves x twice as far
+        assumed, km = config.privacy.clip.unit, method_of(config).bare()
+        farthest = max(node.factor for node in plan.nodes) * assumed * plan.draws
+        bound = float(assumed * km.gamma / abs(answer_gain(km)))
+    data: dict[str, Any] = {
         "kind": "dirac",
-        "records": [node.records for node in plan.nodes],
+        "records": counts,
         "holders": config.nodes,
         "per_holder": per_holder,
-        "size": size,
-        **({} if config.privacy.unit == "record" else {"persons": config.nodes * per_holder}),
     }
-    changes: dict[str, Any] = {"model": {"kind": "lookup", "rows": per_holder}, "data": data}
+    data["size"] = _OUT_OF_REACH * max(1.0, config.privacy.clip.schedule(plan.draws)(0), farthest)
+    if config.privacy.unit != "record":
+        data["persons"] = config.nodes * per_holder
+    # The coefficients of the recipe's own data mean nothing here.
+    changes: dict[str, Any] = {"evaluation": config.evaluation.model_copy(update={"metric": "hold-out"})}
     if dense:
         loss = {"kind": "huber", "delta": bound} if plan.on == "iterate" else {"kind": "least-squares"}
-        changes = {"model": {"kind": "linear"}, "data": {**data, "dense": True}, "loss": loss}
-    kinds: dict[str, Registry[Any]] = {"data": datasets, "model": models, "loss": losses}
-    parts = {key: kinds[key].parse(value) for key, value in changes.items()}
-    # The coefficients of the recipe's own data mean nothing here.
-    seen = config.evaluation.model_copy(update={"metric": "hold-out"})
-    return config.model_copy(update={**parts, "evaluation": seen})
-
-
-def _largest_answer(config: RunConfig, assumed: float) -> float:
-    """About one record: with it ‖T(x) − x‖ is γ · `assumed`, the paper's B. A reflection moves x twice as far."""
-    km = method_of(config).bare()
-    return float(assumed * km.gamma / abs(answer_gain(km)))
+        changes |= {"loss": losses.parse(loss), "model": models.parse({"kind": "linear"})}
+    else:
+        changes["model"] = models.parse({"kind": "lookup", "rows": per_holder})
+    changes["data"] = datasets.parse({**data, "dense": True} if dense else data)
+    return config.model_copy(update=changes)
 
 
 def gradient_size(config: RunConfig) -> float:
@@ -161,12 +152,10 @@ class CanaryUnit:
         if self.records == 1:
             return ()
         note = f"A canary is a person of {self.records} records, in or out as a whole."
-        if self.together:
-            return (note,)
-        return (
-            f"{note} The run protects {config.privacy.protects.words()}: the bounds are about such a person, to whom "
-            "nothing is promised.",
-        )
+        if not self.together:
+            protected = config.privacy.protects.words()
+            note += f" The run protects {protected}: the bounds are about such a person, to whom nothing is promised."
+        return (note,)
 
 
 def dirac_records(
@@ -183,16 +172,20 @@ def dirac_records(
     Rows outside of `holders` hold no record. All records of one canary are at one place.
     """
     unit = unit or CanaryUnit()
-    _rows, places = coins.shape
-    held = np.ones_like(coins) if replace_one else coins
+    present = np.ones_like(coins) if replace_one else coins
     if holders is not None:
-        held = held & holders[:, None]
-    x = torch.from_numpy(np.nonzero(held)[1])
-    y = torch.from_numpy(np.where(coins, -size, size).astype(np.float32)[held])
-    x, y = x.repeat_interleave(unit.records), y.repeat_interleave(unit.records)
-    sizes = (held.sum(1) * unit.records).tolist()
-    persons = [np.full(count, unit.records) for count in held.sum(1).tolist()] if unit.together else None
-    return Records(at_places(x, places, dense=dense), y, sizes, persons=persons, mean=unit.mean)
+        present = present & holders[:, None]
+    x = torch.from_numpy(np.nonzero(present)[1]).repeat_interleave(unit.records)
+    y = torch.from_numpy(np.where(coins, -size, size).astype(np.float32)[present])
+    counts = present.sum(1).tolist()
+    persons = [np.full(count, unit.records) for count in counts] if unit.together else None
+    return Records(
+        at_places(x, coins.shape[1], dense=dense),
+        y.repeat_interleave(unit.records),
+        [count * unit.records for count in counts],
+        persons=persons,
+        mean=unit.mean,
+    )
 
 
 def at_places(x: Tensor, places: int, *, dense: bool) -> Tensor:
@@ -210,29 +203,25 @@ class Canary:
     description: str
 
 
-def _blank(data: Dataset) -> Canary:
-    return Canary(torch.zeros(data.x_train.shape[1:]), torch.tensor(0), "a blank record labelled 0")
-
-
 def _mislabelled(data: Dataset) -> Canary:
     """The first record of the hold-out, under the next label."""
     if not len(data.x_test):
         raise UserError("--canary mislabelled needs a hold-out to take a record from; use --canary blank.")
     label = (int(data.y_test[0]) + 1) % (data.classes or 2)
-    return Canary(
-        torch.from_numpy(data.x_test[0]), torch.tensor(label), f"a hold-out record mislabelled {label}"
+    record = torch.from_numpy(data.x_test[0])
+    return Canary(record, torch.tensor(label), f"a hold-out record mislabelled {label}")
+
+
+def _constant(value: float, description: str) -> Callable[[Dataset], Canary]:
+    return lambda data: Canary(
+        torch.full(data.x_train.shape[1:], value), torch.tensor(0), f"{description} labelled 0"
     )
 
 
-def _extreme(data: Dataset) -> Canary:
-    """All features at their largest: a long gradient that no other record resembles."""
-    return Canary(torch.ones(data.x_train.shape[1:]), torch.tensor(0), "a record of ones labelled 0")
-
-
 CANARIES: dict[str, Callable[[Dataset], Canary]] = {
-    "blank": _blank,
+    "blank": _constant(0.0, "a blank record"),
     "mislabelled": _mislabelled,
-    "extreme": _extreme,
+    "extreme": _constant(1.0, "a record of ones"),  # a long gradient that no other record resembles
 }
 
 
@@ -252,22 +241,19 @@ def with_and_without(
     runs, sizes = len(present), base.sizes
     starts = [0, *np.cumsum(sizes).tolist()]
     begin, end = starts[victim], starts[victim + 1]
-    out = 0
     if replace_one:
-        out = min(records, end - begin) if base.persons is None else int(base.persons[victim][-1])
-    kept = end - out
-    canary_x = canary.x[None].to(base.x).expand(records, *canary.x.shape)
-    x = torch.cat([base.x, base.x[begin:kept], canary_x])
-    y = torch.cat([base.y, base.y[begin:kept], canary.y[None].to(base.y).expand(records)])
-    row_starts, row_sizes, row_persons = [], [], []
-    for i, size in enumerate(sizes):
-        for r in range(runs):
-            swapped = i == victim and bool(present[r])
-            row_starts.append(len(base.x) if swapped else starts[i])
-            row_sizes.append(kept - begin + records if swapped else size)
-            if base.persons is not None:
-                own = base.persons[i]
-                others = own[: len(own) - replace_one] if swapped else own
-                row_persons.append(np.append(others, records) if swapped else own)
-    persons = None if base.persons is None else row_persons
-    return Records(x, y, row_sizes, row_starts, persons=persons, mean=base.mean)
+        end -= min(records, end - begin) if base.persons is None else int(base.persons[victim][-1])
+    x = torch.cat([base.x, base.x[begin:end], canary.x.to(base.x).expand(records, *canary.x.shape)])
+    y = torch.cat([base.y, base.y[begin:end], canary.y.to(base.y).expand(records)])
+    row_starts = np.repeat(starts[:-1], runs).reshape(-1, runs)
+    row_sizes = np.repeat(sizes, runs).reshape(-1, runs)
+    row_starts[victim, present], row_sizes[victim, present] = len(base.x), end - begin + records
+    persons = None
+    if base.persons is not None:
+        own = base.persons[victim]
+        swapped = np.append(own[: len(own) - replace_one], records)
+        persons = [own for own in base.persons for _ in range(runs)]
+        persons[victim * runs : (victim + 1) * runs] = [swapped if one else own for one in present]
+    return Records(
+        x, y, row_sizes.ravel().tolist(), row_starts.ravel().tolist(), persons=persons, mean=base.mean
+    )

@@ -27,15 +27,8 @@ def run_audit(name: str, *, sets: Sequence[str] = (), quiet: bool = False, **opt
         line = f"{config.name}: {config.algorithm.kind}, mode {config.mode}, observer {options['observer']}"
         console.print(line, soft_wrap=True)
 
-    bars = Progress(
-        TextColumn("attack"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
+    columns = (TextColumn("attack"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bars = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
     with bars:
         task = bars.add_task("attack", total=options["runs"])
         result = audit(
@@ -92,15 +85,11 @@ def show_bounds(result: dict[str, Any], console: Console) -> None:
     console.print(f"{audit['coins']:,} coins: {trials(audit)}", soft_wrap=True)
     if audit["curve_tests"]:
         console.print("against the whole proven curve, δ at every ε:")
-        for test in audit["curve_tests"]:
-            where = "outside" if test["violated"] else "inside"
-            console.print(
-                f"  {where}: {test['says']} ({test['name']}, {test['confidence']:.4g}; rests on {test['rests_on']})",
-                soft_wrap=True,
-            )
+    for test in audit["curve_tests"]:
+        where = "outside" if test["violated"] else "inside"
+        terms = f"{test['name']}, {test['confidence']:.4g}; rests on {test['rests_on']}"
+        console.print(f"  {where}: {test['says']} ({terms})", soft_wrap=True)
     table = Table(f"at one point, δ = {result['delta']:g}", "ε ≥", "confidence", "rests on", box=None)
-    for bound in audit["bounds"]:
-        table.add_row(
-            bound["name"], epsilon_text(bound["epsilon"]), f"{bound['confidence']:.4g}", bound["rests_on"]
-        )
+    for b in audit["bounds"]:
+        table.add_row(b["name"], epsilon_text(b["epsilon"]), f"{b['confidence']:.4g}", b["rests_on"])
     console.print(table)

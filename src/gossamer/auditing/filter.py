@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from torch import Tensor
 
+from gossamer.accounting.observers import Observer
 from gossamer.algorithms.wrappers import ExactMean
 from gossamer.auditing.recovery import Attacker
 from gossamer.errors import UserError
@@ -63,8 +64,8 @@ class LinearSystem:
     def model(self) -> Matrix:
         """C at the public state as it stands."""
         columns = torch.eye(self.states, dtype=torch.float64)
-        result: Matrix = self._algorithm.model(self._state(columns)).numpy()
-        return result
+        model: Matrix = self._algorithm.model(self._state(columns)).numpy()
+        return model
 
     def _apply(self, columns: Tensor, t: int) -> tuple[Any, list[Tensor]]:
         n = self._n
@@ -106,81 +107,65 @@ class LinearSystem:
 class Filter:
     """An observer of some of the messages, or of the final models; one score per column.
 
-    `members` are the nodes whose messages it holds; `victim` is the node with the canaries. Where nodes share noise,
-    `correlation` is the covariance of the noise of a draw that the observer does not know, in units of each node's own,
-    and `known` the noise that it knows.
+    Where nodes share noise, `correlation` is the covariance of the noise of a draw that the observer does not know, in
+    units of each node's own, and `known` the noise that it knows.
     """
 
     def __init__(
         self,
         system: LinearSystem,
         attacker: Attacker,
+        view: Observer,
         *,
         runs: int,
-        victim: int,
-        members: Sequence[int],
-        sees_models: bool,
         correlation: Matrix | None = None,
         known: Callable[[int], Tensor] | None = None,
     ):
-        self._system, self._attacker, self._runs, self._victim = system, attacker, runs, victim
-        self._members, self._sees_models = members, sees_models
+        self._system, self._attacker, self._view, self._runs = system, attacker, view, runs
         self._correlation, self._known = correlation, known
-        self._estimate: Matrix = np.zeros((0, 0))
-        self._covariance: Matrix = np.zeros((0, 0))
-        self._shift = self._expected = np.zeros(0)  # the canary's effect on the state, and its share seen
         self.scores: Matrix = np.zeros(0)
         self.mu_squared = 0.0  # what the scores' separation should be
 
     def start(self, state: Any) -> None:
         states = self._system.states
         self._estimate = self._system.initial(state)
-        self._covariance = np.zeros((states, states))
-        self._shift, self._expected = np.zeros(states), np.zeros(states)
+        self._covariance: Matrix = np.zeros((states, states))
+        # The canary's effect on the state, and the share of it that was seen.
+        self._shift: Matrix = np.zeros(states)
+        self._expected: Matrix = np.zeros(states)
         self.scores = np.zeros(self._estimate.shape[1])
 
     def see(self, t: int, sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> None:
         forward, messages = self._system.step(t)
-        n = len(messages[0])
-        rounds = self._system.draws // n
-        spreads, signals = [], []
-        for k in range(t * rounds, (t + 1) * rounds):
-            spreads.append(self._attacker.linear_spread(k).double().numpy().reshape(n, -1)[:, 0])
-            own = np.zeros(n)
-            own[self._victim] = (
-                self._attacker.linear_signal(k).double().numpy().reshape(n, -1)[self._victim, 0]
-            )
-            signals.append(own)
-        signal = np.concatenate(signals)
-        draws, columns = len(signal), self._estimate.shape[1]
+        n, columns = len(messages[0]), self._estimate.shape[1]
+        per_round = self._system.draws // n
+        draws = range(t * per_round, (t + 1) * per_round)
+
+        def by_node(value: Tensor) -> Matrix:
+            rows: Matrix = value.double().numpy().reshape(n, -1)
+            return rows
+
+        spreads = [by_node(self._attacker.linear_spread(k))[:, 0] for k in draws]
+        victim = np.arange(n) == self._view.target
+        signals = [np.where(victim, by_node(self._attacker.linear_signal(k))[:, 0], 0.0) for k in draws]
+        noise = [np.zeros((len(draws) * n, columns))]
+        if self._known is not None:
+            noise = [by_node(self._known(k) / self._attacker.divisors) for k in draws]
         correlation = np.eye(n) if self._correlation is None else self._correlation
-        blocks = [correlation * np.outer(own, own) for own in spreads]
-        mean = np.concatenate([self._estimate, *self._expected_noise(t, rounds, n, columns)])
-        spread = block_diag(self._covariance, *blocks)
-        truth = np.concatenate([self._shift, signal])
-        believed = np.concatenate([self._expected, np.zeros(draws)])
-        rows = [] if self._sees_models else visible_senders(self._system.topology, self._members, t)
-        if rows:
+        mean = np.concatenate([self._estimate, *noise])
+        spread = block_diag(self._covariance, *(correlation * np.outer(own, own) for own in spreads))
+        truth = np.concatenate([self._shift, *signals])
+        believed = np.concatenate([self._expected, np.zeros(len(draws) * n)])
+        if not self._view.sees_models:
+            rows = visible_senders(self._system.topology, self._view.members, t)
             look = np.concatenate([message[rows] for message in messages])
-            seen = np.concatenate(
-                [
-                    s.reshape(n, -1)[rows].double().numpy()
-                    for s in sent
-                    if s[0].numel() * self._runs == columns
-                ]
-            )
-            mean, spread, believed = self._update(look, seen, mean, spread, truth, believed)
+            seen = [by_node(value)[rows] for value in sent if value[0].numel() * self._runs == columns]
+            mean, spread, believed = self._update(look, np.concatenate(seen), mean, spread, truth, believed)
         self._estimate, self._covariance = forward @ mean, forward @ spread @ forward.T
         self._shift, self._expected = forward @ truth, forward @ believed
 
-    def _expected_noise(self, t: int, rounds: int, n: int, columns: int) -> list[Matrix]:
-        if self._known is None:
-            return [np.zeros((rounds * n, columns))]
-        about = (self._known(k) / self._attacker.divisors for k in range(t * rounds, (t + 1) * rounds))
-        return [one.double().numpy().reshape(n, columns) for one in about]
-
     def end(self, state: Any) -> None:
-        if self._sees_models:
+        if self._view.sees_models:
             look = self._system.model()
             seen = look @ self._system.initial(state)  # the models, by the public part of the state
             self._update(look, seen, self._estimate, self._covariance, self._shift, self._expected)

@@ -156,8 +156,7 @@ def km(a: KM, state: Any) -> Recovery:
     gain = answer_gain(a)
     if not hasattr(outer, "undo"):
         raise UserError(
-            f"the penalty {type(outer).__name__} has no `undo`, so messages behind it cannot be read backwards; use "
-            "--canary release."
+            f"the penalty {type(outer).__name__} has no `undo` to read messages by; use --canary release."
         )
     revealed: list[Revealed] = []
     last = yield []
@@ -208,26 +207,11 @@ RECOVERIES: dict[type, Callable[..., Recovery]] = {
 }
 
 
-# Where the gradients are recovered only under a condition.
-_EXACTLY: dict[type, Callable[[Any], bool]] = {
-    KM: lambda a: isinstance(a.penalty, Nothing),
-    DiNNO: lambda a: a.optimiser != "adam",
-}
-
-
-def recovery_of(algorithm: Any) -> Callable[..., Recovery]:
-    recovery = RECOVERIES.get(type(algorithm))
-    if recovery is None:
-        raise UserError(
-            f"the messages of {type(algorithm).__name__} cannot be read backwards yet; use --canary release."
-        )
-    return recovery
-
-
 def reads_exactly(algorithm: Any) -> bool:
     """Are the gradients recovered exactly, not mixed with values of other nodes?"""
-    exactly = _EXACTLY.get(type(algorithm))
-    return exactly is None or exactly(algorithm)
+    if isinstance(algorithm, KM):
+        return isinstance(algorithm.penalty, Nothing)
+    return not (isinstance(algorithm, DiNNO) and algorithm.optimiser == "adam")
 
 
 class MessageReader:
@@ -235,24 +219,24 @@ class MessageReader:
 
     def __init__(self, algorithm: Any, note: Callable[[Revealed], None], *, sees_models: bool = True):
         self._algorithm, self._note, self._sees_models = algorithm, note, sees_models
-        self._recovery: Recovery | None = None
 
     def start(self, state: Any) -> None:
         """Raises if the algorithm cannot be inverted."""
-        self._recovery = recovery_of(self._algorithm)(self._algorithm, state)
+        kind = type(self._algorithm)
+        if kind not in RECOVERIES:
+            raise UserError(
+                f"the messages of {kind.__name__} cannot be read backwards yet; use --canary release."
+            )
+        self._recovery = RECOVERIES[kind](self._algorithm, state)
         next(self._recovery)
 
     def see(self, t: int, sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> None:
-        self._take(Look(t, sent, received))
+        for revealed in self._recovery.send(Look(t, sent, received)):
+            self._note(revealed)
 
     def end(self, state: Any) -> None:
         if self._sees_models:
-            self._take(Look(-1, (self._algorithm.model(state),), ()))
-
-    def _take(self, look: Look) -> None:
-        assert self._recovery is not None
-        for revealed in self._recovery.send(look):
-            self._note(revealed)
+            self.see(-1, (self._algorithm.model(state),), ())
 
 
 # --- the evidence of a noised gradient ------------------------------------------------------------------------
@@ -282,9 +266,8 @@ class Attacker:
         self._kind, self._noise = o.privacy.noise, self.parts.noise
         self._estimated = not (self._clip.scale_is_public and self._noise.scale_is_public)
         self._not_gaussian = self._noise.adds and self._noise.scale_is_public and not self._kind.gaussian
-        self._on_messages = (
-            self.parts.message_scale.float()[:, None] if self.parts.noise_on_messages else None
-        )
+        on_messages = self.parts.noise_on_messages
+        self._on_messages = self.parts.message_scale.float()[:, None] if on_messages else None
         self.scores: Any = torch.zeros(())  # (m, d) the sum of all log-likelihood ratios so far
         self._ends = torch.tensor([node.end for node in o.privacy.nodes])[:, None] * _BEYOND
 
@@ -315,12 +298,12 @@ class Attacker:
             return self._sign(revealed)
         sums = self.sums(revealed)
         signal, spread = self._seen(revealed, sums)
-        if self._has_shape(revealed):
+        # Is its noise that of a single release, and not Gaussian?
+        single = revealed.message_gain > 0 if self._on_messages is not None else len(revealed.draws) == 1
+        if single and self._not_gaussian:
             evidence = self._shaped(sums, signal, spread)
         else:
-            evidence = _mixture(sums, signal, spread, self._rates)
-            if self.replace_one:
-                evidence = evidence - _mixture(-sums, signal, spread, self._rates)
+            evidence = self._gaussian(sums, signal, spread, self._rates)
         return evidence if revealed.known is None else torch.where(revealed.known, evidence, 0.0)
 
     def sums(self, revealed: Draw) -> Tensor:
@@ -335,8 +318,7 @@ class Attacker:
     def of_one_row(self, sums: Tensor, signal: float, spread: float, row: int) -> Tensor:
         """The evidence of sums that are Gaussian of that spread and of this row's sampling rate."""
         about = torch.tensor(signal).to(sums), torch.tensor(spread).to(sums), self._rates[row].to(sums)
-        evidence = _mixture(sums, *about)
-        return evidence - _mixture(-sums, *about) if self.replace_one else evidence
+        return self._gaussian(sums, *about)
 
     def linear_signal(self, k: int) -> Tensor:
         """(m, 1): the canary's mean effect on the released mean gradient."""
@@ -366,53 +348,44 @@ class Attacker:
             variance = variance + (revealed.message_gain * self._on_messages * self.divisors).square()
         return signal, variance.sqrt()
 
-    def _has_shape(self, revealed: Draw) -> bool:
-        """Is its noise that of a single release, and not Gaussian?"""
-        released = revealed.message_gain > 0 if self._on_messages is not None else len(revealed.draws) == 1
-        return released and self._not_gaussian
-
     def _shaped(self, sums: Tensor, signal: Tensor, spread: Tensor) -> Tensor:
         """The exact ratio under noise of density exp(−(|z|/s)^b), which may end."""
-        shape, unit = self._kind.exponent, spread * self._kind.scale
 
-        def log_weight(z: Tensor) -> Tensor:
-            inside = -(z.abs() / unit).pow(shape)
-            return torch.where(z.abs() <= self._ends * spread, inside, -torch.inf)
+        def log_weight(shift: Tensor) -> Tensor:
+            z = (sums - shift).abs()
+            inside = -(z / (spread * self._kind.scale)).pow(self._kind.exponent)
+            return torch.where(z <= self._ends * spread, inside, -torch.inf)
 
-        def sampled(shift: Tensor) -> Tensor:
-            return torch.logaddexp(
-                torch.log1p(-self._rates) + log_weight(sums),
-                torch.log(self._rates) + log_weight(sums - shift),
-            )
-
-        other = sampled(-signal) if self.replace_one else log_weight(sums)
         # Beyond both ends is rounding: it tells nothing.
-        return (sampled(signal) - other).nan_to_num(nan=0.0).clamp(-_LARGEST_EXPONENT, _LARGEST_EXPONENT)
+        evidence = self._sampled_ratio(log_weight, signal).nan_to_num(nan=0.0)
+        return evidence.clamp(-_LARGEST_EXPONENT, _LARGEST_EXPONENT)
 
     def _sign(self, revealed: Sign) -> Tensor:
-        k, q = revealed.draw, self._rates
-        side = torch.where(revealed.positive, 1.0, -1.0)
-        centre = revealed.offset * self.divisors
-        signal, spread = self.signal(k), self.spread(k)
+        side, centre = torch.where(revealed.positive, 1.0, -1.0), revealed.offset * self.divisors
+        spread = self.spread(revealed.draw)
 
         def log_likelihood(shift: Tensor) -> Tensor:
             value: Tensor = torch.special.log_ndtr(side * (centre + shift) / spread)
             return value
 
+        return self._sampled_ratio(log_likelihood, self.signal(revealed.draw))
+
+    def _sampled_ratio(self, log_likelihood: Callable[[Tensor], Tensor], signal: Tensor) -> Tensor:
+        """Log-likelihood ratios where a shift by `signal` happens with the sampling rate."""
+        nothing = log_likelihood(torch.zeros_like(signal))
+
         def sampled(shift: Tensor) -> Tensor:
-            nothing = log_likelihood(torch.zeros_like(shift))
-            if bool((q == 1).all()):
-                return log_likelihood(shift)
-            return torch.logaddexp(torch.log1p(-q) + nothing, torch.log(q) + log_likelihood(shift))
+            return torch.logaddexp(
+                torch.log1p(-self._rates) + nothing, torch.log(self._rates) + log_likelihood(shift)
+            )
 
-        other = sampled(-signal) if self.replace_one else log_likelihood(torch.zeros_like(signal))
-        evidence: Tensor = sampled(signal) - other
-        return evidence
+        return sampled(signal) - (sampled(-signal) if self.replace_one else nothing)
 
+    def _gaussian(self, sums: Tensor, signal: Tensor, spread: Tensor, rates: Tensor) -> Tensor:
+        def mixture(sums: Tensor) -> Tensor:
+            exponent = (signal * sums - signal.square() / 2) / spread.square().clamp_min(1e-30)
+            exponent = exponent.clamp_max(_LARGEST_EXPONENT)
+            evidence = torch.log1p(rates * torch.expm1(exponent)) if bool((rates < 1).any()) else exponent
+            return torch.where(spread > 0, evidence.clamp_min(-_LARGEST_EXPONENT), 0.0)
 
-def _mixture(sums: Tensor, signal: Tensor, spread: Tensor, rates: Tensor) -> Tensor:
-    exponent = ((signal * sums - signal.square() / 2) / spread.square().clamp_min(1e-30)).clamp_max(
-        _LARGEST_EXPONENT
-    )
-    evidence = torch.log1p(rates * torch.expm1(exponent)) if bool((rates < 1).any()) else exponent
-    return torch.where(spread > 0, evidence.clamp_min(-_LARGEST_EXPONENT), 0.0)
+        return mixture(sums) - mixture(-sums) if self.replace_one else mixture(sums)

@@ -6,6 +6,7 @@ densities, so its score is the exact log-likelihood ratio: what the accountants 
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +18,9 @@ from scipy.special import gammainc, gammaincinv
 
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import CLIPPED_LOT, Release
-from gossamer.auditing.bounds import Batch
+from gossamer.auditing.bounds import Coins
 from gossamer.auditing.canaries import flip
+from gossamer.auditing.verdict import Attack
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 
@@ -35,38 +37,32 @@ def density_of(release: Release) -> Noise:
 
 def draw(noise: Noise, sizes: Floats, signs: Floats) -> Floats:
     """Noise from uniform numbers: |z| by the inverse of its distribution function, which ends at the bound."""
-    whole = (
-        1.0
-        if math.isinf(noise.bound)
-        else gammainc(1 / noise.shape, (noise.bound / noise.scale) ** noise.shape)
-    )
+    whole = gammainc(1 / noise.shape, (noise.bound / noise.scale) ** noise.shape)  # 1 without a bound
     size = noise.scale * gammaincinv(1 / noise.shape, sizes * whole) ** (1 / noise.shape)
     return np.asarray(np.where(signs < 0.5, -size, size))
 
 
-class Releases:
+class Releases(Attack):
     """One coin per run: the record of heads moves each sum by the sensitivity when it is sampled."""
 
     attacked = "the mechanism alone (draws in one dimension; no model was trained)"
-    independent = True
-    looks = False
     description = "a record that moves every sum by the whole sensitivity, in or out by a coin"
     runs = 40_000
     at_once = 40_000
 
     def __init__(self, releases: Sequence[Release], stream: Callable[[int], Stream]):
         self._releases, self._stream = _entered(releases), stream
-        self._passes = _drawn_passes(releases)
+        drawn = [release for release in releases if release.sampling == "balls-and-bins"]
+        self._passes = [list(lots) for _, lots in itertools.groupby(drawn, lambda lot: lot.pass_number)]
         self._replace_one = bool(releases) and releases[0].adjacency == "replace-one"
-        self.notes: tuple[str, ...] = ()
         for release in releases:
             density_of(release)
         if any(math.isinf(release.sensitivity) for release in releases):
-            self.notes += (
+            self.notes = (
                 "Nothing enforces a bound here; the record moves sums by exactly what the noise is scaled to.",
             )
 
-    def batch(self, number: int, runs: int) -> Batch:
+    def batch(self, number: int, runs: int) -> Coins:
         start = time.perf_counter()
         stream = self._stream(number)
         heads = flip(stream, 1, runs)[0]
@@ -81,19 +77,18 @@ class Releases:
             scores += self._pass(stream, choice, made, lots, heads)
             made += len(lots)
         seconds = time.perf_counter() - start
-        return Batch(scores, heads, np.arange(runs), runs, seconds, runs * made)
+        return Coins(scores, heads, np.arange(runs), runs, seconds, runs * made)
 
     def _moves(self, release: Release) -> tuple[Noise, float, float]:
         """(noise, how far heads moves a sum, how far tails does)."""
-        shift = (
-            release.sensitivity if math.isfinite(release.sensitivity) else 1.0
-        )  # the unit of planned events
+        finite = math.isfinite(release.sensitivity)
+        shift = release.sensitivity if finite else 1.0  # the unit of planned events
         if (
             release.clipped == CLIPPED_LOT
-        ):  # from one side of the ball, where the others hold it, to the opposite one
+        ):  # from one side of the ball, where the others hold it, to the opposite
             return density_of(release), 2 * shift, 0.0
         if self._replace_one:  # from one record's side to the other's
-            apart = release.shift("replace-one") / 2 if math.isfinite(release.sensitivity) else shift
+            apart = release.shift("replace-one") / 2 if finite else shift
             return density_of(release), apart, -apart
         return density_of(release), shift, 0.0
 
@@ -137,16 +132,7 @@ class Releases:
 
 
 def _finite(ratio: Floats) -> Floats:
-    clipped: Floats = np.clip(np.nan_to_num(ratio, nan=0.0, posinf=_SURE, neginf=-_SURE), -_SURE, _SURE)
-    return clipped
-
-
-def _drawn_passes(releases: Sequence[Release]) -> list[list[Release]]:
-    passes: dict[int | None, list[Release]] = {}
-    for release in releases:
-        if release.sampling == "balls-and-bins":
-            passes.setdefault(release.pass_number, []).append(release)
-    return list(passes.values())
+    return np.asarray(np.clip(np.nan_to_num(ratio, nan=0.0, posinf=_SURE, neginf=-_SURE), -_SURE, _SURE))
 
 
 def _entered(releases: Sequence[Release]) -> list[Release]:
@@ -163,5 +149,4 @@ def _entered(releases: Sequence[Release]) -> list[Release]:
 def uniform(stream: Stream, purpose: int, step: int, count: int) -> Floats:
     """In (0, 1)."""
     words = stream.uniform_bits(purpose, 0, step, count)
-    numbers: Floats = (words.astype(np.float64) + 0.5) / 2.0**64
-    return numbers
+    return np.asarray((words.astype(np.float64) + 0.5) / 2.0**64)

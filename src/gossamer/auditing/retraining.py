@@ -7,10 +7,11 @@ continued, and may be trained by a worker elsewhere.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,14 @@ import gossamer
 from gossamer.accounting.observers import Observer
 from gossamer.algorithms.base import Grad
 from gossamer.auditing import canaries
-from gossamer.auditing.bounds import Batch
+from gossamer.auditing.bounds import Coins
 from gossamer.auditing.recovery import Attacker, Draw, MessageReader, Revealed
 from gossamer.auditing.trainings import MakeGradient, NoLedger, batch_stream, gradient_of, repeat, train
+from gossamer.auditing.verdict import Attack
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.studies.jobs import Engine, Outcome, guarded, settled
+from gossamer.studies.jobs import Engine, Outcome, guarded
 from gossamer.training.assemble import Parts
 
 if TYPE_CHECKING:
@@ -37,12 +39,10 @@ if TYPE_CHECKING:
 SCORES = "scores.jsonl"
 
 
-class Retraining:
+class Retraining(Attack):
     """One canary among real records; the victim is the node where it is least odd."""
 
-    independent = True
     attacked = "the whole training, with the run's data and model"
-    looks = False
     at_once = 100
     runs = 1000
 
@@ -63,15 +63,11 @@ class Retraining:
             raise UserError(
                 f"--canary {kind} is scored by --observer final or all; {view.name} needs --canary dirac."
             )
-        if parts.noise_on_messages and view.sees_all:
+        if view.sees_all and (parts.noise_on_messages or parts.plan.privacy.noise.cancels):
             raise UserError(
-                f"--canary {kind} with --observer {view.name} follows the points, which noise on the messages "
-                "(privacy.noise.on = 'iterate') hides; use --observer final or --canary dirac."
-            )
-        if parts.plan.privacy.noise.cancels and view.sees_all:
-            raise UserError(
-                f"--canary {kind} with --observer {view.name} scores one node's own messages, which noise that nodes "
-                "share hides; use --observer final or --canary dirac."
+                f"--canary {kind} with --observer {view.name} scores one node's own messages, which noise on them "
+                "(privacy.noise.on = 'iterate') or noise that nodes share hides; use --observer "
+                "final or --canary dirac."
             )
         self._parts, self._view, self._make, self._records = parts, view, make_gradient, records
         self._replace_one = canaries.refuse_unequal_sizes(config)
@@ -80,21 +76,15 @@ class Retraining:
         self.description = (
             f"{self._canary.description}, in or out of each run by a coin, on node {self.victim}"
         )
-        self.notes: tuple[str, ...] = canaries.CanaryUnit.of(config, records).notes(config)
+        self.notes = canaries.CanaryUnit.of(config, records).notes(config)
 
-    def batch(self, number: int, runs: int) -> Batch:
+    def batch(self, number: int, runs: int) -> Coins:
         """Flip a fair coin for every run, from the secret stream: with the canary or without."""
         o = self._parts.plan
         stream = batch_stream(o.config, number)
         present = canaries.flip(stream, 1, runs)[0]
-        records = canaries.with_and_without(
-            self._parts.records,
-            self._canary,
-            self.victim,
-            present,
-            replace_one=self._replace_one,
-            records=self._records,
-        )
+        how: dict[str, Any] = {"replace_one": self._replace_one, "records": self._records}
+        records = canaries.with_and_without(self._parts.records, self._canary, self.victim, present, **how)
         stacked = repeat(self._parts, runs, records)
         rows = slice(self.victim * runs, (self.victim + 1) * runs)
         if self._view.sees_all:
@@ -111,7 +101,7 @@ class Retraining:
             models = o.algorithm.model(trained.state)[rows]
             scores = -losses(stacked, models, self._canary).double().numpy()
         scores = np.nan_to_num(scores, nan=-1e30, posinf=1e30, neginf=-1e30)  # a diverged run scores lowest
-        return Batch(scores, present, np.arange(runs), runs, trained.seconds, trained.samples)
+        return Coins(scores, present, np.arange(runs), runs, trained.seconds, trained.samples)
 
 
 class AlongTheCanary:
@@ -123,7 +113,7 @@ class AlongTheCanary:
         self._canary, self._rows = canary, rows
         self._attacker, self._clip = Attacker(stacked, 1.0, False), stacked.clip()
         self._points: dict[int, Tensor] = {}
-        self._drawn = 0
+        self._drawn = itertools.count()
         self._count = rows.stop - rows.start
         self.scores: Any = torch.zeros(self._count, dtype=torch.float64)
 
@@ -131,10 +121,8 @@ class AlongTheCanary:
         """Everyone can compute the points; here they are taken from the training."""
 
         def watched(points: Tensor) -> Tensor:
-            self._points[self._drawn] = points[self._rows].clone()
-            self._drawn += 1
-            value: Tensor = grad(points)
-            return value
+            self._points[next(self._drawn)] = points[self._rows].clone()
+            return grad(points)
 
         return watched
 
@@ -155,14 +143,13 @@ class AlongTheCanary:
 
 
 def losses(stacked: Parts, models: Tensor, canary: canaries.Canary) -> Tensor:
-    o, loss = stacked.plan, stacked.plan.loss
+    o = stacked.plan
 
-    def one(parameters: dict[str, Tensor]) -> Tensor:
-        outputs = torch.func.functional_call(o.module, parameters, (canary.x[None],))
-        value: Tensor = loss(outputs, canary.y[None])[0]
-        return value
+    def one(model: Tensor) -> Any:
+        parameters = {name: view[0] for name, view in o.stack.views(model[None]).items()}
+        return o.loss(torch.func.functional_call(o.module, parameters, (canary.x[None],)), canary.y[None])
 
-    return torch.cat([one({k: v[0] for k, v in o.stack.views(m[None]).items()})[None] for m in models])
+    return torch.cat([one(model) for model in models])
 
 
 # --- batches on disk ----------------------------------------------------------------------------------------
@@ -195,14 +182,14 @@ class ScoreFile:
         """Finished trainings."""
         return sum(runs for _, runs in self._lines)
 
-    def get(self, number: int, runs: int) -> Batch | None:
+    def get(self, number: int, runs: int) -> Coins | None:
         line = self._lines.get((number, runs))
         if line is None:
             return None
         heads = np.array(line["heads"], dtype=bool)
-        return Batch(np.array(line["scores"]), heads, np.arange(runs), runs, line["seconds"], line["samples"])
+        return Coins(np.array(line["scores"]), heads, np.arange(runs), runs, line["seconds"], line["samples"])
 
-    def save(self, number: int, batch: Batch) -> None:
+    def save(self, number: int, batch: Coins) -> None:
         line = {
             "batch": number,
             "runs": batch.runs,
@@ -225,34 +212,27 @@ def train_elsewhere(
     config: RunConfig,
     saved: ScoreFile,
     sizes: Sequence[int],
-    options: dict[str, Any],
+    attack: tuple[Any, ...],
     on_batch: Callable[[int, int], None],
 ) -> None:
     """Train all batches that are not saved yet at the workers of `engine`; each is saved when it arrives.
 
-    `options` are those of `trainings`.
+    `attack`: observer, canary, its records and force, as `trainings` has them.
     """
-    missing = [(number, size) for number, size in enumerate(sizes) if saved.get(number, size) is None]
-    done, settings = sum(sizes) - sum(size for _, size in missing), config.model_dump(exclude_none=True)
-    failed: dict[int, str] = {}
-    with engine.open() as executor:
-        waiting = {
-            executor.submit(
-                trainings, settings, number, size, version=gossamer.__version__, **options
-            ): number
-            for number, size in missing
-        }
-        while waiting:
-            engine.check_workers()
-            for future in wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)[0]:
-                number = waiting.pop(future)
-                outcome = settled(future, folder / "errors.log")
-                if outcome.error is not None:
-                    failed[number] = outcome.error  # the others are saved all the same
-                    continue
-                saved.save(number, outcome.value)
-                done += outcome.value.runs
-                on_batch(done, sum(sizes))
+    settings, failed = config.model_dump(exclude_none=True), dict[int, str]()
+    missing = {number: size for number, size in enumerate(sizes) if saved.get(number, size) is None}
+    jobs = {
+        number: partial(trainings, settings, number, size, *attack, version=gossamer.__version__)
+        for number, size in missing.items()
+    }
+    done = sum(sizes) - sum(missing.values())
+    for number, outcome in filter(None, engine.run(jobs, folder / "errors.log")):
+        if outcome.error is not None:
+            failed[number] = outcome.error  # the others are saved all the same
+            continue
+        saved.save(number, outcome.value)
+        done += outcome.value.runs
+        on_batch(done, sum(sizes))
     for number, error in sorted(failed.items()):
         raise UserError(f"batch {number} of the audit failed: {error}")
 
@@ -261,16 +241,16 @@ def trainings(
     settings: dict[str, Any],
     number: int,
     runs: int,
-    *,
     observer: str,
     canary: str,
     records: int,
     force: bool,
+    *,
     version: str,
 ) -> Outcome:
     """Train one batch, at a worker, which draws its own noise and coins."""
 
-    def work(cache: DataCache) -> Batch:
+    def work(cache: DataCache) -> Coins:
         from gossamer.auditing.attacks import attack_of
         from gossamer.training.plan import Plan
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-QUICK, THOROUGH = 300, 2500  # records tried
-QUICK_SECONDS, THOROUGH_SECONDS = 40.0, 120.0  # at most: fewer records are tried with large models
+# Records tried, and seconds at most: fewer records are tried with large models.
+QUICK, THOROUGH = (300, 40.0), (2500, 120.0)
 _CLIMBS = 3  # how many of the worst records are improved
 _CLIMB_SHARE = 0.3  # of all tries
 
@@ -141,8 +141,8 @@ def search(
     probe: Probe,
     seed: int,
     *,
-    tries: int = THOROUGH,
-    seconds: float = THOROUGH_SECONDS,
+    tries: int = THOROUGH[0],
+    seconds: float = THOROUGH[1],
     on_try: Callable[[int, int], None] = lambda done, of: None,
 ) -> Searched:
     """Try that many records, or for that long. Equal seeds try equal records."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,9 +28,9 @@ from gossamer.training.privacy import PrivacyPlan
 
 Matrix = NDArray[np.float64]
 MOST_PAIRS = 5000  # of which masks are drawn one by one
-MOST_JOINT = 128  # sums of all draws and honest nodes whose joint covariance is estimated
+_MOST_JOINT = 128  # sums of all draws and honest nodes whose joint covariance is estimated
 # Samples of the estimate, and per sum: the score loses less than one hundredth of its μ.
-SAMPLES, SAMPLES_EACH = 4000, 50
+_SAMPLES, _SAMPLES_EACH = 4000, 50
 
 
 def proven_against(plan: PrivacyPlan, view: Observer) -> tuple[PrivacyPlan, dict[str, Any] | None]:
@@ -124,38 +124,33 @@ class Secrets:
 
         return known
 
-
-class HonestSums:
-    """Hands the honest nodes' sums of every look, without their known noise, to `take`: (honest, runs · d).
-
-    With them goes the distance by which a canary would move its node's sum.
-    """
-
-    def __init__(
+    def honest_sums(
         self,
+        stacked: Parts,
         attacker: Attacker,
-        known: Callable[[int], Tensor],
-        secrets: Secrets,
+        stream: Stream,
         nodes: int,
         take: Callable[[Matrix, float], None],
-    ):
-        self._attacker, self._known, self._secrets, self._take = attacker, known, secrets, take
-        self._nodes, self._honest = nodes, secrets.honest(nodes)
+    ) -> Callable[[Revealed], None]:
+        """Hand the honest nodes' sums of every look, without their known noise, to `take`: (honest, runs · d).
 
-    def __call__(self, revealed: Revealed) -> None:
-        assert isinstance(revealed, Draw)
-        assert revealed.known is None
-        sums = self._attacker.sums(revealed)
-        if self._secrets.members:
-            for k, gain in zip(revealed.draws, revealed.gains, strict=True):
-                sums = sums - gain * self._known(k)
-        rows = sums.double().numpy().reshape(self._nodes, -1)
-        signal = self._attacker.moved(revealed, self._secrets.victim * (len(sums) // self._nodes))
-        self._take(rows[self._honest], signal)
+        With them goes the distance by which a canary would move its node's sum.
+        """
+        known, honest = self.known_noise(stacked, attacker, stream), self.honest(nodes)
+
+        def note(revealed: Revealed) -> None:
+            assert isinstance(revealed, Draw)
+            sums = attacker.sums(revealed)
+            if self.members:
+                for k, gain in zip(revealed.draws, revealed.gains, strict=True):
+                    sums = sums - gain * known(k)
+            signal = attacker.moved(revealed, self.victim * (len(sums) // nodes))
+            take(sums.double().numpy().reshape(nodes, -1)[honest], signal)
+
+        return note
 
 
-@dataclass(frozen=True)
-class Direction:
+class Direction(NamedTuple):
     """Weights over the honest nodes' sums of one look.
 
     `spread` of the weighted sum; None where all looks are weighed together, and the sum itself is the score.
@@ -171,8 +166,15 @@ class CovarianceEstimate:
     """The honest nodes' sums in trainings without records: jointly over all looks, or look by look."""
 
     joint: bool
+    samples: int
     looks: list[Matrix] = field(default_factory=list)  # centred sums if joint, else their covariance
     signals: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, honest: int, rounds: int, rates: Sequence[float]) -> CovarianceEstimate:
+        """Jointly where lots are full and the sums are few, with enough samples for either."""
+        joint = all(rate == 1.0 for rate in rates) and honest * rounds <= _MOST_JOINT
+        return cls(joint, max(_SAMPLES, _SAMPLES_EACH * honest * (rounds if joint else 1)))
 
     def take(self, sums: Matrix, signal: float) -> None:
         centred = sums - sums.mean(1, keepdims=True)
@@ -187,13 +189,12 @@ class CovarianceEstimate:
             moved = np.zeros(len(sums))
             moved[place::m] = self.signals
             weights = np.linalg.solve(sums @ sums.T / sums.shape[1], moved).reshape(-1, m)
-            return [Direction(own, signal) for own, signal in zip(weights, self.signals, strict=True)]
-        found = []
-        for covariance, signal in zip(self.looks, self.signals, strict=True):
-            inverse = np.linalg.solve(covariance, np.eye(m)[place])
-            own = float(inverse[place])
-            found.append(Direction(inverse / own, signal, own**-0.5))
-        return found
+            return list(map(Direction, weights, self.signals))
+        inverses = [np.linalg.solve(covariance, np.eye(m)[place]) for covariance in self.looks]
+        return [
+            Direction(inverse / float(inverse[place]), signal, float(inverse[place]) ** -0.5)
+            for inverse, signal in zip(inverses, self.signals, strict=True)
+        ]
 
 
 class DirectionScores:
@@ -206,10 +207,7 @@ class DirectionScores:
     def take(self, sums: Matrix, signal: float) -> None:
         direction = next(self._directions)
         seen = direction.weights @ sums
-        if direction.spread is None:
-            self.scores += seen
-        else:
-            evidence = self._attacker.of_one_row(
-                torch.from_numpy(seen), direction.signal, direction.spread, self._row
-            )
-            self.scores += evidence.numpy()
+        if direction.spread is not None:
+            about = torch.from_numpy(seen), direction.signal, direction.spread, self._row
+            seen = self._attacker.of_one_row(*about).numpy()
+        self.scores += seen

@@ -19,7 +19,7 @@ from gossamer.accounting.releases import Event
 from gossamer.algorithms.base import Grad
 from gossamer.config.schema import RunConfig
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.reader import PrivateGradient, Records
+from gossamer.mechanism.reader import Records
 from gossamer.runtime.loop import run as run_loop
 from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.training.assemble import Parts, assemble
@@ -80,10 +80,8 @@ class StackedExchange:
     def __call__(self, t: int, *tensors: Tensor) -> Any:
         together = [tensor.reshape(self._nodes, -1, *tensor.shape[1:]) for tensor in tensors]
         mixed = self._mix(t, *together)
-        back = tuple(
-            new.reshape(old.shape)
-            for new, old in zip(mixed if len(tensors) > 1 else (mixed,), tensors, strict=True)
-        )
+        several = mixed if len(tensors) > 1 else (mixed,)
+        back = tuple(new.reshape(old.shape) for new, old in zip(several, tensors, strict=True))
         for spectator in self._spectators:
             spectator.see(t, tensors, back)
         return back[0] if len(tensors) == 1 else back
@@ -100,8 +98,7 @@ class Trained:
 
 def gradient_of(parts: Parts, book: NoLedger, stream: Stream) -> Grad:
     """The mechanism of the run. Tests replace it by a broken one."""
-    gradient = parts.reader(book, stream, written=[0])
-    assert isinstance(gradient, PrivateGradient)
+    gradient: Grad = parts.reader(book, stream, written=[0])
     return gradient
 
 

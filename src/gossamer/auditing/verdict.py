@@ -18,16 +18,16 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import bdtrc, gammaln, xlog1py, xlogy
 
 from gossamer.accounting.profiles import TradeOff
 from gossamer.auditing.bounds import (
+    COUNTS,
     INDEPENDENT,
     NO_ASSUMPTION,
-    Batch,
     Bound,
     Coins,
     Event,
@@ -39,8 +39,12 @@ from gossamer.auditing.bounds import (
     guess_p_value,
     most_correct,
     one_run,
+    promising_guesses,
     threshold,
 )
+
+if TYPE_CHECKING:
+    from gossamer.auditing.retraining import ScoreFile
 
 RATES, GUESSES = "rates, whole curve", "guesses, whole curve"
 CHOOSING = 0.2  # share of the coins that choose
@@ -73,29 +77,21 @@ def rates(coins: Coins, curve: TradeOff, confidence: float) -> CurveTest:
         )
     event, slope = _best_event(choosing, curve)
     hits, of, misses, out_of = counts = event.counts(judging)
-    alpha = 1 - confidence
-    allowed = float(curve.most_hits(misses / out_of))
-    epsilon, delta, _ = curve.tightest(misses / out_of)
-    says = (
-        f"an event in {hits / of:.2%} of one side's cases and in {misses / out_of:.2%} of the other's, where the "
-        f"proven curve allows {allowed:.2%}"
-    )
-    shown = {
-        "coins": len(judging),
-        "hits": hits,
-        "of": of,
-        "false_alarms": misses,
-        "out_of": out_of,
-        "hit_rate": hits / of,
-        "hit_rate_at_least": float(at_least(hits, of, alpha / 2)),
-        "false_alarm_rate": misses / out_of,
+    hit_rate, alarm_rate, alpha = hits / of, misses / out_of, 1 - confidence
+    allowed = float(curve.most_hits(alarm_rate))
+    epsilon, delta, _ = curve.tightest(alarm_rate)  # the guarantee of the curve that allows least there
+    shown: dict[str, Any] = {"coins": len(judging), **dict(zip(COUNTS, counts, strict=True))}
+    shown |= {"hit_rate": hit_rate, "hit_rate_at_least": float(at_least(hits, of, alpha / 2))}
+    shown |= {
+        "false_alarm_rate": alarm_rate,
         "false_alarm_rate_at_most": float(at_most(misses, out_of, alpha / 2)),
-        "hit_rate_allowed": allowed,
-        "tightest_epsilon": epsilon,  # the guarantee of the curve that allows least there
-        "tightest_delta": delta,
-        "threshold": event.threshold,
-        "event": event.words,
     }
+    shown |= {"hit_rate_allowed": allowed, "tightest_epsilon": epsilon, "tightest_delta": delta}
+    shown |= {"threshold": event.threshold, "event": event.words}
+    says = (
+        f"an event in {hit_rate:.2%} of one side's cases and in {alarm_rate:.2%} of the other's, where the proven "
+        f"curve allows {allowed:.2%}"
+    )
     return CurveTest(RATES, outside(curve, *counts, slope, alpha), confidence, INDEPENDENT, says, shown)
 
 
@@ -144,7 +140,7 @@ def outside(
     Canaries need not be alike (nodes may differ): their mean rates are in the region, which is convex, and counts of
     unlike cases spread no wider than binomial ones of the mean rate (Hoeffding 1956), as for Clopper–Pearson.
     """
-    found = hits / of - slope * misses / out_of
+    difference = hits / of - slope * misses / out_of
     spare = alpha / 1000  # for false alarms so many or so few that they are not summed up (Bernstein)
     many = math.log(2 / spare)
 
@@ -154,7 +150,7 @@ def outside(
         b = np.arange(max(first, 0), min(last, out_of) + 1)
         logs = gammaln(out_of + 1) - gammaln(b + 1) - gammaln(out_of - b + 1)
         mass = np.exp(logs + xlogy(b, alarm) + xlog1py(out_of - b, -alarm))
-        needed = np.ceil(of * (found + slope * b / out_of) - 1e-9)  # rounding may only make it easier
+        needed = np.ceil(of * (difference + slope * b / out_of) - 1e-9)  # rounding may only make it easier
         tail = bdtrc(np.clip(needed - 1, 0, of), of, hit)
         return float(mass @ np.where(needed <= 0, 1.0, tail)) + spare
 
@@ -175,8 +171,8 @@ def guesses(coins: Coins, curve: TradeOff, confidence: float) -> CurveTest:
     """Test the number of correct guesses; all trainings count as one large run, and a canary is in one of them."""
     choosing, judging = coins.split(CHOOSING)
     chosen = _best_guesses(choosing, curve)
-    inverse, (m, r, v) = curve.least_false_alarms, chosen.counts(judging)
-    allowed = most_correct(inverse, m, r, 1 - confidence)
+    m, r, v = chosen.counts(judging)
+    allowed = most_correct(curve.least_false_alarms, m, r, 1 - confidence)
     says = f"{v:,} of {r:,} guesses correct, where the proven curve allows up to {allowed:,}"
     shown = {"canaries": m, "guesses": r, "correct": v, "correct_allowed": allowed}
     return CurveTest(GUESSES, v > allowed, confidence, NO_ASSUMPTION, says, shown)
@@ -184,39 +180,31 @@ def guesses(coins: Coins, curve: TradeOff, confidence: float) -> CurveTest:
 
 def _best_guesses(coins: Coins, curve: TradeOff) -> Guesses:
     """The shares with the smallest p-value, at a number of canaries that keeps the sums short."""
-    best, chosen = (2.0, 0.0), Guesses(0.5, 0.5)
-    for up in _SHARES:
-        for down in _SHARES:
-            _, r, v = Guesses(up, down).counts(coins)
-            if v <= r / 2:
-                continue
-            scale = _CHOSEN_AT / len(coins)
-            many, right = max(1, round(r * scale)), round(v * scale)
-            likely = guess_p_value(curve.least_false_alarms, max(_CHOSEN_AT, many), many, min(right, many))
-            if (likely, -v / r) < best:
-                best, chosen = (likely, -v / r), Guesses(up, down)
+    best, chosen, scale = (2.0, 0.0), Guesses(0.5, 0.5), _CHOSEN_AT / max(1, len(coins))
+    for candidate, (_, r, v) in promising_guesses(coins, _SHARES):
+        many, correct = max(1, round(r * scale)), round(v * scale)
+        p_value = guess_p_value(curve.least_false_alarms, max(_CHOSEN_AT, many), many, min(correct, many))
+        if (p_value, -v / r) < best:
+            best, chosen = (p_value, -v / r), candidate
     return chosen
 
 
 # --- the verdict --------------------------------------------------------------------------------------------
 
 
-class Attack(Protocol):
+class Attack:
+    """What is attacked, by which canaries, and how often; `batch` trains with fair coins and scores them."""
+
     attacked: str  # the parts of the run that the verdict is about, in words
     description: str  # the canaries, in words
-    notes: tuple[str, ...]
-    independent: bool  # are scores independent of other canaries' coins, by construction?
+    notes: tuple[str, ...] = ()
+    independent: bool = True  # are scores independent of other canaries' coins, by construction?
     runs: int  # the default number of trainings
     at_once: int  # how many fit into memory side by side
-    looks: bool  # may it end early, once something is violated?
+    looks: bool = False  # may it end early, once something is violated?
 
-    def batch(self, number: int, runs: int) -> Batch: ...
-
-
-class SavedBatches(Protocol):
-    def get(self, number: int, runs: int) -> Batch | None: ...
-
-    def save(self, number: int, batch: Batch) -> None: ...
+    def batch(self, number: int, runs: int) -> Coins:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -260,18 +248,12 @@ def promised(figures: dict[str, Any], mode: str, curve: TradeOff | None = None) 
     return Promised(points, curve if "proven" in points else None)
 
 
-def look_sizes(runs: int, at_once: int) -> list[int]:
-    """Trainings before each look: doubling, so that a clear case ends early."""
-    sizes, done = [], 0
-    while done < runs:
-        step = min(max(1, done), at_once, runs - done)
-        sizes.append(step)
-        done += step
+def batch_sizes(runs: int, at_once: int, *, doubling: bool = False) -> list[int]:
+    """Trainings in each batch: as many as fit, or as many as were done before, so that a clear case ends early."""
+    sizes: list[int] = []
+    while (done := sum(sizes)) < runs:
+        sizes.append(min(max(1, done) if doubling else at_once, at_once, runs - done))
     return sizes
-
-
-def batch_sizes(runs: int, at_once: int) -> list[int]:
-    return [min(at_once, runs - start) for start in range(0, runs, at_once)]
 
 
 def try_until_decided(
@@ -281,15 +263,17 @@ def try_until_decided(
     limits: Promised,
     runs: int,
     on_batch: Callable[[int, int], None] = lambda done, of: None,
-    saved: SavedBatches | None = None,
-) -> tuple[Batch, Verdict]:
+    saved: ScoreFile | None = None,
+) -> tuple[Coins, Verdict]:
     """Train, test, and stop once a promise is violated or all `runs` are used.
 
     Early tests cost confidence: most of the error probability is kept for the last one, the others share the rest.
     """
-    alpha, parts, done = 1 - confidence, list[Batch](), 0
-    sizes = look_sizes(runs, attack.at_once) if attack.looks else batch_sizes(runs, attack.at_once)
-    early = len(sizes) - 1 if attack.looks else 0
+    alpha, parts, sizes = (
+        1 - confidence,
+        list[Coins](),
+        batch_sizes(runs, attack.at_once, doubling=attack.looks),
+    )
     bound_of, test_of, other_test = (
         (threshold, rates, guesses) if attack.independent else (one_run, guesses, rates)
     )
@@ -300,27 +284,24 @@ def try_until_decided(
             if saved is not None:
                 saved.save(number, batch)
         parts.append(batch)
-        done += batch.runs
-        on_batch(done, runs)
+        on_batch(sum(part.runs for part in parts), runs)
         last = number == len(sizes) - 1
         if not (attack.looks or last):
             continue
-        share = alpha if early == 0 else alpha * (1 - _EARLY) if last else alpha * _EARLY / early
-        coins = Batch.join(parts)
+        share = alpha
+        if attack.looks and len(sizes) > 1:
+            share = alpha * (1 - _EARLY) if last else alpha * _EARLY / (len(sizes) - 1)
+        coins = Coins.join(parts)
         bound = bound_of(coins, delta, 1 - share)
         test = test_of(coins, limits.curve, 1 - share) if limits.curve is not None else None
         violated = limits.broken(bound, test)
-        if not (last or violated):
-            continue
-        # At every look the deciding tests had a smaller error probability; all looks together hold at `confidence`.
-        declared = replace(bound, confidence=confidence)
-        bounds = [declared, *all_bounds(coins, delta, confidence, independent=attack.independent)[1:]]
-        tests = []
-        if test is not None and limits.curve is not None:
-            tests = [
-                replace(test, confidence=confidence),
-                other_test(coins, limits.curve, confidence),
-            ]
-        looks = number + 1 if attack.looks else 1
-        return coins, Verdict(bounds, violated, limits.exceeded(declared), tests, looks, done)
-    raise AssertionError("there is always a last look")
+        if violated:
+            break
+    # At every look the deciding tests had a smaller error probability; all looks together hold at `confidence`.
+    bounds = [replace(bound, confidence=confidence)]
+    bounds += all_bounds(coins, delta, confidence, independent=attack.independent)[1:]
+    tests = []
+    if test is not None and limits.curve is not None:
+        tests = [replace(test, confidence=confidence), other_test(coins, limits.curve, confidence)]
+    looks = len(parts) if attack.looks else 1
+    return coins, Verdict(bounds, violated, limits.exceeded(bound), tests, looks, coins.runs)

@@ -14,12 +14,12 @@ import threading
 import time
 import traceback
 import zipfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
@@ -29,6 +29,7 @@ from gossamer.options.sentences import whole_number
 if TYPE_CHECKING:
     from gossamer.training.data import DataCache
 
+K = TypeVar("K")
 THREADS = 1  # of each process: as many processes as cores, and the same sums everywhere
 KEY_FILE = "run.key"  # stays where it was made
 _WAIT = 60.0  # seconds without any worker; Dask's setting gossamer.wait says otherwise
@@ -51,11 +52,8 @@ class Engine:
         kind, _, self.address = str(text).partition(":")
         self.name = f"--engine {text}"
         self.here = kind == "local"
-        if (
-            kind not in ("local", "dask")
-            or self.here == bool(self.address)
-            or any(map(str.isspace, str(text)))
-        ):
+        known = kind in ("local", "dask") and self.here != bool(self.address)
+        if not known or any(map(str.isspace, str(text))):
             raise UserError(
                 f"{self.name} is not known; it can be local or dask:ADDRESS, for example dask:tls://10.0.0.1:8786."
             )
@@ -94,8 +92,36 @@ class Engine:
             with self.open():
                 pass
 
-    def check_workers(self) -> None:
-        """Nobody waits for ever: without any worker for as long as at the start, there is an end."""
+    def run(
+        self,
+        jobs: Mapping[K, Callable[[], Outcome]],
+        log: Path,
+        begun: Callable[[K], bool] = lambda key: True,
+    ) -> Iterator[tuple[K, Outcome] | None]:
+        """Every job's key with its outcome, as they end, and None a few times a second. Tracebacks go to `log`.
+
+        A process that dies takes the executor with it: jobs that had not `begun` are submitted again to a new one.
+        """
+        left = dict(jobs)
+        while left:
+            submitted, left = left, {}
+            with self.open() as executor:
+                waiting = {executor.submit(job): key for key, job in submitted.items()}
+                while waiting:
+                    yield None
+                    for future in wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)[0]:
+                        key = waiting.pop(future)
+                        outcome = settled(future, log)
+                        if outcome.died and not begun(key) and len(submitted) > 1:
+                            left[key] = submitted[key]
+                        else:
+                            yield key, outcome
+                    self._check_workers()
+            if len(left) == len(submitted):
+                raise UserError("the processes of the study end before they begin; see the messages above.")
+
+    def _check_workers(self) -> None:
+        """Raise if there was no worker for as long as at the start, so that nobody waits for ever."""
         if self._client is None:
             return
         try:
@@ -154,7 +180,7 @@ class Engine:
         return executor, close
 
 
-def settled(future: Future[Outcome], log: Path, place: Path | None = None) -> Outcome:
+def settled(future: Future[Outcome], log: Path) -> Outcome:
     """The outcome of a future that is done; a process that died is an error in a sentence. Tracebacks go to `log`."""
     try:
         outcome = future.result()
@@ -168,9 +194,6 @@ def settled(future: Future[Outcome], log: Path, place: Path | None = None) -> Ou
     if outcome.log:
         with log.open("a", encoding="utf-8") as file:
             file.write(outcome.log)
-    if place is not None and isinstance(outcome.value, bytes):
-        with zipfile.ZipFile(io.BytesIO(outcome.value)) as archive:
-            archive.extractall(place)
     return outcome
 
 
@@ -215,8 +238,8 @@ def guarded(work: Callable[[DataCache], Any], version: str) -> Outcome:
     except UserError as error:
         return Outcome(str(error))
     except Exception as error:
-        said = f"an error in gossamer: {type(error).__name__}: {error} (see errors.log)"
-        return Outcome(said, traceback.format_exc())
+        sentence = f"an error in gossamer: {type(error).__name__}: {error} (see errors.log)"
+        return Outcome(sentence, traceback.format_exc())
 
 
 def _archive(folder: Path) -> bytes:
@@ -226,6 +249,12 @@ def _archive(folder: Path) -> bytes:
             if path.is_file() and path.name != KEY_FILE:
                 archive.write(path, path.relative_to(folder))
     return content.getvalue()
+
+
+def unpack(files: bytes, place: Path) -> None:
+    """The files of a run that was trained elsewhere."""
+    with zipfile.ZipFile(io.BytesIO(files)) as archive:
+        archive.extractall(place)
 
 
 def _begin_process(parent: int) -> None:

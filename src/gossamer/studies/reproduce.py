@@ -170,7 +170,7 @@ def paper_cells(
     """The cells of a scale, in the paper's order."""
     cut, recipe = definition.cut(scale), recipes.read(definition.recipe)
     data = _available(cut.data, data_dir) if runs else {}
-    found = []
+    chosen = []
     for grid in definition.grid:
         for row, column, text in parse_grid(grid):
             labels = {**grid.at, grid.rows: row, grid.columns: column}
@@ -186,8 +186,8 @@ def paper_cells(
                 own[mode] = cells(recipe, changes, label, seeds[0 if scale == "small" else -1])
             printed = None if text == NOT_PRINTED else text
             source = f"{definition.paper}, {grid.source}, row {row}, column {column}"
-            found.append(PaperCell(labels, source, printed, *parse_number(text), own))
-    return found
+            chosen.append(PaperCell(labels, source, printed, *parse_number(text), own))
+    return chosen
 
 
 def parse_grid(grid: Grid) -> list[tuple[str, str, str]]:
@@ -218,10 +218,7 @@ def flatten(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def matches(where: Where, labels: Mapping[str, str]) -> bool:
-    return all(
-        labels.get(axis) in (values if isinstance(values, list) else [values])
-        for axis, values in where.items()
-    )
+    return all(labels.get(axis) in ([one] if isinstance(one, str) else one) for axis, one in where.items())
 
 
 def _available(kinds: Sequence[str], data_dir: Path | None) -> dict[str, Any]:
@@ -249,10 +246,10 @@ def reproduce(name: str, *, scale: str = "small", out: Path | None = None, **opt
 
 
 def scale_of(scale: str) -> Scale:
-    for known in SCALES:
-        if known == scale:
-            return known
-    raise UserError(f"--scale {scale} is not known; it can be small, book or full.")
+    known: dict[str, Scale] = {name: name for name in SCALES}
+    if scale not in known:
+        raise UserError(f"--scale {scale} is not known; it can be small, book or full.")
+    return known[scale]
 
 
 def default_folder(name: str, scale: str) -> Path:
@@ -268,19 +265,21 @@ def run_paper_cells(
         rows = [Row(f"{label}, {mode} mode", {}, None, own) for (label, mode), own in runs.items()]
         batch = run_rows(rows, folder, **options)
         return batch.summary, dict(zip(runs, batch.results, strict=True))
-    from gossamer.auditing.request import AuditRequest
+    from gossamer.auditing.api import AuditRequest
 
     spec, results = definition.audit, Results()
-    attack: dict[str, Any] = {"runs": spec.at(scale), "canary": spec.canary}
-    attack |= {"observer": spec.observer, "confidence": spec.confidence}
+    attack: dict[str, Any] = {key: getattr(spec, key) for key in ("canary", "observer", "confidence")}
     attack |= {key: options[key] for key in ("data_dir", "force", "engine")}
-    requests = {place: AuditRequest(config=own[0].config, **attack) for place, own in runs.items()}
+    requests = {
+        place: AuditRequest(config=own[0].config, runs=spec.at(scale), **attack)
+        for place, own in runs.items()
+    }
     refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
     mark_folder(folder, [])
     for place, request in requests.items():
-        found = request.run_into(folder / "cells" / runs[place][0].name)
-        results[place] = [{**found, "seconds": found["audit"]["training_seconds"]}]
+        result = request.run_into(folder / "cells" / runs[place][0].name)
+        results[place] = [{**result, "seconds": result["audit"]["training_seconds"]}]
     return {"out": str(folder), "failed": {}}, results
 
 

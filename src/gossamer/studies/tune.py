@@ -36,8 +36,7 @@ class Tuning:
 
     @property
     def candidates(self) -> list[dict[str, Any]]:
-        candidates: list[dict[str, Any]] = self.result["candidates"]
-        return candidates
+        return list(self.result["candidates"])
 
     @property
     def chosen(self) -> dict[str, Any] | None:
@@ -52,8 +51,7 @@ class Tuning:
 
     @property
     def failed(self) -> dict[str, str]:
-        failed: dict[str, str] = self.result["failed"]
-        return failed
+        return dict(self.result["failed"])
 
     @property
     def directory(self) -> Path | None:
@@ -75,9 +73,8 @@ class Tuning:
         failed = [f"{label} failed: {reason}" for label, reason in self.failed.items()]
         if self.chosen is None:
             return failed
-        together = (
-            f"all runs together: proven ε = {epsilon_text(self.epsilon_proven)} ({relation(self.result)})"
-        )
+        epsilon = epsilon_text(self.epsilon_proven)
+        together = f"all runs together: proven ε = {epsilon} ({relation(self.result)})"
         return [together, f"the chosen run: {self.directory}", *failed]
 
     def __repr__(self) -> str:
@@ -86,9 +83,8 @@ class Tuning:
     def _repr_html_(self) -> str:
         rows = self._rows()
         bold = next((i for i, row in enumerate(rows) if row[-1]), None)
-        return fragment(
-            "Settings chosen by private runs", Table(_HEADER, rows, bold=bold), notes=self._notes()
-        )
+        table = Table(_HEADER, rows, bold=bold)
+        return fragment("Settings chosen by private runs", table, notes=self._notes())
 
 
 _HEADER = ("settings", "judged by", "own ε", "")
@@ -119,7 +115,11 @@ def tune(
                 "algorithm, model, topology, loss, data.transform and privacy.clip."
             )
     config = resolve(tables, fixed)
-    _refuse_private_choice(config.data)
+    if config.data.held_out or not config.data.test_is_public:
+        raise UserError(
+            "the choice would look at private records without paying for it: name a public hold-out with data.test, "
+            "and leave out data.held_out."
+        )
     if "algorithm.kind" in varied or method_of(config).keeps_local_models:
         raise UserError(
             f"algorithm.kind = {config.algorithm.kind!r}: choose among settings of one method, and not of one "
@@ -128,7 +128,7 @@ def tune(
     count = len(lay_out([recipe], sets=fixed, overs=varied))
     if count < 2:
         raise UserError(
-            "there is nothing to choose from: list at least two values, for example --over algorithm.lr=1,3."
+            "there is nothing to choose from: list two values or more, such as --over algorithm.lr=1,3."
         )
     rows = lay_out([recipe], sets={**fixed, "privacy.runs": count}, overs=varied)
     out, data_dir = as_path("out", out), as_path("data_dir", data_dir)
@@ -138,25 +138,21 @@ def tune(
     together = ledgers(out)  # what failed, was stopped or was lost has spent its draws too
     _refuse_unpaid_figures(result for _, result in finished)
     best = max(finished, key=lambda pair: _goodness(pair[1]), default=None)
+    terms = {
+        key: finished[0][1][key] if finished else None for key in ("delta", "adjacency", "unit", "observer")
+    }
     result = {
         "candidates": [_figures(row, result) for row, result in finished],
         "chosen": _figures(*best) if best else None,
         "run_dir": str(best[0].cells[0].folder(out)) if best else None,
         "epsilon_proven": worst_epsilon(together) if together else None,
-        "delta": finished[0][1]["delta"] if finished else None,
-        "adjacency": finished[0][1]["adjacency"] if finished else None,
-        "unit": finished[0][1]["unit"] if finished else None,
-        "observer": finished[0][1]["observer"] if finished else None,
-        **batch.summary,
     }
-    return Tuning(result)
+    return Tuning({**result, **terms, **batch.summary})
 
 
 def _figures(row: Row, result: dict[str, Any]) -> dict[str, Any]:
-    name = headline(result)
-    said = {"metric": result["metric"]} if "metric" in result else {}
-    shown = (f"{name}_mean", "epsilon_proven")
-    return {"settings": row.settings, **said, **{key: result[key] for key in shown if key in result}}
+    keys = ("metric", f"{headline(result)}_mean", "epsilon_proven")
+    return {"settings": row.settings, **{key: result[key] for key in keys if key in result}}
 
 
 def _goodness(result: dict[str, Any]) -> float:
@@ -173,12 +169,4 @@ def _refuse_unpaid_figures(results: Iterable[dict[str, Any]]) -> None:
     if because is not None:
         raise UserError(
             f"the choice would look at figures that no ε covers ({because}); judge what is released."
-        )
-
-
-def _refuse_private_choice(data: Any) -> None:
-    if data.held_out or not data.test_is_public:
-        raise UserError(
-            "the choice would look at private records without paying for it: name a public hold-out with data.test, "
-            "and leave out data.held_out."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -54,23 +55,17 @@ def in_blocks(
 ) -> list[Tensor]:
     """What `work(nodes, exchange)` gives for each block; the first failure of any is raised here."""
     meeting = _Meeting(graph, len(blocks), patience)
-    found: dict[int, Tensor] = {}
-    failures: list[BaseException] = []
 
-    def one(place: int, nodes: range) -> None:
+    def one(place: int, nodes: range) -> Tensor:
         try:
-            found[place] = work(nodes, meeting.exchange(place, nodes))
-        except BaseException as failure:
-            failures.append(failure)
-        finally:
-            if place not in found:
-                meeting.leave()
+            return work(nodes, meeting.exchange(place, nodes))
+        except BaseException:
+            meeting.leave()
+            raise
 
-    threads = [threading.Thread(target=one, args=each, daemon=True) for each in enumerate(blocks)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:  # that nobody came is only what follows from another's failure
+    with ThreadPoolExecutor(len(blocks)) as threads:
+        futures = [threads.submit(one, *block) for block in enumerate(blocks)]
+    failures = [error for future in futures if (error := future.exception()) is not None]
+    if failures:  # a broken barrier only follows from another's failure
         raise min(failures, key=lambda failure: isinstance(failure, threading.BrokenBarrierError))
-    return [found[place] for place in range(len(blocks))]
+    return [future.result() for future in futures]

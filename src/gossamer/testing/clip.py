@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,20 +26,22 @@ def check_clip(clip: ClipKind) -> None:
     >>> check_clip(ConstantClip(bound=0.5))
     """
     name = type(clip).__name__
-    lots, largest = (
-        torch.full((NODES,), LOT, dtype=torch.float64),
-        torch.full((NODES,), 2.0, dtype=torch.float64),
-    )
+    lots, largest = (torch.full((NODES,), size, dtype=torch.float64) for size in (LOT, 2.0))
     made = clip.make(DRAWS, lots, largest)
     for k in range(DRAWS):
         _one_draw(name, clip, made, k)
-        again = made.at(k, NODES)
-        if not torch.equal(again.reference, made.at(k, NODES).reference):
+        if not torch.equal(made.at(k, NODES).reference, made.at(k, NODES).reference):
             raise AssertionError(
                 f"{name}.at({k}) says another bound the second time; it must depend on the draw alone."
             )
         _follow(name, clip, made, k, lots)
-    _goes_on(name, clip.make(DRAWS, lots, largest), made)
+    resumed = clip.make(DRAWS, lots, largest)
+    resumed.restore({key: value.clone() for key, value in made.state().items()})
+    for k in range(DRAWS):
+        if not torch.equal(resumed.at(k, NODES).reference, made.at(k, NODES).reference):
+            raise AssertionError(
+                f"{name} has another bound after a checkpoint; state() must hold what follow() changes."
+            )
 
 
 def _one_draw(name: str, clip: ClipKind, made: Clip, k: int) -> None:
@@ -106,14 +107,3 @@ def _follow(name: str, clip: ClipKind, made: Clip, k: int, lots: Tensor) -> None
             f"{name} moves its bound by the records' norms, and follows_records is not set: that is a release of its "
             "own, which must be paid for."
         )
-
-
-def _goes_on(name: str, fresh: Clip, made: Clip) -> None:
-    """A checkpoint carries what it has learned."""
-    kept: dict[str, Any] = {key: value.clone() for key, value in made.state().items()}
-    fresh.restore(kept)
-    for k in range(DRAWS):
-        if not torch.equal(fresh.at(k, NODES).reference, made.at(k, NODES).reference):
-            raise AssertionError(
-                f"{name} has another bound after a checkpoint; state() must hold all that follow() changes."
-            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -46,7 +47,11 @@ def check_noise(noise: NoiseKind, *, end: float = math.inf) -> None:
             )
         _as_much(name, among, drawn, stated)
         _fresh(name, drawn, _drawn(made, 1, multiplier, bound))
-        _only_where_asked(name, made, multiplier, bound)
+        with suppress(UserError):  # a noise may need all nodes
+            if made.adds and not _drawn(made, 0, multiplier, bound, numbers=8, idle=1)[:-1].any():
+                raise AssertionError(
+                    f"{name} adds nothing once one node's budget is spent; the others still need noise."
+                )
 
 
 def _stated(
@@ -67,20 +72,17 @@ def _stated(
     return written
 
 
-def _drawn(made: Mechanism, k: int, multiplier: float, bound: float) -> Floats:
-    """(nodes, numbers) the noise of draw k."""
-    sums = torch.zeros(NODES, DIMENSION)
-    made.add(
-        Stream.seeded(7),
-        np.arange(NODES),
-        k,
-        sums,
-        multiplier=torch.full((NODES,), multiplier, dtype=torch.float64),
-        bound=torch.full((NODES,), bound, dtype=torch.float64),
-        active=torch.ones(NODES, dtype=torch.bool),
-    )
-    found: Floats = sums.double().numpy()
-    return found
+def _drawn(
+    made: Mechanism, k: int, multiplier: float, bound: float, *, numbers: int = DIMENSION, idle: int = 0
+) -> Floats:
+    """(nodes, numbers) the noise of draw k; the last `idle` nodes have spent their budget."""
+    sums = torch.zeros(NODES, numbers)
+    scales = {
+        "multiplier": torch.full((NODES,), multiplier, dtype=torch.float64),
+        "bound": torch.full((NODES,), bound, dtype=torch.float64),
+    }
+    made.add(Stream.seeded(7), np.arange(NODES), k, sums, **scales, active=torch.arange(NODES) < NODES - idle)
+    return np.asarray(sums.double().numpy())
 
 
 def _as_much(name: str, noise: NoiseKind, drawn: Floats, stated: list[Release]) -> None:
@@ -100,7 +102,7 @@ def _as_much(name: str, noise: NoiseKind, drawn: Floats, stated: list[Release]) 
         density = release.density
         if density is None:
             raise AssertionError(
-                f"{name}: a release of kind {release.kind!r} says no density, so that nothing can be measured."
+                f"{name}: a release of kind {release.kind!r} has no density to measure against."
             )
         for share in (0.25, 1.0, 2.0):
             width = share * density.scale
@@ -122,8 +124,7 @@ def _left_to_the_others(drawn: Floats) -> Floats:
     correlation = covariance / np.outer(scale, scale)
     values, vectors = np.linalg.eigh(correlation)
     precision = (vectors**2 / np.maximum(values, 1e-12)).sum(1)
-    left: Floats = scale / np.sqrt(precision)
-    return left
+    return np.asarray(scale / np.sqrt(precision))
 
 
 def _fresh(name: str, first: Floats, second: Floats) -> None:
@@ -134,26 +135,4 @@ def _fresh(name: str, first: Floats, second: Floats) -> None:
         raise AssertionError(
             f"{name} uses noise of one draw in the next again; whoever subtracts two sums is rid of it: take it from "
             "the stream by the number of the draw."
-        )
-
-
-def _only_where_asked(name: str, made: Mechanism, multiplier: float, bound: float) -> None:
-    """A node whose budget is spent releases nothing, and its row stays as it is."""
-    sums = torch.zeros(NODES, 8)
-    active = torch.tensor([True] * (NODES - 1) + [False])
-    try:
-        made.add(
-            Stream.seeded(7),
-            np.arange(NODES),
-            0,
-            sums,
-            multiplier=torch.full((NODES,), multiplier, dtype=torch.float64),
-            bound=torch.full((NODES,), bound, dtype=torch.float64),
-            active=active,
-        )
-    except UserError:  # a noise may need all of them
-        return
-    if bool((sums[:-1] == 0).all()) and made.adds:
-        raise AssertionError(
-            f"{name} adds nothing once one node's budget is spent; the others still need noise."
         )

@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 import gossamer
@@ -22,7 +21,7 @@ from gossamer.results.headline import headline, title, written
 from gossamer.results.rundir import RunDirectory
 from gossamer.results.terminal import terminal
 from gossamer.studies.compare.grid import Cell, Row
-from gossamer.studies.jobs import Engine, settled, train
+from gossamer.studies.jobs import Engine, Outcome, train, unpack
 from gossamer.training.budget import preview, refuse_above_cap
 
 if TYPE_CHECKING:
@@ -40,21 +39,13 @@ class Batch:
     failed: dict[str, str]  # label of the cell → reason
     ran: int
     kept: int  # finished before
-    budget: dict[str, Any] | None = (
-        None  # of all runs on the same records of the user's own; None for public ones
-    )
     unsigned: int = 0  # of those finished before, without a signature of their run
+    budget: dict[str, Any] | None = None  # of all runs on the same records of the user's own
 
     @property
     def summary(self) -> dict[str, Any]:
-        return {
-            "out": str(self.out),
-            "cells_run": self.ran,
-            "cells_kept": self.kept,
-            "cells_unsigned": self.unsigned,
-            "failed": self.failed,
-            "budget": self.budget,
-        }
+        counts = {"cells_run": self.ran, "cells_kept": self.kept, "cells_unsigned": self.unsigned}
+        return {"out": str(self.out), **counts, "failed": self.failed, "budget": self.budget}
 
 
 def run_rows(
@@ -100,7 +91,7 @@ def run_rows(
     spent = preview([(plan, 0) for plan in plans.values()], data_dir)
     if spent is not None and before is not None:
         spent["epsilon_before"], spent["runs_before"] = before["epsilon_before"], before["runs_before"]
-    return Batch(out, results, reasons, len(todo), kept, spent, unsigned)
+    return Batch(out, results, reasons, len(todo), kept, unsigned, spent)
 
 
 def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
@@ -122,18 +113,16 @@ def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) ->
 
     # The Rényi accountant warns of every order it leaves out, by the hundred; leaving orders out is harmless.
     logging.getLogger("absl").setLevel(logging.ERROR)
-    cache = DataCache()
-    plans: dict[str, Plan] = {}
-    labels = {row.cells[0].name: row.label for row in reversed(rows) if row.cells}
-    firsts = {row.cells[0].name: row.cells[0] for row in rows if row.cells}
-    for cell in by_records([*firsts.values()], data_dir):
+    cache, plans = DataCache(), dict[str, Plan]()
+    firsts = {row.cells[0].name: (row.label, row.cells[0]) for row in reversed(rows) if row.cells}
+    for cell in by_records([cell for _, cell in reversed(firsts.values())], data_dir):
         try:
             cache.load(cell.config, data_dir)  # are the records at hand, and may this run have them?
             plan = Plan.of(cell.config, data_dir=data_dir, cache=cache, force=force)
             # The records are not kept: those of all rows together may be too many.
             plans[cell.name] = replace(plan, dataset=None)
         except UserError as error:
-            raise UserError(f"{labels[cell.name]}: {error}") from None
+            raise UserError(f"{firsts[cell.name][0]}: {error}") from None
     return plans
 
 
@@ -168,17 +157,11 @@ def refuse_foreign(out: Path) -> None:
 
 
 def mark_folder(out: Path, rows: Sequence[Row]) -> None:
-    contents = {
-        "gossamer": gossamer.__version__,
-        "rows": [
-            {
-                "label": row.label,
-                "cells": [{"label": cell.label, "folder": f"cells/{cell.name}"} for cell in row.cells],
-            }
-            for row in rows
-        ],
-    }
-    RunDirectory(out).write_json(MARK, contents)
+    contents = [
+        {"label": row.label, "cells": [{"label": c.label, "folder": f"cells/{c.name}"} for c in row.cells]}
+        for row in rows
+    ]
+    RunDirectory(out).write_json(MARK, {"gossamer": gossamer.__version__, "rows": contents})
 
 
 @contextmanager
@@ -200,93 +183,62 @@ def run_cells(
     data_dir: Path | None = None,
     force: bool = False,
 ) -> dict[str, str]:
-    """Run these cells; returns those that failed, by name, with the reason in one sentence.
-
-    A process that dies takes the executor with it: cells that had not begun are submitted again to a new one.
-    """
+    """Run these cells; returns those that failed, by name, with the reason in one sentence."""
     failed: dict[str, str] = {}
+    by_name = {cell.name: cell for cell in cells}
     folders = {cell.name: cell.folder(out) for cell in cells}
     for cell in cells:
         cell.set_aside(out)
-    left = list(cells)
-    while left:
-        submitted, left = left, []
-        with engine.open() as executor:
-            waiting = {
-                executor.submit(
-                    train,
-                    cell.settings,
-                    folders[cell.name] if engine.here else None,
-                    data_dir if engine.here else None,
-                    force=force,
-                    version=gossamer.__version__,
-                ): cell
-                for cell in submitted
-            }
-            queued = {cell.name: cell for cell in submitted}
-            while waiting:
-                done, _ = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
-                for name in [name for name in queued if folders[name].exists()]:
-                    display.started(queued.pop(name))
-                for future in done:
-                    cell = waiting.pop(future)
-                    outcome = settled(future, out / "errors.log", folders[cell.name])
-                    if outcome.died and not folders[cell.name].exists() and len(submitted) > 1:
-                        left.append(cell)
-                        continue
-                    if outcome.error is not None:
-                        failed[cell.name] = outcome.error
-                    display.done(cell, outcome.error)
-                engine.check_workers()
-                display.tick()
-        if len(left) == len(submitted):
-            raise UserError("the processes of the study end before they begin; see the messages above.")
+
+    def job(cell: Cell) -> partial[Outcome]:
+        places = (folders[cell.name], data_dir) if engine.here else (None, None)
+        return partial(train, cell.settings, *places, force=force, version=gossamer.__version__)
+
+    queued, jobs = dict(by_name), {cell.name: job(cell) for cell in cells}
+    for ended in engine.run(jobs, out / "errors.log", begun=lambda name: folders[name].exists()):
+        for name in [name for name in queued if folders[name].exists()]:
+            display.started(queued.pop(name))
+        if ended is None:
+            display.tick()
+            continue
+        name, outcome = ended
+        queued.pop(name, None)
+        if outcome.error is not None:
+            failed[name] = outcome.error
+        elif outcome.value is not None:
+            unpack(outcome.value, folders[name])
+        display.done(by_name[name], outcome.error)
     return failed
 
 
-class Display:
+class Display(Progress):
     """The progress of a comparison: bars on a terminal, one plain line per finished cell elsewhere."""
 
     def __init__(self, out: Path, total: int, *, quiet: bool):
         # With --json, stdout belongs to the one object: everything else goes to stderr.
-        self.console = terminal(to_stderr=quiet)
+        console = terminal(to_stderr=quiet)
+        bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        super().__init__(*bars, console=console, disable=not console.is_terminal)
         self._out, self._total, self._done = out, total, 0
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=self.console,
-            disable=not self.console.is_terminal,
-        )
-        self._all = self._bars.add_task("cells", total=total)
-        self._running: dict[str, tuple[Cell, Any]] = {}
-
-    def __enter__(self) -> Display:
-        self._bars.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bars.__exit__(kind, error, trace)
+        self._all = self.add_task("cells", total=total)
+        self._running: dict[str, tuple[Cell, TaskID]] = {}
 
     def say(self, line: str) -> None:
         self.console.print(Text(line), soft_wrap=True)
 
     def started(self, cell: Cell) -> None:
-        self._running[cell.name] = (cell, self._bars.add_task(cell.label, total=cell.config.rounds))
+        self._running[cell.name] = (cell, self.add_task(cell.label, total=cell.config.rounds))
 
     def tick(self) -> None:
         if self.console.is_terminal:
             for cell, task in self._running.values():
-                self._bars.update(task, completed=cell.rounds_done(self._out))
+                self.update(task, completed=cell.rounds_done(self._out))
 
     def done(self, cell: Cell, error: str | None) -> None:
         self._done += 1
         if cell.name in self._running:
-            self._bars.remove_task(self._running.pop(cell.name)[1])
-        self._bars.update(self._all, completed=self._done)
+            self.remove_task(self._running.pop(cell.name)[1])
+        self.update(self._all, completed=self._done)
         self.say(f"{self._done}/{self._total}  {cell.label}: {self._outcome(cell, error)}")
 
     def _outcome(self, cell: Cell, error: str | None) -> str:

@@ -55,26 +55,25 @@ class Comparison:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A dictionary for each row: settings, means and deviations over seeds, claimed and proven ε."""
-        rows: list[dict[str, Any]] = self.result["rows"]
-        return rows
+        return list(self.result["rows"])
 
     @property
     def failed(self) -> dict[str, str]:
         """Why, by the label of each run that failed."""
-        failed: dict[str, str] = self.result["failed"]
-        return failed
+        return dict(self.result["failed"])
 
     @property
     def directory(self) -> Path:
         return Path(self.result["out"])
 
+    def _notes(self) -> list[str]:
+        return [*self.table.caption, *(f"{label} failed: {why}" for label, why in self.failed.items())]
+
     def __repr__(self) -> str:
-        failed = [f"{label} failed: {reason}" for label, reason in self.failed.items()]
-        return "\n".join([columns(self.table.header, self.table.rows), *self.table.caption, *failed])
+        return "\n".join([columns(self.table.header, self.table.rows), *self._notes()])
 
     def _repr_html_(self) -> str:
-        failed = [f"{label} failed: {reason}" for label, reason in self.failed.items()]
-        notes = [*self.page.remarks, *self.table.caption, *failed, f"in {self.directory}"]
+        notes = [*self.page.remarks, *self._notes(), f"in {self.directory}"]
         return fragment(self.page.title, self.table, self.page.plot, notes=notes)
 
 
@@ -107,34 +106,25 @@ def compare(
     out = as_path("out", out) or default_folder([row.recipe for row in rows], rows)
     batch = run_rows(rows, out, jobs=jobs, engine=engine, data_dir=data_dir, force=force, quiet=quiet)
     figures = [
-        {
-            "recipe": row.recipe,
-            "settings": row.settings,
-            "baseline": row.baseline,
-            **summarise(results),
-            "cells": [r["cell"] for r in results],
-        }
+        {"recipe": row.recipe, "settings": row.settings, "baseline": row.baseline}
+        | {**summarise(results), "cells": [r["cell"] for r in results]}
         for row, results in zip(rows, batch.results, strict=True)
     ]
     table = compare_table(figures)
-    write_atomically(out / "table.csv", as_csv([_flat(figure) for figure in figures]).encode())
-    write_atomically(out / "table.md", table.markdown().encode())
     swept = any(EPSILON in row.settings for row in rows)
     labels = _labels(rows, without_epsilon=swept)
-    page = (
-        epsilon_page(figures, labels, table)
-        if swept
-        else curves_page([curve(results) for results in batch.results], figures, labels, table)
+    if swept:
+        page = epsilon_page(figures, labels, table)
+    else:
+        page = curves_page([curve(results) for results in batch.results], figures, labels, table)
+    lines = as_csv([_flat(figure) for figure in figures])
+    files = {"table.csv": lines, "table.md": table.markdown(), "plot.html": page.html()}
+    for name, text in files.items():
+        write_atomically(out / name, text.encode())
+    result = {"rows": figures, "caption": list(table.caption), **batch.summary}
+    return Comparison(
+        {**result, "table": str(out / "table.csv"), "plot": str(out / "plot.html")}, table, page
     )
-    write_atomically(out / "plot.html", page.html().encode())
-    result = {
-        "rows": figures,
-        "caption": list(table.caption),
-        **batch.summary,
-        "table": str(out / "table.csv"),
-        "plot": str(out / "plot.html"),
-    }
-    return Comparison(result, table, page)
 
 
 def show_comparison(found: Comparison, *, quiet: bool) -> None:
@@ -152,10 +142,10 @@ def show_comparison(found: Comparison, *, quiet: bool) -> None:
 def default_folder(names: Sequence[str], rows: Sequence[Row]) -> Path:
     """The same command finds its own folder again, and so continues where it stopped."""
     digest = hashlib.sha256("".join(cell.name for row in rows for cell in row.cells).encode()).hexdigest()[:8]
-    readable = "-".join(
+    stems = (
         Path(name).stem if name.endswith(".toml") else name.replace("/", "-") for name in dict.fromkeys(names)
     )
-    return Path("runs") / f"compare-{readable[:60]}-{digest}"
+    return Path("runs") / f"compare-{'-'.join(stems)[:60]}-{digest}"
 
 
 def _labels(rows: Sequence[Row], *, without_epsilon: bool) -> list[str]:
@@ -188,23 +178,21 @@ def epsilon_page(figures: Sequence[dict[str, Any]], labels: Sequence[str], table
     ends = [x for x, _, _ in _placed(figures)] or [1.0]
     series, missing = [], []
     for i, (label, rows) in enumerate(curves.items()):
-        style: dict[str, Any] = {
-            "colour": COLOURS[i % len(COLOURS)],
-            "dash": DASH if i >= len(COLOURS) else "",
-        }
+        colour, dash = COLOURS[i % len(COLOURS)], DASH if i >= len(COLOURS) else ""
         points = sorted(_placed(rows))
         level = next((mean for mean, _ in map(_quality, rows) if mean is not None), None)
         if points:
             spread = [(mean - std, mean + std) for _, mean, std in points]
-            series.append(Series(label, [(x, mean) for x, mean, _ in points], spread, **style))
+            series.append(
+                Series(label, [(x, mean) for x, mean, _ in points], spread, colour=colour, dash=dash)
+            )
         elif level is not None and rows[0]["baseline"] == "non-private":
             line = [(min(ends), level), (max(ends), level)]
-            series.append(Series(f"{label} (no noise)", line, **{**style, "dash": DASH}, marker="none"))
+            series.append(Series(f"{label} (no noise)", line, colour=colour, dash=DASH, marker="none"))
         else:
             missing.append(label)
-    relation = (
-        f"δ = {figures[0]['delta']:g}, {figures[0]['adjacency']}" if one_relation(figures) else "see table"
-    )
+    same = one_relation(figures)
+    relation = f"δ = {figures[0]['delta']:g}, {figures[0]['adjacency']}" if same else "see table"
     ticks = [(tick, f"{tick:.3g}") for tick in _apart(ends)]
     x = Axis(f"proven ε ({relation})", log=max(ends) > 4 * min(ends), ticks=ticks if len(ticks) <= 8 else ())
     remarks = [f"Not in the plot, since no ε is proven: {label}." for label in missing]

@@ -6,11 +6,11 @@ import csv
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Column
+from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -19,6 +19,7 @@ from gossamer.results.headline import headline, in_per_cent, measured, no_epsilo
 from gossamer.results.terminal import terminal
 from gossamer.studies.compare.grid import EPSILON, plain, short
 
+Column = tuple[str, Callable[[dict[str, Any]], str]]  # its title, and the text of a row in it
 Spread = tuple[float | None, float | None]  # mean and standard deviation
 
 
@@ -46,24 +47,21 @@ def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     metric = metric_of(results)
     figures: dict[str, Any] = {"seeds": len(results), "metric": metric}
     names = dict.fromkeys(["accuracy", "rmse", "truth_rmse", *(n for r in results for n in measured(r))])
-    for name, key in (
-        *((name, f"{name}_mean") for name in names),
-        ("worst_node", worst(metric) if metric else ""),
-        ("consensus_distance", "consensus_distance"),
-        ("seconds", "seconds"),
-    ):
+    keys = {name: f"{name}_mean" for name in names} | {"worst_node": worst(metric) if metric else ""}
+    for name, key in {**keys, "consensus_distance": "consensus_distance", "seconds": "seconds"}.items():
         figures[f"{name}_mean"], figures[f"{name}_std"] = spread([r[key] for r in results if key in r])
     for key in ("epsilon_claimed", "epsilon_proven"):
         known = [r[key] for r in results]
         figures[key] = max(known) if known and None not in known else None
-    figures["not_proven_because"] = next(
-        (r["not_proven_because"] for r in results if r["not_proven_because"]), None
-    )
+
+    def first(key: str) -> Any:
+        return next((r[key] for r in results if r[key]), None)
+
+    figures["not_proven_because"] = first("not_proven_because")
     figures["delta"] = max((r["delta"] for r in results), default=None)
-    figures["adjacency"] = next((r["adjacency"] for r in results), None)
-    figures["unit"] = next((r["unit"] for r in results), None)
+    figures |= {"adjacency": first("adjacency"), "unit": first("unit")}
     figures["not_private"] = next(filter(None, map(no_epsilon_covers, results)), None)
-    figures["stamp"] = next((r["stamp"] for r in results if r["stamp"]), None)
+    figures["stamp"] = first("stamp")
     return figures
 
 
@@ -92,9 +90,8 @@ class Table:
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Every figure in full precision; empty where there is none."""
     text = io.StringIO()
-    writer = csv.DictWriter(
-        text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n"
-    )
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
@@ -102,40 +99,35 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> str:
 
 def compare_table(rows: Sequence[dict[str, Any]]) -> Table:
     """The rows of `gossamer compare` (see command.py); what is the same in all of them goes into the caption."""
-    several = len({row["recipe"] for row in rows}) > 1
     varied = list(rows[0]["settings"]) if rows else []
-    with_baseline = any(row["baseline"] for row in rows)
     metrics = {row["metric"] for row in rows if row["metric"]}
-    quality = " or ".join(unit(m) for m in sorted(metrics)) or "accuracy"
     same = one_relation(rows)
-    header = [
-        *(["recipe"] if several or not varied else []),
-        *("asked ε" if key == EPSILON else short(key) for key in varied),
-        *(["baseline"] if with_baseline else []),
-        quality,
-        "worst node",
-        "consensus distance",
-        "claimed ε",
-        "proven ε",
-        *(() if same else ("δ", "adjacency")),
-        "seconds",
+
+    def setting(key: str) -> Column:
+        title = "asked ε" if key == EPSILON else short(key)
+        return title, lambda row: "any" if row["settings"][key] is None else plain(row["settings"][key])
+
+    columns: list[Column] = []
+    if len({row["recipe"] for row in rows}) > 1 or not varied:
+        columns += [("recipe", lambda row: row["recipe"])]
+    columns += map(setting, varied)
+    if any(row["baseline"] for row in rows):
+        columns += [("baseline", lambda row: row["baseline"] or "—")]
+    columns += [
+        (" or ".join(unit(m) for m in sorted(metrics)) or "accuracy", quality_text),
+        ("worst node", lambda row: quality_text(row, "worst_node")),
+        ("consensus distance", lambda row: _spread_text(row, "consensus_distance")),
+        ("claimed ε", lambda row: epsilon_text(row["epsilon_claimed"])),
+        ("proven ε", proven_text),
     ]
-    body = [
-        (
-            *([row["recipe"]] if several or not varied else []),
-            *("any" if row["settings"][key] is None else plain(row["settings"][key]) for key in varied),
-            *([row["baseline"] or "—"] if with_baseline else []),
-            quality_text(row),
-            quality_text(row, "worst_node"),
-            figure_text(row["consensus_distance_mean"], row["consensus_distance_std"]),
-            epsilon_text(row["epsilon_claimed"]),
-            proven_text(row),
-            *(() if same else (_delta(row), row["adjacency"] or "—")),
-            figure_text(row["seconds_mean"], row["seconds_std"]),
-        )
-        for row in rows
-    ]
-    return Table(tuple(header), tuple(body), tuple(caption(rows, same)))
+    if not same:
+        columns += [
+            ("δ", lambda row: "—" if row["delta"] is None else f"{row['delta']:g}"),
+            ("adjacency", lambda row: row["adjacency"] or "—"),
+        ]
+    columns += [("seconds", lambda row: _spread_text(row, "seconds"))]
+    body = tuple(tuple(text(row) for _, text in columns) for row in rows)
+    return Table(tuple(title for title, _ in columns), body, tuple(caption(rows, same)))
 
 
 def caption(rows: Sequence[dict[str, Any]], same: bool) -> list[str]:
@@ -181,24 +173,19 @@ def figure_text(mean: float | None, std: float | None) -> str:
     return f"{mean:.3g}" + (f" ± {std:.2g}" if std is not None else "")
 
 
+def _spread_text(row: dict[str, Any], name: str) -> str:
+    return figure_text(row[f"{name}_mean"], row[f"{name}_std"])
+
+
 def proven_text(row: dict[str, Any]) -> str:
-    return (
-        "not proven"
-        if row["epsilon_proven"] is None and row["seeds"]
-        else epsilon_text(row["epsilon_proven"])
-    )
-
-
-def _delta(row: dict[str, Any]) -> str:
-    return "—" if row["delta"] is None else f"{row['delta']:g}"
+    unproven = row["epsilon_proven"] is None and row["seeds"]
+    return "not proven" if unproven else epsilon_text(row["epsilon_proven"])
 
 
 def _item(statement: str) -> str:
     """A point of a list, in lines of the length that the pages have."""
-    wrapped = textwrap.wrap(
-        statement, 116, break_long_words=False, break_on_hyphens=False, subsequent_indent="  "
-    )
-    return "- " + "\n".join(wrapped)
+    how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "  "}
+    return "- " + "\n".join(textwrap.wrap(statement, 116, **how))
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -210,7 +197,7 @@ def show(table: Table, *, quiet: bool) -> None:
     console = terminal(to_stderr=quiet)
     if not console.is_terminal:
         console.width = 400  # a file has no edge to wrap at
-    shown = RichTable(*(Column(Text(head)) for head in table.header), box=None)
+    shown = RichTable(*(RichColumn(Text(head)) for head in table.header), box=None)
     for row in table.rows:
         shown.add_row(*map(Text, row))
     console.print()
