@@ -14,6 +14,7 @@ from gossamer.errors import UserError
 Changes = dict[str, Any]
 OWN: Changes = {"data": {"kind": "csv", "path": "records.csv", "label": "y"}}
 KM: Changes = {"recipe": "dp-dkm/lasso"}
+CONSTANT: Changes = {"privacy.clip": {"kind": "constant", "bound": 1.0}}
 QUANTILE: Changes = {"privacy.clip": {"kind": "quantile"}}
 LAPLACE: Changes = {"privacy.noise.family": {"kind": "laplace"}}
 PAIRWISE: Changes = {"privacy.noise.family": {"kind": "pairwise"}}
@@ -22,58 +23,49 @@ COPIES: Changes = {"data.partition": {"kind": "sampled", "size": 50}}
 SILENT: Changes = {"privacy.noise.schedule": {"kind": "none"}}
 DIRAC: Changes = {"data": {"kind": "dirac", "per_holder": 8}}
 
-# refusal → (what is refused, a piece of its sentence, what differs by one key and passes)
-TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
+# (what is refused, the key that the sentence names, what differs by one key and passes)
+TABLE: list[tuple[Changes, str, Changes]] = [
     (
-        checks.a_cap_is_on_own_records,
         {"privacy.cap": 3.0},
         "privacy.cap",
         {"privacy.cap": 3.0, "data": {**OWN["data"], "classes": 2}},
     ),
     (
-        checks.tuning_shares_a_proven_budget,
         {"privacy.runs": 3, "mode": "paper"},
         "privacy.runs",
         {"privacy.runs": 3},
     ),
     (
-        checks.tuning_shares_a_proven_budget,
         {"privacy.runs": 3, "privacy.noise.multiplier": 2.0},
         "privacy.runs",
         {"privacy.runs": 1, "privacy.noise.multiplier": 2.0},
     ),
     (
-        checks.centre_needs_a_clip_that_stays,
         {"privacy.centre": 0.1, **QUANTILE},
         "privacy.centre",
         {"privacy.centre": 0.1, "privacy.clip": {"kind": "constant", "bound": 1.0}},
     ),
     (
-        checks.lattice_needs_a_plain_gaussian,
         {**LATTICE, **QUANTILE},
         "privacy.noise.arithmetic",
         {**LATTICE, "privacy.clip": {"kind": "normalised"}},
     ),
     (
-        checks.cancelling_noise_needs_a_plain_clip,
         {**PAIRWISE, **QUANTILE},
         "privacy.clip.kind",
         {**PAIRWISE, "privacy.clip": {"kind": "constant", "bound": 1.0}},
     ),
     (
-        checks.cancelling_noise_is_on_gradients_in_floats,
         {**PAIRWISE, **LATTICE},
         "privacy.noise.arithmetic",
         PAIRWISE,
     ),
     (
-        checks.cancelling_noise_is_on_gradients_in_floats,
         {**PAIRWISE, "privacy.noise.on": "iterate"},
         "privacy.noise.on",
         PAIRWISE,
     ),
     (
-        checks.whole_lots_are_clipped_in_plain_runs,
         {
             "privacy.clip": {"kind": "constant", "bound": 1.0, "of": "lot"},
             "privacy.sampling": {"kind": "one-pass", "lot": 16},
@@ -85,55 +77,41 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         },
     ),
     (
-        checks.secret_lots_are_priced_for_real_numbers,
         {**LATTICE, "privacy.sampling": {"kind": "balls-and-bins", "lots": 4}},
         "privacy.noise.arithmetic",
         {**LATTICE, "privacy.sampling": {"kind": "poisson", "rate": 0.25}},
     ),
     (
-        checks.lattice_needs_a_plain_gaussian,
         {**LATTICE, **LAPLACE},
         "privacy.noise.arithmetic",
         LAPLACE,
     ),
     (
-        checks.lattice_needs_a_plain_gaussian,
         {**LATTICE, "privacy.clip": {"kind": "assumed", "bound": 1.0}},
         "privacy.noise.arithmetic",
         {**LATTICE, "privacy.clip": {"kind": "constant", "bound": 1.0}},
     ),
     (
-        checks.other_noises_need_a_plain_clip,
         {**LAPLACE, **QUANTILE},
         "privacy.noise.family.kind",
         {**LAPLACE, "privacy.clip": {"kind": "constant", "bound": 1.0}},
     ),
     (
-        checks.other_noises_need_a_plain_clip,
-        {**LAPLACE, **LATTICE},
-        "privacy.noise.family.kind",
-        LATTICE,
-    ),
-    (
-        checks.some_noises_have_no_proof,
         {"privacy.noise.schedule": {"kind": "own-norm"}},
         "privacy.noise.schedule.kind",
         {"privacy.noise.schedule": {"kind": "own-norm"}, "mode": "paper"},
     ),
     (
-        checks.copies_are_priced_together,
         {**COPIES, "privacy.noise.family": {"kind": "pairwise"}},
         "data.partition.kind",
         COPIES,
     ),
     (
-        checks.copies_are_priced_together,
         {**COPIES, "baseline": "central"},
         "data.partition.kind",
         {**COPIES, "baseline": "no-communication"},
     ),
     (
-        checks.copies_are_priced_together,
         {
             "data": {
                 "kind": "csv",
@@ -147,107 +125,87 @@ TABLE: list[tuple[checks.Check, Changes, str, Changes]] = [
         {"data": {"kind": "csv", "path": "x.csv", "label": "y", "classes": 2}},
     ),
     (
-        checks.components_of_private_records_are_not_paid_for,
         {"data.pca": 5, "data.pca_from": "digits"},
         "data.pca_from",
         {"data.pca": 5, "data.pca_from": "mnist"},
     ),
     (
-        checks.components_of_private_records_are_not_paid_for,
         {"data.pca": 5, "data.pca_from": "train"},
         "data.pca_from",
         {"data.pca": 5, "data.pca_from": "train", **SILENT},
     ),
     (
-        checks.preprocessing_is_paid_for,
         {"data.pca": 5, "data.pca_from": "private"},
         "data.pca_from = 'private'",
         {"data.pca": 5, "data.pca_from": "private", "privacy.preprocessing": 0.2},
     ),
     (
-        checks.class_weights_come_before_the_clip,
         {"mode": "paper", "data.class_weights": [1.0] * 10, "privacy.clip": {"kind": "none"}},
         "data.class_weights",
         {"data.class_weights": [1.0] * 10},
     ),
     (
-        checks.a_unit_has_a_price,
-        {"privacy.unit": "node", "privacy.sampling": {"kind": "full"}, "privacy.centre": 0.1},
+        {"privacy.unit": "node", "privacy.sampling": {"kind": "full"}, "privacy.centre": 0.1, **CONSTANT},
         "privacy.unit",
-        {"privacy.unit": "node", "privacy.sampling": {"kind": "full"}},
+        {"privacy.unit": "node", "privacy.sampling": {"kind": "full"}, **CONSTANT},
     ),
     (
-        checks.a_proof_needs_a_bound,
         {"privacy.clip": {"kind": "none"}},
         "privacy.clip.kind",
         {"privacy.clip": {"kind": "none"}, **SILENT},
     ),
     (
-        checks.a_proof_needs_a_bound,
         {"privacy.clip": {"kind": "assumed", "bound": 1.0}},
         "privacy.clip.kind",
         {"privacy.clip": {"kind": "assumed", "bound": 1.0}, "mode": "paper"},
     ),
     (
-        checks.places_need_a_table,
         DIRAC,
         "model.kind",
         {**DIRAC, "model": {"kind": "lookup", "rows": 8}},
     ),
     (
-        checks.places_need_a_table,
         {**DIRAC, "model": {"kind": "lookup", "rows": 7}},
         "model.rows",
         {"data": {"kind": "dirac", "per_holder": 8, "dense": True}},
     ),
     (
-        checks.labels_are_declared,
         OWN,
         "data.classes",
         {**OWN, "data.classes": 2},
     ),
     (
-        checks.labels_are_declared,
         OWN,
         "data.classes",
         {**OWN, "data.task": "regression"},
     ),
     (
-        checks.labels_are_declared,
         OWN,
         "data.classes",
         {**OWN, **SILENT},
     ),
     (
-        checks.evaluation_is_paid_for,
         {"evaluation.private": 0.2},
         "evaluation.private",
         {**OWN, "data.classes": 2, "evaluation.private": 0.2},
     ),
     (
-        checks.which_rows_train_follows_no_number,
-        {**OWN, "data.held_out": 9},
+        {**OWN, "data.classes": 2, "data.held_out": 9},
         "data.held_out",
-        {**OWN, "data.held_out": 9, "privacy.adjacency": "replace-one"},
+        {**OWN, "data.classes": 2, "data.held_out": 9, "privacy.adjacency": "replace-one"},
     ),
     (
-        checks.which_rows_train_follows_no_number,
-        {**OWN, "data.train_rows": 50},
+        {**OWN, "data.classes": 2, "data.train_rows": 50},
         "data.train_rows",
         {"data.train_rows": 50},
     ),
     (
-        checks.diagnostics_stay_here,
         {"evaluation.diagnostics": True, "runtime.kind": "processes"},
         "evaluation.diagnostics",
         {"evaluation.diagnostics": True, "runtime.kind": "simulator"},
     ),
 ]
-rows = pytest.mark.parametrize(
-    ("refuse", "refused", "key", "passes"),
-    TABLE,
-    ids=[f"{i}-{row[0].__name__}" for i, row in enumerate(TABLE)],
-)
+rows = pytest.mark.parametrize(("refused", "key", "passes"), TABLE)
 
 
 def configured(changes: Changes) -> RunConfig:
@@ -256,28 +214,17 @@ def configured(changes: Changes) -> RunConfig:
 
 
 @rows
-def test_it_refuses_and_names_the_key_and_the_remedy(
-    refuse: checks.Check, refused: Changes, key: str, passes: Changes
-) -> None:
-    config = configured(refused)
+def test_it_refuses_and_names_the_key_and_the_remedy(refused: Changes, key: str, passes: Changes) -> None:
     with pytest.raises(UserError) as caught:
-        refuse(config)
+        checks.check(configured(refused))
     assert caught.value.key == key
     assert caught.value.remedy
     assert "\n" not in str(caught.value)
 
 
 @rows
-def test_it_lets_the_nearest_pass(refuse: checks.Check, refused: Changes, key: str, passes: Changes) -> None:
-    refuse(configured(passes))
-
-
-def test_check_runs_every_refusal_and_the_table_has_each() -> None:
-    assert {row[0] for row in TABLE} == set(checks.CHECKS)
-    for _, refused, _, _ in TABLE:
-        config = configured(refused)
-        with pytest.raises(UserError):
-            checks.check(config)
+def test_it_lets_the_nearest_pass(refused: Changes, key: str, passes: Changes) -> None:
+    checks.check(configured(passes))
 
 
 @pytest.mark.parametrize("name", recipes.names())

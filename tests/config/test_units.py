@@ -3,17 +3,22 @@ from __future__ import annotations
 import pytest
 
 from gossamer.config import recipes, resolve
-from gossamer.config.checks import a_unit_has_a_price
+from gossamer.config.checks import check
 from gossamer.errors import UserError
 
 FULL = {"privacy.sampling": {"kind": "full"}}
 
 
 def test_records_go_with_everything_and_nodes_with_full_lots() -> None:
-    a_unit_has_a_price(resolve(recipes.read("quickstart"), {"privacy.centre": 0.1}))
-    a_unit_has_a_price(resolve(recipes.read("quickstart"), {"privacy.unit": "node", **FULL}))
-    with pytest.raises(UserError, match=r"use privacy\.sampling\.kind = 'full', not 'poisson'"):
-        a_unit_has_a_price(resolve(recipes.read("quickstart"), {"privacy.unit": "node"}))
+    check(
+        resolve(
+            recipes.read("quickstart"),
+            {"privacy.centre": 0.1, "privacy.clip": {"kind": "constant", "bound": 1.0}},
+        )
+    )
+    check(resolve(recipes.read("quickstart"), {"privacy.unit": "node", **FULL}))
+    with pytest.raises(UserError, match=r"privacy\.sampling\.kind = 'poisson'; use 'full'"):
+        check(resolve(recipes.read("quickstart"), {"privacy.unit": "node"}))
 
 
 def test_a_unit_is_a_word_or_a_table() -> None:
@@ -32,4 +37,4 @@ def test_without_noise_nothing_is_promised_and_nothing_refused() -> None:
     }
     from gossamer.config.baselines import effective
 
-    a_unit_has_a_price(effective(resolve(recipes.read("quickstart"), asked)))
+    check(effective(resolve(recipes.read("quickstart"), asked)))
