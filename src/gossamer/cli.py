@@ -74,7 +74,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train, and print accuracy and the privacy statement."""
-    from gossamer.training.request import start
+    from gossamer.training.api import start
 
     try:
         outcome = start(
@@ -112,8 +112,8 @@ def plan(
     from gossamer.config.layers import parse_overrides
     from gossamer.results.console import show_plan, summary
     from gossamer.training.api import plan as planned
+    from gossamer.training.api import show_replaced
     from gossamer.training.budget import preview
-    from gossamer.training.request import show_replaced
 
     changes = parse_overrides(overrides or [])
     o = planned(recipe, changes, data_dir=data_dir, force=force)

@@ -17,7 +17,7 @@ def test_records_go_with_everything_and_nodes_with_full_lots() -> None:
         )
     )
     check(resolve(recipes.read("quickstart"), {"privacy.unit": "node", **FULL}))
-    with pytest.raises(UserError, match=r"privacy\.sampling\.kind = 'poisson'; use 'full'"):
+    with pytest.raises(UserError, match=r"use 'full', not 'poisson'"):
         check(resolve(recipes.read("quickstart"), {"privacy.unit": "node"}))
 
 

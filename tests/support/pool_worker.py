@@ -27,7 +27,7 @@ from gossamer.runtime.group import agreed, split
 from gossamer.runtime.loop import run
 from gossamer.testing.quadratics import Quadratic, problem
 from gossamer.topology.kinds import build as build_topology
-from gossamer.training.request import run_in
+from gossamer.training.api import run_in
 
 
 def train(ranks: Ranks, case: str, sizes: list[int], topology: dict[str, Any], lr: float, rounds: int) -> Any:

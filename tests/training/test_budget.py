@@ -306,9 +306,7 @@ def test_a_damaged_account_stops_a_run_before_it_begins(table: Path, tmp_path: P
 
 def test_public_records_have_no_account(tmp_path: Path) -> None:
     assert places(api.configure("quickstart"), None, range(8)) == []
-    with pytest.raises(
-        UserError, match=r"privacy\.cap = 3\.0 is about all runs on the same records of your own"
-    ):
+    with pytest.raises(UserError, match=r"privacy\.cap = 3\.0 is kept next to the records of your own"):
         api.plan("quickstart", {"privacy.cap": 3.0})
 
 

@@ -19,9 +19,8 @@ from gossamer.config.layers import stored
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import ConstantClip
 from gossamer.results.rundir import read_manifest
-from gossamer.training.api import configure
+from gossamer.training.api import Objects, configure
 from gossamer.training.data import DataCache
-from gossamer.training.objects import Objects
 from gossamer.training.plan import Plan
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
@@ -164,7 +163,7 @@ def test_records_in_memory_are_as_private_as_those_in_a_file(tmp_path: Path) -> 
         gossamer.run(SMALL, data=gossamer.Data((X, Y), classes=2))
     with pytest.raises(UserError, match=r"data\.test holds training records"):
         gossamer.run(SMALL, data=gossamer.Data((X, Y), classes=2, count=15, test=(X[:3], Y[:3])))
-    with pytest.raises(UserError, match=r"privacy\.cap = 9.* is kept on file"):
+    with pytest.raises(UserError, match=r"privacy\.cap = 9.* is kept next to the records"):
         gossamer.plan(SMALL, {"privacy.cap": 9.0}, data=DATA)
     done = trained(tmp_path)
     manifest = (tmp_path / "run" / "manifest.json").read_text()

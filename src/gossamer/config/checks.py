@@ -241,8 +241,8 @@ def _unit(config: RunConfig) -> Iterator[Row]:
             f"the copies of data.partition.kind = {part.kind!r}",
             "use 'even' or 'owner'",
         ),
-        (node and sampling.kind != "full", f"privacy.sampling.kind = {sampling.kind!r}", "use 'full'"),
-        (node and clip.follows_records, f"privacy.clip.kind = {clip.kind!r}", "use 'constant'"),
+        (node and sampling.kind != "full", "privacy.sampling.kind", f"use 'full', not {sampling.kind!r}"),
+        (node and clip.follows_records, "privacy.clip.kind: one unit has no quantile", "use 'constant'"),
         (node and config.weighting == "size", "weighting = 'size', which shows it", "use 'uniform'"),
     ):
         yield refused, key, value, f"does not go with {problem}", remedy

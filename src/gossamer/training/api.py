@@ -1,27 +1,50 @@
-"""The library's front door, for notebooks and scripts."""
+"""The ways into a run: `gossamer.run`, `plan` and `resume` for Python, `start` for the command line.
+
+A class of the caller's own becomes a kind of its table for as long as the process lives, so that it is checked, priced
+and written into config.toml by its name and options like every other; to resume such a run, hand it over again.
+"""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from gossamer.config.layers import named, resolve, stored
+from gossamer import algorithms as rules
+from gossamer.algorithms.base import Exponential
+from gossamer.config import recipes
+from gossamer.config.algorithm import CONTEXT, algorithms
+from gossamer.config.baselines import effective
+from gossamer.config.checks import check
+from gossamer.config.layers import named, parse_overrides, replaced, resolve, stored
 from gossamer.config.schema import RunConfig
+from gossamer.data.memory import Data
 from gossamer.errors import UserError, short
+from gossamer.mechanism.clipping import clips
+from gossamer.mechanism.noise import families
+from gossamer.models.losses import losses, own_loss
+from gossamer.options.registry import Registry
 from gossamer.options.sentences import as_mapping, as_path
 from gossamer.results.console import RunDisplay
-from gossamer.results.rundir import RunDirectory
-from gossamer.results.track import find_tracker
+from gossamer.results.rundir import RunDirectory, free_path
+from gossamer.results.terminal import end_spinner, terminal
+from gossamer.results.track import OpenTracker, find_tracker
+from gossamer.runtime.cluster import connect, ranks_started, started_as_rank
+from gossamer.runtime.group import Alone, Group, agreed, split
+from gossamer.runtime.launch import launch, launched
+from gossamer.topology.kinds import topologies
+from gossamer.training.assemble import Parts, assemble, without_private_hold_out
+from gossamer.training.budget import preview
 from gossamer.training.data import DataCache
-from gossamer.training.objects import Objects
 from gossamer.training.plan import Plan
-from gossamer.training.request import carrier, run_in
-from gossamer.training.run import Outcome
+from gossamer.training.run import OnMetrics, OnRound, Outcome, execute
 
 __all__ = ["Outcome", "Plan", "configure", "plan", "resume", "run"]
 
@@ -31,13 +54,13 @@ Callback = Any  # a function of an evaluation's figures, or an object with on_ro
 
 
 def configure(recipe: Recipe, changes: Changes = None, **objects: Any) -> RunConfig:
-    """A recipe's name, a TOML file's path or a whole configuration, with changes like `{"privacy.epsilon": 1.0}`.
+    """Resolve a recipe's name, a TOML file or a whole configuration, with changes like `{"privacy.epsilon": 1.0}`.
 
-    `objects` are those of `run`; what `changes` say wins over what an object says of itself.
+    `objects` are those of `run`; `changes` win over what an object states of itself.
     """
     given, tables, changed = Objects(**objects), named(recipe)[1], as_mapping("changes", changes)
-    counted = given.given is not None and "nodes" not in {**tables, **changed}
-    config = resolve(tables, {**given.changes(counted=counted), **changed})
+    by_parts = given.records is not None and "nodes" not in {**tables, **changed}
+    config = resolve(tables, {**given.changes(count_nodes=by_parts), **changed})
     given.check_nodes(config.nodes)
     return config
 
@@ -56,10 +79,10 @@ def plan(
     data_dir: Path | str | None = None,
     force: bool = False,
 ) -> Plan:
-    """What the run would cost, without training: see `.result`. The arguments are those of `run`."""
+    """Compute what the run would cost, without training: see `.result`. The arguments are those of `run`."""
     objects = Objects(module, data, loss, algorithm, clip, noise, topology)
     config = configure(recipe, changes, **vars(objects))
-    cache = DataCache(objects.given)
+    cache = DataCache(objects.records)
     return Plan.of(config, data_dir=as_path("data_dir", data_dir), module=module, cache=cache, force=force)
 
 
@@ -101,16 +124,7 @@ def run(
     """
     objects = Objects(module, data, loss, algorithm, clip, noise, topology)
     config = configure(recipe, changes, **vars(objects))
-    return _run(
-        config,
-        objects,
-        callbacks,
-        progress,
-        track,
-        out=as_path("out", out),
-        data_dir=as_path("data_dir", data_dir),
-        force=force,
-    )
+    return _run(config, objects, callbacks, progress, track, out=out, data_dir=data_dir, force=force)
 
 
 def resume(
@@ -129,22 +143,13 @@ def resume(
     data_dir: Path | str | None = None,
     force: bool = False,
 ) -> Outcome:
-    """Resume a run that was stopped; the objects it began with are handed over again."""
+    """Resume a run that was stopped; hand over again the objects that it began with."""
     objects = Objects(module, data, loss, algorithm, clip, noise, topology)
     objects.changes()  # their kinds are known from here on
     path = as_path("directory", directory) or Path()
     config = stored(RunDirectory.resume(path).path / "config.toml")
     objects.check_nodes(config.nodes)
-    return _run(
-        config,
-        objects,
-        callbacks,
-        progress,
-        track,
-        resume=path,
-        data_dir=as_path("data_dir", data_dir),
-        force=force,
-    )
+    return _run(config, objects, callbacks, progress, track, resume=path, data_dir=data_dir, force=force)
 
 
 def _run(
@@ -154,10 +159,10 @@ def _run(
     progress: bool | None,
     track: str | None,
     *,
-    out: Path | None = None,
+    data_dir: Path | str | None,
+    force: bool,
+    out: Path | str | None = None,
     resume: Path | None = None,
-    data_dir: Path | None = None,
-    force: bool = False,
 ) -> Outcome:
     tracker = find_tracker(track) if track else None
     for name, value in (("progress", progress), ("force", force)):
@@ -166,22 +171,28 @@ def _run(
     if not isinstance(callbacks, Iterable):
         raise UserError(f"callbacks = {callbacks!r:.60} is not a list; give callbacks=[…].")
     listeners = [*map(_listener, callbacks)]
-    with carrier(config) as group:
-        shown = (_in_notebook() if progress is None else progress) and group.first
+
+    def call(which: int, value: Any) -> None:
+        for listener in listeners:
+            if (callback := listener[which]) is not None:
+                callback(copy.deepcopy(value))  # what one changes is neither the next one's nor the run's
+
+    with join_group(config) as group:
+        visible = (_in_notebook() if progress is None else progress) and group.first
         return run_in(
             group,
             config,
-            RunDisplay(config.name, config.rounds, quiet=False, hidden=not shown),
+            RunDisplay(config.name, config.rounds, quiet=False, hidden=not visible),
             announced=False,
             module=objects.module,
-            cache=DataCache(objects.given),
-            out=out,
+            cache=DataCache(objects.records),
+            out=as_path("out", out),
             resume=resume,
-            data_dir=data_dir,
+            data_dir=as_path("data_dir", data_dir),
             force=force,
             track=tracker,
-            on_metrics=lambda row: _tell(row, [on for _, on in listeners]),
-            on_round=lambda done: _tell(done, [on for on, _ in listeners]),
+            on_metrics=lambda row: call(1, row),
+            on_round=lambda done: call(0, done),
         )
 
 
@@ -191,23 +202,252 @@ def _in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def _tell(what: Any, listeners: Iterable[Callable[[Any], Any]]) -> None:
-    for listener in listeners:
-        listener(copy.deepcopy(what))  # what one changes is neither the next one's nor the run's
-
-
-def _listener(callback: Callback) -> tuple[Callable[[int], Any], Callable[[dict[str, Any]], Any]]:
+def _listener(
+    callback: Callback,
+) -> tuple[Callable[[int], Any] | None, Callable[[dict[str, Any]], Any] | None]:
     """(after a round, after an evaluation)"""
     on_round, on_evaluation = (getattr(callback, name, None) for name in ("on_round", "on_evaluation"))
     if on_round or on_evaluation:
-        return on_round or _nothing, on_evaluation or _nothing
+        return on_round, on_evaluation
     if callable(callback):
-        return _nothing, callback
+        return None, callback
     raise UserError(
         f"callbacks has {callback!r}; give a function of an evaluation's figures, or an object with on_round or "
         "on_evaluation."
     )
 
 
-def _nothing(what: Any) -> None:
-    pass
+def start(
+    recipe: str | None,
+    overrides: Sequence[str] = (),
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    runtime: str | None = None,
+    data_dir: Path | None = None,
+    track: str | None = None,
+    force: bool = False,
+    quiet: bool = False,
+    arguments: Sequence[str] = (),
+) -> dict[str, Any] | None:
+    """Run `gossamer run`: returns what `--json` prints, None in a process that prints nothing.
+
+    force: try what would not fit into this machine.
+    quiet: print nothing but one JSON object on stdout.
+    arguments: those of the command line, with which each of several processes is started.
+    """
+    config = configuration(recipe, overrides, out=out, resume=resume, runtime=runtime)
+    tracker = find_tracker(track) if track else None
+    if config.runtime.kind == "simulator" or started_as_rank():
+        with join_group(config) as group:
+            display = RunDisplay(config.name, config.rounds, quiet=quiet, hidden=not prints(group))
+            outcome = run_in(
+                group, config, display, out=out, resume=resume, data_dir=data_dir, force=force, track=tracker
+            )
+            return outcome.result if prints(group) else None
+    asked, config = config, effective(config)
+    check(config)  # before anything is started
+    ranks = asked.runtime.ranks or len(asked.runtime.blocks or ()) or min(os.cpu_count() or 1, config.nodes)
+    split(config.nodes, ranks, asked.runtime.blocks)
+    directory = resume or out or free_path(asked.name)
+    named_out = [] if resume or out else ["--out", str(directory)]
+    end_spinner()  # the first rank prints from here on
+    try:
+        launch([*arguments, *named_out], ranks, timeout=asked.runtime.timeout)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"continue with `gossamer run --resume {directory}`") from None
+    return None
+
+
+def configuration(
+    recipe: str | None,
+    overrides: Sequence[str] = (),
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    runtime: str | None = None,
+) -> RunConfig:
+    """Resolve the configuration of a new run, or read that of the run in `resume`."""
+    changes = parse_overrides(overrides)
+    if runtime is not None:
+        changes["runtime.kind"] = runtime
+    if resume is None:
+        tables = recipes.read(recipe or "quickstart")
+        config = resolve(tables, changes)
+        show_replaced(tables, changes)
+        return config
+    if recipe is not None or out is not None:
+        raise UserError(f"--resume {resume} continues the run in it; leave out the recipe and --out.")
+    fixed = next((key for key in changes if not key.startswith(("runtime.", "model.path"))), None)
+    if fixed is not None:
+        raise UserError(f"--set {fixed} cannot change a run that has begun; only runtime.* may differ.")
+    if not resume.is_dir():
+        raise UserError(f"--resume {resume} is not a directory; name one that `gossamer run` made.")
+    return stored(RunDirectory.resume(resume).path / "config.toml", changes)
+
+
+def show_replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """Warn on stderr, before anything else, about settings that a new kind of data removes."""
+    # The process that starts ranks has printed it.
+    if not launched() and (sentence := replaced(recipe, changes)) is not None:
+        terminal(to_stderr=True).print(f"note: {sentence}", soft_wrap=True)
+
+
+def join_group(config: RunConfig) -> AbstractContextManager[Group]:
+    """This process among those that carry the run: alone, or as torchrun's environment says."""
+    runtime, nodes, rank = config.runtime, effective(config).nodes, started_as_rank()
+    if runtime.kind == "simulator" and rank:
+        raise UserError(
+            "torchrun started several processes, but runtime.kind = 'simulator' needs one; use --runtime processes."
+        )
+    if runtime.kind == "simulator":
+        return nullcontext(Alone(nodes))
+    if not rank:
+        raise UserError(
+            "runtime.kind = 'processes' needs processes: start this with torchrun, or use `gossamer run`."
+        )
+    blocks = split(nodes, ranks_started(), runtime.blocks)
+    return connect(blocks, timeout=runtime.timeout, device=config.device)
+
+
+def prints(group: Group) -> bool:
+    """One process of every machine prints; of processes on one machine, the first of all."""
+    return group.first_here if group.spread else group.first
+
+
+def run_in(
+    group: Group,
+    config: RunConfig,
+    display: RunDisplay,
+    *,
+    announced: bool = True,
+    module: Any = None,
+    cache: DataCache | None = None,
+    out: Path | None = None,
+    resume: Path | None = None,
+    data_dir: Path | None = None,
+    force: bool = False,
+    track: OpenTracker | None = None,
+    on_metrics: OnMetrics = lambda row: None,
+    on_round: OnRound = lambda done: None,
+) -> Outcome:
+    """Plan, train and finish a run in this process: all nodes, or those of one rank.
+
+    announced: show the plan before it and the privacy statement after it.
+    """
+
+    def assembled() -> Parts:
+        plan = Plan.of(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force, cache=cache)
+        parts = assemble(plan)
+        return parts if group.size == 1 else without_private_hold_out(parts)
+
+    parts: Parts = agreed(group, assembled)
+    with display:
+        if announced:
+            times = 1 if resume is None else 0  # a resumed run has reserved its share
+            budget = agreed(group, lambda: preview([(parts.plan, times)], data_dir, group.nodes))
+            display.plan(parts.plan, budget)
+        else:
+            display.begin()
+
+        def metrics(row: dict[str, Any]) -> None:
+            display.metrics(row)
+            on_metrics(row)
+
+        def after_round(done: int) -> None:
+            display.round(done)
+            on_round(done)
+
+        outcome = execute(
+            parts, out=out, resume=resume, group=group, on_metrics=metrics, on_round=after_round, track=track
+        )
+    if announced:
+        display.outcome(outcome.result, outcome.certificate)
+    return outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class Objects:
+    """Parts of a configuration that Python hands over, each a name, a table, or an object of the caller's."""
+
+    module: Any = None  # a torch module; stays an object
+    data: Any = None  # see gossamer.Data; stays an object
+    loss: Any = None  # (outputs, targets) → one number for each record
+    algorithm: Any = None  # a rule's class, or one with its options
+    clip: Any = None
+    noise: Any = None
+    topology: Any = None
+
+    @property
+    def records(self) -> Data | None:
+        return None if self.data is None else Data.of(self.data)
+
+    def check_nodes(self, nodes: int) -> None:
+        """Refuse `data` that has each node's records apart, for another number of nodes."""
+        if self.records is not None:
+            self.records.check_nodes(nodes)
+
+    def changes(self, *, count_nodes: bool = False) -> dict[str, Any]:
+        """The same as changes of the configuration; `count_nodes`: there are as many nodes as a list has parts."""
+        changes: dict[str, Any] = {}
+        if self.module is not None:
+            changes["model"] = {"kind": "own"}
+        if (data := self.records) is not None:
+            data.check()
+            changes["data"] = data.table()
+            if count_nodes and isinstance(data.records, list):
+                changes["nodes"] = data.nodes
+        for key, value, table in (
+            ("algorithm", self.algorithm, _algorithm_table),
+            ("privacy.clip", self.clip, lambda value: _table(clips, value)),
+            ("privacy.noise", self.noise, lambda value: {"family": _table(families, value)}),
+            ("topology", self.topology, lambda value: _table(topologies, value)),
+            ("loss", self.loss, lambda value: _table(losses, _as_loss(value))),
+        ):
+            if isinstance(value, str | Mapping):
+                changes[key] = {"kind": value} if isinstance(value, str) else dict(value)
+            elif value is not None:
+                changes[key] = table(value)
+        return changes
+
+
+def _table(registry: Registry[Any], value: Any) -> dict[str, Any]:
+    """The kind and options of a part, whose class is registered if it is not."""
+    if isinstance(value, type):
+        try:
+            value = value()
+        except TypeError as error:
+            raise UserError(
+                f"{registry.table} = {value.__name__} needs its options: {error}; hand over an object."
+            ) from None
+    if type(value) is not registry.kinds.get(getattr(value, "kind", "")):
+        registry.adopt(type(value))
+    return {"kind": value.kind, **registry.options(value)}
+
+
+def _as_loss(value: Any) -> Any:
+    return own_loss(value) if callable(value) and not dataclasses.is_dataclass(value) else value
+
+
+def _algorithm_table(value: Any) -> dict[str, Any]:
+    cls = value if isinstance(value, type) else type(value)
+    name = rules.adopt(cls)
+    algorithms.forget(name)  # a class that was defined again may have other options
+    if cls is value:
+        return {"kind": name}
+    options = {
+        field.name: getattr(value, field.name)
+        for field in dataclasses.fields(value)
+        if field.init and field.name not in CONTEXT
+    }
+    lr = getattr(value, "lr", None)
+    if isinstance(lr, Exponential):
+        options["lr"] = {"start": lr.start, "decay": lr.decay, "power": lr.power}
+    elif isinstance(lr, int | float):
+        options["lr"] = float(lr)
+    elif lr is not None:
+        raise UserError(
+            "algorithm.lr is a function, which a configuration cannot hold; give a number, or gossamer.algorithms.base."
+            "Exponential(start, decay)."
+        )
+    return {"kind": name, **options}

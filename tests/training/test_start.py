@@ -12,7 +12,7 @@ from tests.support.configurations import configured
 from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
 from gossamer.runtime.group import Alone
-from gossamer.training.request import carrier, configuration, rank_count, shows, start
+from gossamer.training.api import configuration, join_group, prints, start
 
 
 def begun(folder: Path) -> Path:
@@ -55,19 +55,19 @@ def test_what_cannot_change_is_refused(changes: dict[str, Any], says: str, tmp_p
 
 def test_the_runtime_and_torchrun_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
-    with carrier(configured()) as group:
+    with join_group(configured()) as group:
         assert isinstance(group, Alone)
         assert group.nodes == range(8)
-    with carrier(configured(baseline="central")) as group:
+    with join_group(configured(baseline="central")) as group:
         assert group.nodes == range(1)
     with pytest.raises(UserError, match="needs processes: start this with torchrun, or use `gossamer run`"):
-        carrier(configured(runtime__kind="processes"))
+        join_group(configured(runtime__kind="processes"))
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "9")
     with pytest.raises(UserError, match="torchrun started several processes"):
-        carrier(configured())
+        join_group(configured())
     with pytest.raises(UserError, match=r"runtime\.ranks = 9 is more than nodes = 8"):
-        carrier(configured(runtime__kind="processes"))
+        join_group(configured(runtime__kind="processes"))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_one_process_of_every_machine_speaks(
 ) -> None:
     group = Alone(3)
     vars(group).update(first=first, first_here=first_here, spread=spread)
-    assert shows(group) is speaks
+    assert prints(group) is speaks
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,15 @@ def test_one_process_of_every_machine_speaks(
     ],
 )
 def test_the_number_of_ranks(changes: dict[str, Any], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 5)
-    assert rank_count(configured(runtime__kind="processes", **changes)) == count
+    monkeypatch.setattr(
+        "gossamer.training.api.launch", lambda _words, ranks, **_options: started.append(ranks)
+    )
+    overrides = [f"{key.replace('__', '.')}={value}" for key, value in changes.items()]
+    start(None, overrides, runtime="processes")
+    assert started == [count]
 
 
 def test_mistakes_show_before_ranks_start_and_a_stop_says_how_to_resume(
@@ -113,7 +120,7 @@ def test_mistakes_show_before_ranks_start_and_a_stop_says_how_to_resume(
 
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gossamer.training.request.launch", launch)
+    monkeypatch.setattr("gossamer.training.api.launch", launch)
     with pytest.raises(UserError, match=r"runtime\.blocks lists 2 blocks for 3 ranks"):
         start(None, ["runtime.ranks=3", "runtime.blocks=[4,4]"], runtime="processes")
     assert not started
