@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def test_a_record_on_two_nodes_moves_more_than_one_node_is_priced_for() -> None:
     one_node, all_copies = (
         math.sqrt(sum((2 / event.release.noise_multiplier) ** 2 for event in events))
         for events in (
-            o.privacy.events(o.privacy.worst.factor, 1.0, 1),
+            o.privacy.events(replace(o.privacy.worst, rate=1.0, allowance=1)),
             o.privacy.planned(o.privacy.worst)[:2],
         )
     )

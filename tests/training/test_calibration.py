@@ -15,11 +15,13 @@ from tests.support.full_lots import DIGITS
 
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.proven import proven
+from gossamer.accounting.releases import Gaussian
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.training.calibration import evaluation_events, pool
+from gossamer.training.calibration import pool
 from gossamer.training.plan import Plan
+from gossamer.training.preprocess import paid_event
 
 
 def test_a_fixed_multiplier_stops_hard() -> None:
@@ -124,13 +126,13 @@ def test_a_multiplier_that_pays_for_no_round_is_refused_not_trained_with(mode: s
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("times", [1, 3])
 def test_alone_it_costs_its_share(adjacency: str, times: int) -> None:
-    events = evaluation_events(0.25, adjacency, step=10, epsilon=4.0, delta=1e-5, times=times)
-    assert [event.draw for event in events] == [10]
-    found = proven(events * times, 1e-5, adjacency)
+    event = paid_event(10, Gaussian, adjacency, epsilon=1.0, delta=1e-5, times=times)
+    assert event.draw == 10
+    found = proven([event] * times, 1e-5, adjacency)
     assert found.epsilon == pytest.approx(1.0, rel=0.01)
     assert found.epsilon <= 1.0 + 1e-6
-    silent = evaluation_events(0.5, adjacency, step=1, epsilon=None, delta=1e-5, times=1)
-    assert silent[0].release.noise_multiplier == 0
+    silent = paid_event(1, Gaussian, adjacency, epsilon=None, delta=1e-5, times=1)
+    assert silent.release.noise_multiplier == 0
 
 
 def test_training_gets_what_is_left_and_the_last_round_says_all(tmp_path: object) -> None:
@@ -139,9 +141,7 @@ def test_training_gets_what_is_left_and_the_last_round_says_all(tmp_path: object
 
     plain = outlined(rounds=6, privacy__sampling={"kind": "full"}, privacy__epsilon=2.0).privacy
     node = plain.nodes[0]
-    event = evaluation_events(0.3, plain.adjacency, step=plain.draws, epsilon=2.0, delta=node.delta, times=1)[
-        0
-    ]
+    event = paid_event(plain.draws, Gaussian, plain.adjacency, epsilon=0.6, delta=node.delta, times=1)
     paid = replace(plain, after=(event,))
     assert len(paid.planned(node)) == plain.draws + 1
     assert plain.after == ()

@@ -20,7 +20,7 @@ from gossamer.kernels.oracle import one_output
 from gossamer.mechanism.clipping import Clip, extremes
 from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
-from gossamer.mechanism.sampling import Sampler
+from gossamer.mechanism.sampling import NodeLot, Sampler
 from gossamer.runtime.group import Group
 from gossamer.training.data import Held, held
 from gossamer.training.plan import Plan
@@ -122,7 +122,8 @@ def assemble(o: Plan, *, nodes: range | None = None) -> Parts:
         sizes, units = [len(rows)], [sum(units)]
         persons = None if persons is None else [np.concatenate(persons)]
     if sampler is None:
-        sampler = o.privacy.sampling.make([p.named(i) for i, p in zip(nodes, plans, strict=True)], units)
+        lots = [NodeLot(i, p.records, p.rate, p.lot) for i, p in zip(nodes, plans, strict=True)]
+        sampler = o.privacy.sampling.make(lots, units)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")
     if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):

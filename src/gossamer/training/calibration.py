@@ -1,4 +1,4 @@
-"""From budgets to noise: how much noise a budget takes, and how many draws it pays for, node by node.
+"""Calibration: how much noise a budget takes, and how many draws it pays for, node by node.
 
 By the paper's formula in paper mode, by the accountant in sound mode.
 """
@@ -6,6 +6,7 @@ By the paper's formula in paper mode, by the accountant in sound mode.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,21 +14,19 @@ from typing import Any
 import numpy as np
 
 from gossamer.accounting import calibrate
-from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.releases import CLIPPED_LOT, Event, Gaussian, of_several_runs
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import After, Schedule, extremes
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.noise.shaped import magnitude
-from gossamer.mechanism.summaries import release_of
 from gossamer.methods.claims import ClaimRule, Draws
 from gossamer.options.stage import stage
 from gossamer.options.types import LEAST_BOUND, MOST_BOUND
-from gossamer.training.preprocess import planned_events, steps_of
+from gossamer.training.preprocess import paid_event, planned_events, steps_of
 from gossamer.training.privacy import NodePlan, PrivacyPlan
 
-# What calibration found for a node, kept while the process lives: nodes, seeds and graphs of a comparison share it.
+# Calibrated nodes, for the life of the process: nodes, seeds and graphs of a comparison share them.
 _solved: dict[tuple[Any, ...], NodePlan] = {}
 # The parts of a configuration that no accountant looks at.
 _NOT_PRICED = {
@@ -51,7 +50,7 @@ def plan_privacy(
     base = PrivacyPlan(
         mode=config.mode,
         adjacency=privacy.adjacency,
-        run=run_of(config, config.rounds * draws_per_round, noise, dimension),
+        run=_draws_of(config, config.rounds * draws_per_round, noise, dimension),
         # Of the iterates' sensitivity, and of a norm that scales its own noise, there is a belief only.
         enforced=privacy.clip.enforced and privacy.noise.on == "gradient" and noise.without_proof is None,
         draws_per_round=draws_per_round,
@@ -66,22 +65,24 @@ def plan_privacy(
         protects=privacy.protects,
     )
     stage("calibrating the noise")
-    base = replace(base, after=planned_evaluation(config, base.noise.adds, base.draws, base.copies))
+    base = replace(base, after=_evaluation_events(config, base))
     epsilons, deltas = _per_node(privacy.epsilon, config.nodes), _per_node(privacy.delta, config.nodes)
-    same = config.model_dump_json(exclude=_NOT_PRICED)
+    shared = (
+        config.model_dump_json(exclude=_NOT_PRICED), tuple(map(type, steps_of(config.data))), base.copies, base.after,
+        draws_per_round, dimension, repr(noise), repr(claim),
+    )  # fmt: skip
     nodes = []
     for J, (rate, lot), epsilon, delta in zip(records, rates, epsilons, deltas, strict=True):
-        steps = tuple(map(type, steps_of(config.data)))
-        spent = (base.copies, steps, base.after, draws_per_round, rate, epsilon, delta, dimension)
-        key = (same, spent, repr(noise), repr(claim))
+        key = (shared, rate, epsilon, delta)
         if key not in _solved:
             if len(_solved) >= 1000:
                 _solved.clear()
-            _solved[key] = plan_node(config, base, J, rate, lot, epsilon, delta)
+            node = NodePlan(records=J, rate=rate, lot=lot, epsilon=epsilon, delta=delta, allowance=base.draws)
+            _solved[key] = _calibrate(config, base, node)
         weight = J * len(records) / sum(records) if config.weighting == "size" else 1.0
         nodes.append(replace(_solved[key], records=J, lot=lot, weight=weight))
     if base.copies > 1:
-        refuse_unlike(config, nodes)
+        _refuse_unequal(config, nodes)
     return replace(base, nodes=tuple(_levelled(base, nodes) if noise.cancels else nodes))
 
 
@@ -90,20 +91,20 @@ def _levelled(base: PrivacyPlan, nodes: Sequence[NodePlan]) -> list[NodePlan]:
 
     With strong masks this costs nothing: what hides a record is then the noise of all means together, whoever adds it.
     """
-    if len({node.allowance for node in nodes}) > 1:
-        fewest, most = min(node.allowance for node in nodes), max(node.allowance for node in nodes)
+    fewest, most = min(node.allowance for node in nodes), max(node.allowance for node in nodes)
+    if fewest < most:
         raise UserError(
             f"privacy.epsilon pays for {fewest} draws of one node and {most} of another, and noise that cancels needs "
             "all nodes in every draw; give all the same privacy.epsilon, or leave privacy.noise.multiplier out."
         )
-    most_needed = max(node.factor / node.divisor for node in nodes)
+    needed = max(node.factor / node.divisor for node in nodes)
     levelled, priced = [], {}
     for node in nodes:
-        factor = most_needed * node.divisor
-        key = (factor, node.rate, node.delta, node.end, node.before)
-        if factor > node.factor * (1 + 1e-12) and key not in priced:
-            priced[key] = base.proven(factor, node.rate, node.delta, node.allowance, node.end, node.before)
-        levelled.append(replace(node, factor=factor, proven=priced[key]) if key in priced else node)
+        raised = replace(node, factor=needed * node.divisor)
+        key = (raised.spends, node.delta)
+        if raised.factor > node.factor * (1 + 1e-12) and key not in priced:
+            priced[key] = base.proven(raised)
+        levelled.append(replace(raised, proven=priced[key]) if key in priced else node)
     return levelled
 
 
@@ -157,7 +158,7 @@ def most_nodes(config: RunConfig) -> int:
     return max(config.data.partition.most_copies(config.nodes), min(config.privacy.max_sites, config.nodes))
 
 
-def refuse_unlike(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
+def _refuse_unequal(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
     """Copies of a record, or the parts of a person, are priced as so many nodes that do the same."""
     if len({(node.delta, node.spends) for node in nodes}) > 1:
         reason = (
@@ -171,32 +172,24 @@ def refuse_unlike(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
         )
 
 
-def planned_evaluation(config: RunConfig, noised: bool, draws: int, copies: int) -> tuple[Event, ...]:
-    """Of a run of so many draws, whose records lie on so many nodes each."""
-    privacy = config.privacy
-    epsilon, delta = privacy.epsilon if noised else None, privacy.delta
-    if config.evaluation.private is None:
+def _evaluation_events(config: RunConfig, base: PrivacyPlan) -> tuple[Event, ...]:
+    """The release of figures on private records, behind the last draw; it costs its share of ε, of all runs and copies.
+
+    What training may then cost is what is left: no less than the rest.
+    """
+    share, privacy = config.evaluation.private, config.privacy
+    if share is None:
         return ()
-    assert not isinstance(epsilon, list)
-    assert not isinstance(delta, list)
-    times = privacy.runs * copies
-    share, adjacency = config.evaluation.private, privacy.adjacency
-    return evaluation_events(share, adjacency, step=draws, epsilon=epsilon, delta=delta, times=times)
+    assert not isinstance(privacy.epsilon, list)
+    assert not isinstance(privacy.delta, list)
+    epsilon = share * privacy.epsilon if base.noise.adds and privacy.epsilon is not None else None
+    times = privacy.runs * base.copies
+    return (
+        paid_event(base.draws, Gaussian, base.adjacency, epsilon=epsilon, delta=privacy.delta, times=times),
+    )
 
 
-def evaluation_events(
-    share: float, adjacency: str, *, step: int, epsilon: float | None, delta: float, times: int
-) -> tuple[Event, ...]:
-    """Alone, so many times, it costs the share of ε; what training may then cost is what is left: no less than the
-    rest. `epsilon`: None where nothing has noise."""
-    multiplier = 0.0
-    if epsilon is not None:
-        shift = 2 if adjacency == "replace-one" else 1
-        multiplier = shift * math.sqrt(times) / gdp_mu(share * epsilon, delta) * (1 + 1e-9)
-    return (Event(step, release_of(Gaussian, multiplier, adjacency)),)
-
-
-def run_of(config: RunConfig, draws: int, noise: NoiseKind, dimension: int) -> Draws:
+def _draws_of(config: RunConfig, draws: int, noise: NoiseKind, dimension: int) -> Draws:
     """The draws of a run: with a private mean, one more in front."""
     privacy, schedule = config.privacy, config.privacy.noise.schedule
     shape = schedule.shape(draws, privacy.clip.schedule(draws))
@@ -211,76 +204,64 @@ def _mean_first(share: float, shape: Schedule, draws: int) -> After:
     return After(math.sqrt((1 - share) / (share * rest)) if rest else 0.0, shape)
 
 
-def plan_node(
-    config: RunConfig, base: PrivacyPlan, J: int, rate: float, lot: float, epsilon: float | None, delta: float
-) -> NodePlan:
-    """One node's noise and what it costs."""
-    factor, allowance, end = 0.0, base.draws, math.inf
-    before = _before(config, base, epsilon, delta)
-    given = config.privacy.noise.multiplier
+def _calibrate(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> NodePlan:
+    """The node with its noise and what that costs."""
+    epsilon, given = node.epsilon, config.privacy.noise.multiplier
+    node = replace(node, before=_preprocessing_events(config, base, node))
     if base.noise.adds:
-        if given is not None:
-            factor, end = given / _first(base), _end(base, epsilon, delta)
+        if given is not None:  # of the first round's draw
+            factor = given / base.shape(base.draws_before)
+            node = replace(node, factor=factor, end=_end(base, node))
         elif epsilon is None:
             raise UserError(
                 "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
             )
+        elif config.mode == "paper":
+            factor, end = base.claim.noise(base.run, node.rate, epsilon, node.delta)
+            node = replace(node, factor=factor, end=_end(base, node) if end is None else end)
         else:
-            factor, end = _noise(config, base, rate, epsilon, delta, before)
+            node = replace(node, end=_end(base, node))
+            node = replace(
+                node, factor=_proven_factor(base, node, epsilon, config.privacy.runs * base.copies)
+            )
         if epsilon is not None and given is not None:
-            allowance = _allowance(config.mode, base, factor, rate, epsilon, delta, end, before)
-            if config.mode == "paper" and base.claimed(factor, rate, delta, 1).epsilon is None:
+            node = replace(node, allowance=_allowance(base, node, epsilon))
+            if config.mode == "paper" and (claim := base.claimed(node, 1)).epsilon is None:
                 raise UserError(
-                    f"privacy.epsilon = {epsilon:g} has no formula to be held to: "
-                    f"{base.claimed(factor, rate, delta, 1).reference}; leave it out, or use mode = 'sound'."
+                    f"privacy.epsilon = {epsilon:g} has no formula to be checked against: {claim.reference}; leave it "
+                    "out, or use mode = 'sound'."
                 )
-            if allowance < base.draws_before + base.draws_per_round:
+            if node.allowance < base.draws_before + base.draws_per_round:
                 raise UserError(
                     f"privacy.noise.multiplier = {given:g} is too small for privacy.epsilon = {epsilon:g}: the first "
                     "round alone would cost more, and nothing would be trained; leave it out, or use a larger one."
                 )
-        _refuse_what_float32_cannot_say(config, base, factor)
-    return NodePlan(
-        records=J,
-        rate=rate,
-        lot=lot,
-        epsilon=epsilon,
-        delta=delta,
-        factor=factor,
-        allowance=allowance,
-        claim=base.claimed(factor, rate, delta, allowance),
-        proven=base.proven(factor, rate, delta, allowance, end, before),
-        end=end,
-        before=before,
-    )
+        _check_float32_range(config, base, node.factor)
+    return replace(node, claim=base.claimed(node), proven=base.proven(node))
 
 
-def _before(config: RunConfig, base: PrivacyPlan, epsilon: float | None, delta: float) -> tuple[Event, ...]:
+def _preprocessing_events(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> tuple[Event, ...]:
     """What preprocesses the records: alone it costs its share of ε, of all runs and copies.
 
     What training may then cost is what all releases together leave of ε: no less than the rest.
     """
-    steps, share = steps_of(config.data), config.privacy.preprocessing
-    if not steps:
-        return ()
-    paid = None
-    if base.noise.adds:
+    steps, share, paid = steps_of(config.data), config.privacy.preprocessing, None
+    if steps and base.noise.adds:
         assert share is not None
-        if epsilon is None:
+        if node.epsilon is None:
             raise UserError(
                 f"privacy.preprocessing = {share:g} is a share of privacy.epsilon, which is not set; set it."
             )
-        paid = share * epsilon
-    return planned_events(
-        steps, base.adjacency, epsilon=paid, delta=delta, times=config.privacy.runs * base.copies
-    )
+        paid = share * node.epsilon
+    times = config.privacy.runs * base.copies
+    return planned_events(steps, base.adjacency, epsilon=paid, delta=node.delta, times=times)
 
 
 # Where float32 is exact to its 24 bits, with a margin on both sides: its normal numbers are 1.2e-38 … 3.4e38.
 LEAST_NOISE, MOST_NOISE = 1e-30, 1e30
 
 
-def _refuse_what_float32_cannot_say(config: RunConfig, base: PrivacyPlan, factor: float) -> None:
+def _check_float32_range(config: RunConfig, base: PrivacyPlan, factor: float) -> None:
     """Bounds and noise of every draw: what rounds to 0 or ∞ is not what the ledger says.
 
     A clip's options keep its numbers in (1e-12, 1e12), but a schedule made of two of them can leave that: start = 1e-9
@@ -301,7 +282,7 @@ def _refuse_what_float32_cannot_say(config: RunConfig, base: PrivacyPlan, factor
     if not (noise.least >= LEAST_NOISE and noise.largest <= MOST_NOISE):
         scale = noise.least if noise.least < LEAST_NOISE else noise.largest
         raise UserError(
-            f"privacy.noise would have scale {scale:.3g} in one of the draws, which float32 cannot say; "
+            f"privacy.noise would have scale {scale:.3g} in one of the draws, which float32 cannot represent; "
             "use another privacy.noise.multiplier, privacy.noise.schedule or privacy.clip."
         )
 
@@ -319,114 +300,58 @@ class _Noise:
         return self.factor * self.shape(k) * self.bound(max(k - self.before, 0))
 
 
-def _first(base: PrivacyPlan) -> float:
-    """What the multiplier asked for is of: the first round's draw."""
-    return base.shape(base.draws_before)
-
-
-def _noise(
-    config: RunConfig,
-    base: PrivacyPlan,
-    rate: float,
-    epsilon: float,
-    delta: float,
-    before: tuple[Event, ...],
-) -> tuple[float, float]:
-    """(factor, end) that meet ε: by the paper's formula in paper mode, by the accountant in sound mode."""
-    if config.mode == "sound":
-        end = _end(base, epsilon, delta)
-        runs = config.privacy.runs * base.copies
-        return _proven_factor(base, rate, epsilon, delta, end, runs, before), end
-    factor, given_end = base.claim.noise(base.run, rate, epsilon, delta)
-    return factor, _end(base, epsilon, delta) if given_end is None else given_end
-
-
-def _proven_factor(
-    base: PrivacyPlan,
-    rate: float,
-    epsilon: float,
-    delta: float,
-    end: float,
-    runs: int,
-    before: tuple[Event, ...],
-) -> float:
+def _proven_factor(base: PrivacyPlan, node: NodePlan, epsilon: float, runs: int) -> float:
     """`runs`: so many such runs together are to meet ε; those of other nodes with the same record are no different."""
-    quick = base.priced(_multipliers(base, 1.0, rate, end), rate, before)
-    if quick is None:
+    quick = base.priced(replace(node, factor=1.0))
+    if quick is not None:
+        sampling, shapes, _ = quick
         return float(
-            calibrate.least_scale(
-                lambda factor: of_several_runs(
-                    [[*base.events(factor, rate, base.draws, end, before), *base.after]] * runs
-                ),
+            calibrate.common_factor(
+                shapes * runs,
+                sampling=sampling,
+                rate=node.rate,
                 adjacency=base.adjacency,
                 epsilon=epsilon,
-                delta=delta,
+                delta=node.delta,
             )
         )
-    sampling, shapes, _ = quick
-    return float(
-        calibrate.common_factor(
-            shapes * runs,
-            sampling=sampling,
-            rate=rate,
-            adjacency=base.adjacency,
-            epsilon=epsilon,
-            delta=delta,
-        )
-    )
+
+    def events(factor: float) -> list[Event]:
+        return of_several_runs([[*base.events(replace(node, factor=factor)), *base.after]] * runs)
+
+    scale = calibrate.least_scale(events, adjacency=base.adjacency, epsilon=epsilon, delta=node.delta)
+    return float(scale)
 
 
-def _multipliers(base: PrivacyPlan, factor: float, rate: float, end: float) -> list[float]:
-    """Of the releases as they will be written: of correlated noise less counts than is added."""
-    return [event.release.noise_multiplier for event in base.events(factor, rate, base.draws, end)]
-
-
-def _end(base: PrivacyPlan, epsilon: float | None, delta: float) -> float:
+def _end(base: PrivacyPlan, node: NodePlan) -> float:
     """Where the noise ends, in units of its scale: as asked, or so far out that truncating costs next to nothing."""
     if not base.noise.truncated:
         return math.inf
     if base.noise.bound is not None:
         return base.noise.bound
     numbers = base.draws * base.run.dimension
-    share = calibrate.truncated_share(10.0 if epsilon is None else epsilon, delta, numbers)
+    share = calibrate.truncated_share(10.0 if node.epsilon is None else node.epsilon, node.delta, numbers)
     return float(magnitude(base.noise, np.array(np.inf), np.array(share)))
 
 
-def _allowance(
-    mode: str,
-    base: PrivacyPlan,
-    factor: float,
-    rate: float,
-    epsilon: float,
-    delta: float,
-    end: float,
-    before: tuple[Event, ...],
-) -> int:
+def _allowance(base: PrivacyPlan, node: NodePlan, epsilon: float) -> int:
     """The hard stop: how many draws stay within ε, claimed in paper mode, proven in sound mode."""
-    quick = None
-    if mode == "sound" and base.copies == 1:
-        quick = base.priced(_multipliers(base, factor, rate, end), rate, before)
+    sound = base.mode == "sound"
+    quick = base.priced(node) if sound and base.copies == 1 else None
     if quick is not None:
         sampling, multipliers, lots = quick
         paid = calibrate.affordable(
             multipliers,
             sampling=sampling,
-            rate=rate,
+            rate=node.rate,
             adjacency=base.adjacency,
             epsilon=epsilon,
-            delta=delta,
+            delta=node.delta,
         )
         return min(int(paid) * lots, base.draws)
 
-    def spent(draws: int) -> float | None:
-        if mode == "sound":
-            return base.proven(factor, rate, delta, draws, end, before).epsilon
-        return base.claimed(factor, rate, delta, draws).epsilon
+    def exceeds(draws: int) -> bool:
+        spent = base.proven(replace(node, allowance=draws)) if sound else base.claimed(node, draws)
+        return spent.epsilon is None or spent.epsilon > epsilon * (1 if sound else 1 + 1e-9)
 
-    low, high = 0, base.draws
-    while low < high:
-        middle = (low + high + 1) // 2
-        figure: Any = spent(middle)
-        fits = figure is not None and figure <= epsilon * (1 if mode == "sound" else 1 + 1e-9)
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low
+    return bisect_left(range(1, base.draws + 1), True, key=exceeds)

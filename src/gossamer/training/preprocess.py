@@ -243,17 +243,37 @@ def planned_events(
     All are Gaussians on all records: their μ² add up, and each gets its part of the whole.
     """
     whole = sum(step.part for step in steps)
-    found = []
-    for at, step in enumerate(steps, start=-len(steps)):
-        multiplier = 0.0
-        if epsilon is not None:
-            unit = step.released_as(
-                sigma=1.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency
-            )
-            mu = gdp_mu(epsilon, delta) * math.sqrt(step.part / whole)
-            multiplier = unit.shift(adjacency) * math.sqrt(times) / mu * (1 + 1e-9)
-        found.append(Event(at, release_of(step.released_as, multiplier, adjacency)))
-    return tuple(found)
+    return tuple(
+        paid_event(
+            draw,
+            step.released_as,
+            adjacency,
+            epsilon=epsilon,
+            delta=delta,
+            times=times,
+            part=step.part / whole,
+        )
+        for draw, step in enumerate(steps, start=-len(steps))
+    )
+
+
+def paid_event(
+    draw: int,
+    kind: type[Gaussian],
+    adjacency: str,
+    *,
+    epsilon: float | None,
+    delta: float,
+    times: int,
+    part: float = 1.0,
+) -> Event:
+    """A release of all records that takes this part of μ(ε, δ)², so many times; without noise if ε is None."""
+    multiplier = 0.0
+    if epsilon is not None:
+        unit = kind(sigma=1.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency)
+        mu = gdp_mu(epsilon, delta) * math.sqrt(part)
+        multiplier = unit.shift(adjacency) * math.sqrt(times) / mu * (1 + 1e-9)
+    return Event(draw, release_of(kind, multiplier, adjacency))
 
 
 def preprocessed(parts: Parts, group: Group, book: Book, directory: RunDirectory) -> Parts:

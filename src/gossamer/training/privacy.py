@@ -1,4 +1,4 @@
-"""What a run will cost, before it starts: public constants, noise, claimed and proven ε of every node.
+"""The privacy plan of a run: public constants, noise, claimed and proven ε of every node.
 
 Everything here follows from the configuration and the declared record counts alone; no record is read.
 """
@@ -6,7 +6,6 @@ Everything here follows from the configuration and the declared record counts al
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,13 +20,15 @@ from gossamer.accounting.proven import Proven, curve, profile, proven
 from gossamer.accounting.releases import Event, collate, on_several_nodes
 from gossamer.mechanism.clipping import Schedule
 from gossamer.mechanism.noise import NoiseKind, Participation
-from gossamer.mechanism.sampling import NodeLot, SamplingKind
+from gossamer.mechanism.sampling import SamplingKind
 from gossamer.methods.claims import ClaimRule, Draws
 
 DRAWN = 0.05  # of ε: how close bounds come that are only drawn
+NO_CLAIM = Claim(None, "no paper claims an ε for this mechanism", ())
+UNPRICED = Proven(math.inf, None, 0.0, "", "it was not priced", "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NodePlan:
     """One node's public constants and what its releases cost."""
 
@@ -36,13 +37,13 @@ class NodePlan:
     lot: float  # divisor L
     epsilon: float | None  # what was asked for
     delta: float
-    factor: float  # noise multiplier of draw k = factor · shape(k)
     allowance: int  # draws the budget pays for
-    claim: Claim
-    proven: Proven
+    factor: float = 0.0  # noise multiplier of draw k = factor · shape(k)
+    claim: Claim = NO_CLAIM
+    proven: Proven = UNPRICED
     weight: float = 1.0  # the node's share in the objective, 1 on average
     end: float = math.inf  # where truncated noise ends, in units of its scale
-    before: tuple[Event, ...] = ()  # ahead of its draws: what preprocesses the records
+    before: tuple[Event, ...] = ()  # ahead of its draws: preprocessing
 
     @property
     def spends(self) -> tuple[Any, ...]:
@@ -53,9 +54,6 @@ class NodePlan:
     def divisor(self) -> float:
         """What its sums are divided by."""
         return self.lot / self.weight
-
-    def named(self, node: int) -> NodeLot:
-        return NodeLot(node, self.records, self.rate, self.lot)
 
 
 @dataclass(frozen=True)
@@ -106,14 +104,21 @@ class PrivacyPlan:
     def worst(self) -> NodePlan:
         return max(self.nodes, key=lambda node: node.proven.epsilon)
 
+    @cached_property
+    def kinds(self) -> list[NodePlan]:
+        """One of every group of nodes that write the same events: equal nodes are priced once."""
+        return list({node.spends: node for node in self.nodes}.values())
+
+    @property
+    def delta(self) -> float:
+        return max(node.delta for node in self.nodes)
+
     def figures(self) -> dict[str, Any]:
         """The keys that `run`, `plan` and `audit` share."""
-        claims = [node.claim.epsilon for node in self.nodes]
-        known = [c for c in claims if c is not None]
-        proofs = [node.proven.epsilon for node in self.nodes]
+        claims = [node.claim.epsilon for node in self.nodes if node.claim.epsilon is not None]
         return {
-            "epsilon_claimed": max(known) if known else None,
-            "epsilon_proven": finite(max(proofs)),
+            "epsilon_claimed": max(claims, default=None),
+            "epsilon_proven": finite(self.worst.proven.epsilon),
             "epsilon_proven_lower": self.worst.proven.lower,
             "epsilon_audited": None,
             "violation": None,
@@ -124,167 +129,133 @@ class PrivacyPlan:
             "not_proven_because": self.worst.proven.because,
             "claim_reference": self.nodes[0].claim.reference,
             "claim_flags": sorted({flag for node in self.nodes for flag in node.claim.flags}),
-            "delta": max(node.delta for node in self.nodes),
+            "delta": self.delta,
             "adjacency": self.adjacency,
         }
 
+    @cached_property
+    def _cache(self) -> dict[Any, Any]:
+        """Curves that are drawn, and the last events: figure, curve and groups use the same tens of thousands."""
+        return {}
+
     def drawn_after(self, rounds: list[int]) -> list[tuple[float | None, float | None]]:
-        """`epsilon_after` to be looked at: still upper bounds, but no finer than a picture, and made once.
+        """`epsilon_after` for charts: still upper bounds, but no finer than a picture, and computed once.
 
         A part costs no more than the whole, which was priced finely.
         """
         key, most = tuple(rounds), self.worst.proven.epsilon
-        if key not in self._drawn:
-            self._drawn[key] = [
+        if key not in self._cache:
+            self._cache[key] = [
                 (claimed, None if proof is None else min(proof, most))
                 for claimed, proof in self.epsilon_after(rounds, tolerance=DRAWN)
             ]
-        return self._drawn[key]
-
-    @cached_property
-    def _drawn(self) -> dict[tuple[int, ...], list[tuple[float | None, float | None]]]:
-        return {}
+        curve: list[tuple[float | None, float | None]] = self._cache[key]
+        return curve
 
     def epsilon_after(
         self, rounds: list[int], tolerance: float = 0.01
     ) -> list[tuple[float | None, float | None]]:
-        """(claimed, proven) of the worst node after so many rounds, for metrics and plots."""
+        """(claimed, proven) of the worst node after so many rounds, for metrics and charts."""
         node = self.worst
         at = [min(self.draws_before + r * self.draws_per_round, node.allowance) for r in rounds]
-        if math.isinf(node.proven.epsilon):
-            proofs: list[float | None] = [None] * len(at)
-        else:
-            events = self.events_over_copies(node.factor, node.rate, max(at), node.end, node.before)
+        proofs: list[float | None] = [None] * len(at)
+        if math.isfinite(node.proven.epsilon):
+            events = self.planned(replace(node, allowance=max(at)))
             last = (self.draws - self.draws_before) // self.draws_per_round
-            counts = [
-                len(node.before) + k + len(self.after) * (r >= last) for k, r in zip(at, rounds, strict=True)
+            marks = [
+                self.copies * (len(node.before) + k + len(self.after) * (r >= last))
+                for k, r in zip(at, rounds, strict=True)
             ]
-            marks = [self.copies * count for count in counts]
             bounds = curve(
                 events, marks, node.delta, self.adjacency, observer=self.observer, tolerance=tolerance
             )
             proofs = [finite(e) for e in bounds]
-        return [(self._claim_after(node, k), p) for k, p in zip(at, proofs, strict=True)]
+        return [(self.claimed(node, k).epsilon, proof) for k, proof in zip(at, proofs, strict=True)]
 
-    def _claim_after(self, node: NodePlan, draws: int) -> float | None:
-        return self.claimed(node.factor, node.rate, node.delta, draws).epsilon if draws else 0.0
-
-    def claimed(self, factor: float, rate: float, delta: float, draws: int) -> Claim:
-        """The paper's figure after so many draws; none where it does not speak of this noise."""
+    def claimed(self, node: NodePlan, draws: int | None = None) -> Claim:
+        """The paper's figure after so many draws (all of them, if None); none where it does not cover this noise."""
+        draws = node.allowance if draws is None else draws
         if draws == 0:
             return Claim(0.0, "nothing was released")
-        if factor == 0.0 or not self.claim.covers(self.noise):
-            return Claim(None, "no paper claims an ε for this mechanism", ())
-        return self.claim.claim(self.run, factor, rate, delta, draws)
+        if node.factor == 0.0 or not self.claim.covers(self.noise):
+            return NO_CLAIM
+        return self.claim.claim(self.run, node.factor, node.rate, node.delta, draws)
 
-    def proven(
-        self,
-        factor: float,
-        rate: float,
-        delta: float,
-        draws: int,
-        end: float,
-        before: tuple[Event, ...],
-    ) -> Proven:
-        events = self.events_over_copies(factor, rate, draws, end, before)
-        return proven(events, delta, self.adjacency, observer=self.observer)
+    def proven(self, node: NodePlan) -> Proven:
+        return proven(self.planned(node), node.delta, self.adjacency, observer=self.observer)
 
     def against(self, observer: Observer) -> PrivacyPlan:
         """The same noise, with the proven figures for another observer than was planned for."""
         other = replace(self, observer=observer)
-        nodes = (
-            replace(
-                node,
-                proven=other.proven(
-                    node.factor, node.rate, node.delta, node.allowance, node.end, node.before
-                ),
-            )
-            for node in self.nodes
-        )
-        return replace(other, nodes=tuple(nodes))
+        return replace(other, nodes=tuple(replace(node, proven=other.proven(node)) for node in self.nodes))
 
     def trade_off(self) -> TradeOff | None:
         """All that is proven, δ at many ε: the printed (ε, δ) is one point of it. At each ε the worst node counts."""
-        figure, delta = self.worst.proven.epsilon, max(node.delta for node in self.nodes)
+        figure = self.worst.proven.epsilon
         if math.isinf(figure):
             return None
         top = max(1.25 * figure, 0.1)
         epsilons = sorted({*np.linspace(0.0, top, 65).tolist(), *np.geomspace(top / 1000, top, 64).tolist()})
-        # Equal nodes are priced once.
-        kinds = {node.spends: node for node in self.nodes}
         profiles = [
             profile(self.planned(node), epsilons, node.delta, self.adjacency, observer=self.observer)
-            for node in kinds.values()
+            for node in self.kinds
         ]
         deltas = [max(of_nodes) for of_nodes in zip(*profiles, strict=True)]
-        return TradeOff.of([*epsilons, figure], [*deltas, delta])
+        return TradeOff.of([*epsilons, figure], [*deltas, self.delta])
 
-    def priced(
-        self, multipliers: Sequence[float], rate: float, before: tuple[Event, ...] = ()
-    ) -> tuple[str, list[float], int] | None:
-        """What an accountant is asked about in place of these draws, as `SamplingKind.priced` says it.
+    def priced(self, node: NodePlan) -> tuple[str, list[float], int] | None:
+        """What an accountant is asked about in place of a node's draws, as `SamplingKind.priced` has it.
 
-        None where events of another kind come before them, or noise is not Gaussian. A lot that is clipped as a whole
-        costs what a lot of fixed size does, however it was drawn: see `accounting.pairs`.
+        None where other events are around them, or noise is not Gaussian. A lot that is clipped as a whole costs what a
+        lot of fixed size does, however it was drawn: see `accounting.pairs`.
         """
-        plain = self.noise.gaussian and not before and not self.after
-        priced = self.sampling.priced(multipliers, rate) if plain else None
+        if not self.noise.gaussian or node.before or self.after:
+            return None
+        # Of the releases as they will be written: of correlated noise less counts than is added.
+        multipliers = [event.release.noise_multiplier for event in self.events(node)]
+        priced = self.sampling.priced(multipliers, node.rate)
         return priced if priced is None or self.clipped is None else ("fixed-size", *priced[1:])
 
     def planned(self, node: NodePlan) -> list[Event]:
-        """What the nodes that hold a record will write, on sensitivity 1."""
-        return self.events_over_copies(node.factor, node.rate, node.allowance, node.end, node.before)
+        """What all nodes that hold a copy of a record will write, on sensitivity 1; they do the same."""
+        if self._cache.get("of") != node.spends:
+            events = [*self.events(node), *self.after]
+            self._cache["of"] = node.spends
+            self._cache["events"] = events if self.copies == 1 else on_several_nodes(events, self.copies)
+        last: list[Event] = self._cache["events"]
+        return last
 
-    def events_over_copies(
-        self, factor: float, rate: float, draws: int, end: float, before: tuple[Event, ...]
-    ) -> list[Event]:
-        """So many draws of every node that holds a copy of a record; `_alike` says that they do the same."""
-        key = (factor, rate, draws, end, before)
-        if key not in self._last_events:
-            events = [*self.events(*key), *self.after]
-            self._last_events.clear()
-            self._last_events[key] = events if self.copies == 1 else on_several_nodes(events, self.copies)
-        return self._last_events[key]
-
-    @cached_property
-    def _last_events(self) -> dict[tuple[float, float, int, float, tuple[Event, ...]], list[Event]]:
-        """The last of `events_over_copies`: figure, curve and groups ask for the same tens of thousands."""
-        return {}
-
-    def events(
-        self, factor: float, rate: float, draws: int, end: float = math.inf, before: tuple[Event, ...] = ()
-    ) -> list[Event]:
-        """What comes before, and so many draws, on sensitivity 1: only the ratio matters to an accountant."""
+    def events(self, node: NodePlan) -> list[Event]:
+        """Preprocessing and the draws of one node, on sensitivity 1: only the ratio matters to an accountant."""
         sensitivity = 1.0 if self.enforced else math.inf
-        return [*before] + [
+        release, shape, sampling, rate = self.noise.release, self.shape, self.sampling, node.rate
+        return [*node.before] + [
             Event(
                 draw=k,
-                release=self.noise.release(
-                    factor * self.shape(k),
+                release=release(
+                    node.factor * shape(k),
                     sensitivity,
                     self.run.dimension,
                     Participation(
-                        self.sampling.drawn_as,
+                        sampling.drawn_as,
                         rate,
                         self.adjacency,
-                        self.sampling.pass_of(k, rate),
-                        self.sampling.lot_number_of(k, rate),
+                        sampling.pass_of(k, rate),
+                        sampling.lot_number_of(k, rate),
                         self.clipped,
                     ),
-                    end,
+                    node.end,
                 ),
             )
-            for k in range(draws)
+            for k in range(node.allowance)
         ]
 
     def by_group(self) -> dict[int, float]:
         """k → proven ε of k records together, for runs that protect records; empty where persons or nodes are."""
         if self.protects.kind != RECORD or not self.noise.adds or math.isinf(self.worst.proven.epsilon):
             return {}
-        kinds = {node.spends: node for node in self.nodes}
-        delta = max(node.delta for node in self.nodes)
-        histories = [self.planned(node) for node in kinds.values()]
-        return group_epsilons(histories, delta, self.adjacency, observer=self.observer)
+        histories = [self.planned(node) for node in self.kinds]
+        return group_epsilons(histories, self.delta, self.adjacency, observer=self.observer)
 
     def by_observer(self) -> dict[str, Any]:
         """`epsilon_by_observer` and `epsilon_by_colluders`: of the worst node, from what the nodes will write."""
@@ -294,7 +265,7 @@ class PrivacyPlan:
             shared.worst(spent) if shared else [],
             planned=self.observer,
             epsilon=self.worst.proven.epsilon,
-            delta=max(node.delta for node in self.nodes),
+            delta=self.delta,
             adjacency=self.adjacency,
             unit=self.unit,
         )
@@ -303,15 +274,13 @@ class PrivacyPlan:
         """How the nodes share noise, and what each will spend; nothing where every node draws its own."""
         if self.observer.colluders is None:
             return None, []
-        by_spending: dict[tuple[Any, ...], Spent] = {}
-        spent = []
+        kinds: dict[tuple[Any, ...], Spent] = {}
         for node in self.nodes:
-            key = node.spends, node.delta
-            if key not in by_spending:
+            if (key := (node.spends, node.delta)) not in kinds:
                 history = tuple(collate(self.planned(node)))
-                by_spending[key] = Spent(history, node.delta, self.adjacency, node.proven.epsilon)
-            spent.append(by_spending[key])
-        return sharing(release for one in by_spending.values() for release, _ in one.history), spent
+                kinds[key] = Spent(history, node.delta, self.adjacency, node.proven.epsilon)
+        spent = [kinds[node.spends, node.delta] for node in self.nodes]
+        return sharing(release for one in kinds.values() for release, _ in one.history), spent
 
 
 def finite(value: float) -> float | None:
