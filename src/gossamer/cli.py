@@ -326,7 +326,7 @@ def _plan_from_ledger(directory: Path, anchor: str | None, as_json: bool) -> Non
     from gossamer.accounting.recompute import recompute
     from gossamer.results.console import ledger_summary, show_ledger
     from gossamer.results.verify import verify_run
-    from gossamer.training.network import check_network
+    from gossamer.training.certificates import check_network
 
     proofs = recompute(directory)
     verdict = verify_run(directory, anchor, proofs)

@@ -41,7 +41,7 @@ from gossamer.consortium.study import Study as PackedStudy
 from gossamer.errors import UserError
 from gossamer.runtime.group import Group
 from gossamer.training.certificates import verify
-from gossamer.training.several import nodes_here
+from gossamer.training.manifest import nodes_here
 
 SITES = ("clinic", "mercy")
 

@@ -21,7 +21,7 @@ from gossamer.results import certificate as certificates
 from gossamer.results import verify
 from gossamer.results.signatures import KEY, RunKey
 from gossamer.results.verify import Verdict, anchor_of, look_at, verify_files
-from gossamer.training import certify
+from gossamer.training import run as run_module
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
 from gossamer.training.run import execute
@@ -51,7 +51,7 @@ def test_a_new_field_is_one_edit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     def more(run: Path, *given: Any) -> dict[str, Any]:
         return {**certificates.certificate_of(run, *given), "a_new_field": {"events": 12}}
 
-    monkeypatch.setattr(certify, "certificate_of", more)
+    monkeypatch.setattr(run_module, "certificate_of", more)
     monkeypatch.setattr(verify, "certificate_of", more)
     monkeypatch.setattr(RunKey, "delete", keep_key)
     execute(assemble(Plan.of(resolve(recipes.read("quickstart"), CHANGES))), out=tmp_path / "run")

@@ -28,9 +28,9 @@ from gossamer.results.verify import verify_run
 from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
 from gossamer.training.data import split
+from gossamer.training.manifest import require_same_everywhere
 from gossamer.training.plan import Plan
 from gossamer.training.run import execute
-from gossamer.training.several import require_same_everywhere
 
 NODES, SIGMA, ROUNDS, DELTA = 4, 30.0, 12, 1e-5
 FULL: dict[str, Any] = {

@@ -13,7 +13,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
-from gossamer.training.network import check_network
+from gossamer.training.certificates import check_network
 from gossamer.training.plan import Plan
 from gossamer.training.run import execute
 

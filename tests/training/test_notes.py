@@ -13,7 +13,7 @@ from gossamer.algorithms import RULES
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.mechanism.clipping import ConstantClip, clips
 from gossamer.methods import method_of
-from gossamer.training.notes import notes_of
+from gossamer.training.plan import notes_of
 
 OWN: dict[str, Any] = {"kind": "csv", "path": "records.csv", "label": "y", "classes": 2}
 NOTES: list[tuple[str, dict[str, Any], str]] = [

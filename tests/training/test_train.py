@@ -14,8 +14,7 @@ from tests.support.configurations import outlined
 from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
 from gossamer.training.assemble import assemble
-from gossamer.training.certify import SHARED
-from gossamer.training.run import checkpoint_rounds, execute
+from gossamer.training.run import SHARED, checkpoint_rounds, execute
 
 FIXED: dict[str, Any] = {"rounds": 6, "privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
 

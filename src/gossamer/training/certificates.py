@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gossamer.config.layers import stored
 from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text, of_its_own, site_of
 from gossamer.results.pages import certificate_page
@@ -22,7 +24,11 @@ from gossamer.results.signatures import (
 from gossamer.results.verify import malformed_as_user_error, verify_run
 from gossamer.results.words import day
 from gossamer.training.budget import now
-from gossamer.training.network import check_network
+from gossamer.training.plan import Plan
+from gossamer.training.views import network_figures
+
+UNCHECKED = "what one node and an outsider learn is as the certificate states it: {}"
+_CLOSE = 1e-3  # relative: figures of pairs are rounded up by less
 
 
 def verify(path: Path, public_key: str | None = None) -> list[str]:
@@ -118,3 +124,32 @@ def _unsigned(certificate: Mapping[str, Any]) -> list[str]:
     """What was put in after the run's end, and nobody signs."""
     audited = certificate.get("epsilon_audited") is not None or certificate.get("audit")
     return ["the audited figure is signed by nobody: run the audit again"] if audited else []
+
+
+def check_network(run: Path) -> str | None:
+    """A sentence where it could not be computed again, None where it agrees or nothing is stated."""
+    path = run / "certificate.json"
+    if not path.exists() or (certificate := read_object(path, "network"))["network"] is None:
+        return None
+    try:
+        o = Plan.of(stored(run / "config.toml"), force=True)
+    except UserError as error:
+        return UNCHECKED.format(error)
+    here = not any("stated_by" in one for one in certificate["epsilon_by_node"])
+    found = network_figures(o, run if here else None)
+    due = _numbers(found)
+    said = _numbers(certificate["network"])
+    if len(due) != len(said) or any(
+        not math.isclose(a, b, rel_tol=_CLOSE) for a, b in zip(due, said, strict=True)
+    ):
+        raise UserError(f"{path} states other figures under 'network' than the ledgers have.")
+    return None
+
+
+def _numbers(figures: Any) -> list[float]:
+    """Every number in it, in order; −1 for whatever is none."""
+    if isinstance(figures, dict):
+        return [n for key in sorted(figures) for n in _numbers(figures[key])]
+    if isinstance(figures, list):
+        return [n for item in figures for n in _numbers(item)]
+    return [float(figures)] if type(figures) in (int, float) else [-1.0]

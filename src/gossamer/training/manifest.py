@@ -1,8 +1,12 @@
-"""What a run writes about itself: manifest, the headers of its ledgers, the description of its models."""
+"""The manifest of a run, the headers of its ledgers, the description of its models, and what its processes share."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,21 +14,25 @@ from typing import Any
 import torch
 
 import gossamer
+from gossamer.config.schema import RunConfig
 from gossamer.data.inputs import inputs_of
+from gossamer.data.load import datasets
 from gossamer.errors import UserError
 from gossamer.kernels.oracle import one_output, shape_of
 from gossamer.kernels.stack import ParameterStack, fixed_digest, fixed_values
 from gossamer.models.layers import Centred
+from gossamer.models.networks import Own
 from gossamer.models.networks import models as kinds
 from gossamer.results.certificate import SEEDED
 from gossamer.results.rundir import read_manifest
 from gossamer.results.signatures import RunKey
 from gossamer.results.trained.description import Description, Parameter
 from gossamer.results.verify import check_beginning, manifest_digest
+from gossamer.runtime.group import Group
+from gossamer.topology.kinds import Matrix
 from gossamer.training.assemble import Parts
 from gossamer.training.budget import now
 from gossamer.training.plan import Plan
-from gossamer.training.several import digest
 
 
 def ledger_headers(parts: Parts, manifest: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -43,16 +51,9 @@ def ledger_headers(parts: Parts, manifest: dict[str, Any]) -> dict[int, dict[str
     headers = {}
     for i in parts.nodes:
         node = o.privacy.nodes[i]
-        alike = (node.delta, node.epsilon, node.records, node.rate, node.lot)
-        if alike not in by_constants:
-            public = {"records": node.records, "rate": node.rate, "lot": node.lot}
-            by_constants[alike] = {
-                "delta": node.delta,
-                "epsilon_asked": node.epsilon,
-                **common,
-                "public": public,
-            }
-        headers[i] = by_constants[alike]
+        public = {"records": node.records, "rate": node.rate, "lot": node.lot}
+        header = {"delta": node.delta, "epsilon_asked": node.epsilon, **common, "public": public}
+        headers[i] = by_constants.setdefault((node.delta, node.epsilon, *public.values()), header)
     return headers
 
 
@@ -69,7 +70,7 @@ def new_manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, An
         # A digest of private records would let whoever holds this file test guesses of them.
         "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},
         "noise": SEEDED if o.seeded else "system",
-        "configuration": digest(o.asked, without={"runtime"}),
+        "configuration": digest(o.asked),
         "ledgers_here": [[nodes.start, nodes.stop - 1] for nodes in here],  # others are on their own machines
         "versions": versions(),
     }
@@ -83,7 +84,7 @@ def versions() -> dict[str, str]:
 def read_own_manifest(path: Path, o: Plan) -> dict[str, Any]:
     """The manifest of the run in this directory; refused where the plan is not the one it was begun with."""
     manifest = read_manifest(path)
-    if manifest.get("configuration") != digest(o.asked, without={"runtime"}):
+    if manifest.get("configuration") != digest(o.asked):
         raise UserError(f"{path / 'config.toml'} is not what this run was begun with; put it back as it was.")
     if "frozen" in manifest and manifest["frozen"] != fixed_digest(o.module):
         raise UserError(
@@ -150,3 +151,85 @@ def layout_of(stack: ParameterStack, state: Any) -> dict[str, Any]:
         "rows": "A tensor of so many columns has a row per node: the parameters flattened, in this order.",
         "state": f"This is the method's own state; a node's model is {divided}. Finished runs keep models.safetensors.",
     }
+
+
+def nodes_here(group: Group) -> list[int]:
+    """Those whose ledgers are on this machine."""
+    return [node for nodes in blocks_here(group) for node in nodes]
+
+
+def blocks_here(group: Group) -> list[range]:
+    """The nodes of each process of this machine."""
+    machines = group.join([group.machine])
+    return [nodes for nodes, one in zip(group.blocks, machines, strict=True) if one == group.machine]
+
+
+def require_same_everywhere(parts: Parts, group: Group) -> None:
+    """Processes with different settings would wait for each other's messages, or misread them.
+
+    Only digests travel, and none of what is a host's own: its records, and where it keeps its files.
+    """
+    o = parts.plan
+    if group.spread and o.privacy.copies > 1:
+        sites = o.config.privacy.max_sites
+        reason = (
+            f"privacy.unit.max_sites = {sites} has the same person"
+            if sites > 1
+            else f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record"
+        )
+        raise UserError(
+            f"{reason} on several nodes, whose releases are priced together, and their ledgers would lie on several "
+            "machines; use one machine, or have each record or person on one node."
+        )
+    if group.size == 1:
+        return
+    own, config = o.config.data.own, _without_folders(o.asked)
+    content = config.model_dump(mode="json", exclude={"runtime", "data"} if own else {"runtime"})
+    facts = {
+        **dict(_flat(content)),
+        "model": [o.stack.dim, fixed_digest(o.module)],
+        "version": gossamer.__version__,
+        # Of records that are public; a digest of private ones would let everyone test guesses of them.
+        "data set": None if own else parts.dataset.provenance.get("sha256"),
+        # Names, order and declaration of the columns: weights that mean other columns elsewhere learn nothing.
+        COLUMNS: [parts.dataset.columns, datasets.options(o.config.data).get("columns") if own else None],
+    }
+    here = {name: _digest_of([name, fact]) for name, fact in facts.items()}
+    first, *others = group.join([here])
+    for rank, other in enumerate(others, start=1):
+        names = sorted(name for name in first.keys() | other.keys() if first.get(name) != other.get(name))
+        if names:
+            more = f" (and {len(names) - 3} more keys)" if len(names) > 3 else ""
+            raise UserError(
+                f"rank {rank} has another {', '.join(names[:3])}{more} than rank 0; give all ranks the same."
+            )
+
+
+COLUMNS = "order or declaration of columns (see data.features and data.columns)"
+
+
+def _without_folders(config: RunConfig) -> RunConfig:
+    """Each host has folders of its own."""
+    update: dict[str, Any] = {}
+    if isinstance(config.model, Own) and config.model.path is not None:
+        update["model"] = replace(config.model, path=Path(config.model.path).name)
+    if isinstance(config.topology, Matrix) and isinstance(config.topology.matrix, str):
+        update["topology"] = replace(config.topology, matrix=Path(config.topology.matrix).name)
+    return config.model_copy(update=update)
+
+
+def _flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _digest_of(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def digest(config: RunConfig) -> str:
+    """Of all but where the nodes live, which a resumed run may change."""
+    return _digest_of(config.model_dump(exclude={"runtime"}))
