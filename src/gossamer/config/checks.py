@@ -284,7 +284,11 @@ def _preprocessing(config: RunConfig) -> Iterator[Row]:
         (privacy.epsilon is None, " for a share of privacy.epsilon, which is not set", "set it"),
         (not plain, " with Gaussian noise in floats alone", "use privacy.noise.family.kind = 'gaussian'"),
         (privacy.centre is not None, ", which privacy.centre does not go with", "leave one of them out"),
-        (config.baseline == alone, f" of all nodes, and baseline = {alone!r} has each alone", "leave it out"),
+        (
+            config.baseline == alone,
+            f" of all nodes, and baseline = {alone!r} has every node alone",
+            "leave it out",
+        ),
     ):
         yield refused, " and ".join(steps), None, f"is computed from the private records{problem}", remedy
 
