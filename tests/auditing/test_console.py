@@ -44,7 +44,7 @@ def test_what_the_whole_curve_says_is_shown_in_words(capsys: pytest.CaptureFixtu
     for piece in (
         "against the whole proven curve", "  outside: 60% & 40% (rates, whole curve, 0.95; rests on coins)",
         "  inside: 60% & 40% (guesses", "at one point, δ = 1e-05", "Violation: the attack is outside of what is proven",
-        "alone would not tell: ε ≥ 0.7",
+        "alone would not tell: the attack shows ε ≥ 0.7",
     ):  # fmt: skip
         assert piece in out
 

@@ -38,7 +38,7 @@ def test_what_is_outside_of_the_whole_curve_is_said_with_the_one_point_beside_it
     )
     assert verdict(loud) == (
         "Violation: the attack is outside of what is proven at 0.95 confidence: an event in 60% & 40%. "
-        "The one point (ε, δ) alone would not tell: ε ≥ 0.7 at 0.95 confidence."
+        "The one point (ε, δ) alone would not tell: the attack shows ε ≥ 0.7 at 0.95 confidence."
     )
     both = {**loud, "violated": ["claimed", "proven"], "epsilon_audited": 2.0}
     assert "ε ≥ 2 at 0.95 confidence, above the claimed ε = 1.25." in verdict(both)

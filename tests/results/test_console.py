@@ -13,7 +13,6 @@ from tests.support.configurations import outlined
 from gossamer.accounting.observers import EVERYONE
 from gossamer.results.console import (
     RunDisplay,
-    _groups,
     coloured,
     data_table,
     graph_line,
@@ -103,17 +102,6 @@ def test_where_nodes_share_noise_the_statement_names_every_observer(
     assert any(
         line.split()[:3] == ["→", "0.5", "all"] and line.rstrip().endswith("(planned)") for line in lines
     )
-    for heading in (
-        "who the observer is",
-        "what it must not have",
-        "what else it rests on",
-        "if more collude",
-    ):
-        assert any(line.startswith(f"{heading}: ") for line in lines)
-
-
-def test_equal_neighbours_share_a_row() -> None:
-    assert [label for label, _ in _groups(["a", "a", "b", "a"])] == ["0–1", "2", "3"]  # type: ignore[list-item]
 
 
 def test_a_plan_says_what_its_figures_are_of(capsys: pytest.CaptureFixture[str]) -> None:

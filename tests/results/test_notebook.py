@@ -51,7 +51,7 @@ def test_a_plan_shows_its_nodes_and_how_epsilon_grows() -> None:
             for term in ("δ = ", "add-remove", "unit: one record of one node", "observer: everyone")
         )
     html = plan_html(planned)
-    assert "3 like node 1" in html
+    assert "1–3" in html
     assert "<svg" in html
     assert "<script" not in html
 

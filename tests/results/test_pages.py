@@ -128,10 +128,10 @@ def test_every_observer_has_a_line_where_nodes_share_noise_and_only_there() -> N
     assert "all that any 2 of the 8 nodes together know (planned)" in text
     assert "0.25 for 0, 0.5 for 1, 0.75 for 2" in text
     for heading in (
-        "who the observer is",
-        "what it must not have",
-        "what else it rests on",
-        "if more collude",
+        "Who the observer is",
+        "What it must not have",
+        "What else it rests on",
+        "If more collude",
     ):
         assert f"<dt>{heading}</dt>" in text
     assert "ε by observer" not in certificate_page(dated())

@@ -10,19 +10,17 @@ from scipy.stats import norm
 from tests.support.certificates import by_observer, certificate, dated
 
 from gossamer.results.console import curve_line, observer_table
+from gossamer.results.pages import certificate_page
 from gossamer.results.words import (
     day,
-    explained,
     group,
     known,
     network_lines,
     nodes_of,
-    not_promised,
     promise,
     right_guesses,
     shares_noise,
-    what,
-    who,
+    spans,
 )
 
 
@@ -37,46 +35,47 @@ def test_the_share_of_right_guesses_is_never_below_an_attackers() -> None:
 
 
 def test_the_promise_has_its_numbers_rounded_against_itself() -> None:
-    text = " ".join(promise(dated(epsilon_proven=1.0, delta=1e-5)))
-    assert "a factor of at most 2.72" in text
-    assert "ε ≤ 1 is proven" in text
-    assert "one in 100,000" in text
-    assert "right at most 73.2 times in 100" in text
-    assert "whether it was used at all" in text
-    assert "hardly any protection" not in text
-    assert "which of two values it had" in promise(dated(adjacency="replace-one"))[0]
+    found = promise(dated(epsilon_proven=1.0, delta=1e-5))
+    assert (found["ratio"], found["one_in"], found["right"]) == ("2.72", "one in 100,000", "73.2")
+    assert (found["secret"], found["hardly"]) == ("whether it was used at all", False)
+    assert found["every"] == "every single record of every node"
+    assert promise(dated(adjacency="replace-one"))["secret"] == "which of two values it had"
 
 
 @pytest.mark.parametrize(
     ("epsilon", "shown"), [(8.0, "99.97"), (12.0, "99.9994"), (30.0, "100"), (900.0, "100")]
 )
 def test_a_weak_promise_is_called_one(epsilon: float, shown: str) -> None:
-    lines = promise(dated(epsilon_proven=epsilon, delta=0.0))
-    assert f"right at most {shown} times in 100" in lines[3]
-    assert "hardly any protection" in lines[-1]
+    found = promise(dated(epsilon_proven=epsilon, delta=0.0))
+    assert (found["right"], found["hardly"]) == (shown, True)
+    assert "hardly any protection" in certificate_page(dated(epsilon_proven=epsilon, delta=0.0))
 
 
-def test_where_there_is_no_promise_nothing_else_is_said() -> None:
-    assert promise(dated(stamp="seeded noise: no privacy"))[0].startswith("There is no promise of privacy")
-    assert promise(dated(epsilon_proven=None, not_proven_because="no clip")) == [
-        "No promise of privacy is proven: no clip."
-    ]
+def test_where_there_is_no_promise_none_is_made() -> None:
+    for changes, words in (
+        ({"stamp": "seeded noise: no privacy"}, "There is no promise of privacy"),
+        ({"epsilon_proven": None, "not_proven_because": "no clip"}, "is proven: no clip."),
+    ):
+        text = certificate_page(dated(**changes))
+        assert words in text
+        assert "a proven limit" not in text
 
 
 def test_who_what_and_when() -> None:
-    text = what(dated())
+    text = " ".join(certificate_page(dated()).split())
     assert "2 nodes (holders of data) together trained models in 1,200 rounds" in text
     assert "201 records as declared: the public data set digits" in text
     assert "issued on 9 March 2026, 11:00 UTC, by Gossamer 1.2.3" in text
-    assert "of which no digest is given" in what(dated(data={"kind": "csv", "own": True}))
-    assert what(dated(nodes=1)).startswith("One node")
-    assert who(dated()) == ["No organisation has signed this certificate."]
+    assert "No organisation has signed this certificate." in text
     one = {"signer": "Hospital A", "key": "ab" * 32, "at": "2026-12-31T23:59:59Z", "signature": "cd" * 64}
-    assert (
-        "Signed on 31 December 2026, 23:59 UTC in the name of Hospital A" in who(dated(signatures=[one]))[0]
-    )
+    text = certificate_page(dated(signatures=[one], data={"kind": "csv", "own": True}))
+    assert "Signed on 31 December 2026, 23:59 UTC in the name of Hospital A" in text
+    assert "of which no digest is given" in text
     assert day("2026-11-01T00:00:00Z") == "1 November 2026, 00:00 UTC"
-    assert "groups" in not_promised(dated())
+
+
+def test_equal_neighbours_share_a_row() -> None:
+    assert spans(enumerate("aaba"), str) == [("0–1", "a"), ("2", "b"), ("3", "a")]
 
 
 FIGURES = {"worst_pair": {"epsilon": 3.4567, "node": 4, "observer": 7}, "outsider": 1.2, "by_pair": None}
@@ -135,31 +134,16 @@ def test_the_curve_is_drawn_where_no_number_is_left_out_and_told_else() -> None:
     assert curve_line(few) == "ε by the number of colluding nodes: 0.25 for 0, 0.5 for 1, 2 for 7"
 
 
-def test_the_words_say_who_what_it_lacks_and_what_if_more() -> None:
-    said = dict(explained(by_observer(planned=1)))
-    assert said["who the observer is"].startswith(
-        "Any one of the 8 nodes, whichever, but not the node that holds"
-    )
-    assert "every message of every node in every round" in said["who the observer is"]
-    assert "two of the other nodes share" in said["what it must not have"]
-    assert said["what else it rests on"].startswith(
-        "All other nodes follow the protocol: each adds the noise"
-    )
-    assert "If more than one node tells what it knows, ε = 0.5 does not hold" in said["if more collude"]
-    assert "At the most it is ε = 2," in said["if more collude"]
-    several = dict(explained(by_observer(planned=3)))
-    assert "If more than 3 nodes pool what they know" in several["if more collude"]
-    nobody = dict(explained(by_observer(planned=0)))
-    assert nobody["who the observer is"].startswith("Anyone who is none of the 8 nodes.")
-    assert "If any node tells what it knows" in nobody["if more collude"]
-    everyone = dict(explained(by_observer(planned=7)))
-    assert everyone["who the observer is"].startswith(
-        "The 7 other nodes together, that is, all but the node that"
-    )
-    assert everyone["what else it rests on"].startswith(
-        "The node that holds the record follows the protocol: it adds"
-    )
-    assert "what it must not have" not in everyone  # no two are left
-    assert everyone["if more collude"].startswith("There are no more")
-    for words in (said, several, nobody, everyone):
-        assert all(sentence.endswith(".") for sentence in words.values())
+@pytest.mark.parametrize(
+    ("planned", "present", "absent"),
+    [
+        (1, ["is any one of the 8 nodes", "two of the other nodes share", "If more than 1 node collude"], []),
+        (3, ["If more than 3 nodes collude, ε = 1 does not hold", "At the most it is ε = 2,"], []),
+        (0, ["none of the 8 nodes", "If more than 0 nodes collude"], []),
+        (7, ["the 7 other nodes together", "There are no more"], ["two of the other nodes share"]),
+    ],
+)
+def test_who_may_collude_is_explained(planned: int, present: list[str], absent: list[str]) -> None:
+    text = " ".join(certificate_page(dated(**by_observer(planned=planned))).split())
+    assert all(words in text for words in present)
+    assert not any(words in text for words in absent)

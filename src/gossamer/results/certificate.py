@@ -76,6 +76,7 @@ def planned_facts(o: Any, notes: Sequence[str] = ()) -> dict[str, Any]:
         },
         **plan.figures(),
         "unit": plan.unit,
+        "observer": plan.observer.description,
         **planned_parts(o),
         "mode": config.mode,
         "method": config.algorithm.kind,

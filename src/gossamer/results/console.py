@@ -1,13 +1,12 @@
-"""What a run looks like: a progress bar and a live table on a terminal, one plain line per evaluation elsewhere."""
+"""Runs, plans and ledgers on the terminal: a progress bar and a live table, or one plain line per evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
@@ -27,14 +26,13 @@ from gossamer.results.headline import (
     written,
 )
 from gossamer.results.terminal import terminal
-from gossamer.results.words import explained, known, network_lines, nodes_of, shares_noise
+from gossamer.results.words import known, network_lines, nodes_of, shares_noise, spans
 
 if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
     from gossamer.accounting.recompute import NodeProof
     from gossamer.results.verify import Verdict
     from gossamer.training.plan import Plan
-    from gossamer.training.privacy import NodePlan
-
+    from gossamer.training.privacy import PrivacyPlan
 
 MOST_ROWS = 200  # of a table about nodes
 WIDE_TABLE = 110  # columns from which a last, long column has room
@@ -42,6 +40,7 @@ WIDE_TABLE = 110  # columns from which a last, long column has room
 ROW_LEGEND = (
     "min / mean / max over {}; consensus: the models' distance from their mean; sent: by all nodes so far"
 )
+PLAN_HEADER = ("rate", "lot", "σ/sensitivity", "rounds", "proven ε", "claimed ε")
 _STYLES = (
     (r"proven ε = (∞|—)", "bold red"),
     (r"proven ε = [^ ∞—]+", "bold green"),
@@ -74,10 +73,8 @@ class RunDisplay:
         self.begin()
 
     def begin(self) -> None:
-        """From here on rounds and figures are shown."""
+        """Show rounds and figures from here on."""
         if self._terminal:
-            from rich.console import Group
-
             self._live = Live(Group(self._table, self._progress), console=self.console, refresh_per_second=8)
             self._live.__enter__()
 
@@ -87,19 +84,14 @@ class RunDisplay:
 
     def metrics(self, row: dict[str, Any]) -> None:
         row = judged(row)
-        cells = _cells(row)
         if self._live:
-            self._table.add_row(*cells)
-        else:
-            if not self._explained:
-                whose = over_nodes(row, headline(row) or "")
-                self.console.print(f"each line: {ROW_LEGEND.format(whose)}", soft_wrap=True)
-                self._explained = True
-            judged_by = title(name) if (name := headline(row)) else "hold-out"
-            names = ("round", judged_by, "consensus", "proven ε", "sent")
-            self.console.print(
-                "  ".join(f"{n} {c}" for n, c in zip(names, cells, strict=True)), soft_wrap=True
-            )
+            self._table.add_row(*_cells(row).values())
+            return
+        if not self._explained:
+            legend = ROW_LEGEND.format(over_nodes(row, headline(row) or ""))
+            self.console.print(f"each line: {legend}", soft_wrap=True)
+            self._explained = True
+        self.console.print(row_text(row), soft_wrap=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -108,32 +100,26 @@ class RunDisplay:
             self._live.__exit__(kind, error, trace)
 
     def outcome(self, result: dict[str, Any], certificate: dict[str, Any]) -> None:
-        show, result = self.console.print, judged(result)
-        show()
+        result, name = judged(result), headline(judged(result))
+        self.console.print()
         if (because := no_epsilon_covers(result)) is not None:
-            show(f"NOT PRIVATE: {because}; no ε covers the next line, and it must stay here.", soft_wrap=True)
-        name = headline(result)
+            line = f"NOT PRIVATE: {because}; no ε covers the next line, and it must stay here."
+            self.console.print(line, soft_wrap=True)
         if name is not None:
             shown = name == "accuracy" and "hold_out_rows" in result
             rows = f"{result['hold_out_rows']:,} test rows, " if shown else ""
-            self._headline(f"{_over_nodes(name, result)}  ({rows}{result['seconds']:.1f} s)")
-            for other in measured(result):
-                if other != name:
-                    show(_over_nodes(other, result), soft_wrap=True)
-        for line in statement(certificate):
-            show(coloured(line), soft_wrap=True)
-        if shares_noise(certificate):
-            show(observer_table(certificate))
-            for heading, sentences in explained(certificate):
-                show(f"{heading}: {sentences}", soft_wrap=True)
-        for who, figure in network_lines(certificate.get("network")):
-            show(f"{who}: {figure}", soft_wrap=True)
-        for note in certificate["notes"]:
-            show(f"note: {note}", soft_wrap=True)
-        show(f"run directory: {result['run_dir']}", soft_wrap=True)
+            line = f"{_over_nodes(name, result)}  ({rows}{result['seconds']:.1f} s)"
+            self.console.print(Text(line, "bold"), soft_wrap=True)
+            _print(self.console, [_over_nodes(other, result) for other in measured(result) if other != name])
+        _print(self.console, map(coloured, statement(certificate)))
+        show_observers(certificate, self.console)
+        _print(self.console, [f"note: {note}" for note in certificate["notes"]])
+        self.console.print(f"run directory: {result['run_dir']}", soft_wrap=True)
 
-    def _headline(self, line: str) -> None:
-        self.console.print(Text(line, "bold"), soft_wrap=True)
+
+def _print(console: Console, lines: Iterable[str | Text]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def _over_nodes(name: str, row: dict[str, Any]) -> str:
@@ -148,16 +134,26 @@ def _over_nodes(name: str, row: dict[str, Any]) -> str:
     )
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names and values of an evaluation's cells; a site has no consensus distance."""
     name, quality = headline(row), "none"
     if name is not None:
-        values = [row[f"{name}_{key}"] for key in ("min", "mean", "max")]
-        quality = " / ".join(written(name, v, 1) for v in values)
+        values = [row[key] for key in (f"{name}_{end}" for end in ("min", "mean", "max")) if key in row]
+        quality = " / ".join(written(name, value, 1) for value in values)
         quality += " (not private)" if no_epsilon_covers(row) else ""
-    return [
-        str(row["round"]), quality, f"{row['consensus_distance']:.3g}", epsilon_text(row["epsilon_proven"]),
-        size_text(row["bytes_sent"]),
-    ]  # fmt: skip
+    distance = row.get("consensus_distance")
+    return {
+        "round": str(row["round"]),
+        title(name) if name else "hold-out": quality,
+        "consensus": "—" if distance is None else f"{distance:.3g}",
+        "proven ε": epsilon_text(row.get("epsilon_proven")),
+        "sent": size_text(row.get("bytes_sent", 0)),
+    }
+
+
+def row_text(row: Mapping[str, Any]) -> str:
+    """Return an evaluation as one line."""
+    return "  ".join(f"{name} {value}" for name, value in _cells(row).items())
 
 
 def size_text(count: float) -> str:
@@ -169,7 +165,7 @@ def size_text(count: float) -> str:
 
 
 def summary(o: Plan, budget: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON object of `plan`; `budget` is what was spent on the same records, and would be with this run."""
+    """Return the JSON object of `plan`; `budget` is what the same records have spent, and would with this run."""
     config, plan = o.config, o.privacy
     return {
         **plan.figures(),
@@ -197,87 +193,68 @@ def summary(o: Plan, budget: dict[str, Any] | None = None) -> dict[str, Any]:
     }
 
 
+def plan_rows(plan: PrivacyPlan) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of a plan's nodes; equal neighbours in one row."""
+    rows = [
+        [
+            label, f"{node.records:,}", f"{node.rate:.4g}", f"{node.lot:.4g}",
+            f"{node.factor * plan.shape(0):.3g} → {node.factor * plan.shape(plan.draws - 1):.3g}",
+            f"{node.allowance // plan.draws_per_round}", epsilon_text(node.proven.epsilon),
+            epsilon_text(node.claim.epsilon),
+        ]
+        for label, node in spans(enumerate(plan.nodes), lambda node: node)
+    ]  # fmt: skip
+    return ["nodes", plan.protects.many, *PLAN_HEADER], rows
+
+
+def _show_rows(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table about nodes."""
+    table = Table(*header, box=None)
+    for row in rows[:MOST_ROWS]:
+        table.add_row(
+            *(Text(c, "bold" if name == "proven ε" else "") for name, c in zip(header, row, strict=True))
+        )
+    console.print(table)
+    if (more := len(rows) - MOST_ROWS) > 0:
+        console.print(f"and {more:,} rows more: --json has all nodes", soft_wrap=True)
+
+
 def show_plan(o: Plan, console: Console | None = None, budget: dict[str, Any] | None = None) -> None:
     console = console or terminal()
     config, plan = o.config, o.privacy
-    console.print(
-        f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
-        f"{config.model.kind} with {o.size}, {o.topology.kind}",
-        soft_wrap=True,
-    )
-    table = Table(
-        "nodes",
-        plan.protects.many,
-        "rate",
-        "lot",
-        "σ/sensitivity",
-        "rounds",
-        "proven ε",
-        "claimed ε",
-        box=None,
-    )
-    last = plan.draws - 1
-    groups = _groups(plan.nodes)
-    for label, node in groups[:MOST_ROWS]:
-        table.add_row(
-            label, f"{node.records:,}", f"{node.rate:.4g}", f"{node.lot:.4g}",
-            f"{node.factor * plan.shape(0):.3g} → {node.factor * plan.shape(last):.3g}",
-            f"{node.allowance // plan.draws_per_round}",
-            Text(epsilon_text(node.proven.epsilon), "bold"), epsilon_text(node.claim.epsilon),
-        )  # fmt: skip
-    console.print(table)
-    if (more := len(groups) - MOST_ROWS) > 0:
-        console.print(f"and {more:,} rows more: --json has all nodes", soft_wrap=True)
-    deltas = sorted({node.delta for node in plan.nodes})
-    shown = f"{deltas[0]:g}" if len(deltas) == 1 else f"{deltas[0]:g} … {deltas[-1]:g}"
-    observer = plan.observer.description
-    console.print(
-        f"ε at δ = {shown}, {plan.adjacency}, unit: {plan.unit}; observer: {observer}", soft_wrap=True
-    )
-    for said in part_lines(o):
-        console.print(said, soft_wrap=True)
-    show_observers(plan.by_observer(), console)
-    for who, figure in network_lines(o.network_figures()):
-        console.print(f"{who}: {figure}", soft_wrap=True)
-    if plan.worst.proven.because:
-        console.print(f"not proven: {plan.worst.proven.because}", soft_wrap=True)
+    line = f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
+    console.print(f"{line}{config.model.kind} with {o.size}, {o.topology.kind}", soft_wrap=True)
+    _show_rows(console, *plan_rows(plan))
+    deltas = sorted({f"{node.delta:g}" for node in plan.nodes}, key=float)
+    terms = f"{' … '.join(dict.fromkeys((deltas[0], deltas[-1])))}, {plan.adjacency}, unit: {plan.unit}"
+    _print(console, [f"ε at δ = {terms}; observer: {plan.observer.description}", *part_lines(o)])
+    show_observers({**plan.by_observer(), "network": o.network_figures()}, console, curve=True)
+    lines = [f"not proven: {plan.worst.proven.because}"] if plan.worst.proven.because else []
     if flags := sorted({flag for node in plan.nodes for flag in node.claim.flags}):
         # With whose claim it is: an equation's number alone says nothing.
-        about = f"about the claim ({plan.nodes[0].claim.reference}): {'; '.join(flags)}"
-        console.print(about, soft_wrap=True)
-    curves = plan.drawn_after(curve_rounds(config.rounds))
-    for name, curve in (("proven ", [p for _, p in curves]), ("claimed", [c for c, _ in curves])):
+        lines.append(f"about the claim ({plan.nodes[0].claim.reference}): {'; '.join(flags)}")
+    claimed, proven = zip(*plan.drawn_after(curve_rounds(config.rounds)), strict=True)
+    for name, curve in (("proven ", proven), ("claimed", claimed)):
         if curve[-1] is not None:
-            console.print(f"{name} ε over rounds  {sparkline(curve)}  {epsilon_text(curve[-1])}")
-    shown = graph_line(o.topology.figures())
-    console.print(f"graph: {shown}; {size_text(o.bytes_per_round)} per round in all", soft_wrap=True)
-    for line in account(budget):
-        console.print(line, soft_wrap=True)
+            lines.append(f"{name} ε over rounds  {sparkline(curve)}  {epsilon_text(curve[-1])}")
+    graph = graph_line(o.topology.figures())
+    lines.append(f"graph: {graph}; {size_text(o.bytes_per_round)} per round in all")
+    _print(console, [*lines, *account(budget)])
 
 
-def show_observers(figures: Mapping[str, Any], console: Console) -> None:
-    """ε by observer, where there is more than one to tell apart."""
+def show_observers(figures: Mapping[str, Any], console: Console, *, curve: bool = False) -> None:
+    """Print ε by observer, where there is more than one to tell apart."""
     if shares_noise(figures):
         console.print(observer_table(figures))
-        console.print(curve_line(figures), soft_wrap=True)
-
-
-def _groups(nodes: Sequence[NodePlan]) -> list[tuple[str, NodePlan]]:
-    """Equal neighbours in one row."""
-    groups: list[tuple[int, int, NodePlan]] = []
-    for i, node in enumerate(nodes):
-        if groups and groups[-1][2] == node:
-            groups[-1] = (groups[-1][0], i, node)
-        else:
-            groups.append((i, i, node))
-    return [(f"{a}–{b}" if a != b else str(a), node) for a, b, node in groups]
+        _print(console, [curve_line(figures)] if curve else [])
+    _print(console, [f"{who}: {figure}" for who, figure in network_lines(figures.get("network"))])
 
 
 def data_table(rows: list[dict[str, Any]]) -> None:
     console = terminal()
     names = ("data set", "at hand", "training + test", "shape", "classes")
     table = Table(*(Column(name, no_wrap=True) for name in names), box=None)
-    if beside := console.width >= WIDE_TABLE:
+    if wide := console.width >= WIDE_TABLE:
         table.add_column("comes from")
     for row in rows:
         table.add_row(
@@ -286,39 +263,38 @@ def data_table(rows: list[dict[str, Any]]) -> None:
             " + ".join(f"{count:,}" for count in row["rows"] or ()),
             "×".join(map(str, row["shape"] or ())),
             str(row["classes"] or ""),
-            *([", ".join(row["origins"])] if beside else []),
+            *([", ".join(row["origins"])] if wide else []),
         )
     console.print(table)
-    if not beside:
+    if not wide:
         console.print("where each can come from: in a wider terminal, or with --json", soft_wrap=True)
 
 
-def show_tuning(found: dict[str, Any]) -> None:
-    """The candidates, and what all of them cost together."""
+def show_tuning(result: dict[str, Any]) -> None:
+    """Print the candidates, and what all of them cost together."""
     console = terminal()
     table = Table("settings", "accuracy", "own ε", box=None)
-    for candidate in found["candidates"]:
+    for candidate in result["candidates"]:
         settings = ", ".join(f"{key} = {value}" for key, value in candidate["settings"].items())
-        name = headline(candidate)
+        name = headline(candidate) or ""
         mean = candidate.get(f"{name}_mean")
-        shown = "—" if name is None or mean is None else written(name, mean)
-        shown = shown if name == "accuracy" or shown == "—" else f"{title(name or '')} {shown}"
-        mark = "  ← chosen" if candidate == found["chosen"] else ""
-        table.add_row(settings, shown, epsilon_text(candidate["epsilon_proven"]) + mark)
+        figure = "—" if mean is None else written(name, mean)
+        figure = figure if name == "accuracy" or mean is None else f"{title(name)} {figure}"
+        mark = "  ← chosen" if candidate == result["chosen"] else ""
+        table.add_row(settings, figure, epsilon_text(candidate["epsilon_proven"]) + mark)
     console.print(table)
-    if found["chosen"]:
-        console.print(
-            f"all runs together: proven ε = {epsilon_text(found['epsilon_proven'])} (δ = {found['delta']:g}, "
-            f"{found['adjacency']}, unit: {found['unit']}); observer: {found['observer']}",
-            soft_wrap=True,
-        )
-        console.print(f"the chosen run: {found['run_dir']}", soft_wrap=True)
-    for line in account(found.get("budget")):
-        console.print(line, soft_wrap=True)
+    lines = []
+    if result["chosen"]:
+        lines = [
+            f"all runs together: proven ε = {epsilon_text(result['epsilon_proven'])} (δ = {result['delta']:g}, "
+            f"{result['adjacency']}, unit: {result['unit']}); observer: {result['observer']}",
+            f"the chosen run: {result['run_dir']}",
+        ]
+    _print(console, [*lines, *account(result.get("budget"))])
 
 
 def coloured(line: str) -> Text:
-    """A line with the three ε, each in the colour of what it is; a terminal without colours shows the words alone."""
+    """Colour the three ε of a line; a terminal without colours shows the words alone."""
     text = Text(line)
     for pattern, style in _STYLES:
         text.highlight_regex(pattern, style)
@@ -326,26 +302,26 @@ def coloured(line: str) -> Text:
 
 
 def graph_line(figures: Mapping[str, Any]) -> str:
-    """A topology's figures in words; what is not known is left out."""
-    said = ["directed" if figures["directed"] else "undirected"]
+    """Return a topology's figures in words; what is not known is left out."""
+    parts = ["directed" if figures["directed"] else "undirected"]
     if (longest := figures.get("diameter")) is not None:
-        said.append(f"diameter {longest}")
+        parts.append(f"diameter {longest}")
     if (rounds := figures.get("rounds until strongly connected")) is not None:
-        said.append("connected in every round" if rounds == 1 else f"connected over any {rounds} rounds")
+        parts.append("connected in every round" if rounds == 1 else f"connected over any {rounds} rounds")
     if (degree := figures.get("mean out-degree")) is not None:
-        said.append(f"each node sends to {degree:.3g} other{'s' * (degree != 1)} a round")
+        parts.append(f"each node sends to {degree:.3g} other{'s' * (degree != 1)} a round")
     looked, gap = figures.get("rounds looked at") or 1, figures.get("spectral gap")
     if gap is not None:
         each = figures.get("spectral gap per round")  # none where all rounds together are exact
         per_round = "" if each is None else f" ({each:.3g} per round)"
-        said.append(f"spectral gap {gap:.3g}" + ("" if looked == 1 else f" over {looked} rounds{per_round}"))
+        parts.append(f"spectral gap {gap:.3g}" + ("" if looked == 1 else f" over {looked} rounds{per_round}"))
     if (connectivity := figures.get("algebraic connectivity")) is not None:
-        said.append(f"algebraic connectivity {connectivity:.3g}")
-    return ", ".join(said)
+        parts.append(f"algebraic connectivity {connectivity:.3g}")
+    return ", ".join(parts)
 
 
 def observer_table(figures: Mapping[str, Any]) -> Table:
-    """For a terminal of 80 columns."""
+    """Return ε by observer, for a terminal of 80 columns."""
     heading = "by observer, who sees all messages, the final models, and"
     table = Table(Column(""), Column("ε", justify="right"), heading, box=None)
     nodes = nodes_of(figures)
@@ -366,7 +342,7 @@ def curve_line(figures: Mapping[str, Any]) -> str:
 
 
 def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
-    """The JSON object of `plan --ledger`."""
+    """Return the JSON object of `plan --ledger`."""
     from gossamer.accounting.observers import against_all
     from gossamer.accounting.recompute import by_observer_of
 
@@ -394,34 +370,21 @@ def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
 
 
 def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
-    from gossamer.accounting.observers import against_all
-    from gossamer.accounting.recompute import by_observer_of
+    """Print a row per node; of many, neighbours with the same draws and the same figures in one."""
+    console, figures = terminal(), ledger_summary(proofs, verdict)
 
-    console = terminal()
-    table = Table("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise", box=None)
-    for label, p in _alike(proofs)[:MOST_ROWS]:
-        table.add_row(
-            label, str(p.draws), epsilon_text(p.proven.epsilon), epsilon_text(p.proven.lower),
-            f"{p.header['delta']:g}", p.header["adjacency"], p.header["noise"],
-        )  # fmt: skip
-    console.print(table)
-    if (more := len(_alike(proofs)) - MOST_ROWS) > 0:
-        console.print(f"and {more:,} rows more: --json has all nodes", soft_wrap=True)
-    observer = against_all(p.observer for p in proofs).description
-    console.print(f"unit: {proofs[0].header['unit']}; observer: {observer}", soft_wrap=True)
-    show_observers(by_observer_of(proofs), console)
-    for reason in sorted({p.proven.because for p in proofs if p.proven.because}):
-        console.print(f"not proven: {reason}", soft_wrap=True)
-    for sentence in verdict.sentences():
-        console.print(sentence, soft_wrap=True)
+    def row(p: NodeProof) -> list[str]:
+        return [
+            str(p.draws), epsilon_text(p.proven.epsilon), epsilon_text(p.proven.lower), f"{p.header['delta']:g}",
+            p.header["adjacency"], p.header["noise"],
+        ]  # fmt: skip
 
-
-def _alike(proofs: Sequence[NodeProof]) -> list[tuple[str, NodeProof]]:
-    """A row per node; of many, neighbours with the same draws and the same figures in one."""
-
-    def figures(p: NodeProof) -> tuple[Any, ...]:
-        apart = p.node if len(proofs) <= MOST_ROWS else None
-        return apart, p.draws, p.proven, p.header["delta"], p.header["adjacency"], p.header["noise"]
-
-    groups = [list(own) for _, own in groupby(proofs, key=figures)]
-    return [(f"{own[0].node}–{own[-1].node}" if len(own) > 1 else str(own[0].node), own[0]) for own in groups]
+    groups = spans(
+        ((p.node, p) for p in proofs), lambda p: (p.node if len(proofs) <= MOST_ROWS else None, *row(p))
+    )
+    header = ("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise")
+    _show_rows(console, header, [[label, *row(p)] for label, p in groups])
+    console.print(f"unit: {figures['unit']}; observer: {figures['observer']}", soft_wrap=True)
+    show_observers(figures, console, curve=True)
+    reasons = sorted({p.proven.because for p in proofs if p.proven.because})
+    _print(console, [*(f"not proven: {reason}" for reason in reasons), *verdict.sentences()])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text, statement
 from gossamer.results.charts import Plot, epsilon_plot, planned_epsilon_plot
+from gossamer.results.console import plan_rows
 from gossamer.results.headline import headline, judged, no_epsilon_covers, title, written
 from gossamer.results.pages import render
 from gossamer.results.rundir import read_metrics
@@ -75,41 +76,17 @@ def plan_text(o: Plan) -> str:
 
 
 def plan_html(o: Plan) -> str:
-    plan, last = o.privacy, o.privacy.draws - 1
-    alike: dict[Any, list[int]] = {}
-    for i, node in enumerate(plan.nodes):
-        key = (node.records, node.rate, node.factor, node.allowance, node.epsilon, node.delta)
-        alike.setdefault(key, []).append(i)
-    rows = []
-    for members in alike.values():
-        node = plan.nodes[members[0]]
-        rows.append((
-            f"{len(members)} like node {members[0]}" if len(members) > 1 else f"node {members[0]}",
-            f"{node.records:,}", f"{node.rate:.4g}",
-            f"{node.factor * plan.shape(0):.3g} → {node.factor * plan.shape(last):.3g}",
-            f"{node.allowance // plan.draws_per_round:,}", epsilon_text(node.claim.epsilon),
-            epsilon_text(node.proven.epsilon),
-        ))  # fmt: skip
-    header = (
-        "nodes",
-        "records",
-        "sampling rate",
-        "noise / bound",
-        "rounds paid for",
-        "claimed ε",
-        "proven ε",
-    )
-    because = plan.worst.proven.because
+    plan, because = o.privacy, o.privacy.worst.proven.because
     notes = [f"ε at {_planned_relation(o)}", *([f"not proven: {because}"] if because else []), *plan.notes]
     heading = plan_text(o).partition(";")[0]
-    return fragment(heading, Table(header, rows), planned_epsilon_plot(plan, o.config.rounds), notes=notes)
+    chart = planned_epsilon_plot(plan, o.config.rounds)
+    return fragment(heading, Table(*plan_rows(plan)), chart, notes=notes)
 
 
 def _planned_relation(o: Plan) -> str:
-    observer = o.privacy.observer.description
-    return (
-        f"δ = {o.privacy.worst.delta:g}, {o.privacy.adjacency}, unit: {o.privacy.unit}; observer: {observer}"
-    )
+    plan = o.privacy
+    terms = {"delta": plan.worst.delta, "adjacency": plan.adjacency, "unit": plan.unit}
+    return relation({**terms, "observer": plan.observer.description})
 
 
 def outcome_text(result: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:

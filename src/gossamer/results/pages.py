@@ -7,9 +7,8 @@ acting in a browser: every value is escaped where it enters a template, and the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,8 +43,8 @@ def environment() -> Environment:
     found.filters["epsilon"] = epsilon_text
     of_statements = ("before_line", "group_line", "account", "site_of")
     of_words = (
-        "STOPS", "allowed", "explained", "known", "network_lines", "nodes_of", "not_promised", "promise",
-        "shares_noise", "trials", "verdict", "what", "who",
+        "STOPS", "allowed", "day", "declared", "group", "known", "network_lines", "nodes_of", "promise", "shares_noise",
+        "trials", "verdict",
     )  # fmt: skip
     found.globals |= {name: getattr(statements, name) for name in of_statements}
     found.globals |= {name: getattr(words, name) for name in of_words}
@@ -82,44 +81,32 @@ def audit_page(result: Mapping[str, Any], name: str) -> str:
     return render("audit", c=result, name=name)
 
 
-def node_rows(c: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """A row per node; of very many nodes, neighbours with equal figures share one, and only the first are shown."""
+def node_rows(c: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return a row per node; of very many nodes, neighbours with equal figures share one, and the first are shown."""
     keys = ("public_constants", "draws", "epsilon_by_node", "ledger_heads")
     entries = list(zip(*(c[key] for key in keys), strict=True))
-    if len(entries) <= _MOST_ROWS:
-        yield from ((entry[0]["node"], *entry) for entry in entries)
-        return
 
     def figures(entry: tuple[Any, ...]) -> tuple[Any, ...]:
-        return ({key: value for key, value in entry[0].items() if key != "node"}, *entry[1:])
+        return ({**entry[0], "node": None}, *entry[1:]) if len(entries) > _MOST_ROWS else entry
 
-    for _, group in islice(groupby(entries, key=figures), _MOST_ROWS):
-        alike = list(group)
-        yield _span([entry[0]["node"] for entry in alike]), *alike[0]
+    rows = words.spans(((entry[0]["node"], entry) for entry in entries), figures)
+    return [(label, *entry) for label, entry in rows[:_MOST_ROWS]]
 
 
 def _node_entries(c: Mapping[str, Any]) -> list[str]:
-    """The nodes for the printed page; neighbours with the same figures in one entry."""
+    """Return the nodes for the printed page; neighbours with the same figures in one entry."""
     entries = zip(c["public_constants"], c["draws"], c["epsilon_by_node"], strict=True)
 
-    def figures(entry: tuple[Any, ...]) -> tuple[Any, ...]:
+    def text(entry: tuple[Any, ...]) -> str:
         public, draws, eps = entry
-        return public["records"], public["rate"], draws, epsilon_text(eps["proven"]), eps.get("stated_by", "")
+        site, drawn = site_of(c), "" if draws is None else f" {draws} draws,"
+        source = f", as stated by {eps['stated_by']}" if "stated_by" in eps else f" ({site})" if site else ""
+        epsilon = f"ε ≤ {epsilon_text(eps['proven'])}{source}"
+        return f"{public['records']:,} {kind_of(c['unit'])}s, rate {public['rate']:.4g},{drawn} {epsilon}"
 
-    site, lines = site_of(c), []
-    for (records, rate, draws, epsilon, by), group in groupby(entries, key=figures):
-        drawn = "" if draws is None else f" {draws} draws,"
-        source = f", as stated by {by}" if by else f" ({site})" if site else ""
-        nodes = _span([public["node"] for public, _, _ in group])
-        lines.append(
-            f"{nodes}: {records:,} {kind_of(c['unit'])}s, rate {rate:.4g},{drawn} ε ≤ {epsilon}{source}"
-        )
-    more = len(lines) - _MOST_ENTRIES
+    groups = words.spans(((entry[0]["node"], entry) for entry in entries), text)
+    lines, more = [f"{label}: {text(entry)}" for label, entry in groups], len(groups) - _MOST_ENTRIES
     return [*lines[:_MOST_ENTRIES], *([f"and {more} more in certificate.json"] if more > 0 else [])]
-
-
-def _span(nodes: Sequence[Any]) -> str:
-    return f"{nodes[0]}–{nodes[-1]}" if len(nodes) > 1 else f"{nodes[0]}"
 
 
 def _digests(digests: Sequence[str | None]) -> str:

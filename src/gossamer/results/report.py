@@ -8,12 +8,13 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from gossamer.errors import UserError
 from gossamer.results import charts
-from gossamer.results.certificate import epsilon_text, of_its_own
+from gossamer.results.certificate import PLAN, epsilon_text, of_its_own
 from gossamer.results.charts import COLOURS, DASH, Axis, Plot, Series
 from gossamer.results.headline import (
     headline,
@@ -30,7 +31,7 @@ from gossamer.results.headline import (
 from gossamer.results.notebook import Table, columns, fragment, quality, relation
 from gossamer.results.pages import render
 from gossamer.results.rundir import read_manifest, read_metrics, read_object, read_text, write_atomically
-from gossamer.results.verify import Verdict, look_at
+from gossamer.results.verify import Verdict, look_at, malformed_as_user_error
 from gossamer.results.words import shares_noise
 
 _MARK = b"<!-- gossamer report -->"
@@ -45,21 +46,40 @@ class Run:
     label: str
     path: Path
     config: dict[str, Any]
-    config_text: str
     manifest: dict[str, Any]
+    plan: dict[str, Any]
     topology: dict[str, Any]
     metrics: list[dict[str, Any]]
-    certificate: dict[str, Any] | None  # None while the run goes on
-    verdict: Verdict
+    certificate: dict[str, Any] | None = None  # None while the run continues
+    index: int = 0  # among the runs of a page: its colour
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        return look_at(self.path)
+
+    @property
+    def config_text(self) -> str:
+        return read_text(self.path / "config.toml")
 
     @property
     def last(self) -> dict[str, Any]:
-        return self.metrics[-1]
+        return self.metrics[-1] if self.metrics else {}
 
     @property
     def stated(self) -> dict[str, Any] | None:
         """The certificate; a site's with the ε of its own ledger."""
         return of_its_own(self.certificate) if self.certificate else None
+
+    @property
+    def terms(self) -> str:
+        """The terms of ε: δ, adjacency, unit and observer."""
+        return relation(self.certificate or self.plan)
+
+    @property
+    def method(self) -> str:
+        baseline = self.config.get("baseline", "none")
+        mode = f"{self.config['algorithm']['kind']}, {self.config['mode']} mode"
+        return mode if baseline == "none" else f"{mode}, baseline: {baseline}"
 
     @property
     def quality(self) -> str | None:
@@ -78,8 +98,8 @@ class Run:
         """The ε that was asked for; several where nodes differ."""
         if self.config.get("baseline") == "non-private":
             return []
-        asked = self.config.get("privacy", {}).get("epsilon")
-        return sorted({*asked} if isinstance(asked, list) else {asked} - {None})
+        epsilon = self.config.get("privacy", {}).get("epsilon")
+        return sorted({*epsilon} if isinstance(epsilon, list) else {epsilon} - {None})
 
     @property
     def stamp(self) -> str | None:
@@ -113,6 +133,16 @@ class Run:
     def unverified(self) -> list[str]:
         return [] if self.verdict.broken is None else self.verdict.sentences()
 
+    def points(self, key: str) -> list[tuple[float, float]]:
+        return [(row["round"], row[key]) for row in self.metrics if row.get(key) is not None]
+
+    def line(self, points: Sequence[tuple[float, float]], **style: Any) -> Series:
+        """Return a line in this run's colour; after the last colour the same again, dashed."""
+        style.setdefault("dash", DASH if self.index >= len(COLOURS) else "")
+        return Series(
+            self.label, points, colour=COLOURS[self.index % len(COLOURS)], group=self.index, **style
+        )
+
 
 class HasDirectory(Protocol):
     """An outcome of `gossamer.run`, for one."""
@@ -139,23 +169,17 @@ class Report:
         ]
 
     def _notes(self) -> list[str]:
-        terms = {relation(run.certificate) for run in self.runs if run.certificate}
-        stamps = {run.stamp.upper() for run in self.runs if run.stamp}
-        return [
-            *(f"ε at {each}" for each in sorted(terms)),
-            *sorted(stamps),
-            *self.unverified,
-            f"the page: {self.path}",
-        ]
+        terms = sorted({f"ε at {run.terms}" for run in self.runs if run.certificate})
+        stamps = sorted({run.stamp.upper() for run in self.runs if run.stamp})
+        return [*terms, *stamps, *self.unverified, f"the page: {self.path}"]
 
     def __repr__(self) -> str:
         return "\n".join([columns(_HEADER, self._rows()), *self._notes()])
 
     def _repr_html_(self) -> str:
         name = next((run.quality for run in self.runs if run.quality), None)
-        lines = [Series(run.label, _points(run, f"{name}_mean")) for run in self.runs] if name else []
-        percent = bool(name) and in_per_cent(str(name))
-        plot = Plot(lines, Axis("round", whole=True), Axis(title(name) if name else "", percent=percent))
+        lines = [Series(run.label, run.points(f"{name}_mean")) for run in self.runs] if name else []
+        plot = Plot(lines, Axis("round", whole=True), _axis(name) if name else Axis())
         heading = f"Report of {len(self.runs)} run{'s' * (len(self.runs) > 1)}"
         return fragment(heading, Table(_HEADER, self._rows()), plot, notes=self._notes())
 
@@ -171,19 +195,12 @@ def report(
     several: Sequence[Any] = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     paths = [Path(getattr(run, "directory", run)) for run in several]
     read = read_runs(paths)
-    target = (
-        Path(out) if out is not None else paths[0] / "report.html" if len(paths) == 1 else Path("report.html")
-    )
+    target = Path(out) if out is not None else Path("report.html")
+    if out is None and len(paths) == 1:
+        target = paths[0] / "report.html"
     _check_target(target)
-    try:
+    with malformed_as_user_error(", ".join(map(str, paths))):
         text = page(read)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        # The files' texts have been read; what is in them is not what `gossamer run` writes.
-        which = ", ".join(str(path) for path in paths)
-        raise UserError(
-            f"{which}: a file does not hold what `gossamer run` writes and cannot be reported on "
-            f"({type(error).__name__})."
-        ) from error
     try:
         write_atomically(target, text.encode())
     except OSError as error:
@@ -192,7 +209,7 @@ def report(
 
 
 def page(runs: Sequence[Run]) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     stamps = sorted({run.stamp for run in runs if run.stamp})
     return render(
         "report",
@@ -208,34 +225,41 @@ def page(runs: Sequence[Run]) -> str:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """All runs, each with a label of its own."""
-    runs = [_read(path) for path in paths]
+    """Read all runs, each with a label of its own."""
+    runs = [read_run(path) for path in paths]
     names = Counter(run.label for run in runs)
+    for run in runs:
+        if not run.metrics:
+            raise UserError(f"{run.path} has no metrics yet; try again after its first evaluation.")
     return [
-        replace(run, label=f"{run.label} ({run.path.name})") if names[run.label] > 1 else run for run in runs
+        replace(run, index=i, label=f"{run.label} ({run.path.name})" if names[run.label] > 1 else run.label)
+        for i, run in enumerate(runs)
     ]
 
 
-def _read(path: Path) -> Run:
-    needed = ("config.toml", "manifest.json", "topology.json")
-    missing = next((name for name in needed if not os.path.lexists(path / name)), None)
-    if missing is not None:
-        raise UserError(
-            f"{path} is not a run directory: it has no {missing}; give one that `gossamer run` made."
-        )
-    text = read_text(path / "config.toml")
+def read_run(path: Path) -> Run:
+    for name in ("config.toml", "manifest.json", "topology.json", PLAN):
+        if not os.path.lexists(path / name):
+            missing = f"it has no {name}" if path.is_dir() else "there is no such directory"
+            raise UserError(
+                f"{path} is not a run directory: {missing}; give one that `gossamer run` or `gossamer peer run` made."
+            )
     try:
-        config = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path / 'config.toml'} is damaged and cannot be reported on: {error}.") from None
-    manifest, topology = read_manifest(path), read_object(path / "topology.json")
-    metrics = [judged(row) for row in read_metrics(path / "metrics.jsonl")]
-    certificate = (
-        read_object(path / "certificate.json") if os.path.lexists(path / "certificate.json") else None
+        config = tomllib.loads(read_text(path / "config.toml"))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UserError(f"{path / 'config.toml'} is damaged: {error}.") from None
+    certificate = path / "certificate.json"
+    manifest = read_manifest(path)
+    return Run(
+        label=manifest["name"],
+        path=path,
+        config=config,
+        manifest=manifest,
+        plan=read_object(path / PLAN),
+        topology=read_object(path / "topology.json"),
+        metrics=[judged(row) for row in read_metrics(path / "metrics.jsonl")],
+        certificate=read_object(certificate) if os.path.lexists(certificate) else None,
     )
-    if not metrics:
-        raise UserError(f"{path} has no metrics yet; try again after its first evaluation.")
-    return Run(manifest["name"], path, config, text, manifest, topology, metrics, certificate, look_at(path))
 
 
 def _check_target(target: Path) -> None:
@@ -263,48 +287,37 @@ class Figure:
     chart: Any
 
 
-_Indexed = Sequence[tuple[int, Run]]
-
-
 def figures(runs: Sequence[Run]) -> list[Figure]:
-    """All figures of a report: over rounds, of the nodes at the end, by observer, and the graphs."""
-    everyone = list(enumerate(runs))
-    by_metric: list[Figure] = []
-    final: list[Figure] = []
+    """Return all figures of a report: over rounds, of the nodes at the end, by observer, and the graphs."""
+    over_rounds: list[Figure] = []
+    by_node: list[Figure] = []
     for name in sorted({run.quality for run in runs if run.quality}):
-        chosen = [(i, run) for i, run in everyone if run.quality == name]
-        by_metric.append(_over_nodes(chosen, name))
-        if all("loss_mean" in run.last for _, run in chosen):  # not where a known truth is the only measure
-            by_metric.append(_over_nodes(chosen, "loss"))
-        if all(f"{name}_by_node" in run.last for _, run in chosen):
-            final.append(_by_node(chosen, name))
-    apart = [
-        (i, run) for i, run in everyone if "consensus_distance" in run.last
-    ]  # a site knows its model alone
+        chosen = [run for run in runs if run.quality == name]
+        over_rounds.append(_over_rounds(chosen, name))
+        if all("loss_mean" in run.last for run in chosen):  # not where a known truth is the only measure
+            over_rounds.append(_over_rounds(chosen, "loss"))
+        if all(f"{name}_by_node" in run.last for run in chosen):
+            by_node.append(_by_node(chosen, name))
     return [
-        *by_metric,
-        _epsilon(everyone),
-        *([_consensus(apart)] if apart else []),
-        *final,
-        *_diagnostics(everyone),
-        *_by_colluders(everyone),
+        *over_rounds,
+        _epsilon(runs),
+        *_consensus(
+            [run for run in runs if "consensus_distance" in run.last]
+        ),  # a site knows its model alone
+        *by_node,
+        *_diagnostics([run for run in runs if "gradient_norm" in run.last.get("not_private", {})]),
+        *_by_colluders([run for run in runs if run.certificate and shares_noise(run.certificate)]),
         *_by_pair(runs),
         *_topologies(runs),
     ]
 
 
-def _points(run: Run, key: str) -> list[tuple[float, float]]:
-    return [(row["round"], row[key]) for row in run.metrics if row.get(key) is not None]
+def _plot(series: Sequence[Series], y: Axis, x: str = "round", **options: Any) -> Plot:
+    return Plot(series, Axis(x, whole=True), y, legend=False, **options)
 
 
-def _line(i: int, run: Run, points: Sequence[tuple[float, float]], **style: Any) -> Series:
-    """A run's line, in its colour everywhere; after the last colour the same again, dashed."""
-    style.setdefault("dash", DASH if i >= len(COLOURS) else "")
-    return Series(run.label, points, colour=COLOURS[i % len(COLOURS)], group=i, **style)
-
-
-def _plot(series: Sequence[Series], y: Axis, x: Axis | None = None, **options: Any) -> Plot:
-    return Plot(series, x or Axis("round", whole=True), y, legend=False, **options)
+def _axis(name: str) -> Axis:
+    return Axis("loss") if name == "loss" else Axis(title(name), percent=in_per_cent(name))
 
 
 def _upper(text: str) -> str:
@@ -312,121 +325,124 @@ def _upper(text: str) -> str:
 
 
 def _terms(runs: Sequence[Run]) -> str:
-    """What the ε of these runs are about; none is printed without it."""
-    terms = sorted(
-        {f"δ = {c['delta']:g}, {c['adjacency']}, {c['unit']}" for run in runs if (c := run.certificate)}
+    """Return the terms of the ε of these runs; none is printed without them."""
+    sources = (run.certificate or run.plan for run in runs)
+    return " {}.".format(
+        "; ".join(sorted({f"δ = {c['delta']:g}, {c['adjacency']}, {c['unit']}" for c in sources}))
     )
-    return f" {'; '.join(terms)}." if terms else ""
 
 
-def _over_nodes(runs: _Indexed, name: str) -> Figure:
+def _sampled(runs: Sequence[Run], name: str, otherwise: str) -> str:
+    """Return the nodes that figures are of, in words."""
+    return next(iter(sorted({over_nodes(run.last, name) for run in runs} - {"nodes"})), otherwise)
+
+
+def _over_rounds(runs: Sequence[Run], name: str) -> Figure:
     """The mean over nodes, and a band from the worst to the best of them."""
-    percent, words = (False, "loss") if name == "loss" else (in_per_cent(name), title(name))
     series = []
-    for i, run in runs:
+    for run in runs:
         rows = [row for row in run.metrics if f"{name}_mean" in row]
         points = [(row["round"], row[f"{name}_mean"]) for row in rows]
-        spread = [(row[f"{name}_min"], row[f"{name}_max"]) for row in rows]
-        series.append(_line(i, run, points, spread=spread, band=True))
-    reason = next(filter(None, (run.not_private for _, run in runs)), None)
-    sampled = sorted({over_nodes(run.last, name) for _, run in runs} - {"nodes"})
-    note = f"Mean over {sampled[0] if sampled else 'nodes'}; the band spans the worst and the best of them."
+        spread = [
+            (row.get(f"{name}_min", mean), row.get(f"{name}_max", mean))
+            for row, (_, mean) in zip(rows, points, strict=True)
+        ]
+        series.append(run.line(points, spread=spread, band=True))
+    reason = next(filter(None, (run.not_private for run in runs)), None)
+    nodes = _sampled(runs, name, "nodes")
+    note = f"Mean over {nodes}; the band spans the worst and the best of them."
+    if all("links" in run.last for run in runs):
+        note = "This site's own model."
     return Figure(
-        _upper(words) + (" (not private)" if reason else ""),
+        _upper(_axis(name).title) + (" (not private)" if reason else ""),
         note + (f" {_upper(reason)}." if reason else ""),
-        _plot(series, Axis(words, percent=percent)),
+        _plot(series, _axis(name)),
     )
 
 
-def _epsilon(runs: _Indexed) -> Figure:
+def _epsilon(runs: Sequence[Run]) -> Figure:
     series = []
-    for i, run in runs:
-        for key in ("proven", "claimed"):
-            if points := _points(run, f"epsilon_{key}"):
-                line = _line(i, run, [(0, 0.0), *points], **({"dash": _DOTTED} if key == "claimed" else {}))
+    for run in runs:
+        for key, style in (("proven", {}), ("claimed", {"dash": _DOTTED})):
+            if points := run.points(f"epsilon_{key}"):
+                line = run.line([(0, 0.0), *points], **style)
                 series.append(replace(line, name=f"{run.label}, {key} ε"))
-    absent = [run.label for _, run in runs if run.last.get("epsilon_proven") is None]
-    note = f"Worst node. Solid: proven; dotted: claimed by the paper; dashed: asked for.{_terms([r for _, r in runs])}"
+    absent = [run.label for run in runs if run.metrics and run.last.get("epsilon_proven") is None]
+    note = f"Worst node. Solid: proven; dotted: claimed by the paper; dashed: asked for.{_terms(runs)}"
     note += f" No proven ε: {', '.join(absent)}." if absent else ""
-    levels = [
-        (budget, f"asked for: {budget:g}") for budget in sorted({b for _, run in runs for b in run.budgets})
-    ]
+    budgets = sorted({budget for run in runs for budget in run.budgets})
+    levels = [(budget, f"asked for: {budget:g}") for budget in budgets]
     return Figure("ε over rounds", note, _plot(series, Axis("ε", low=0.0), levels=levels))
 
 
-def _consensus(runs: _Indexed) -> Figure:
-    series = [_line(i, run, _points(run, "consensus_distance")) for i, run in runs]
+def _consensus(runs: Sequence[Run]) -> Iterator[Figure]:
+    if not runs:
+        return
+    series = [run.line(run.points("consensus_distance")) for run in runs]
     values = [y for line in series for _, y in line.points]
-    least, most = min((y for y in values if y > 0), default=1.0), max(values)
-    if most > 100 * least:  # one node has distance 0, which a logarithmic axis leaves out
+    axis = Axis("distance", low=0.0)
+    if max(values) > 100 * min((y for y in values if y > 0), default=1.0):
+        # One node has distance 0, which a logarithmic axis leaves out.
         series = [replace(line, points=[p for p in line.points if p[1] > 0]) for line in series]
         axis = Axis("distance", log=True)
-    else:
-        axis = Axis("distance", low=0.0)
-    private = any(no_epsilon_covers(run.last) and "hold_out" not in run.last for _, run in runs)
+    private = any(no_epsilon_covers(run.last) and "hold_out" not in run.last for run in runs)
     note = "Root mean square distance of the nodes' models from their mean."
-    return Figure("Consensus distance" + (" (not private)" if private else ""), note, _plot(series, axis))
+    yield Figure("Consensus distance" + (" (not private)" if private else ""), note, _plot(series, axis))
 
 
-def _by_node(runs: _Indexed, name: str) -> Figure:
+def _by_node(runs: Sequence[Run], name: str) -> Figure:
     """Each node's own figure at the end."""
     series, markers = [], ("dot", "ring", "diamond")
-    for i, run in runs:
+    for run in runs:
         values, sample = run.last[f"{name}_by_node"], nodes_judged(run.last, name)
         points = list(zip(range(len(values)) if sample is None else sample, values, strict=True))
-        series.append(_line(i, run, points, joined=False, marker=markers[i % len(markers)]))
-    every = [value for line in series for _, value in line.points]
-    axis = Axis(title(name), percent=in_per_cent(name))
+        series.append(run.line(points, joined=False, marker=markers[run.index % len(markers)]))
+    every, axis = [value for line in series for _, value in line.points], _axis(name)
     if axis.percent and max(every) - min(every) < 0.01:  # equal nodes: no magnified noise
         axis = replace(axis, low=max(0.0, min(every) - 0.05), high=min(1.0, max(every) + 0.05))
-    rounds = sorted({run.last["round"] for _, run in runs})
+    rounds = sorted({run.last["round"] for run in runs})
     after = f"after {rounds[0]:,} rounds" if len(rounds) == 1 else "at the end"
-    sampled = sorted({over_nodes(run.last, name) for _, run in runs} - {"nodes"})
-    heading = f"{_upper(title(name))} of {sampled[0] if sampled else 'every node'}"
-    return Figure(heading, f"Each node's own model {after}.", _plot(series, axis, Axis("node", whole=True)))
+    heading = f"{_upper(title(name))} of {_sampled(runs, name, 'every node')}"
+    return Figure(heading, f"Each node's own model {after}.", _plot(series, axis, "node"))
 
 
-def _diagnostics(runs: _Indexed) -> Iterator[Figure]:
-    """Means over nodes of what training records show."""
-    chosen = [(i, run) for i, run in runs if "gradient_norm" in run.last.get("not_private", {})]
+def _diagnostics(runs: Sequence[Run]) -> Iterator[Figure]:
+    """Means over nodes of figures about training records."""
     note = "Mean over nodes, computed from training records: not private, must not be passed on."
     for key, words in (("gradient_norm", "gradient norm"), ("clipped_share", "clipped share")):
-        series = []
-        for i, run in chosen:
-            rows = [row for row in run.metrics if "gradient_norm" in row.get("not_private", {})]
-            series.append(
-                _line(i, run, [(row["round"], statistics.fmean(row["not_private"][key])) for row in rows])
-            )
+        series = [
+            run.line([
+                (row["round"], statistics.fmean(row["not_private"][key]))
+                for row in run.metrics
+                if key in row.get("not_private", {})
+            ])
+            for run in runs
+        ]  # fmt: skip
         if series:
             yield Figure(f"{_upper(words)} (not private)", note, _plot(series, Axis(words)))
 
 
-def _by_colluders(runs: _Indexed) -> Iterator[Figure]:
-    """ε over the number of colluding nodes, of the runs whose nodes share noise."""
-    series, chosen = [], []
-    for i, run in runs:
-        c = run.certificate
-        if c is None or not shares_noise(c):
-            continue
+def _by_colluders(runs: Sequence[Run]) -> Iterator[Figure]:
+    """ε over the number of colluding nodes, of runs whose nodes share noise."""
+    series = []
+    for run in runs:
+        c = run.certificate or {}
         curve = {p["colluders"]: p["epsilon"] for p in c["epsilon_by_colluders"] if p["epsilon"] is not None}
         planned = [row["colluders"] for row in c["epsilon_by_observer"] if row["planned"]]
         circles = [(q, epsilon) for q, epsilon in curve.items() if q in planned]
         labels = [f"planned, ε = {epsilon:.3g}" for _, epsilon in circles]
-        series.append(_line(i, run, list(curve.items())))
-        series.append(_line(i, run, circles, marker="ring", labels=labels))
-        chosen.append(run)
+        series.append(run.line(list(curve.items())))
+        series.append(run.line(circles, marker="ring", labels=labels))
     values = [epsilon for line in series for _, epsilon in line.points]
     if not values:
         return
     wide = min(values) > 0 and max(values) > 5 * min(values)
+    axis = Axis("ε", log=wide, low=None if wide else 0.0)
     note = (
         "Worst node, against an observer who sees all messages and the final models and knows all that so many nodes "
-        f"know. Circle: as planned.{_terms(chosen)}"
+        f"know. Circle: as planned.{_terms(runs)}"
     )
-    x = Axis("nodes that pool what they know", whole=True)
-    yield Figure(
-        "ε by colluding nodes", note, _plot(series, Axis("ε", log=wide, low=None if wide else 0.0), x)
-    )
+    yield Figure("ε by colluding nodes", note, _plot(series, axis, "colluding nodes"))
 
 
 def _by_pair(runs: Sequence[Run]) -> Iterator[Figure]:
@@ -435,24 +451,24 @@ def _by_pair(runs: Sequence[Run]) -> Iterator[Figure]:
         pairs = ((run.certificate or {}).get("network") or {}).get("by_pair")
         if not pairs:
             continue
-        known = {(i, j): e for i, row in enumerate(pairs) for j, e in enumerate(row) if e is not None}
-        observer, node = max(known, key=lambda pair: known[pair])
+        epsilons = {(i, j): e for i, row in enumerate(pairs) for j, e in enumerate(row) if e is not None}
+        observer, node = max(epsilons, key=lambda pair: epsilons[pair])
         links = {(int(to), int(sender)) for arcs in run.topology.get("edges", []) for sender, to in arcs}
         note = (
             f"Each column is the node whose records are protected, each row the observing node.{_terms([run])} "
-            f"Worst pair: node {node}'s records against node {observer}, ε = {known[observer, node]:.3g}; median "
-            f"{statistics.median(known.values()):.3g}. Dots: it receives from that node directly."
+            f"Worst pair: node {node}'s records against node {observer}, ε = {epsilons[observer, node]:.3g}; median "
+            f"{statistics.median(epsilons.values()):.3g}. Dots: it receives from that node directly."
         )
+        dots = sorted((i, j) for i, j in links if i != j)
         chart = charts.heat_map(
             pairs,
             "records of node",
             "seen by node",
             lambda i, j, e: f"records of node {j}, seen by node {i}: ε = {e:.3g}",
-            sorted((i, j) for i, j in links if i != j),
+            dots,
         )
-        yield Figure(
-            "ε of one node against another" + (f": {run.label}" if len(runs) > 1 else ""), note, chart
-        )
+        name = "ε of one node against another"
+        yield Figure(f"{name}: {run.label}" if len(runs) > 1 else name, note, chart)
 
 
 def _topologies(runs: Sequence[Run]) -> Iterator[Figure]:

@@ -191,7 +191,7 @@ def _agree(stated: Any, due: Any, where: str) -> bool:
 
 
 @contextmanager
-def malformed_as_user_error(path: Path) -> Iterator[None]:
+def malformed_as_user_error(path: Path | str) -> Iterator[None]:
     """Turn what a file of an unknown author makes of our code into one sentence."""
     try:
         yield

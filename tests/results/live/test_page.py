@@ -1,21 +1,27 @@
-"""What the page says: ε never alone, marks and stamps kept, nothing of a file as markup."""
+"""The live page's sections: ε never alone, marks and stamps shown, nothing of a file as markup."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.support.certificates import certificate
 
-from gossamer.results.live import STATES, WatchedRun, page, sections
+from gossamer.errors import UserError
+from gossamer.results.live import SIGNS, LiveRun
+from gossamer.results.pages import render
 
 BAD = "<img src=x onerror=document.title='run'>"
 
 
 def parts(run: Path) -> dict[str, str]:
-    return sections(WatchedRun(run).look())
+    return LiveRun(run).sections()
 
 
 def edit(path: Path, **changes: object) -> None:
@@ -32,11 +38,40 @@ def asked(run: Path, line: str) -> None:
     (run / "config.toml").write_text(config.replace("[privacy]\n", f"[privacy]\n{line}\n"))
 
 
-def test_proven_stands_first_and_the_terms_beside_it(run: Path) -> None:
+@pytest.mark.parametrize("missing", ["config.toml", "manifest.json"])
+def test_no_run_is_one_sentence(run: Path, missing: str) -> None:
+    (run / missing).unlink()
+    with pytest.raises(UserError, match=f"has no {missing}"):
+        LiveRun(run)
+    with pytest.raises(UserError, match="there is no such directory"):
+        LiveRun(run / "nowhere")
+
+
+def test_a_growing_run_is_followed_and_a_torn_line_waits(run: Path) -> None:
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(lines[0] + lines[1][:30])
+    live = LiveRun(run)
+    assert "evaluated after 2 of 4 rounds" in live.sections()["head"]
+    assert live.sections() is live.sections()  # nothing is rendered again
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(lines[1][30:])
+    assert "evaluated after 4 of 4 rounds" in live.sections()["head"]
+
+
+def test_before_the_certificate_the_terms_of_epsilon_are_the_plans(run: Path) -> None:
+    terms = re.search(r"<p>All at (.*)\.</p>", parts(run)["privacy"])
+    assert terms
+    (run / "certificate.json").unlink()
+    text = parts(run)["privacy"]
+    assert f"<p>All at {terms[1]}.</p>" in text
+    assert "spent by the worst node so far" in text
+
+
+def test_proven_is_first_and_the_terms_are_next_to_it(run: Path) -> None:
     (run / "certificate.json").write_text(json.dumps(certificate()))
     text = parts(run)["privacy"]
     assert text.index("ε ≤ 2.5") < text.index("ε = 1.25")
-    assert "δ = 1e-05; add-remove; unit: one record of one node; observer: everyone" in text
+    assert "δ = 1e-05, add-remove, unit: one record of one node; observer: everyone" in text
     assert "shown by an attack" not in text
     edit(run / "certificate.json", epsilon_audited=0.5, violated=["claimed"])
     text = parts(run)["privacy"]
@@ -44,38 +79,43 @@ def test_proven_stands_first_and_the_terms_beside_it(run: Path) -> None:
     assert "An attack shows more than was stated: claimed" in text
 
 
-def test_a_site_speaks_of_its_own_model_alone(run: Path) -> None:
+def test_a_site_shows_its_own_model_and_its_links(run: Path) -> None:
+    states = {"b": "up", "<i>c</i>": "suspect", "d": "down"}
+    (run / "links.json").write_text(json.dumps({"site": "mercy", "links": states}))
     running(
-        run,
-        {"round": 4, "accuracy_mean": 0.5, "accuracy_min": 0.5, "accuracy_max": 0.5, "links": {"b": "up"}},
+        run, {"round": 4, "accuracy_mean": 0.5, "accuracy_min": 0.5, "accuracy_max": 0.5, "links": states}
     )
     found = parts(run)
-    assert "50, of this site's model" in found["quality"]
     assert "one site of a consortium" in found["head"]
-    assert "A site has its own model alone" in found["consensus"]
+    assert "This site&#39;s own model." in found["plots"]
+    assert "Consensus" not in found["plots"]
+    assert "✓ b up, ? &lt;i&gt;c&lt;/i&gt; suspect, ✕ d down" in found["head"]
+    assert len(set(SIGNS.values())) == 3
     assert not any("over nodes" in text or "simulator" in text for text in found.values())
 
 
-def test_no_epsilon_stands_in_a_section_without_its_terms(run: Path) -> None:
-    for name, text in parts(run).items():
-        if re.search(r"ε [≤=≥] [\d.]", text):
-            assert "δ = " in text, name
-            assert "observer: " in text, name
+def test_the_folder_of_a_sites_study_leads_to_its_run(run: Path, tmp_path: Path) -> None:
+    site = tmp_path / "readmission-1"
+    site.mkdir()
+    (site / "run").symlink_to(run)
+    assert parts(site) == parts(run)
 
 
 @pytest.mark.parametrize(
-    ("mode", "said", "value"),
+    ("mode", "words", "value"),
     [("sound", "of the proven figure; 25%", "25"), ("paper", "of the claimed figure; 12.5%", "12.5")],
 )
-def test_what_is_spent_is_held_against_what_was_asked(run: Path, mode: str, said: str, value: str) -> None:
+def test_what_is_spent_is_compared_with_what_was_asked_for(
+    run: Path, mode: str, words: str, value: str
+) -> None:
     running(run, {"round": 2, "epsilon_proven": 2.0, "epsilon_claimed": 1.0})
     asked(run, "epsilon = 8.0")
     config = (run / "config.toml").read_text()
     (run / "config.toml").write_text(config.replace('mode = "sound"', f'mode = "{mode}"'))
     text = parts(run)["privacy"]
-    assert f"ε = 8 was asked for, {said} of it is spent" in text
+    assert f"ε = 8 was asked for, {words} of it is spent" in text
     assert f'<progress max="100" value="{value}"' in text
-    assert "asked for: 8" in parts(run)["epsilon"]
+    assert "asked for: 8" in parts(run)["plots"]
 
 
 def test_budgets_that_differ_by_node_are_a_range(run: Path) -> None:
@@ -84,16 +124,13 @@ def test_budgets_that_differ_by_node_are_a_range(run: Path) -> None:
     assert "ε from 1 to 3 was asked for, by node" in parts(run)["privacy"]
 
 
-def test_what_is_not_private_is_said_to_be_and_diagnostics_are_not_shown(run: Path) -> None:
-    hidden = {"because": "they come from records", "accuracy_mean": 0.25, "gradient_norm": [77.125]}
+def test_what_is_not_private_is_marked(run: Path) -> None:
+    hidden = {"because": "they come from records", "accuracy_mean": 0.25}
     running(run, {"round": 2, "not_private": hidden})
     found = parts(run)
-    assert "Not private, and not to be passed on" in found["head"]
-    assert "they come from records" in found["head"]
-    assert "Accuracy (%) over rounds (not private)" in found["quality"]
-    assert "mean 25" in found["quality"]
-    assert "; not private" in found["log"]
-    assert "77.1" not in "".join(found.values())
+    assert "no ε covers them: they come from records. Do not pass this page on" in found["head"]
+    assert "Accuracy (not private)" in found["plots"]
+    assert "25.0% (not private)" in found["log"]
 
 
 def test_seeded_noise_is_stamped_and_secret_noise_is_not(run: Path) -> None:
@@ -103,43 +140,73 @@ def test_seeded_noise_is_stamped_and_secret_noise_is_not(run: Path) -> None:
 
 
 def test_a_run_that_has_evaluated_nothing_yet_has_a_page(run: Path) -> None:
-    for name in ("certificate.json", "metrics.jsonl", "topology.json"):
+    for name in ("certificate.json", "metrics.jsonl"):
         (run / name).unlink()
     found = parts(run)
     assert "evaluated after 0 of 4 rounds" in found["head"]
-    assert all("No evaluation yet." in found[name] for name in ("quality", "consensus", "epsilon", "log"))
+    assert "No evaluation yet." in found["log"]
     assert "ε ≤ —" in found["privacy"]
+    assert "Topology" in found["plots"]
 
 
 def test_everything_from_files_is_escaped(run: Path) -> None:
     changed = dict.fromkeys(("unit", "observer", "adjacency", "claim_reference", "not_proven_because"), BAD)
     edit(run / "certificate.json", **changed, violated=[BAD])
-    edit(run / "manifest.json", name=BAD, noise=BAD, site=BAD)
+    edit(run / "manifest.json", name=BAD, noise=BAD)
     edit(run / "topology.json", kind=BAD)
     hidden = {"because": BAD, "accuracy_mean": 0.5}
     (run / "metrics.jsonl").write_text(json.dumps({"round": 1, "not_private": hidden}) + "\n")
-    without_links = parts(run)
-    (run / "links.json").write_text(json.dumps({BAD: "up"}))
-    for text in [*without_links.values(), *parts(run).values(), page(parts(run), "n")]:
+    (run / "links.json").write_text(json.dumps({"links": {BAD: "up"}}))
+    found = parts(run)
+    for text in [*found.values(), render("live", parts=found, nonce="n")]:
         assert "<img" not in text
-    assert "&lt;img" in without_links["head"]
+    assert all("&lt;img" in found[name] for name in ("head", "privacy", "plots"))
 
 
 def test_the_page_asks_nobody_and_has_no_script_or_style_without_the_nonce(run: Path) -> None:
-    text = page(parts(run), "abc")
+    text = render("live", parts=parts(run), nonce="abc")
     assert re.findall(r"<(?:script|style)[^>]*>", text) == ['<style nonce="abc">', '<script nonce="abc">']
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", text)
     assert not re.search(r"""\s(style|on\w+)=""", text)  # the policy would refuse them
 
 
-def test_the_links_of_a_site_show_their_state_by_colour_dashes_sign_and_word(run: Path) -> None:
-    (run / "links.json").write_text(json.dumps({"a": "up", "b": "suspect", "<i>c</i>": "down"}))
-    text = parts(run)["topology"]
-    assert "<i>" not in text
-    assert "1 up, 1 suspect, 1 down." in text
-    for state, (colour, dash, sign) in STATES.items():
-        assert f">{sign} {state} (1)<" in text
-        assert f'stroke="{colour}"' + (f' stroke-dasharray="{dash}"' if dash else "") in text
-    assert len({dash for _, dash, _ in STATES.values()}) == len(STATES)
-    (run / "links.json").write_text(json.dumps({f"s{i}": "up" for i in range(500)}))
-    assert "The first 40 are drawn" in parts(run)["topology"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers(-(10**400), 10**400) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = {
+    "metrics.jsonl": ["round", "accuracy_mean", "not_private", "metric", "epsilon_proven", "bytes_sent"],
+    "certificate.json": ["delta", "adjacency", "epsilon_proven", "violated", "observer"],
+    "topology.json": ["nodes", "edges", "figures", "period", "kind"],
+    "manifest.json": ["name", "noise", "site"],
+    "plan.json": ["delta", "observer", "claim_reference"],
+    "links.json": ["site", "links"],
+}
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_content_of_a_file_ends_the_page(data: st.DataObject, made: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.copytree(made / "run", run)
+    live = LiveRun(run)
+    name = data.draw(st.sampled_from(sorted(KEYS)))
+    content: Any = {"round": 5} | {key: data.draw(JSON) for key in KEYS[name]}
+    text = json.dumps(content) + "\n"
+    if data.draw(st.booleans()):
+        text = data.draw(JSON.map(json.dumps)) + "\n"
+    (run / name).write_text(text)
+    found = live.sections()
+    assert all(found.values())
+    assert not any("<script" in part for part in found.values())
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe\x00", b'{"a": 1e999}', b"", b"9" * 5000])
+@pytest.mark.parametrize("name", ["manifest.json", "config.toml", "topology.json", "certificate.json"])
+def test_no_bytes_of_a_file_end_the_page(run: Path, name: str, content: bytes) -> None:
+    live = LiveRun(run)
+    (run / name).write_bytes(content)
+    (run / "metrics.jsonl").write_bytes(content + b"\n")
+    assert any("This cannot be shown: " in part for part in live.sections().values())

@@ -20,12 +20,12 @@ import pytest
 
 from gossamer.errors import UserError
 from gossamer.results import live as module
-from gossamer.results.live import Feed, LiveServer, WatchedRun, watch
+from gossamer.results.live import LiveRun, LiveServer, watch
 
 
 @pytest.fixture
 def server(run: Path) -> Iterator[LiveServer]:
-    made = LiveServer(WatchedRun(run))
+    made = LiveServer(LiveRun(run))
     threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     yield made
     made.shutdown()
@@ -59,7 +59,7 @@ def test_with_the_token_there_is_a_page_under_a_strict_policy(server: LiveServer
     assert nonce[1] not in again
 
 
-@pytest.mark.parametrize("path", ["/", "/events"])
+@pytest.mark.parametrize("path", ["/", "/sections"])
 @pytest.mark.parametrize(
     "query",
     ["", "?token=", "?token=wrong", "?token={t}x", "?token={t}&token={t}", "?other={t}", "?token=%ff%00ö", "?" + "a=1&" * 500 + "token={t}"],
@@ -75,7 +75,7 @@ def test_without_the_token_nothing_of_the_run_is_told(server: LiveServer, path: 
 def test_tokens_are_random_long_and_compared_in_constant_time(
     server: LiveServer, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = LiveServer(WatchedRun(run))
+    other = LiveServer(LiveRun(run))
     other.server_close()
     assert server.token != other.token
     assert len(server.token) >= 32
@@ -114,21 +114,18 @@ def test_it_listens_on_loopback_alone(server: LiveServer) -> None:
     assert server.socket.getsockname()[0] == "127.0.0.1"
 
 
-def test_connections_are_bounded_and_slow_ones_end(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_are_bounded_and_silent_ones_end(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_CONNECTIONS", 2)
-    monkeypatch.setattr(module, "REQUEST_SECONDS", 0.4)
-    server = LiveServer(WatchedRun(run))
+    monkeypatch.setattr(module.Handler, "timeout", 0.4)
+    server = LiveServer(LiveRun(run))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    slow = [socket.create_connection(("127.0.0.1", server.port), 5) for _ in range(2)]
-    for one in slow:
+    silent = [socket.create_connection(("127.0.0.1", server.port), 5) for _ in range(2)]
+    for one in silent:
         one.sendall(b"GET / HT")
     time.sleep(0.1)
     with pytest.raises((OSError, http.client.HTTPException)):
         get(server, f"/?token={server.token}")
-    for one in slow * 3:
-        one.sendall(b"T")
-        time.sleep(0.03)
-    for one in slow:  # they are let go, though a byte comes now and then
+    for one in silent:
         one.settimeout(3)
         assert one.recv(1) == b""
         one.close()
@@ -138,42 +135,15 @@ def test_connections_are_bounded_and_slow_ones_end(run: Path, monkeypatch: pytes
     server.server_close()
 
 
-def test_events_tell_all_at_first_and_then_what_changed(server: LiveServer, run: Path) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
-    connection.request("GET", f"/events?token={server.token}")
-    answer = connection.getresponse()
-    assert answer.getheader("Content-Type", "").startswith("text/event-stream")
-
-    def event() -> dict[str, str]:
-        line = answer.readline().decode()
-        assert answer.readline() == b"\n"
-        return dict(json.loads(line.removeprefix("data: ")))
-
-    assert set(event()) == set(server.feed.now())
+def test_sections_are_those_of_now(server: LiveServer, run: Path) -> None:
+    path = f"/sections?token={server.token}"
+    status, headers, text = get(server, path)
+    assert (status, headers["Content-Type"]) == (200, "application/json; charset=utf-8")
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"round": 77, "accuracy_mean": 0.125}\n')
-    changed = event()
-    assert "mean 12.5" in changed["quality"]
-    assert "privacy" not in changed  # the certificate's, as before
-    connection.close()
-
-
-def test_one_look_serves_all_pages(run: Path) -> None:
-    looks = []
-
-    class Counted(WatchedRun):
-        def look(self) -> Any:
-            looks.append(1)
-            return super().look()
-
-    now = [0.0]
-    feed = Feed(Counted(run), clock=lambda: now[0])
-    for _ in range(5):
-        feed.now()
-    assert len(looks) == 1
-    now[0] = 1.0
-    feed.now()
-    assert len(looks) == 2
+    before, after = json.loads(text), json.loads(get(server, path)[2])
+    assert "accuracy 12.5%" in after["log"]
+    assert before["privacy"] == after["privacy"]  # the certificate's
 
 
 def test_a_port_in_use_and_one_that_is_none_are_a_sentence(run: Path, command: Any) -> None:
@@ -198,9 +168,7 @@ def test_the_command_ends_at_once_by_ctrl_c(run: Path, start: Any) -> None:
     assert process.stdout is not None
     url = re.search(r"http://127\.0\.0\.1:(\d+)(/\?token=\S+)", process.stdout.readline())
     assert url
-    connection = http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=5)
-    connection.request("GET", url[2].replace("/", "/events"))  # a page that stays open keeps nobody
-    assert connection.getresponse().status == 200
+    connection = socket.create_connection(("127.0.0.1", int(url[1])), 5)  # one that stays open keeps nobody
     begun = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=10)
@@ -249,7 +217,7 @@ def test_in_a_browser_a_running_runs_page_follows_it(browser: Any, run: Path, wi
     (run / "metrics.jsonl").write_text(lines[0])
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**manifest, "name": BAD}))
-    server = LiveServer(WatchedRun(run))
+    server = LiveServer(LiveRun(run))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     context = browser.new_context(viewport={"width": width, "height": 844}, is_mobile=width < 800)
     page = context.new_page()
@@ -261,7 +229,6 @@ def test_in_a_browser_a_running_runs_page_follows_it(browser: Any, run: Path, wi
     page.goto(server.url)
     page.wait_for_selector("#feed.live")
     assert "evaluated after 2 of 4 rounds" in page.inner_text("#head")
-    assert "No" not in page.inner_text("#topology")
     with (run / "metrics.jsonl").open("a") as file:
         file.write(lines[1][:50])
         file.flush()
@@ -270,7 +237,7 @@ def test_in_a_browser_a_running_runs_page_follows_it(browser: Any, run: Path, wi
     (run / "certificate.json").write_text(certificate)
     page.wait_for_selector("#head .state:text-is('finished')")
     base = f"http://127.0.0.1:{server.port}"
-    assert {url for url in requests if not url.startswith("data:")} == {f"{base}/", f"{base}/events"}
+    assert {url for url in requests if not url.startswith("data:")} == {f"{base}/", f"{base}/sections"}
     assert complaints == []
     assert page.title() == "gossamer watch"
     assert page.evaluate("document.documentElement.scrollWidth") <= width

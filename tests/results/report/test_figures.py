@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.support.certificates import by_observer, certificate
 
 from gossamer.results.report import Figure, Run, _by_colluders, _by_pair, figures, read_runs
-from gossamer.results.verify import Verdict
 
 
 def of(runs: list[Run]) -> dict[str, Figure]:
@@ -49,14 +47,11 @@ def test_the_axis_of_nodes_that_are_equal_stays_near_them(runs: dict[str, Path])
 
 def run(name: str, **changes: Any) -> Run:
     topology = {"edges": [[[0, 1], [1, 0]]]}
-    stated = certificate(**changes)
-    return Run(name, Path(name), {}, "", {}, topology, [{}], stated, Verdict(certified=True))
+    return Run(name, Path(name), {}, {}, {}, topology, [{}], certificate(**changes))
 
 
 def test_epsilon_over_colluding_nodes_is_of_each_run_that_shares_noise() -> None:
-    runs = [run("own"), run("one", **by_observer()), run("two", **by_observer(3, 12))]
-    (figure,) = _by_colluders(list(enumerate(runs)))
-    assert [line.group for line in figure.chart.series] == [1, 1, 2, 2]
+    (figure,) = _by_colluders([run("one", **by_observer()), run("two", **by_observer(3, 12))])
     assert figure.chart.series[0].points == [(q, (q + 1) / 4) for q in range(8)]
     assert figure.chart.series[1].points == [(1, 0.5)]
     assert figure.chart.series[3].labels == ["planned, ε = 1"]
@@ -64,7 +59,7 @@ def test_epsilon_over_colluding_nodes_is_of_each_run_that_shares_noise() -> None
     assert figure.chart.y.log  # from 0.25 to 3
     flat = by_observer()
     flat["epsilon_by_colluders"] = flat["epsilon_by_colluders"][3:]
-    (figure,) = _by_colluders([(0, run("flat", **flat))])
+    (figure,) = _by_colluders([run("flat", **flat)])
     assert (figure.chart.y.log, figure.chart.y.low) == (False, 0.0)
 
 
@@ -72,8 +67,8 @@ def test_nothing_is_drawn_where_all_observers_see_the_same_or_nothing_is_proven(
     unproven = by_observer()
     for point in unproven["epsilon_by_colluders"]:
         point["epsilon"] = None
-    runs = [run("own"), replace(run("running"), certificate=None), run("x", **unproven)]
-    assert not list(_by_colluders(list(enumerate(runs))))
+    assert not list(_by_colluders([run("x", **unproven)]))
+    assert not list(_by_colluders([]))
 
 
 def test_the_maps_of_pairs_are_those_of_the_certificates() -> None:

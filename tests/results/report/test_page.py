@@ -69,7 +69,7 @@ def test_who_may_collude_is_drawn_and_told_where_nodes_share_noise(copy: Path) -
 
 
 def test_mistakes_are_one_sentence(copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere is not a run directory: it has no config.toml"):
+    with pytest.raises(UserError, match=r"nowhere is not a run directory: there is no such directory"):
         report(tmp_path / "nowhere")
     mine = tmp_path / "thesis.html"
     mine.write_text("precious")

@@ -53,7 +53,7 @@ def test_budgets_are_what_was_asked_for(copy: Path) -> None:
 
 
 def test_what_is_no_run_is_refused(copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere is not a run directory: it has no config.toml"):
+    with pytest.raises(UserError, match=r"nowhere is not a run directory: there is no such directory"):
         read_runs([tmp_path / "nowhere"])
     (copy / "manifest.json").write_text("{")
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
