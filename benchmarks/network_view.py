@@ -15,11 +15,11 @@ import numpy as np
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.network import (
     Exchanges,
-    OwnNoise,
     epsilon_by_pair,
     epsilon_of_coalition,
     epsilon_of_outsider,
     squared_outsider,
+    views_of_alike_noise,
 )
 from gossamer.accounting.releases import Gaussian, Release
 from gossamer.topology.exact import Windows, orders
@@ -40,7 +40,7 @@ def line(nodes: int, rounds: int, seeds: int) -> str:
     for seed in range(seeds):
         exchanges = Exchanges(nodes, Windows(nodes).steps, orders(nodes, seed, 0, rounds))
         start = time.perf_counter()
-        pairs = epsilon_by_pair(OwnNoise(exchanges), released, DELTA, RELATION)
+        pairs = epsilon_by_pair(exchanges, views_of_alike_noise(exchanges), released, DELTA, RELATION)
         seconds.append(time.perf_counter() - start)
         worst.append(float(np.nanmax(pairs)))
         usual.append(float(np.nanmean(pairs)))

@@ -8,9 +8,9 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from filelock import FileLock
 from tests.support.spendings import full, spent
 
 from gossamer.accounting import budget
@@ -155,22 +155,13 @@ def test_runs_at_once_take_turns_and_none_is_lost(path: Path) -> None:
     assert len(budget.read(path).spendings) == 10
 
 
-def test_an_empty_file_removed_meanwhile_does_not_swallow_a_line(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = budget.lock_in_turn
-    calls: list[Any] = []
-
-    def removed_first(fd: int, where: Path, seconds: float) -> None:
-        real(fd, where, seconds)
-        if not calls:
-            where.unlink()
-        calls.append(fd)
-
-    monkeypatch.setattr(budget, "lock_in_turn", removed_first)
-    budget.reserve(path, spent("a"), None)
-    assert len(calls) == 2
-    assert len(budget.read(path).spendings) == 1
+def test_a_run_that_holds_the_file_for_too_long_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "PATIENCE", 0.1)
+    with (
+        FileLock(path.with_name(".budget.jsonl.lock")),
+        pytest.raises(LedgerError, match="held by another run"),
+    ):
+        budget.reserve(path, spent("a"), None)
 
 
 def test_a_place_that_cannot_be_written_names_the_key_for_another(tmp_path: Path) -> None:

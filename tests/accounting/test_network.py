@@ -13,15 +13,15 @@ from tests.support.windows import exchanges_of, with_secrets
 
 from gossamer.accounting.gaussian import gdp_delta
 from gossamer.accounting.network import (
-    AlikeNoise,
-    AnyNoise,
     Exchanges,
     Floats,
-    OwnNoise,
     independent,
     squared_gains,
     squared_outsider,
     squared_view,
+    views_of_alike_noise,
+    views_of_any_noise,
+    views_of_own_noise,
 )
 
 SAMPLES = st.tuples(st.integers(2, 8), st.integers(0, 10**6))
@@ -93,15 +93,16 @@ def test_coalitions_see_what_a_simulation_of_all_messages_shows(
 @given(sample=SAMPLES)
 def test_single_nodes_see_the_same_by_all_ways(sample: tuple[int, int]) -> None:
     exchanges, (n, seed) = exchanges_of(*sample), sample
-    everyone = np.arange(n)
-    for deviations in (None, np.random.default_rng(seed).uniform(0.2, 3.0, n)):
-        whole = np.stack([brute_force(exchanges, [v], deviations=deviations) for v in range(n)])
-        np.testing.assert_allclose(OwnNoise(exchanges, deviations).squared(0, everyone), whole, rtol=1e-8)
-        direct = AnyNoise(exchanges, independent(deviations), deviations)
-        np.testing.assert_allclose(direct.squared(0, everyone), whole, rtol=1e-8)
-    alike = AlikeNoise(exchanges, with_secrets(5.0))
+    deviations = np.random.default_rng(seed).uniform(0.2, 3.0, n)
+    whole = np.stack([brute_force(exchanges, [v], deviations=deviations) for v in range(n)])
+    np.testing.assert_allclose(views_of_own_noise(exchanges, deviations)(0), whole, rtol=1e-8)
+    direct = views_of_any_noise(exchanges, independent(deviations), deviations)
+    np.testing.assert_allclose(direct(0), whole, rtol=1e-8)
+    equal = np.stack([brute_force(exchanges, [v]) for v in range(n)])
+    np.testing.assert_allclose(views_of_alike_noise(exchanges)(0), equal, rtol=1e-8)
+    np.testing.assert_allclose(views_of_own_noise(exchanges, np.ones(n))(0), equal, rtol=1e-8)
     masked = np.stack([brute_force(exchanges, [v], 5.0) for v in range(n)])
-    np.testing.assert_allclose(alike.squared(0, everyone), masked, rtol=1e-7)
+    np.testing.assert_allclose(views_of_alike_noise(exchanges, with_secrets(5.0))(0), masked, rtol=1e-7)
 
 
 @settings(deadline=None, max_examples=40)
@@ -135,12 +136,11 @@ def test_who_adds_nothing_hides_nobody() -> None:
     exchanges = exchanges_of(8, 3, means=2)
     deviations = np.ones((2, 8))
     deviations[1, 5] = 0.0
-    everyone = np.arange(8)
-    views = OwnNoise(exchanges, deviations)
-    np.testing.assert_array_equal(views.squared(0, everyone), OwnNoise(exchanges).squared(0, everyone))
-    direct = AnyNoise(exchanges, independent(deviations), deviations)
-    np.testing.assert_allclose(views.squared(1, everyone), direct.squared(1, everyone), rtol=1e-12)
-    assert np.nanmax(views.squared(1, everyone)[:, 5]) == 0.0
+    view = views_of_own_noise(exchanges, deviations)
+    np.testing.assert_allclose(view(0), views_of_alike_noise(exchanges)(0), rtol=1e-12)
+    direct = views_of_any_noise(exchanges, independent(deviations), deviations)
+    np.testing.assert_allclose(view(1), direct(1), rtol=1e-12)
+    assert np.nanmax(view(1)[:, 5]) == 0.0
     np.testing.assert_allclose(
         squared_outsider(8, 2, independent(deviations), deviations)[:, [0, 5]], [[1 / 8, 1 / 8], [1 / 7, 0.0]]
     )

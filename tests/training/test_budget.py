@@ -285,7 +285,7 @@ def test_the_register_is_the_users_alone_and_needs_a_place(
 ) -> None:
     monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "state"))
     api.run(on_table(table), out=tmp_path / "a")
-    (listed,) = (tmp_path / "state" / "accounts").iterdir()
+    (listed,) = (tmp_path / "state" / "accounts").glob("*.jsonl")
     assert listed.stat().st_mode & 0o077 == listed.parent.stat().st_mode & 0o077 == 0
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "file"))
@@ -298,7 +298,7 @@ def test_a_damaged_account_stops_a_run_before_it_begins(table: Path, tmp_path: P
     for name in "ab":
         api.run(on_table(table), out=tmp_path / name)
     path = table.parent / BUDGET
-    path.write_bytes(path.read_bytes().replace(b'"count":2', b'"count":1', 1))
+    path.write_bytes(path.read_bytes().replace(b'"releases":[[2,', b'"releases":[[1,', 1))
     with pytest.raises(UserError, match=r"budget\.jsonl line 3 does not follow line 2"):
         api.run(on_table(table), out=tmp_path / "c")
     assert not (tmp_path / "c").exists()

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import stat
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -116,26 +115,6 @@ def open_to_append(path: Path) -> int:
     raise LedgerError(f"{path} cannot be written: it is not a regular file")
 
 
-def lock_in_turn(fd: int, path: Path, seconds: float) -> None:
-    """Of a file that runs write for a moment only: wait for one's turn."""
-    try:
-        import fcntl
-    except ImportError:
-        raise LedgerError(f"{path} cannot be locked: this system has no file locks (fcntl)") from None
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() > until:
-                raise LedgerError(
-                    f"{path} is held by another run for over {seconds:g} s; wait until it has ended"
-                ) from None
-            time.sleep(0.05)
-        else:
-            return
-
-
 def open_to_extend(path: Path, data: bytes, torn: bytes, sync: bool) -> int:
     """Open a parsed file to append to it; a torn rest moves to a `.torn` file, a missing last newline is written."""
     fd = open_to_append(path)
@@ -157,6 +136,11 @@ def write_line(fd: int, line: bytes, sync: bool) -> None:
         raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes of a ledger line were written")
     if sync:
         os.fsync(fd)
+
+
+def chained(text: str, head: str) -> bytes:
+    """The line of a JSON object that follows the line with this hash."""
+    return f'{text[:-1]},"prev":"{head}"}}\n'.encode()
 
 
 def digest(line: bytes) -> str:

@@ -1,4 +1,4 @@
-"""What one node, a coalition or an outsider learns of another node in a run with exact means.
+"""Privacy of a node against one other node, a coalition or an outsider, in a run with exact means.
 
 All gradients of such a run are taken at points that everyone knows: they follow from the means. So a round shows an
 observer linear forms of what the nodes released in it, B (G + Z), and nothing else that depends on records. A record of
@@ -15,22 +15,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.proven import proven
-from gossamer.accounting.releases import Event, Gaussian, Release, collate
+from gossamer.accounting.releases import Counted, Event, Gaussian, Release, collate
 from gossamer.errors import UserError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 # (mean, the honest nodes) → the covariance of their noises in what they add up, in that order
 Covariance = Callable[[int, Ints], Floats]
+# mean → (nodes, nodes): [v, u] is the share of node u's squared local μ that node v sees in it; NaN of itself
+View = Callable[[int], Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +58,10 @@ class Exchanges:
     @cached_property
     def step_of(self) -> Ints:
         """(nodes,): in which exchange a place hears of the one so many places before it; 0 for itself."""
-        found = np.zeros(self.nodes, dtype=np.int64)
+        steps = np.zeros(self.nodes, dtype=np.int64)
         for s, (offset, length) in enumerate(self.steps):
-            found[(offset + np.arange(length)) % self.nodes] = s
-        return found
+            steps[(offset + np.arange(length)) % self.nodes] = s
+        return steps
 
     def heard(self, mean: int, members: Sequence[int]) -> Floats:
         """B: a row for every sum that a member hears, over all nodes, less what the members know already."""
@@ -71,8 +72,8 @@ class Exchanges:
                 window = (places[member] - offset - np.arange(length)) % self.nodes
                 rows[i * len(self.steps) + s, order[window]] = 1.0
         rows[:, list(members)] = 0.0
-        kept: Floats = np.unique(rows[rows.any(axis=1)], axis=0)
-        return kept
+        different: Floats = np.unique(rows[rows.any(axis=1)], axis=0)
+        return different
 
 
 def independent(deviations: Floats | None = None) -> Covariance:
@@ -108,10 +109,10 @@ def squared_view(
     K = (covariance or independent())(mean, honest)
     speaking = np.diag(K) > 0
     B = exchanges.heard(mean, members)[:, honest[speaking]]
-    found = np.full(exchanges.nodes, np.nan)
-    found[honest] = 0.0
-    found[honest[speaking]] = squared_gains(B, K[np.ix_(speaking, speaking)])
-    return found if units is None else found * of_mean(units, mean) ** 2
+    shares = np.full(exchanges.nodes, np.nan)
+    shares[honest] = 0.0
+    shares[honest[speaking]] = squared_gains(B, K[np.ix_(speaking, speaking)])
+    return shares if units is None else shares * of_mean(units, mean) ** 2
 
 
 def squared_gains(B: Floats, K: Floats) -> Floats:
@@ -128,53 +129,27 @@ def squared_gains(B: Floats, K: Floats) -> Floats:
     return gains
 
 
-class Views(Protocol):
-    """What every single node sees of every other."""
-
-    @property
-    def exchanges(self) -> Exchanges: ...
-
-    def squared(self, mean: int, observers: Ints) -> Floats:
-        """(observers, nodes): the share of the squared local μ that each sees in a mean; NaN of itself."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class OwnNoise:
+def views_of_own_noise(exchanges: Exchanges, deviations: Floats) -> View:
     """Every node's noise is its own: the windows that a node hears share no node, so each window counts by itself.
 
     `deviations`: (nodes,) or (means, nodes) of the noise in what the nodes add up, which is after their division by
-    their own lots; 0 where a node adds nothing. All alike, if None.
+    their own lots; 0 where a node adds nothing.
     """
 
-    exchanges: Exchanges
-    deviations: Floats | None = None
+    def squared(mean: int) -> Floats:
+        places = exchanges.places[mean]
+        variances = of_mean(deviations, mean) ** 2
+        in_order = variances[exchanges.orders[mean]]
+        heard = [np.roll(_window(in_order, length), offset) for offset, length in exchanges.steps]
+        # Between −n and n: negative differences count from the end.
+        step = exchanges.step_of[places[:, None] - places[None, :]]
+        whole = np.take_along_axis(np.stack(heard, axis=1)[places], step, axis=1)
+        adds = (variances[None, :] > 0) & (whole > 0)
+        shares: Floats = np.divide(variances[None, :], whole, out=np.zeros_like(whole), where=adds)
+        np.fill_diagonal(shares, np.nan)
+        return shares
 
-    def squared(self, mean: int, observers: Ints) -> Floats:
-        places = self.exchanges.places[mean]
-        apart = (
-            places[observers][:, None] - places[None, :]
-        )  # between −n and n: negative ones count from the end
-        if self.deviations is None:
-            found: Floats = self._lengths[apart]
-        else:
-            variances = of_mean(self.deviations, mean) ** 2
-            sums = self._sums(variances[self.exchanges.orders[mean]])[places[observers]]
-            whole = np.take_along_axis(sums, self.exchanges.step_of[apart], axis=1)
-            speaks = (variances[None, :] > 0) & (whole > 0)
-            found = np.divide(variances[None, :], whole, out=np.zeros_like(whole), where=speaks)
-        found[np.arange(len(observers)), observers] = np.nan
-        return found
-
-    @cached_property
-    def _lengths(self) -> Floats:
-        lengths = np.array([length for _, length in self.exchanges.steps])
-        return np.asarray(1.0 / lengths[self.exchanges.step_of])
-
-    def _sums(self, variances: Floats) -> Floats:
-        """(places, steps): the variance of what each place hears."""
-        columns = [np.roll(_window(variances, length), offset) for offset, length in self.exchanges.steps]
-        return np.stack(columns, axis=1)
+    return squared
 
 
 def _window(values: Floats, length: int) -> Floats:
@@ -187,88 +162,70 @@ def _window(values: Floats, length: int) -> Floats:
     return half + np.roll(half, length // 2)
 
 
-@dataclass(frozen=True, eq=False)
-class AlikeNoise:
+def views_of_alike_noise(exchanges: Exchanges, covariance: Covariance | None = None) -> View:
     """Noise whose covariance is the same in all means, whoever is whose neighbour: a table by how far apart two are.
 
-    So of complete secrets, I + r L: its covariance knows how many nodes are honest, and nothing else of them.
+    So of complete secrets, I + r L: its covariance knows how many nodes are honest, and nothing else of them. And of
+    equal noise of every node's own.
     """
+    n = exchanges.nodes
+    still = Exchanges(n, exchanges.steps, np.arange(n, dtype=np.int64)[None, :])
+    by_offset = squared_view(still, 0, [0], covariance)[-np.arange(n) % n]
 
-    exchanges: Exchanges
-    covariance: Covariance
-    _table: dict[str, Floats] = field(default_factory=dict, repr=False)
+    def squared(mean: int) -> Floats:
+        places = exchanges.places[mean]
+        shares: Floats = by_offset[places[:, None] - places[None, :]]
+        return shares
 
-    def squared(self, mean: int, observers: Ints) -> Floats:
-        places = self.exchanges.places[mean]
-        found: Floats = self.table[places[observers][:, None] - places[None, :]]
-        return found
-
-    @property
-    def table(self) -> Floats:
-        """(nodes,): what place 0 sees of the place so many before it; NaN of itself."""
-        if "by offset" not in self._table:
-            n = self.exchanges.nodes
-            still = Exchanges(n, self.exchanges.steps, np.arange(n, dtype=np.int64)[None, :])
-            seen = squared_view(still, 0, [0], self.covariance)
-            self._table["by offset"] = seen[-np.arange(n) % n]
-        return self._table["by offset"]
+    return squared
 
 
-@dataclass(frozen=True, eq=False)
-class AnyNoise:
+def views_of_any_noise(exchanges: Exchanges, covariance: Covariance, units: Floats | None = None) -> View:
     """Any covariance over nodes, by the formula itself: one small system for every observer and mean."""
-
-    exchanges: Exchanges
-    covariance: Covariance
-    units: Floats | None = None
-
-    def squared(self, mean: int, observers: Ints) -> Floats:
-        seen = [squared_view(self.exchanges, mean, [int(v)], self.covariance, self.units) for v in observers]
-        return np.stack(seen)
+    return lambda mean: np.stack(
+        [squared_view(exchanges, mean, [v], covariance, units) for v in range(exchanges.nodes)]
+    )
 
 
 def squared_outsider(
     nodes: int, means: int = 1, covariance: Covariance | None = None, units: Floats | None = None
 ) -> Floats:
     """(means, nodes): units_u² / (1ᵀ K 1), what the mean alone tells of each node."""
-    found = np.zeros((means, nodes))
+    shares = np.zeros((means, nodes))
     for k in range(means):
         K = (covariance or independent())(k, np.arange(nodes))
         own = np.ones(nodes) if units is None else of_mean(units, k) ** 2
-        found[k] = np.divide(own, K.sum(), out=np.zeros(nodes), where=np.diag(K) > 0)
-    return found
+        shares[k] = np.divide(own, K.sum(), out=np.zeros(nodes), where=np.diag(K) > 0)
+    return shares
 
 
-# Of one node: an event's step is the number of the mean that it went into; of releases alone, their places are.
+# Of one node: an event's draw is the number of the mean that it went into; of releases alone, their places are.
 History = Sequence[Event | Release]
 DIGITS = 1e-5  # shares of μ are rounded up by at most this, so that equal ones are seen to be equal
-AT_ONCE = 1 << 24  # numbers of all rounds held at a time
-BUCKETS = 24  # of sampled lots, so many different histories are composed; others by one that dominates them
 
 
-def epsilon_by_pair(views: Views, histories: Sequence[History], delta: float, adjacency: str) -> Floats:
+def epsilon_by_pair(
+    exchanges: Exchanges, view: View, histories: Sequence[History], delta: float, adjacency: str
+) -> Floats:
     """(nodes, nodes): [v, u] is the ε of u's records against what node v sees; NaN where v is u.
 
-    Full lots in closed form. Sampled lots by composition: pairs that see about as much share the figure of a history
-    that is no better protected than any of theirs, in every round.
+    Full lots in closed form; sampled lots by a composition for every pair that sees another share of another history.
     """
-    n = views.exchanges.nodes
+    n, means = exchanges.nodes, exchanges.means
     # Nodes that did the same mostly share one list: it is looked at once.
-    read = {id(history): _placed(history, views.exchanges.means) for history in histories}
-    releases = {one: _gaussian(one) for own in read.values() for one in own.values()}
-    plain = all(one.amplifying_rate == 1 and not one.in_passes for one in releases)
-    weights = np.zeros((views.exchanges.means, n))
-    squares = {one: _squared_mu(gaussian, adjacency) for one, gaussian in releases.items()}
+    placed = {id(history): _placed(history, means) for history in histories}
+    squares = {one: _squared_mu(one, adjacency) for own in placed.values() for one in own.values()}
+    if any(one.amplifying_rate < 1 or one.in_passes for one in squares):
+        seen = np.stack([view(k) for k in range(means)])
+        return np.stack([_by_node(seen[:, v], histories, delta, adjacency) for v in range(n)])
+    weights = np.zeros((means, n))
     for u, history in enumerate(histories):
-        for k, one in read[id(history)].items():
+        for k, one in placed[id(history)].items():
             weights[k, u] = squares[one]
     total = np.zeros((n, n))
-    everyone = np.arange(n)
-    for k in range(views.exchanges.means):
-        total += views.squared(k, everyone) * weights[k][None, :]
-    if plain:
-        return _closed_form(total, delta)
-    return _by_buckets(views, total, weights, list(releases.values()), delta, adjacency)
+    for k in range(means):
+        total += view(k) * weights[k][None, :]
+    return _closed_form(total, delta)
 
 
 def epsilon_of_coalition(
@@ -311,24 +268,24 @@ def seen_as(release: Release, share: float) -> Gaussian | None:
 
 
 def _by_node(squared: Floats, histories: Sequence[History], delta: float, adjacency: str) -> Floats:
-    priced: dict[tuple[tuple[Release, int], ...], float] = {}
+    priced: dict[tuple[Counted, ...], float] = {}
     same: dict[tuple[int, bytes], float] = {}
-    found = np.full(len(histories), np.nan)
+    epsilons = np.full(len(histories), np.nan)
     for u, history in enumerate(histories):
-        alike = id(history), squared[:, u].tobytes()
-        if alike in same:
-            found[u] = same[alike]
-        if alike in same or np.isnan(squared[:, u]).any():
+        if np.isnan(squared[:, u]).any():
             continue
-        shares = np.sqrt(squared[:, u]).tolist()
-        placed = _placed(history, len(squared))
-        shown = [part for k, one in placed.items() if (part := seen_as(one, shares[k])) is not None]
-        # In any order: rounds add up, and nodes with the same shares in other rounds cost the same.
-        key = tuple(sorted(collate(shown), key=repr))
-        if key not in priced:
-            priced[key] = proven(key, delta, adjacency).epsilon
-        found[u] = same[alike] = priced[key]
-    return found
+        alike = id(history), squared[:, u].tobytes()
+        if alike not in same:
+            shares = np.sqrt(squared[:, u]).tolist()
+            placed = _placed(history, len(squared))
+            shown = [part for k, one in placed.items() if (part := seen_as(one, shares[k])) is not None]
+            # In any order: rounds add up, and nodes with the same shares in other rounds cost the same.
+            key = tuple(sorted(collate(shown), key=repr))
+            if key not in priced:
+                priced[key] = proven(key, delta, adjacency).epsilon
+            same[alike] = priced[key]
+        epsilons[u] = same[alike]
+    return epsilons
 
 
 def _placed(history: History, means: int | None = None) -> dict[int, Release]:
@@ -344,72 +301,19 @@ def _placed(history: History, means: int | None = None) -> dict[int, Release]:
     return placed
 
 
-def _gaussian(release: Release) -> Gaussian:
-    found = seen_as(release, 1.0)
-    assert found is not None
-    return found
-
-
-def _squared_mu(release: Gaussian, adjacency: str) -> float:
+def _squared_mu(release: Release, adjacency: str) -> float:
     """Of everyone, before any sampling."""
-    if reason := release.unpriceable(adjacency):
+    gaussian = seen_as(release, 1.0)
+    assert gaussian is not None
+    if reason := gaussian.unpriceable(adjacency):
         raise UserError(f"the network view has no figure: {reason}.")
-    return (release.shift(adjacency) / release.sigma) ** 2
+    return (gaussian.shift(adjacency) / gaussian.sigma) ** 2
 
 
 def _closed_form(total: Floats, delta: float) -> Floats:
-    mus = _up(np.sqrt(total[~np.isnan(total)]))
-    different, which = np.unique(mus, return_inverse=True)
-    found = np.full(total.shape, np.nan)
-    found[~np.isnan(total)] = np.array([gdp_epsilon(float(mu), delta) for mu in different])[which]
-    return found
-
-
-def _by_buckets(
-    views: Views,
-    total: Floats,
-    weights: Floats,
-    releases: Sequence[Gaussian],
-    delta: float,
-    adjacency: str,
-) -> Floats:
-    """Of each bucket of pairs that see about as much, one history that dominates: the largest μ of all, and so on.
-
-    Rounds that differ in nothing but their noise may be put in order by it, and more of it in one place is never worse.
-    """
-    n, means = views.exchanges.nodes, views.exchanges.means
-    like = releases[0]
-    for one in releases:
-        if replace(one, sigma=like.sigma, sensitivity=like.sensitivity) != like or one.in_passes:
-            raise UserError(
-                "the network view of all pairs needs lots that are drawn alike on all nodes and in all rounds; ask for "
-                "one observer."
-            )
-    pairs = ~np.isnan(total)
-    edges = np.unique(np.quantile(total[pairs], np.linspace(0, 1, BUCKETS + 1)[1:]))
-    bucket = np.searchsorted(edges, np.where(pairs, total, 0.0) * (1 - 1e-12))
-    worst = np.zeros((len(edges), means))
-    block = max(1, AT_ONCE // (n * means))
-    for start in range(0, n, block):
-        observers = np.arange(start, min(start + block, n))
-        squared = np.stack([views.squared(k, observers) * weights[k][None, :] for k in range(means)], axis=2)
-        squared = -np.sort(-np.where(np.isnan(squared), 0.0, squared), axis=2)
-        for b in np.unique(bucket[observers]):
-            chosen = (bucket[observers] == b) & pairs[observers]
-            if chosen.any():
-                worst[b] = np.maximum(worst[b], squared[chosen].max(axis=0))
-    moved = like.shift(adjacency)
-    figures = []
-    for squares in worst:
-        mus = _up(np.sqrt(squares[squares > 0]))
-        figures.append(
-            proven(
-                [replace(like, sigma=moved / mu, sensitivity=like.sensitivity) for mu in mus.tolist()],
-                delta,
-                adjacency,
-            ).epsilon
-        )
-    return np.where(pairs, np.array(figures)[bucket], np.nan)
+    different, which = np.unique(_up(np.sqrt(total)), return_inverse=True)
+    epsilons = [math.nan if math.isnan(mu) else gdp_epsilon(mu, delta) for mu in different.tolist()]
+    return np.array(epsilons)[which].reshape(total.shape)
 
 
 def _up(values: Floats) -> Floats:

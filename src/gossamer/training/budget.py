@@ -232,7 +232,7 @@ def everyones(totals: Sequence[Total], group: Group) -> list[Total]:
 def worst(totals: Sequence[Total], cap: float | None = None) -> dict[str, Any] | None:
     """The figures of the records on which most was spent; None where no account is kept."""
     found = max(totals, key=lambda t: t.epsilon, default=None)
-    return None if found is None else {**found.figures(), "cap": cap}
+    return None if found is None else {**asdict(found), "cap": cap}
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def preview(
     if found is None:
         return None
     return {
-        **found.together.figures(),
+        **asdict(found.together),
         "cap": min((cap for cap in (found.cap, found.owners) if cap is not None), default=None),
         "epsilon_before": found.before.epsilon,
         "runs_before": found.before.runs,

@@ -14,19 +14,18 @@ import torch
 
 from gossamer.accounting.ledger import read_all
 from gossamer.accounting.network import (
-    AlikeNoise,
-    AnyNoise,
     Covariance,
     Exchanges,
     Floats,
     Ints,
-    OwnNoise,
-    Views,
     epsilon_by_pair,
     epsilon_of_coalition,
     epsilon_of_outsider,
     independent,
     squared_outsider,
+    views_of_alike_noise,
+    views_of_any_noise,
+    views_of_own_noise,
 )
 from gossamer.accounting.observers import one_node, refuse_without_exact_means
 from gossamer.accounting.releases import Event
@@ -82,12 +81,13 @@ class NetworkPlan:
 
     def by_pair(self) -> Floats:
         """(nodes, nodes): [v, u] is the ε of u's records against node v; NaN where v is u."""
-        views: Views = OwnNoise(self.exchanges, None if self._alike else self.deviations)
-        if self.noise is not None and self.all_alike and self._alike:
-            views = AlikeNoise(self.exchanges, self.noise)
-        elif self.noise is not None:
-            views = AnyNoise(self.exchanges, self._in_sums, self.deviations)
-        return epsilon_by_pair(views, self.histories, self.delta, self.adjacency)
+        if self._alike and (self.noise is None or self.all_alike):
+            view = views_of_alike_noise(self.exchanges, self.noise)
+        elif self.noise is None:
+            view = views_of_own_noise(self.exchanges, self.deviations)
+        else:
+            view = views_of_any_noise(self.exchanges, self._in_sums, self.deviations)
+        return epsilon_by_pair(self.exchanges, view, self.histories, self.delta, self.adjacency)
 
     def of_coalition(self, members: Sequence[int]) -> Floats:
         """(nodes,): ε of every other node's records against these nodes together; NaN of the members."""
