@@ -36,7 +36,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.mixing import MixPlan
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.stack import ParameterStack
@@ -182,7 +182,7 @@ def opacus_ghost(problem: Problem) -> Gradient:
 
 
 def ours(problem: Problem) -> Gradient:
-    kernel = clipped_sum(problem.module, cross_entropy)
+    kernel = ClippedSum(problem.module, cross_entropy)
 
     def gradient() -> Tensor:
         return kernel(problem.points, problem.x, problem.y, problem.mask, weigh)[0]

@@ -25,7 +25,7 @@ from torch.func import functional_call
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.stack import ParameterStack
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "performance.md"
@@ -82,7 +82,7 @@ def contenders(images: bool, lot: int) -> dict[str, Callable[[], object]]:
     for name, module in modules.items():
         stack = ParameterStack(module)
         points = stack.flatten(module).repeat(NODES, 1)
-        kernel = clipped_sum(module, loss)
+        kernel = ClippedSum(module, loss)
         kernel.try_on(x, y)
         book_kept = isinstance(kernel.method, BookKeeping)  # type: ignore[attr-defined]
         if book_kept != (name != "record by record"):

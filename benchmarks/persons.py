@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.persons import Persons
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.networks import build
@@ -59,7 +59,7 @@ def cell(name: str, nodes: int, lot: int, steps: int) -> list[float]:
     points = stack.flatten(net).repeat(nodes, 1)
     x, y = torch.randn(nodes, lot, *IMAGE), torch.randint(0, 10, (nodes, lot))
     mask = torch.ones(nodes, lot, dtype=torch.bool)
-    kernel = clipped_sum(net, nn.CrossEntropyLoss(reduction="none"), method="book-keeping")
+    kernel = ClippedSum(net, nn.CrossEntropyLoss(reduction="none"), method="book-keeping")
     ways: list[Persons | None] = [None, *(persons_of(size, nodes, lot) for size in SIZES)]
     times: list[list[float]] = [[] for _ in ways]
     for step in range(steps + 1):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gossamer.errors import UserError
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.persons import Persons
 from gossamer.kernels.stack import ParameterStack
@@ -48,7 +48,7 @@ def moved(
     there[1, 6:] = False
     gone, none = there.clone(), counts.clone()
     gone[0, 6:], none[0, 3] = False, 0
-    kernel = clipped_sum(module, cross_entropy)
+    kernel = ClippedSum(module, cross_entropy)
     try:
         kernel.try_on(x, y)
         sums = []

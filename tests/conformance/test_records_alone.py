@@ -23,7 +23,7 @@ from torch import nn
 
 from gossamer.errors import UserError
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.stack import ParameterStack
 
 SLACK = 1 + 1e-6
@@ -35,7 +35,7 @@ def tried(module: nn.Module, records: list[tuple[str, float]], seed: int) -> tup
     points = 0.3 * torch.randn(2, ParameterStack(module).dim, generator=draw)
     lots = torch.randn(2, 4, FEATURES, generator=draw)
     targets = torch.randint(0, CLASSES, (2, 4), generator=draw)
-    kernel = clipped_sum(module, cross_entropy)
+    kernel = ClippedSum(module, cross_entropy)
     worst = 0.0
     try:
         kernel.try_on(lots, targets)  # type: ignore[attr-defined]

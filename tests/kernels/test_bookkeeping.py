@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from gossamer.errors import UserError
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError, rules_of
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -75,21 +75,21 @@ def test_what_has_no_rule_falls_back_with_one_notice(
         torch.randint(0, CLASSES, (2, 3)),
     )
     mask = torch.ones(2, 3, dtype=torch.bool)
-    kernel = clipped_sum(module, cross_entropy)
+    kernel = ClippedSum(module, cross_entropy)
     with caplog.at_level(logging.INFO, logger="gossamer"):
         for _ in range(2):
             total, norms = kernel(points, x, y, mask, WEIGHS["constant"])
     assert_sum((total, norms), module, points, x, y, mask, WEIGHS["constant"])
     assert [record.name for record in caplog.records] == ["gossamer"]
     with pytest.raises(UserError, match="book-keeping"):
-        clipped_sum(module, cross_entropy, method="book-keeping")(points, x, y, mask, WEIGHS["constant"])
+        ClippedSum(module, cross_entropy, method="book-keeping")(points, x, y, mask, WEIGHS["constant"])
 
 
 def test_dropout_stays_random_in_training_and_silent_in_evaluation() -> None:
     module, points, x, y = problem("mlp", 2, 64, 6)
     module = nn.Sequential(module[0], nn.Dropout(0.5), module[2])
     mask = torch.ones(2, 64, dtype=torch.bool)
-    kernel = clipped_sum(module, cross_entropy, method="book-keeping")
+    kernel = ClippedSum(module, cross_entropy, method="book-keeping")
     first, second = (kernel(points, x, y, mask, WEIGHS["none"])[0] for _ in range(2))
     assert not torch.equal(first, second)
     module.eval()
@@ -118,7 +118,7 @@ def test_a_module_that_mixes_records_is_found_out_by_a_lot_of_one(caplog: pytest
         def forward(self, x: Tensor) -> Tensor:
             return self.linear(x - x.mean(0))
 
-    kernel = clipped_sum(Centred(), lambda out, y: out.square().sum(1))
+    kernel = ClippedSum(Centred(), lambda out, y: out.square().sum(1))
     ones = torch.ones(1, 1, dtype=torch.bool)
     kernel(torch.zeros(1, 8), torch.randn(1, 1, 3), torch.zeros(1, 1), ones, torch.ones_like)
     assert "vmap" in caplog.text

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.kernels.clipped_sum import CentredSum, clipped_sum
+from gossamer.kernels.clipped_sum import CentredSum, ClippedSum
 
 
 def subtract(records: Tensor, centre: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def clip(norms: Tensor) -> Tensor:
 
 def made(centre: Any = subtract) -> tuple[CentredSum, Tensor, Tensor, Tensor, Tensor]:
     torch.manual_seed(0)
-    inner = clipped_sum(nn.Linear(3, 1, bias=False), square)
+    inner = ClippedSum(nn.Linear(3, 1, bias=False), square)
     mask = torch.tensor([[True, True, False, True], [True, True, True, True]])
     return CentredSum(inner, 3, centre), torch.zeros(2, 6), torch.randn(2, 4, 3), torch.randn(2, 4), mask
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.dense import layers_of
 from gossamer.kernels.stack import ParameterStack
 
@@ -70,4 +70,4 @@ def test_what_is_another_network_is_not_compiled(
     y = torch.randint(0, CLASSES, (3, 5))
     mask = torch.ones(y.shape, dtype=torch.bool)
     assert layers_of(BookKeeping(module, loss, x, y), x, y) is None
-    assert clipped_sum(module, loss)(points, x, y, mask, torch.ones_like)[0].isfinite().all()
+    assert ClippedSum(module, loss)(points, x, y, mask, torch.ones_like)[0].isfinite().all()

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.errors import UserError
-from gossamer.kernels import clipped_sum as engine
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels import memory
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -34,7 +34,7 @@ from gossamer.kernels.stack import ParameterStack
 def test_sum_and_norms(case: str, method: str, nodes: int, lot: int, seed: int, weigh: str) -> None:
     module, points, x, y = problem(case, nodes, lot, seed)
     mask = torch.rand(nodes, lot) < 0.7
-    total, norms = clipped_sum(module, cross_entropy, method=method)(points, x, y, mask, WEIGHS[weigh])
+    total, norms = ClippedSum(module, cross_entropy, method=method)(points, x, y, mask, WEIGHS[weigh])
     assert_sum((total, norms), module, points, x, y, mask, WEIGHS[weigh])
     assert (norms[~mask] == 0).all()
 
@@ -45,7 +45,7 @@ def test_sum_and_norms(case: str, method: str, nodes: int, lot: int, seed: int, 
 def test_slices_change_nothing(case: str, method: str, max_bytes: int) -> None:
     module, points, x, y = problem(case, 3, 7, 2)
     mask = torch.rand(3, 7) < 0.6
-    kernel = clipped_sum(module, cross_entropy, method=method, max_bytes=max_bytes)
+    kernel = ClippedSum(module, cross_entropy, method=method, max_bytes=max_bytes)
     total, norms = kernel(points, x, y, mask, WEIGHS["constant"])
     assert_sum((total, norms), module, points, x, y, mask, WEIGHS["constant"])
 
@@ -54,20 +54,20 @@ def test_slices_change_nothing(case: str, method: str, max_bytes: int) -> None:
 def test_nodes_one_by_one_or_together(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, points, x, y = problem(case, 5, 4, 3)
     mask = torch.ones(5, 4, dtype=torch.bool)
-    together, _ = clipped_sum(module, cross_entropy)(points, x, y, mask, WEIGHS["constant"])
-    monkeypatch.setattr(engine, "TILE_BYTES", 1)
-    loop, _ = clipped_sum(module, cross_entropy)(points, x, y, mask, WEIGHS["constant"])
+    together, _ = ClippedSum(module, cross_entropy)(points, x, y, mask, WEIGHS["constant"])
+    monkeypatch.setattr(memory, "TILE_BYTES", 1)
+    loop, _ = ClippedSum(module, cross_entropy)(points, x, y, mask, WEIGHS["constant"])
     assert_close(loop, together.double())
 
 
 @pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize("case", ["conv twice", "residual"])
 def test_slices_side_by_side(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "PARALLEL_BYTES", 0)
-    monkeypatch.setattr(engine, "TILE_BYTES", 40_000)
+    monkeypatch.setattr(memory, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(memory, "TILE_BYTES", 40_000)
     module, points, x, y = problem(case, 9, 4, 3)
     mask = torch.rand(9, 4) < 0.8
-    kernel = clipped_sum(module, cross_entropy, method="book-keeping")
+    kernel = ClippedSum(module, cross_entropy, method="book-keeping")
     for _ in range(3):
         total, norms = kernel(points, x, y, mask, WEIGHS["constant"])
         assert_sum((total, norms), module, points, x, y, mask, WEIGHS["constant"])
@@ -82,7 +82,7 @@ def test_slices_side_by_side(case: str, monkeypatch: pytest.MonkeyPatch) -> None
     cores=st.integers(1, 8),
 )
 def test_slices_keep_within_memory(nodes: int, lot: int, size: int, limit: int, cores: int) -> None:
-    plan = engine.slices(nodes, lot, size, limit, cores)
+    plan = memory.slices(nodes, lot, size, limit, cores)
     assert 1 <= plan.nodes <= nodes
     assert 1 <= plan.records <= lot
     assert not (plan.parallel and cores == 1)
@@ -98,7 +98,7 @@ def test_masked_rows_may_hold_anything(case: str, method: str, garbage: float) -
     mask = torch.tensor([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)
     x[~mask] = garbage if x.is_floating_point() else 10**6
     y[~mask] = -1
-    total, norms = clipped_sum(module, cross_entropy, method=method)(points, x, y, mask, WEIGHS["normalised"])
+    total, norms = ClippedSum(module, cross_entropy, method=method)(points, x, y, mask, WEIGHS["normalised"])
     assert_sum((total, norms), module, points, x, y, mask, WEIGHS["normalised"])
     assert (total[1] == 0).all()
 
@@ -108,7 +108,7 @@ def test_an_untouched_batch_and_module() -> None:
     module, points, x, y = problem("conv", 2, 3, 5)
     before = [t.clone() for t in (points, x, y, *module.parameters())]
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]], dtype=torch.bool)
-    kernel = clipped_sum(module, cross_entropy)
+    kernel = ClippedSum(module, cross_entropy)
     first, second = (kernel(points, x, y, mask, WEIGHS["none"])[0] for _ in range(2))
     assert torch.equal(first, second)
     assert all(torch.equal(a, b) for a, b in zip(before, (points, x, y, *module.parameters()), strict=True))
@@ -118,7 +118,7 @@ def test_an_untouched_batch_and_module() -> None:
 def test_double_precision_works_too() -> None:
     module, points, x, y = problem("conv twice", 2, 3, 8)
     mask = torch.ones(2, 3, dtype=torch.bool)
-    total, norms = clipped_sum(module.double(), cross_entropy, method="book-keeping")(
+    total, norms = ClippedSum(module.double(), cross_entropy, method="book-keeping")(
         points.double(), x.double(), y, mask, WEIGHS["constant"]
     )
     gradients = per_sample_gradients(module, cross_entropy, points.double(), x.double(), y)
@@ -138,15 +138,14 @@ def test_other_losses() -> None:
         return (outputs - targets).square().sum(-1)
 
     results = [
-        clipped_sum(module, square, method=m)(points, x, y, mask, WEIGHS["constant"])
-        for m in ("auto", "vmap")
+        ClippedSum(module, square, method=m)(points, x, y, mask, WEIGHS["constant"]) for m in ("auto", "vmap")
     ]
     assert torch.allclose(results[0][0], results[1][0], rtol=1e-5, atol=1e-6)
 
 
 def test_unknown_method() -> None:
     with pytest.raises(UserError, match="ghost"):
-        clipped_sum(nn.Linear(2, 2), cross_entropy, method="ghost")
+        ClippedSum(nn.Linear(2, 2), cross_entropy, method="ghost")
 
 
 class Reads(nn.Module):
@@ -167,7 +166,7 @@ def test_a_place_outside_of_the_table_moves_nothing(method: str, place: int, nod
     """All nodes' tables lie below each other: place 12 of node 0 was place 2 of node 1."""
     torch.manual_seed(0)
     module = Reads(twice=method == "vmap")
-    kernel = clipped_sum(module, lambda out, y: F.cross_entropy(out, y, reduction="none"), method=method)
+    kernel = ClippedSum(module, lambda out, y: F.cross_entropy(out, y, reduction="none"), method=method)
     points = torch.randn(2, ParameterStack(module).dim)
     x, y = torch.randint(0, 10, (2, 3, 5)), torch.randint(0, 3, (2, 3))
     mask = torch.ones(2, 3, dtype=torch.bool)
@@ -188,7 +187,7 @@ def test_numbers_may_be_places_and_those_in_no_table_move_nothing(method: str) -
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x.long())
 
-    kernel = clipped_sum(
+    kernel = ClippedSum(
         OfNumbers(twice=False), lambda out, y: F.cross_entropy(out, y, reduction="none"), method=method
     )
     x, y = torch.randint(0, 10, (2, 3, 5)).float(), torch.randint(0, 3, (2, 3))

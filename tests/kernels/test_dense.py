@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.dense import Dense
 from gossamer.kernels.persons import Persons
 from gossamer.kernels.stack import ParameterStack
@@ -57,7 +57,7 @@ def test_sums_and_norms_are_the_gradients(net: str, weigh: str, lot: int) -> Non
     mask = torch.rand(3, lot) < 0.6
     mask[1] = lot > 1
     x[~mask], y[~mask] = torch.nan, 10**6
-    kernel = clipped_sum(module, cross_entropy, method="book-keeping")
+    kernel = ClippedSum(module, cross_entropy, method="book-keeping")
     assert_sum(kernel(points, x, y, mask, WEIGHS[weigh]), module, points, x, y, mask, WEIGHS[weigh])
     assert isinstance(kernel.method, Dense)  # type: ignore[attr-defined]
 
@@ -81,12 +81,12 @@ def test_a_long_softmax_is_the_librarys() -> None:
 def test_another_types_numbers_and_persons_go_to_book_keeping() -> None:
     module, points, x, y = given(NETS["one hidden layer"], 6)
     mask = torch.ones(3, 6, dtype=torch.bool)
-    kernel = clipped_sum(module.double(), cross_entropy)
+    kernel = ClippedSum(module.double(), cross_entropy)
     total, _ = kernel(points.double(), x.double(), y, mask, WEIGHS["constant"])
     assert total.dtype == torch.float64
     module, points, x, y = given(NETS["one hidden layer"], 6)
     persons = Persons(torch.tensor([[0, 0, 1, 1, 1, 2]]).expand(3, 6), torch.tensor([[2, 3, 1]]).expand(3, 3))
-    kernel = clipped_sum(module, cross_entropy)
+    kernel = ClippedSum(module, cross_entropy)
     total, norms = kernel(points, x, y, mask, WEIGHS["none"], persons=persons)
     alone, _ = kernel(points, x, y, mask, WEIGHS["none"])
     assert norms.shape == (3, 3)
@@ -96,7 +96,7 @@ def test_another_types_numbers_and_persons_go_to_book_keeping() -> None:
 def test_labels_that_are_none_are_the_librarys_matter() -> None:
     module, points, x, y = given(NETS["softmax"])
     mask = torch.ones(y.shape, dtype=torch.bool)
-    kernel = clipped_sum(module, cross_entropy)
+    kernel = ClippedSum(module, cross_entropy)
     kernel(points, x, y, mask, WEIGHS["none"])
     y[1, 2] = -100  # the library's "ignore"
     _, norms = kernel(points, x, y, mask, WEIGHS["none"])
@@ -109,6 +109,6 @@ def test_labels_that_are_none_are_the_librarys_matter() -> None:
 def test_a_sum_that_overflows_is_not_given_out() -> None:
     module, points, x, y = given(NETS["one hidden layer"])
     mask = torch.ones(y.shape, dtype=torch.bool)
-    kernel = clipped_sum(module, cross_entropy)
+    kernel = ClippedSum(module, cross_entropy)
     with pytest.raises(FloatingPointError):
         kernel(points, 1e10 * x, y, mask, lambda norms: torch.full_like(norms, 1e38))

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gossamer.kernels import clipped_sum as engine
 from gossamer.kernels import dense, direct, mixing
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.mixing import MixPlan
 from gossamer.kernels.threads import runs_compiled
 
@@ -57,7 +57,7 @@ def test_a_gradient_asks_the_device_three_times(case: str, ragged: bool) -> None
     module, points, x, y = problem(case, 3, 4, 1)
     mask = torch.ones(3, 4, dtype=torch.bool)
     mask[0, 3] = not ragged
-    kernel = clipped_sum(module, cross_entropy, method="book-keeping")
+    kernel = ClippedSum(module, cross_entropy, method="book-keeping")
     wanted, _ = kernel(points, x, y, mask, WEIGHS["constant"])  # the first call chooses the method
     with Waits() as waits:
         total, _ = kernel(points, x, y, mask, WEIGHS["constant"])

@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels import direct
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -145,5 +145,5 @@ def test_pools_become_part_of_the_convolution_before_them(make: object, side: in
     mask = torch.tensor([[True, True, True], [True, False, True]])
     kept = BookKeeping(module, cross_entropy, x, y)
     assert sum(getattr(rule, "pool", False) for rule in kept.rules.values()) == fused
-    found = clipped_sum(module, cross_entropy, method="book-keeping")(points, x, y, mask, WEIGHS["constant"])
+    found = ClippedSum(module, cross_entropy, method="book-keeping")(points, x, y, mask, WEIGHS["constant"])
     assert_sum(found, module, points, x, y, mask, WEIGHS["constant"])

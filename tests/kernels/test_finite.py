@@ -6,7 +6,7 @@ from tests.support import mixing
 from tests.support.per_sample import WEIGHS, cross_entropy
 from torch import Tensor, nn
 
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.finite import NotFiniteError, refuse_infinite
 from gossamer.kernels.persons import Persons
 
@@ -20,7 +20,7 @@ def test_a_record_without_a_finite_norm_is_left_out(method: str, size: float, hi
     """One record of 1e20 must not make the sum NaN: no noise would hide that."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)) if hidden else nn.Linear(5, 3)
-    kernel = clipped_sum(
+    kernel = ClippedSum(
         net, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none"), method=method
     )
     points = torch.cat([p.detach().flatten() for p in net.parameters()]).repeat(2, 1)
@@ -64,7 +64,7 @@ def test_the_others_of_a_lot_keep_their_sum(method: str, max_bytes: int, own_uni
     x, y = torch.randn(3, 5, mixing.FEATURES), torch.randint(0, mixing.CLASSES, (3, 5))
     mask = torch.ones(3, 5, dtype=torch.bool)
     unit = torch.tensor([0.5, 2.0, 7.0]) if own_units else None
-    kernel = clipped_sum(module, cross_entropy, method=method, max_bytes=max_bytes)
+    kernel = ClippedSum(module, cross_entropy, method=method, max_bytes=max_bytes)
     weigh = WEIGHS["constant"]
     x[0, 4], x[1, 0], x[1, 3] = 3.0, torch.nan, torch.inf  # the first is constant: 0 / 0
     total, norms = kernel(points, x, y, mask, weigh, unit=unit)
@@ -82,7 +82,7 @@ def test_a_lot_of_nothing_else_sums_to_zero() -> None:
     points = torch.randn(2, sum(p.numel() for p in module.parameters()))
     x, y = torch.zeros(2, 3, mixing.FEATURES), torch.zeros(2, 3, dtype=torch.long)
     x[1] = torch.randn(3, mixing.FEATURES)
-    total, norms = clipped_sum(module, cross_entropy)(
+    total, norms = ClippedSum(module, cross_entropy)(
         points, x, y, torch.ones(2, 3, dtype=torch.bool), WEIGHS["constant"]
     )
     assert (total[0] == 0).all()
@@ -121,7 +121,7 @@ def test_a_record_on_which_the_module_fails_is_left_out(make: type[nn.Module], t
     points = 0.1 * torch.randn(2, 15)
     of, counts = torch.tensor([[0, 1, 1, 2, 2]] * 2), torch.tensor([[1, 2, 2]] * 2)
     persons = Persons(of, counts) if together else None
-    kernel = clipped_sum(module, nn.CrossEntropyLoss(reduction="none"))
+    kernel = ClippedSum(module, nn.CrossEntropyLoss(reduction="none"))
     clip = lambda norms: (1 / norms.clamp_min(1e-30)).clamp_max(1.0)  # noqa: E731
     everyone = torch.ones(2, 5, dtype=torch.bool)
     without, fewer = everyone.clone(), counts.clone()
@@ -136,7 +136,7 @@ def test_a_record_on_which_the_module_fails_is_left_out(make: type[nn.Module], t
 
 def test_what_is_no_records_fault_is_raised() -> None:
     module, x = nn.Linear(4, 3), torch.rand(1, 2, 4)
-    kernel = clipped_sum(module, nn.CrossEntropyLoss(reduction="none"))
+    kernel = ClippedSum(module, nn.CrossEntropyLoss(reduction="none"))
     y, mask = torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, 2, dtype=torch.bool)
     kernel.try_on(x, y)
 

@@ -9,8 +9,8 @@ import torch
 from tests.support.per_sample import cross_entropy
 from torch import Tensor, nn
 
-from gossamer.kernels import clipped_sum as engine
-from gossamer.kernels.footprint import Footprint, footprint
+from gossamer.kernels.clipped_sum import ClippedSum
+from gossamer.kernels.memory import DEFAULT_MAX_BYTES, TILE_BYTES, Footprint, footprint
 
 
 def network(**how: Any) -> nn.Module:
@@ -20,7 +20,7 @@ def network(**how: Any) -> nn.Module:
 
 def test_it_is_what_the_engine_measures_on_blank_records() -> None:
     x, y = torch.zeros(1, 2, 1, 8, 8), torch.zeros(1, 2, dtype=torch.int64)
-    kernel = engine.clipped_sum(network(), cross_entropy)
+    kernel = ClippedSum(network(), cross_entropy)
     kernel.try_on(x, y)
     found = footprint(network(), (1, 8, 8))
     activations = 4 * (4 * 6 * 6) * 2  # ReLU and Flatten, which book-keeping leaves to autograd
@@ -68,6 +68,6 @@ def test_lots_are_cut_as_the_engine_cuts_them() -> None:
     some = Footprint(gradient=1000, widest_layer=0, convolves=False)
     assert some.of_lots(8, 10.0) == 8 * 10 * 1000
     assert some.of_lots(8, 0.0) == 8 * 1000  # an empty lot may be drawn with one record
-    assert some.of_lots(10**6, 10.0) <= engine.TILE_BYTES  # a slice of the nodes at a time
+    assert some.of_lots(10**6, 10.0) <= TILE_BYTES  # a slice of the nodes at a time
     large = Footprint(gradient=10**8, widest_layer=0, convolves=False)
-    assert large.of_lots(4, 100.0) <= engine.DEFAULT_MAX_BYTES
+    assert large.of_lots(4, 100.0) <= DEFAULT_MAX_BYTES

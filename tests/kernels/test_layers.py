@@ -6,7 +6,7 @@ from tests.support.per_sample import CASES, WEIGHS, assert_sum, cross_entropy, p
 from torch import Tensor, nn
 
 from gossamer.kernels import direct, layers
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -25,7 +25,7 @@ def test_every_branch_of_the_cost_model(
     monkeypatch.setattr(layers, "CACHE_BYTES", 1000)
     module, points, x, y = problem(case, 3, 4, 1)
     mask = torch.ones(3, 4, dtype=torch.bool)
-    total, norms = clipped_sum(module, cross_entropy, method="book-keeping")(
+    total, norms = ClippedSum(module, cross_entropy, method="book-keeping")(
         points, x, y, mask, WEIGHS["constant"]
     )
     assert_sum((total, norms), module, points, x, y, mask, WEIGHS["constant"])
@@ -39,7 +39,7 @@ def test_cancelling_gram_sums_do_not_hide_a_large_gradient() -> None:
         net = nn.Sequential(
             nn.Conv2d(16, 32, 3), nn.GroupNorm(32, 32, affine=False), nn.Flatten(), nn.Linear(32 * 36, 4)
         )
-        kernel = clipped_sum(net, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none"))
+        kernel = ClippedSum(net, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none"))
         points = torch.cat([p.detach().flatten() for p in net.parameters()])[None]
         x, y = torch.randn(1, 1, 16, 8, 8) + 3000, torch.zeros(1, 1, dtype=torch.long)
         total, _ = kernel(points, x, y, torch.ones(1, 1, dtype=torch.bool), clip)
@@ -76,7 +76,7 @@ def test_the_gram_sum_is_the_squared_norm_and_never_less() -> None:
 def test_the_norm_of_a_record_does_not_depend_on_the_size_of_the_lot(case: str) -> None:
     """Lots are padded to the largest node's: a bound that grew with them would let one node move another's weights."""
     module, points, x, y = problem(case, 2, 300, 1)
-    kernel, norms = clipped_sum(module, cross_entropy, method="book-keeping"), []
+    kernel, norms = ClippedSum(module, cross_entropy, method="book-keeping"), []
     for lot in (3, 300):
         mask = torch.zeros(2, lot, dtype=torch.bool)
         mask[0, :3] = mask[1] = True
@@ -106,7 +106,7 @@ def test_weighted_rows_by_hand() -> None:
 @pytest.mark.parametrize("clip", [1e-3, 1e-6])
 def test_gram_norms_see_what_underflows_in_one_factor_and_is_large_in_the_other(clip: float) -> None:
     """g g' = 1e-46 is 0 in float32, a a' = 1e36 is not: together they are a gradient of 2.6e-3."""
-    kernel = clipped_sum(nn.Linear(64, 64, bias=False), lambda out, y: 1e-23 * out.sum((1, 2)))
+    kernel = ClippedSum(nn.Linear(64, 64, bias=False), lambda out, y: 1e-23 * out.sum((1, 2)))
     total, _ = kernel(
         torch.zeros(1, 64 * 64),
         torch.full((1, 1, 4, 64), 1e18),

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from gossamer.kernels.clipped_sum import keep_freed_memory
+from gossamer.kernels.memory import keep_freed_memory
 
 COUNT_FAULTS = """
 import resource, torch
-from gossamer.kernels.clipped_sum import keep_freed_memory
+from gossamer.kernels.memory import keep_freed_memory
 {tell}
 for _ in range(3):
     torch.zeros(1 << 21)

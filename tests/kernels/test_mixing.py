@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.kernels import mixing
-from gossamer.kernels.mixing import MixPlan, mix
+from gossamer.kernels.mixing import MixPlan
 
 
 def column_stochastic(nodes: int, density: float, seed: int) -> np.ndarray:
@@ -31,7 +31,7 @@ def test_against_a_dense_product_in_double(
     A = torch.randn(nodes, width, generator=torch.Generator().manual_seed(seed), dtype=dtype)
     wanted = torch.from_numpy(P) @ A.double()
     for matrix in (P, scipy.sparse.csr_array(P), scipy.sparse.coo_array(P), scipy.sparse.csr_matrix(P)):
-        result = mix(matrix, A)
+        result = MixPlan(matrix)(A)
         assert result.dtype == dtype
         assert torch.allclose(result.double(), wanted, rtol=0, atol=1e-14 if double else 3e-6)
 
@@ -70,7 +70,7 @@ def test_the_mean_and_a_consensus_survive() -> None:
         columns = torch.from_numpy(plan.matrix.astype(np.float32).toarray().sum(0))
         assert (columns - 1).abs().max() < 1e-6
         x, w = torch.rand(nodes, 50), torch.ones(nodes, 1, dtype=torch.float64)
-        mixed, weights = plan.several(x, w)
+        mixed, weights = plan(x), plan(w)
         assert torch.allclose(ones @ mixed, ones @ x, rtol=1e-6)
         assert weights.dtype == torch.float64
         assert abs(float(weights.sum()) - nodes) < 1e-12 * nodes

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.persons import Persons
 from gossamer.kernels.stack import ParameterStack
 
@@ -120,7 +120,7 @@ def test_persons_are_clipped_as_one(name: str, method: str, mean: bool) -> None:
         2, ParameterStack(model).dim
     )
     persons = Persons(of, COUNTS, mean)
-    sums, norms = clipped_sum(model, LOSS, method=method)(points, x, y, mask, clip, persons=persons)
+    sums, norms = ClippedSum(model, LOSS, method=method)(points, x, y, mask, clip, persons=persons)
     expected, lengths = by_hand(model, points, x, y, persons, mask)
     assert torch.allclose(sums, expected, atol=3e-3)
     assert bool((norms >= lengths * (1 - 1e-6)).all())
@@ -135,7 +135,7 @@ def test_persons_of_one_record_are_records_bit_for_bit(name: str) -> None:
     of, mask = laid_out(counts)
     x, y = records(*mask.shape), torch.randint(0, 3, mask.shape)
     points = ParameterStack(model).flatten(model).repeat(2, 1)
-    kernel = clipped_sum(model, LOSS)
+    kernel = ClippedSum(model, LOSS)
     plain = kernel(points, x, y, mask, clip)
     for mean in (False, True):
         found = kernel(points, x, y, mask, clip, persons=Persons(of, counts, mean))
@@ -149,8 +149,8 @@ def test_lots_in_slices_keep_persons_whole() -> None:
     x, y = torch.randn(*mask.shape, 6), torch.randint(0, 3, mask.shape)
     points = ParameterStack(model).flatten(model).repeat(2, 1)
     persons = Persons(of, COUNTS)
-    whole = clipped_sum(model, LOSS)(points, x, y, mask, clip, persons=persons)
-    slices = clipped_sum(model, LOSS, max_bytes=5000)(points, x, y, mask, clip, persons=persons)
+    whole = ClippedSum(model, LOSS)(points, x, y, mask, clip, persons=persons)
+    slices = ClippedSum(model, LOSS, max_bytes=5000)(points, x, y, mask, clip, persons=persons)
     assert torch.allclose(whole[0], slices[0], atol=1e-4)
     assert torch.allclose(whole[1], slices[1], rtol=1e-3)
     cuts = list(persons.cuts(0, 9))
@@ -165,7 +165,7 @@ def test_one_record_that_is_not_finite_leaves_its_person_out_and_nobody_else(met
     model, (of, mask) = network(), laid_out(COUNTS)
     x, y = torch.randn(*mask.shape, 6), torch.randint(0, 3, mask.shape)
     points = ParameterStack(model).flatten(model).repeat(2, 1)
-    kernel, persons = clipped_sum(model, LOSS, method=method), Persons(of, COUNTS)
+    kernel, persons = ClippedSum(model, LOSS, method=method), Persons(of, COUNTS)
     x[0, 20] = bad  # of the person with forty
     sums, norms = kernel(points, x, y, mask, clip, persons=persons)
     without = mask.clone()
@@ -181,7 +181,7 @@ def test_one_record_that_is_not_finite_leaves_its_person_out_and_nobody_else(met
 def test_huge_gradients_that_cancel_within_a_person_do_not_pass_the_clip() -> None:
     """Two records with opposite gradients of 10⁶: their sum is small, and its rounding must not be released."""
     model = nn.Linear(4, 1, bias=False)
-    kernel = clipped_sum(model, lambda out, y: out.flatten() * y)
+    kernel = ClippedSum(model, lambda out, y: out.flatten() * y)
     for pairs in (1, 30, 200):
         counts = torch.tensor([[2 * pairs, 1]])
         of, mask = laid_out(counts)

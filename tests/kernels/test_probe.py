@@ -10,7 +10,7 @@ from tests.support.per_sample import cross_entropy, problem
 from torch import nn
 
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.oracle import Vmap
 from gossamer.kernels.probe import disagreement
 from gossamer.kernels.stack import ParameterStack
@@ -58,7 +58,7 @@ def test_rounding_of_huge_values_is_no_disagreement(norm_first: bool) -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=norm_first)
     module = nn.Sequential(layer, nn.Flatten(), nn.Linear(32, 3))
-    kernel = clipped_sum(module, nn.CrossEntropyLoss(reduction="none"))
+    kernel = ClippedSum(module, nn.CrossEntropyLoss(reduction="none"))
     kernel.try_on(torch.zeros(1, 1, 4, 8), torch.zeros(1, 1, dtype=torch.int64))
 
 

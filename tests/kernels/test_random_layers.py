@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.errors import UserError
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.random_layers import Numbers
 from gossamer.kernels.stack import ParameterStack
@@ -74,7 +74,7 @@ class Sums:
 
     def __init__(self, module: nn.Module) -> None:
         chance = torch.Generator().manual_seed(0)
-        self.kernel = clipped_sum(module, nn.CrossEntropyLoss(reduction="none"))
+        self.kernel = ClippedSum(module, nn.CrossEntropyLoss(reduction="none"))
         self.points = ParameterStack(module).flatten(module).repeat(NODES, 1)
         self.x, self.y = torch.randn(NODES, LOT, 4, generator=chance), torch.zeros(NODES, LOT).long()
 
@@ -150,7 +150,7 @@ def test_numbers_are_uniform_and_the_same_in_whatever_slices() -> None:
 
 def test_dropout_keeps_as_many_and_scales_as_torch_does() -> None:
     module = nn.Sequential(nn.Dropout(0.25), nn.Linear(1000, 1, bias=False))
-    kernel = clipped_sum(module, lambda out, y: out[:, 0])
+    kernel = ClippedSum(module, lambda out, y: out[:, 0])
     x, y = torch.ones(1, 20, 1000), torch.zeros(1, 20)
     mask = torch.zeros(1, 20, dtype=torch.bool)
     mask[0, 3] = True

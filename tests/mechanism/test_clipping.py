@@ -40,12 +40,12 @@ def test_each_node_clips_at_its_own_quantile_on_the_real_kernel() -> None:
     """A linear model with one output and loss = output: the gradient is the record, so sums are known by hand."""
     from torch import nn
 
-    from gossamer.kernels.clipped_sum import clipped_sum
+    from gossamer.kernels.clipped_sum import ClippedSum
 
     x = torch.randn(3, 4, D, generator=torch.Generator().manual_seed(1)) * 3
     bounds = torch.tensor([0.5, 2.0, 100.0], dtype=torch.float64)
     clip = FollowedQuantile(bounds.clone(), 0.5, 0.1, torch.ones(3, dtype=torch.float64))
-    kernel = clipped_sum(
+    kernel = ClippedSum(
         nn.Linear(D, 1, bias=False), lambda out, y: out.flatten(), max_bytes=1
     )  # one record a slice
     grad, _ = private_mean(x, clip=clip, vector=kernel, lots=[1.0, 1.0, 1.0])

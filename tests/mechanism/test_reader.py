@@ -129,7 +129,7 @@ def test_records_of_unequal_nodes_are_addressed_right() -> None:
 def test_one_extreme_record_moves_the_real_sum_by_at_most_the_clip(size: float) -> None:
     from torch import nn
 
-    from gossamer.kernels.clipped_sum import clipped_sum
+    from gossamer.kernels.clipped_sum import ClippedSum
     from gossamer.methods.objective import per_sample_loss
 
     torch.manual_seed(0)
@@ -139,7 +139,7 @@ def test_one_extreme_record_moves_the_real_sum_by_at_most_the_clip(size: float) 
     labels = torch.zeros(5, dtype=torch.long)
 
     def total(records: torch.Tensor) -> torch.Tensor:
-        kernel = clipped_sum(net, per_sample_loss(3))
+        kernel = ClippedSum(net, per_sample_loss(3))
         rows = Records(records[0], labels[: len(records[0])], [len(records[0])])
         grad, _ = private_mean(records, clip=ClipTo(Constant(0.5)), vector=kernel, records=rows, lots=[1.0])
         points = torch.cat([p.detach().flatten() for p in net.parameters()])[None]

@@ -7,15 +7,14 @@ from typing import Any
 
 import torch
 
-from gossamer.methods.without_replacement.token_ranks import token_exchange
+from gossamer.methods.without_replacement.token import Token, TokenExchange
 from gossamer.runtime.group import Group
 
 
 def token_rounds(group: Group, rounds: int, wants: torch.Tensor) -> Any:
     """The model, its holder, the number of writes, the losses, the bytes, and what the hosted nodes saw."""
-    state = SimpleNamespace(public=torch.zeros(1, 6), holder=torch.tensor(-1), writes=torch.tensor(0))
     releases = SimpleNamespace(released_loss=torch.zeros(2))
-    exchange = token_exchange(group, wants.shape[1], 3, state, releases, {rounds})
+    exchange = TokenExchange(group, 3, Token(torch.zeros(2, 3)), releases, {rounds})
     hosted, seen = group.nodes, []
 
     def write(i: int, public: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import gossamer
 from gossamer.cli import app
 from gossamer.errors import UserError
-from gossamer.kernels.clipped_sum import clipped_sum
+from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.stack import ParameterStack
 from gossamer.training.predict import export
 
@@ -108,7 +108,7 @@ def test_sums_are_the_gradients_of_what_is_trained_both_ways(kind: str) -> None:
     points, mask = ParameterStack(module).flatten(module).repeat(2, 1), torch.ones(2, 3, dtype=torch.bool)
     assert points.shape[1] == sum(value.numel() for value in parts(module)[0].values())
     for way in ("auto", "vmap"):
-        sums, norms = clipped_sum(module, loss, method=way)(points, x, y, mask, torch.ones_like)
+        sums, norms = ClippedSum(module, loss, method=way)(points, x, y, mask, torch.ones_like)
         trained = [p for p in module.parameters() if p.requires_grad]
         for i in range(2):
             plain = torch.autograd.grad(loss(module(x[i]), y[i]).sum(), trained)

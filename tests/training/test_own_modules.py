@@ -216,9 +216,9 @@ def test_torch_prints_nothing_of_its_own() -> None:
     code = (
         "import torch; from torch import nn\n"
         "from tests.run.test_own_modules import Sequences, records\n"
-        "from gossamer.kernels.clipped_sum import clipped_sum\n"
+        "from gossamer.kernels.clipped_sum import ClippedSum\n"
         "x, y = records(4)\n"
-        "kernel = clipped_sum(Sequences(nn.LSTM(4, 4, batch_first=True)), nn.CrossEntropyLoss(reduction='none'))\n"
+        "kernel = ClippedSum(Sequences(nn.LSTM(4, 4, batch_first=True)), nn.CrossEntropyLoss(reduction='none'))\n"
         "kernel.try_on(x[None], y[None])\n"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr

@@ -9,7 +9,6 @@ layer adds its weighted sum: no per-sample gradients, no second backward pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -100,7 +99,7 @@ class BookKeeping:
             pool = self.graph.get_submodule(reader.target) if reader.op == "call_module" else None
             if pool is not None and is_plain_pool(pool) and not rule.flat:
                 rule.pool = True
-                pool.forward = _unchanged
+                pool.forward = nn.Identity().forward
 
     def copy(self, x: Tensor, y: Tensor) -> BookKeeping:
         return BookKeeping(self.original, self.loss, x, y)
@@ -173,9 +172,8 @@ class BookKeeping:
     def _replacement(self, name: str, rule: Rule) -> Callable[[Tensor], Tensor]:
         def forward(a: Tensor) -> Tensor:
             anchor = torch.empty(0, requires_grad=True)  # without it autograd would skip the first layer
-            call = _Call(self, name, rule)
             prepared = rule.prepare(a)
-            out: Tensor = _Noted.apply(prepared, anchor, call)  # type: ignore[no-untyped-call]
+            out: Tensor = _Layer.apply(prepared, anchor, self, name)  # type: ignore[no-untyped-call]
             return rule.finish(out, prepared)
 
         return forward
@@ -187,42 +185,22 @@ class BookKeeping:
         return layers
 
 
-def _unchanged(x: Tensor) -> Tensor:
-    return x
-
-
-@dataclass
-class _Call:
-    """One call of one layer, from its forward to its backward."""
-
-    owner: BookKeeping
-    name: str
-    rule: Rule
-    kept: Any = None
-
-    @property
-    def parameters(self) -> Parameters:
-        return self.owner.parameters[self.name]
-
-
-class _Noted(torch.autograd.Function):
+class _Layer(torch.autograd.Function):
     """A layer for stacked weights whose backward measures per-sample gradients instead of summing them."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, anchor: Tensor, call: _Call) -> Tensor:
-        out, call.kept = call.rule.forward(call.parameters, a)
-        call.owner.bytes_held += call.rule.footprint(a, out)
+    def forward(ctx: Any, a: Tensor, anchor: Tensor, owner: BookKeeping, name: str) -> Tensor:
+        rule = owner.rules[name]
+        out, ctx.cache = rule.forward(owner.parameters[name], a)
+        owner.bytes_held += rule.footprint(a, out)
         ctx.save_for_backward(a)
-        ctx.call = call
+        ctx.owner, ctx.name = owner, name
         return out
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, None, None]:
-        (a,), call = ctx.saved_tensors, ctx.call
-        kept, call.kept = call.kept, None
-        call.owner.records[call.name] = call.rule.measure(call.parameters, a, g, kept, call.owner.together)
-        return (
-            call.rule.input_gradient(call.parameters, a, g, kept) if ctx.needs_input_grad[0] else None,
-            None,
-            None,
-        )
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, None, None, None]:
+        (a,), owner, name = ctx.saved_tensors, ctx.owner, ctx.name
+        rule, call = owner.rules[name], (owner.parameters[name], a, g, ctx.cache)
+        ctx.cache = None
+        owner.records[name] = rule.measure(*call, owner.together)
+        return rule.input_gradient(*call) if ctx.needs_input_grad[0] else None, None, None, None

@@ -8,8 +8,10 @@ that is none) is left to `BookKeeping`, which computes the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numba as nb
 import numpy as np
@@ -36,6 +38,7 @@ PLAIN_LOSS = {
     "reduce": None,
     "label_smoothing": 0.0,
 }
+CHAIN = re.compile("F*(LR)*LC")  # flatten, linear, ReLU, …, linear, cross-entropy
 
 
 def layers_of(other: BookKeeping, x: Tensor, y: Tensor) -> Layers | None:
@@ -43,60 +46,45 @@ def layers_of(other: BookKeeping, x: Tensor, y: Tensor) -> Layers | None:
     frozen = len(other.rules) < sum(isinstance(layer, nn.Linear) for layer in other.original.modules())
     if y.ndim != 2 or other.random or frozen:
         return None
-    offsets = dict(zip(other.owners, other.stack.offsets, strict=True))
-    rows: list[tuple[int, int, int, int]] = []
-    width, flat, wants_linear, has_loss = prod(x.shape[2:]), x.ndim == 3, True, False
-    for name, kind in _steps(other.graph):
-        if has_loss:  # what is behind it makes another loss of it
-            return None
-        if kind == "flatten" and not rows:
-            flat = True
-        elif kind == "linear" and wants_linear and flat:
-            layer = other.graph.get_submodule(name)
-            own = name.removeprefix("module").removeprefix(".")
-            assert isinstance(layer, nn.Linear)
-            if layer.in_features != width:
-                return None
-            rows.append((width, layer.out_features, offsets[own, "weight"], offsets.get((own, "bias"), -1)))
-            width, wants_linear = layer.out_features, False
-        elif kind == "relu" and rows and not wants_linear:
-            wants_linear = True
-        elif kind == "loss" and rows and not wants_linear:
-            has_loss = True
-        else:
-            return None
-    return np.array(rows, dtype=np.int64) if has_loss else None
-
-
-def _steps(graph: fx.GraphModule) -> Iterator[tuple[str, str]]:
-    """(name, what it does) of a graph that is a chain from the records to the loss; "other" where it is none."""
-    nodes = [node for node in graph.graph.nodes if node.op not in ("placeholder", "output")]
-    records, targets = (node for node in graph.graph.nodes if node.op == "placeholder")
-    before = records
-    for node in nodes:
-        given = (before, targets) if node.target is F.cross_entropy else (before,)
-        chained = node.args[: len(given)] == given and len(before.users) == 1
-        yield str(node.target), _kind(graph, node, len(given)) if chained else "other"
+    graph = other.graph
+    before, targets = (node for node in graph.graph.nodes if node.op == "placeholder")
+    kinds, names = "", []
+    for node in graph.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        inputs = (before, targets) if node.target is F.cross_entropy else (before,)
+        if node.args[: len(inputs)] != inputs or len(before.users) != 1:
+            return None  # not a chain from the records to the loss
+        kinds += _kind(graph, node, node.args[len(inputs) :])
+        names += [str(node.target)] if kinds[-1] == "L" else []
         before = node
+    if not CHAIN.fullmatch(kinds) or (x.ndim != 3 and kinds[0] != "F"):
+        return None
+    offsets = dict(zip(other.owners, other.stack.offsets, strict=True))
+    rows, width = [], prod(x.shape[2:])
+    for name in names:
+        layer, own = graph.get_submodule(name), name.removeprefix("module").removeprefix(".")
+        assert isinstance(layer, nn.Linear)
+        if layer.in_features != width:
+            return None
+        rows.append((width, layer.out_features, offsets[own, "weight"], offsets.get((own, "bias"), -1)))
+        width = layer.out_features
+    return np.array(rows, dtype=np.int64)
 
 
-def _kind(graph: fx.GraphModule, node: fx.Node, given: int) -> str:
-    more = node.args[given:], dict(node.kwargs)
-    if node.op == "call_module" and more == ((), {}):
+def _kind(graph: fx.GraphModule, node: fx.Node, more: tuple[Any, ...]) -> str:
+    """A letter of `CHAIN`, or "?"; `more` are the arguments after those that come from the graph."""
+    options = dict(node.kwargs)
+    if node.op == "call_module" and not more and not options:
         layer = graph.get_submodule(str(node.target))
-        if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
-            return "flatten"
-        return {nn.Linear: "linear", nn.ReLU: "relu"}.get(type(layer), "other")
-    if node.target in (torch.relu, F.relu, "relu") and more in (((), {}), ((), {"inplace": False})):
-        return "relu"
-    if node.target in (torch.flatten, "flatten") and more in (((1,), {}), ((), {"start_dim": 1})):
-        return "flatten"
-    loss = {key: value for key, value in more[1].items() if PLAIN_LOSS.get(key, key) != value}
-    return (
-        "loss"
-        if node.target is F.cross_entropy and not more[0] and loss == {"reduction": "none"}
-        else "other"
-    )
+        whole = type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
+        return "F" if whole else {nn.Linear: "L", nn.ReLU: "R"}.get(type(layer), "?")
+    if node.target in (torch.relu, F.relu, "relu") and not more and options in ({}, {"inplace": False}):
+        return "R"
+    if node.target in (torch.flatten, "flatten") and (more, options) in (((1,), {}), ((), {"start_dim": 1})):
+        return "F"
+    loss = {key: value for key, value in options.items() if PLAIN_LOSS.get(key, key) != value}
+    return "C" if node.target is F.cross_entropy and not more and loss == {"reduction": "none"} else "?"
 
 
 Floats = NDArray[np.float32]
@@ -110,15 +98,13 @@ class Dense:
 
     def __init__(self, other: BookKeeping, layers: Layers) -> None:
         self.other, self.layers = other, layers
-        self.original, self.loss = other.original, other.loss
+        self.original, self.loss, self.random = other.original, other.loss, other.random
         self.prefers_threads = True
         self.bytes_per_record, self.bytes_per_person = other.bytes_per_record, other.bytes_per_person
-        self._kept = int(
-            layers[:, 1].sum() + layers[:-1, 1].sum()
-        )  # numbers of a record between the two passes
         self.bytes_per_node = 8 * other.stack.dim  # its weights are read, its sum is written
+        # Numbers of a record between the two passes: hidden values and output gradients.
+        self._hidden = int(layers[:, 1].sum() + layers[:-1, 1].sum())
         self._bounded = False
-        self.random = other.random
 
     @classmethod
     def of(cls, other: BookKeeping, x: Tensor, y: Tensor) -> Dense | None:
@@ -149,31 +135,28 @@ class Dense:
         """As of `BookKeeping`, of which only networks that draw nothing have a compiled form."""
         self._bounded = False
         nodes, lot = mask.shape
-        usual = persons is None and points.dtype == x.dtype == torch.float32 and runs_compiled(points)
-        if not usual or y.dtype != torch.int64 or not self._spreads(nodes, lot):
-            return self.other.weighted(points, x, y, mask, weigh, target=target, add=add, persons=persons)
-        records, labels = x.reshape(nodes, lot, -1).contiguous().numpy(), y.contiguous().numpy()
-        live, counts, known = _find(mask.contiguous().numpy(), labels, int(self.layers[-1, 1]))
+        usual = persons is None and points.dtype == x.dtype == torch.float32 and y.dtype == torch.int64
+        # Nodes are done side by side, so a single large one is the library's, which spreads it over the cores.
+        spreads = nodes >= threads.cores() or nodes * lot * self.bytes_per_record < ALONE_BYTES
+        known = False
+        if usual and spreads and runs_compiled(points):
+            records, labels = x.reshape(nodes, lot, -1).contiguous().numpy(), y.contiguous().numpy()
+            live, counts, known = _find(mask.contiguous().numpy(), labels, int(self.layers[-1, 1]))
         if not known:
             return self.other.weighted(points, x, y, mask, weigh, target=target, add=add, persons=persons)
-        found, kept = np.empty((nodes, lot), f32), np.empty((nodes, lot * self._kept), f32)
-        finite = _measure(
-            points.detach().contiguous().numpy(), records, labels, live, counts, self.layers, kept, found
-        )
-        norms = torch.from_numpy(found)
+        lengths, hidden = np.empty((nodes, lot), f32), np.empty((nodes, lot * self._hidden), f32)
+        weights = points.detach().contiguous().numpy()
+        finite = _measure(weights, records, labels, live, counts, self.layers, hidden, lengths)
+        norms = torch.from_numpy(lengths)
         if not finite:
             refuse_infinite(norms)
-        weights = weigh(norms).to(torch.float32).contiguous().numpy()
+        shares = weigh(norms).to(torch.float32).contiguous().numpy()
         into = target if target.is_contiguous() else target.contiguous()
-        largest = _add_up(records, live, counts, self.layers, kept, found, weights, into.numpy(), add)
+        largest = _add_up(records, live, counts, self.layers, hidden, lengths, shares, into.numpy(), add)
         if into is not target:
             target.copy_(into)
         self._bounded = largest < SURELY_FINITE
         return norms
-
-    def _spreads(self, nodes: int, lot: int) -> bool:
-        """Nodes are done side by side, so a single large one is the library's, which spreads it over the cores."""
-        return nodes >= threads.cores() or nodes * lot * self.bytes_per_record < ALONE_BYTES
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)

@@ -13,9 +13,10 @@ One file, although long: every layer that can be book-kept, side by side, so tha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -47,25 +48,35 @@ class Measured:
     add_to: Sum
 
 
-class Rule(Protocol):
-    writes_persons: ClassVar[bool]  # are gradients of persons written out until the weights are known?
+class Rule(ABC):
+    """How one kind of layer computes for stacked weights, and what its per-sample gradients are."""
+
+    writes_persons: ClassVar[bool] = (
+        False  # are gradients of persons written out until the weights are known?
+    )
 
     def prepare(self, a: Tensor) -> Tensor:
         """What comes before the parameters; autograd differentiates it as usual."""
+        return a
 
     def finish(self, out: Tensor, a: Tensor) -> Tensor:
         """What comes after them; `a` is what `prepare` gave."""
+        return out
 
+    @abstractmethod
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, Any]:
-        """Outputs of N records, and whatever `measure` can use again."""
+        """Outputs of N records, and a `cache` for the backward pass."""
 
-    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Tensor: ...
+    @abstractmethod
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any) -> Tensor: ...
 
+    @abstractmethod
     def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any, together: Together | None = None
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, together: Together | None = None
     ) -> Measured:
         """`together`: whose gradients are added before they are measured; None: every record is by itself."""
 
+    @abstractmethod
     def footprint(self, a: Tensor, out: Tensor) -> int:
         """Bytes that one call holds until the weights are known, roughly."""
 
@@ -102,19 +113,16 @@ def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, terms: int | None = 
     C √(1 + γ_n² / c). This c is a constant: one that grew with n would be a weight that depends on the other records,
     and, as lots are padded to the largest, on those of other nodes.
     """
-    positions, u = terms or outputs.shape[-1], torch.finfo(outputs.dtype).eps / 2
-    of_outputs, of_inputs = (
-        gram.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt() for gram in (outputs, inputs)
-    )
+    positions, info = terms or outputs.shape[-1], torch.finfo(outputs.dtype)
+    grams = outputs, inputs
+    of_outputs, of_inputs = (gram.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt() for gram in grams)
     sizes = of_outputs * of_inputs
-    small = (2 * lengths * torch.finfo(sizes.dtype).tiny) ** 0.5
+    small = (2 * lengths * info.tiny) ** 0.5
     hidden = of_outputs.sum(-1).mul_(small).square_() + of_inputs.sum(-1).mul_(small).square_()
-    added = 2 * (lengths + positions + 4) * u + CANCELLED
+    added = (lengths + positions + 4) * info.eps + CANCELLED
     whole = outputs.mul_(inputs).sum(-1).double().sum(-1).to(sizes.dtype)
-    return (
-        whole.add_(added * sizes.sum(-1).square_()).clamp_min_(0).add_(hidden)
-        + 4 * positions**2 * torch.finfo(sizes.dtype).tiny
-    )
+    bound = whole.add_(added * sizes.sum(-1).square_()).clamp_min_(0).add_(hidden)
+    return bound + 4 * positions**2 * info.tiny
 
 
 def not_below(square: Tensor, sizes: Tensor, terms: int) -> Tensor:
@@ -151,16 +159,33 @@ def product(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor) -> N
         torch.baddbmm(bias.unsqueeze(1), rows, matrix, out=out)
 
 
-class LinearRule:
+def per_unit(rows: Tensor, together: Together | None) -> Tensor:
+    """(N, …) of records, or summed (m·P, …) of persons."""
+    return rows if together is None else together.sums(rows)
+
+
+def written_out(
+    gradients: Parameters,
+    together: Together | None,
+    layout: Callable[[Tensor, Tensor], Tensor] = Tensor.view_as,
+) -> Measured:
+    """Measure gradients that are written out, a row for each record or person.
+
+    `layout` brings a node's weighted sum (m, numel) of the weight's gradients into the form of the target.
+    """
+    first, *others = (square_norms(rows) for rows in gradients.values())
+
+    def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+        own = weights if together is None else together.of_units(weights)
+        for name, rows in gradients.items():
+            arranged = layout if name == "weight" else Tensor.view_as
+            put(target[name], arranged(weighted_rows(own, rows), target[name]), add)
+
+    return Measured(sum(others, first), add_to)
+
+
+class LinearRule(Rule):
     """y = W a + b on (N, in) or on sequences (N, ..., in)."""
-
-    writes_persons: ClassVar[bool] = False
-
-    def prepare(self, a: Tensor) -> Tensor:
-        return a
-
-    def finish(self, out: Tensor, a: Tensor) -> Tensor:
-        return out
 
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, None]:
         weight, bias = parameters["weight"], parameters.get("bias")
@@ -169,28 +194,24 @@ class LinearRule:
         product(rows, weight.mT, bias, out.view(*rows.shape[:2], weight.shape[1]))
         return out, None
 
-    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Tensor:
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, cache: None) -> Tensor:
         weight = parameters["weight"]
         gradient: Tensor = torch.bmm(g.reshape(len(weight), -1, g.shape[-1]), weight).view(a.shape)
         return gradient
 
     def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, kept: None, together: Together | None = None
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, together: Together | None = None
     ) -> Measured:
-        records, has_bias = len(a), parameters.get("bias") is not None
+        records, has_bias = len(a), "bias" in parameters
         a, g = a.reshape(records, -1, a.shape[-1]), g.reshape(records, -1, g.shape[-1])
         positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
         if together is not None:
             square = self._of_persons(a, g, has_bias, together)
-        elif positions == 1:
-            inputs = square_norms(a)
-            square = square_norms(g) * (inputs.add_(1) if has_bias else inputs)
-        elif gram_is_cheaper(positions, rows, columns):
-            inputs = torch.bmm(a, a.mT)
-            inputs = inputs.add_(1) if has_bias else inputs
-            square = gram_sum(torch.bmm(g, g.mT), inputs, rows + columns + 1)
+        elif positions == 1 or gram_is_cheaper(positions, rows, columns):
+            square = self._closed_form(a, g, has_bias, positions)
         else:
-            return self._instantiated(torch.bmm(g.mT, a), g.sum(1) if has_bias else None)
+            biases = {"bias": g.sum(1)} if has_bias else {}
+            return written_out({"weight": torch.bmm(g.mT, a), **biases}, None)
 
         def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
             nodes, lot = weights.shape
@@ -203,7 +224,15 @@ class LinearRule:
         return Measured(square, add_to)
 
     @staticmethod
-    def _of_persons(a: Tensor, g: Tensor, has_bias: bool, together: Together) -> Tensor:
+    def _closed_form(a: Tensor, g: Tensor, has_bias: bool, terms: int) -> Tensor:
+        """(N,) from the norms of single positions, or from the Gram matrices of several."""
+        inputs = square_norms(a) if terms == 1 else torch.bmm(a, a.mT)
+        inputs = inputs.add_(1) if has_bias else inputs
+        if terms == 1:
+            return square_norms(g) * inputs
+        return gram_sum(torch.bmm(g, g.mT), inputs, g.shape[2] + a.shape[2] + 1, terms)
+
+    def _of_persons(self, a: Tensor, g: Tensor, has_bias: bool, together: Together) -> Tensor:
         """(m·P,): by Gram over all of a person's positions, or from its gradient, whichever is fewer operations."""
         positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
         square = a.new_zeros(together.units)
@@ -211,36 +240,17 @@ class LinearRule:
         for some in together.pieces(size * positions * (rows + columns), size * rows * columns):
             inputs, outputs = some.inputs(a), some.gradients(g)
             terms = some.most * positions
-            if terms == 1:
-                own = square_norms(inputs)
-                found = square_norms(outputs) * (own.add_(1) if has_bias else own)
-            elif terms**2 * (rows + columns) < (terms + MEMORY_PASSES) * rows * columns:
-                gram = torch.bmm(inputs, inputs.mT)
-                gram = gram.add_(1) if has_bias else gram
-                found = gram_sum(torch.bmm(outputs, outputs.mT), gram, rows + columns + 1, terms)
-            else:
-                found = square_norms(torch.bmm(outputs.mT, inputs))
-                longest = torch.linalg.vector_norm(inputs, dim=2)
-                if has_bias:
-                    found += square_norms(outputs.sum(1))
-                    longest = torch.hypot(longest, torch.ones_like(longest))
-                sizes = (torch.linalg.vector_norm(outputs, dim=2) * longest).sum(1)
-                found = not_below(found, sizes * 1.001, terms)
-            square[some.units] = found
+            if terms == 1 or terms**2 * (rows + columns) < (terms + MEMORY_PASSES) * rows * columns:
+                square[some.units] = self._closed_form(inputs, outputs, has_bias, terms)
+                continue
+            exact = square_norms(torch.bmm(outputs.mT, inputs))
+            longest = torch.linalg.vector_norm(inputs, dim=2)
+            if has_bias:
+                exact += square_norms(outputs.sum(1))
+                longest = torch.hypot(longest, torch.ones_like(longest))
+            sizes = (torch.linalg.vector_norm(outputs, dim=2) * longest).sum(1)
+            square[some.units] = not_below(exact, sizes * 1.001, terms)
         return square
-
-    @staticmethod
-    def _instantiated(gradients: Tensor, biases: Tensor | None) -> Measured:
-        square = square_norms(gradients)
-        if biases is not None:
-            square += square_norms(biases)
-
-        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
-            put(target["weight"], weighted_rows(weights, gradients).view_as(target["weight"]), add)
-            if biases is not None:
-                put(target["bias"], weighted_rows(weights, biases), add)
-
-        return Measured(square, add_to)
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
         positions = out.numel() // max(1, len(a) * out.shape[-1])
@@ -249,7 +259,7 @@ class LinearRule:
         return a.element_size() * (a.numel() + 3 * out.numel() + squares)
 
 
-class ConvolutionRule:
+class ConvolutionRule(Rule):
     """Convolution over one or two dimensions; the first is treated as two with a height of one.
 
     Few channels are done by loops over the kernel's taps (`direct`). Otherwise windows are the inputs each output
@@ -262,12 +272,9 @@ class ConvolutionRule:
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d) -> None:
         self.flat = isinstance(layer, nn.Conv1d)
-        pad = (0,) if self.flat else ()
         one = (1,) if self.flat else ()
-        self.kernel = one + tuple(layer.kernel_size)
-        self.stride = one + tuple(layer.stride)
-        self.dilation = one + tuple(layer.dilation)
-        self.groups = layer.groups
+        self.kernel, self.stride = one + tuple(layer.kernel_size), one + tuple(layer.stride)
+        self.dilation, self.groups = one + tuple(layer.dilation), layer.groups
         self.outputs = layer.out_channels
         self.pool = False  # whether a plain 2 × 2 max pool follows, which is then done here
         self.plain = {*self.stride, *self.dilation, self.groups} == {1}
@@ -277,7 +284,7 @@ class ConvolutionRule:
             self.own_padding = list(layer._reversed_padding_repeated_twice), mode
             self.padding: tuple[int, ...] = (0, 0)
         else:
-            self.padding = pad + tuple(layer.padding)
+            self.padding = ((0,) if self.flat else ()) + tuple(layer.padding)
 
     def prepare(self, a: Tensor) -> Tensor:
         if self.own_padding is not None:
@@ -291,23 +298,18 @@ class ConvolutionRule:
         return out.squeeze(-2) if self.flat else out
 
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The cache: places of maxima (direct), or windows if they are small."""
         weight, bias = self._kernel(parameters["weight"]), parameters.get("bias")
+        nodes, outputs = weight.shape[:2]
         height, width = self._output_size(a)
         if self._direct(a):
             return direct.forward(a, weight, bias, self.padding, pool=self.pool)
         if self._window_bytes(a, height * width) > SMALL_WINDOWS:
-            outs = [
-                F.conv2d(inputs, w, b, self.stride, self.padding, self.dilation, self.groups)
-                for inputs, w, b in zip(
-                    by_node(a, len(weight)),
-                    weight,
-                    [None] * len(weight) if bias is None else bias,
-                    strict=True,
-                )
-            ]
-            return outs[0] if len(outs) == 1 else torch.cat(outs), None
+            own = zip(by_node(a, nodes), weight, [None] * nodes if bias is None else bias, strict=True)
+            settings = self.stride, self.padding, self.dilation, self.groups
+            outs = [F.conv2d(inputs, w, b, *settings) for inputs, w, b in own]
+            return outs[0] if nodes == 1 else torch.cat(outs), None
         windows = self._windows(a)
-        nodes, outputs = weight.shape[:2]
         # (m, groups, I, O/groups), I in the windows' order: kernel rows, kernel columns, channels
         kernels = weight.permute(0, 1, 3, 4, 2).reshape(nodes, self.groups, outputs // self.groups, -1).mT
         out = a.new_empty(len(a), height, width, outputs).permute(0, 3, 1, 2)
@@ -316,116 +318,73 @@ class ConvolutionRule:
         if self.groups == 1 and windows.is_contiguous():
             product(windows.view(nodes, -1, windows.shape[-1]), kernels.squeeze(1), bias, flat)
         else:
-            result = (
-                torch.matmul(by_node(windows, nodes), kernels.unsqueeze(1)).transpose(2, 3).reshape_as(flat)
-            )
+            result = torch.matmul(by_node(windows, nodes), kernels.unsqueeze(1))
+            result = result.transpose(2, 3).reshape_as(flat)
             _ = flat.copy_(result) if bias is None else torch.add(result, bias.unsqueeze(1), out=flat)
         return out, windows
 
-    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Tensor:
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any) -> Tensor:
         if self._direct(a):
-            return direct.input_gradient(g, kept, self._kernel(parameters["weight"]), a, self.padding)
-        return self._backward(parameters, a, g, want_input=True)
+            return direct.input_gradient(g, cache, self._kernel(parameters["weight"]), a, self.padding)
+        gradients = self._backward(parameters, a, g, of=0)
+        return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 
     def measure(
-        self,
-        parameters: Parameters,
-        a: Tensor,
-        g: Tensor,
-        kept: Tensor | None,
-        together: Together | None = None,
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, together: Together | None = None
     ) -> Measured:
+        biases = {"bias": per_unit(g.sum((2, 3)), together)} if "bias" in parameters else {}
         if self._direct(a):
-            assert kept is not None
-            return self._measure_direct(parameters, a, g, kept, together)
-        if together is not None:
-            return self._of_persons(parameters, a, g, kept, together)
-        records, outputs, positions = len(a), g.shape[1], g.shape[2] * g.shape[3]
-        grouped = g.reshape(records, self.groups, outputs // self.groups, positions)
-        biases = g.sum((2, 3)) if parameters.get("bias") is not None else None
-        columns = a.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
-        use_gram = gram_is_cheaper(positions, outputs // self.groups, columns)
-        gradients = None if use_gram else a.new_empty(records, self.groups, outputs // self.groups, columns)
-        square = a.new_empty(records)
-        step = records if kept is not None else max(1, CACHE_BYTES // self._window_bytes(a, positions))
-        for first in range(0, records, step):
-            some = slice(first, first + step)
-            windows = self._windows(a[some]) if kept is None else kept
-            own = grouped[some]
-            if gradients is None:
+            gradients = direct.weight_gradients(a, g, cache, self.kernel, self.padding)
+            return written_out({"weight": per_unit(gradients, together), **biases}, together)
+        records, positions = len(a), g.shape[2] * g.shape[3]
+        rows, columns = g.shape[1] // self.groups, a.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
+        grouped = g.reshape(records, self.groups, rows, positions)
+        if together is None and gram_is_cheaper(positions, rows, columns):
+            square = a.new_empty(records)
+            for some, windows in self._some_windows(a, positions, cache):
+                own = grouped[some]
                 grams = torch.matmul(own.mT, own), torch.matmul(windows, windows.mT)
-                square[some] = gram_sum(*grams, own.shape[2] + columns).sum(1)
-            else:
-                torch.matmul(own, windows, out=gradients[some])
-                square[some] = square_norms(gradients[some])
-        if biases is not None:
-            square += square_norms(biases)
+                square[some] = gram_sum(*grams, rows + columns).sum(1)
+            for summed in biases.values():
+                square += square_norms(summed)
 
-        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
-            if gradients is None:
-                weighted = g * weights.reshape(-1, 1, 1, 1)
-                put(target["weight"], self._backward(parameters, a, weighted, want_input=False), add)
-            else:
-                rows, channels = target["weight"].shape[1:3]
-                total = weighted_rows(weights, gradients).view(len(weights), rows, *self.kernel, channels)
-                put(self._kernel(target["weight"]), total.permute(0, 1, 4, 2, 3), add)
-            if biases is not None:
-                put(target["bias"], weighted_rows(weights, biases), add)
+            def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+                total = self._backward(parameters, a, g * weights.reshape(-1, 1, 1, 1), of=1)
+                put(target["weight"], torch.stack(total).view_as(target["weight"]), add)
+                for name, summed in biases.items():
+                    put(target[name], weighted_rows(weights, summed), add)
 
-        return Measured(square, add_to)
+            return Measured(square, add_to)
+        if together is None:
+            gradients = a.new_empty(records, self.groups, rows, columns)
+            for some, windows in self._some_windows(a, positions, cache):
+                torch.matmul(grouped[some], windows, out=gradients[some])
+        else:  # windows of all of a person's records would be more than the gradient is
+            gradients = a.new_zeros(together.units + 1, self.groups, rows, columns)
+            size = a.element_size() * g.shape[1] * columns
+            for some, windows in self._some_windows(a, positions, cache, size):
+                together.add_sums(gradients, some, torch.matmul(grouped[some], windows))
+            gradients = gradients[:-1]
+        return written_out({"weight": gradients, **biases}, together, self._weight_layout)
 
-    def _of_persons(
-        self, parameters: Parameters, a: Tensor, g: Tensor, kept: Tensor | None, together: Together
-    ) -> Measured:
-        """From every person's gradient: windows of all of a person's records would be more than the gradient is."""
-        records, outputs, positions = len(a), g.shape[1], g.shape[2] * g.shape[3]
-        grouped = g.reshape(records, self.groups, outputs // self.groups, positions)
-        columns = a.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
-        gradients = a.new_zeros(together.units + 1, self.groups, outputs // self.groups, columns)
-        largest = max(a.element_size() * outputs * columns, self._window_bytes(a, positions))
-        step = max(1, CACHE_BYTES // largest)
-        for first in range(0, records, step):
+    def _weight_layout(self, total: Tensor, target: Tensor) -> Tensor:
+        """From the windows' order of columns: kernel rows, kernel columns, channels."""
+        by_tap = total.view(*target.shape[:2], *self.kernel, target.shape[2])
+        return by_tap.permute(0, 1, 4, 2, 3).view_as(target)
+
+    def _some_windows(
+        self, a: Tensor, positions: int, cache: Tensor | None, written: int = 0
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """The windows of all records, so many at a time that they and what is written of them stay in the cache."""
+        step = max(1, CACHE_BYTES // max(written, self._window_bytes(a, positions)))
+        if cache is not None and not written:
+            step = len(a)
+        for first in range(0, len(a), step):
             some = slice(first, first + step)
-            windows = self._windows(a[some]) if kept is None else kept[some]
-            together.add_sums(gradients, some, torch.matmul(grouped[some], windows))
-        gradients = gradients[:-1]
-        biases = together.sums(g.sum((2, 3))) if parameters.get("bias") is not None else None
-        square = square_norms(gradients)
-        if biases is not None:
-            square = square + square_norms(biases)
-
-        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
-            own = together.of_units(weights)
-            rows, channels = target["weight"].shape[1:3]
-            total = weighted_rows(own, gradients).view(len(own), rows, *self.kernel, channels)
-            put(self._kernel(target["weight"]), total.permute(0, 1, 4, 2, 3), add)
-            if biases is not None:
-                put(target["bias"], weighted_rows(own, biases), add)
-
-        return Measured(square, add_to)
+            yield some, self._windows(a[some]) if cache is None else cache[some]
 
     def _direct(self, a: Tensor) -> bool:
         return self.plain and direct.suits(a, self.kernel, self.padding, self.outputs)
-
-    def _measure_direct(
-        self, parameters: Parameters, a: Tensor, g: Tensor, places: Tensor, together: Together | None
-    ) -> Measured:
-        gradients = direct.weight_gradients(a, g, places, self.kernel, self.padding)
-        biases = g.sum((2, 3)) if parameters.get("bias") is not None else None
-        if together is not None:
-            gradients = together.sums(gradients)
-            biases = None if biases is None else together.sums(biases)
-        square = square_norms(gradients)
-        if biases is not None:
-            square = square + square_norms(biases)
-
-        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
-            own = weights if together is None else together.of_units(weights)
-            put(target["weight"], weighted_rows(own, gradients).view_as(target["weight"]), add)
-            if biases is not None:
-                put(target["bias"], weighted_rows(own, biases), add)
-
-        return Measured(square, add_to)
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
         positions, outputs = out.shape[2] * out.shape[3], out.shape[1]
@@ -433,21 +392,18 @@ class ConvolutionRule:
         window_bytes = self._window_bytes(a, positions)
         instantiated = 0 if gram_is_cheaper(positions, outputs // self.groups, columns) else outputs * columns
         floats = a.numel() + 3 * out.numel() + len(a) * instantiated
-        return a.element_size() * floats + (
-            len(a) * window_bytes if window_bytes <= SMALL_WINDOWS else CACHE_BYTES
-        )
+        windows = len(a) * window_bytes if window_bytes <= SMALL_WINDOWS else CACHE_BYTES
+        return a.element_size() * floats + windows
 
     def _kernel(self, weight: Tensor) -> Tensor:
         return weight.unsqueeze(-2) if self.flat else weight
 
-    def _output_size(self, a: Tensor) -> tuple[int, int]:
-        height, width = (
-            (a.shape[2 + k] + 2 * self.padding[k] - self.dilation[k] * (self.kernel[k] - 1) - 1)
-            // self.stride[k]
-            + 1
-            for k in (0, 1)
-        )
-        return height, width
+    def _output_size(self, a: Tensor) -> list[int]:
+        sides = zip(a.shape[2:], self.padding, self.dilation, self.kernel, self.stride, strict=True)
+        return [
+            (n + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+            for n, pad, dilation, kernel, stride in sides
+        ]
 
     def _window_bytes(self, a: Tensor, positions: int) -> int:
         return a.element_size() * positions * a.shape[1] * self.kernel[0] * self.kernel[1]
@@ -461,17 +417,10 @@ class ConvolutionRule:
         records, channels = a.shape[:2]
         per_group = channels // self.groups
         n, c, h, w = a.stride()
+        strides = h * self.stride[0], w * self.stride[1], h * self.dilation[0], w * self.dilation[1]
         view = a.as_strided(
             (records, self.groups, height, width, *self.kernel, per_group),
-            (
-                n,
-                c * per_group,
-                h * self.stride[0],
-                w * self.stride[1],
-                h * self.dilation[0],
-                w * self.dilation[1],
-                c,
-            ),
+            (n, c * per_group, *strides, c),
             a.storage_offset(),
         )
         columns = self.kernel[0] * self.kernel[1] * per_group
@@ -480,49 +429,26 @@ class ConvolutionRule:
             return by_tap.reshape(records, self.groups, columns, height * width).mT
         return view.reshape(records, self.groups, height * width, columns)
 
-    def _backward(self, parameters: Parameters, a: Tensor, g: Tensor, *, want_input: bool) -> Tensor:
-        """The library's input gradient (N, C, H, W) or weight gradients (m, O, I, …), node by node."""
+    def _backward(self, parameters: Parameters, a: Tensor, g: Tensor, *, of: int) -> list[Tensor]:
+        """The library's gradient of each node's inputs (0) or weight (1)."""
         weight = self._kernel(parameters["weight"])
-        which = [want_input, not want_input, False]
-        results = [
-            torch.ops.aten.convolution_backward(
-                own,
-                inputs,
-                w,
-                None,
-                self.stride,
-                self.padding,
-                self.dilation,
-                False,
-                [0, 0],
-                self.groups,
-                which,
-            )[0 if want_input else 1]
+        settings = self.stride, self.padding, self.dilation, False, [0, 0], self.groups
+        backward = torch.ops.aten.convolution_backward
+        return [
+            backward(own, inputs, w, None, *settings, [of == 0, of == 1, False])[of]
             for own, inputs, w in zip(by_node(g, len(weight)), by_node(a, len(weight)), weight, strict=True)
         ]
-        if want_input:
-            return results[0] if len(results) == 1 else torch.cat(results)
-        stacked: Tensor = torch.stack(results).view_as(parameters["weight"])
-        return stacked
 
 
-class EmbeddingRule:
+class EmbeddingRule(Rule):
     """Rows of a table; a row that one record reads several times gets the sum of its output gradients.
 
     All nodes' tables lie below each other, so a place outside of a table would be in another node's. A record with such
     a place has no gradient: its norm is not a number, and it is left out as one that overflows is.
     """
 
-    writes_persons: ClassVar[bool] = False
-
     def __init__(self, layer: nn.Embedding) -> None:
         self.padding = layer.padding_idx
-
-    def prepare(self, a: Tensor) -> Tensor:
-        return a
-
-    def finish(self, out: Tensor, a: Tensor) -> Tensor:
-        return out
 
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, Tensor]:
         nodes, rows, width = parameters["weight"].shape
@@ -531,11 +457,11 @@ class EmbeddingRule:
         table = parameters["weight"].reshape(nodes * rows, width)
         return F.embedding(places.view(a.shape), table), places.flatten()
 
-    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Tensor:
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, cache: Tensor) -> Tensor:
         raise AssertionError("indices have no gradient")
 
     def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, kept: Tensor, together: Together | None = None
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Tensor, together: Together | None = None
     ) -> Measured:
         g = g.reshape(len(a), -1, g.shape[-1])
         read = a.reshape(len(a), -1)
@@ -545,16 +471,14 @@ class EmbeddingRule:
         if together is None:
             same = read.unsqueeze(1) == read.unsqueeze(2)
             square = gram_sum(torch.bmm(g, g.mT), same.to(g), g.shape[-1])
-            square = square.masked_fill_(outside, torch.nan)
         else:
-            square = self._of_persons(g, kept.view_as(read), together)
-            bad = together.sums(outside.to(g)[:, None])[:, 0] > 0
-            square = square.masked_fill_(bad, torch.nan)
+            square = self._of_persons(g, cache.view_as(read), together)
+        square = square.masked_fill_(per_unit(outside.to(g)[:, None], together)[:, 0] > 0, torch.nan)
 
         def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
             weighted = (g * weights.reshape(-1, 1, 1)).flatten(0, 1)
             total = torch.zeros_like(target["weight"], memory_format=torch.contiguous_format)
-            total.view(-1, g.shape[-1]).index_add_(0, kept, weighted)
+            total.view(-1, g.shape[-1]).index_add_(0, cache, weighted)
             put(target["weight"], total, add)
 
         return Measured(square, add_to)
@@ -571,9 +495,7 @@ class EmbeddingRule:
             total = g.new_zeros(len(rows), width).index_add_(0, where, outputs.flatten(0, 1))
             of = torch.zeros(len(rows), dtype=torch.int64, device=g.device)
             of[where] = torch.arange(n, device=g.device).repeat_interleave(terms)
-            squares = torch.zeros(n, dtype=torch.float64, device=g.device).index_add_(
-                0, of, square_norms(total).double()
-            )
+            squares = g.new_zeros(n, dtype=torch.float64).index_add_(0, of, square_norms(total).double())
             sizes = torch.linalg.vector_norm(outputs, dim=2).sum(1) * 1.001
             square[some.units] = not_below(squares.to(g) * (1 + 1e-6), sizes, some.most * g.shape[1])
         return square
@@ -583,82 +505,51 @@ class EmbeddingRule:
         return out.element_size() * (3 * out.numel() + 2 * len(a) * positions**2)
 
 
-class _AffineRule(ABC):
+class AffineRule(Rule):
     """γ·x̂ + β after a normalisation without parameters, which autograd differentiates."""
 
     writes_persons: ClassVar[bool] = True
 
-    def finish(self, out: Tensor, a: Tensor) -> Tensor:
-        return out
+    def __init__(self, layer: nn.GroupNorm | nn.LayerNorm) -> None:
+        self.shape: tuple[int, ...] | None = None  # of the last axes; None: one parameter for each channel
+        if isinstance(layer, nn.GroupNorm):
+            self._normalise = partial(F.group_norm, num_groups=layer.num_groups, eps=layer.eps)
+        else:
+            self.shape = tuple(layer.normalized_shape)
+            self._normalise = partial(F.layer_norm, normalized_shape=self.shape, eps=layer.eps)
 
-    @abstractmethod
-    def _aligned(self, parameter: Tensor, a: Tensor) -> Tensor:
-        """(m, *shape) -> broadcastable against (m, B, *features)."""
+    def prepare(self, a: Tensor) -> Tensor:
+        return self._normalise(a)
 
-    @abstractmethod
-    def _per_record(self, values: Tensor) -> Tensor:
-        """Sum (N, *features) over everything the parameter is shared by: (N, numel)."""
+    def _features(self, a: Tensor) -> tuple[int, ...]:
+        """A parameter's shape against a record's features: 1 wherever they share its values."""
+        if self.shape is None:
+            return (a.shape[1], *[1] * (a.ndim - 2))
+        return (*[1] * (a.ndim - 1 - len(self.shape)), *self.shape)
 
     def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, None]:
-        weight, bias = parameters["weight"], parameters.get("bias")
+        nodes, features = len(parameters["weight"]), self._features(a)
         out = torch.empty_like(a)
-        torch.mul(by_node(a, len(weight)), self._aligned(weight, a), out=by_node(out, len(weight)))
-        if bias is not None:
-            by_node(out, len(weight)).add_(self._aligned(bias, a))
+        into = by_node(out, nodes)
+        torch.mul(by_node(a, nodes), parameters["weight"].view(nodes, 1, *features), out=into)
+        if "bias" in parameters:
+            into.add_(parameters["bias"].view(nodes, 1, *features))
         return out, None
 
-    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, kept: Any) -> Tensor:
-        weight = parameters["weight"]
-        return (by_node(g, len(weight)) * self._aligned(weight, a)).flatten(0, 1)
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, cache: None) -> Tensor:
+        nodes = len(parameters["weight"])
+        return (by_node(g, nodes) * parameters["weight"].view(nodes, 1, *self._features(a))).flatten(0, 1)
 
     def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, kept: None, together: Together | None = None
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, together: Together | None = None
     ) -> Measured:
-        gradients = {"weight": self._per_record(a * g)}
-        if parameters.get("bias") is not None:
-            gradients["bias"] = self._per_record(g)
-        if together is not None:
-            gradients = {name: together.sums(rows) for name, rows in gradients.items()}
-        first, *others = (square_norms(rows) for rows in gradients.values())
-        square = sum(others, first)
-
-        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
-            own = weights if together is None else together.of_units(weights)
-            for name, rows in gradients.items():
-                put(target[name], weighted_rows(own, rows).view_as(target[name]), add)
-
-        return Measured(square, add_to)
+        values = {"weight": a * g} | ({"bias": g} if "bias" in parameters else {})
+        size = len(a), *self._features(a)
+        rows = {name: each.sum_to_size(size).flatten(1) for name, each in values.items()}
+        return written_out({name: per_unit(own, together) for name, own in rows.items()}, together)
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
         return 5 * out.element_size() * out.numel()
-
-
-class GroupNormRule(_AffineRule):
-    def __init__(self, layer: nn.GroupNorm) -> None:
-        self.groups, self.eps = layer.num_groups, layer.eps
-
-    def prepare(self, a: Tensor) -> Tensor:
-        return F.group_norm(a, self.groups, eps=self.eps)
-
-    def _aligned(self, parameter: Tensor, a: Tensor) -> Tensor:
-        return parameter.view(len(parameter), 1, -1, *[1] * (a.ndim - 2))
-
-    def _per_record(self, values: Tensor) -> Tensor:
-        return values.sum(tuple(range(2, values.ndim))) if values.ndim > 2 else values
-
-
-class LayerNormRule(_AffineRule):
-    def __init__(self, layer: nn.LayerNorm) -> None:
-        self.shape, self.eps = tuple(layer.normalized_shape), layer.eps
-
-    def prepare(self, a: Tensor) -> Tensor:
-        return F.layer_norm(a, self.shape, eps=self.eps)
-
-    def _aligned(self, parameter: Tensor, a: Tensor) -> Tensor:
-        return parameter.view(len(parameter), *[1] * (a.ndim - len(self.shape)), *self.shape)
-
-    def _per_record(self, values: Tensor) -> Tensor:
-        return values.reshape(len(values), -1, *self.shape).sum(1).flatten(1)
 
 
 def _embedding_rule(layer: nn.Embedding) -> Rule | None:
@@ -672,6 +563,6 @@ RULES: dict[type[nn.Module], Callable[[Any], Rule | None]] = {
     nn.Conv1d: ConvolutionRule,
     nn.Conv2d: ConvolutionRule,
     nn.Embedding: _embedding_rule,
-    nn.GroupNorm: GroupNormRule,
-    nn.LayerNorm: LayerNormRule,
+    nn.GroupNorm: AffineRule,
+    nn.LayerNorm: AffineRule,
 }

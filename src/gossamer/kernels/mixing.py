@@ -48,16 +48,11 @@ class MixPlan:
             raise ValueError(f"mixing needs float32 or float64, not {values.dtype}")
         if len(values) != self.shape[1]:
             raise ValueError(f"a mixing matrix of shape {self.shape} cannot mix {len(values)} rows")
+        shape = (self.shape[0], *values.shape[1:])
         if out is None:
-            out = values.new_empty(self.shape[0], *values.shape[1:])
-        elif (
-            not out.is_contiguous()
-            or out.shape != (self.shape[0], *values.shape[1:])
-            or out.dtype != values.dtype
-        ):
-            raise ValueError(
-                "the output of mixing must be contiguous, of the values' dtype and of the result's shape"
-            )
+            out = values.new_empty(shape)
+        elif not out.is_contiguous() or out.shape != shape or out.dtype != values.dtype:
+            raise ValueError("the output of mixing must be contiguous and have the result's shape and dtype")
         elif out.data_ptr() == values.data_ptr() and out.device.type != "meta":
             raise ValueError("mixing cannot work in place: neighbours still need the old values")
         rows = values.detach().reshape(len(values), -1).contiguous()
@@ -69,10 +64,6 @@ class MixPlan:
         else:
             self._sparse(rows, into, add)
         return out
-
-    def several(self, *values: Tensor) -> tuple[Tensor, ...]:
-        """The same exchange for several tensors, such as parameters and push-sum weights."""
-        return tuple(self(value) for value in values)
 
     def _move(self, rows: Tensor, into: Tensor, add: bool) -> None:
         sources = torch.from_numpy(self.neighbours).to(rows.device)
@@ -103,22 +94,12 @@ class MixPlan:
             own = self.starts[into.start : into.stop + 1]
             _mix(own, self.neighbours, weights, source, target[into], columns.start, columns.stop, tile, add)
 
-        everything = slice(0, len(target)), slice(0, width)
-        cores = threads.cores()
-        if target.size < PARALLEL_FLOATS or cores == 1:
-            mix_part(everything)
-        elif width >= cores * LEAST_TILE:
-            columns = threads.even_slices(width, cores, multiple=64)
-            threads.run_all(mix_part, [(everything[0], part) for part in columns])
-        else:
-            threads.run_all(
-                mix_part, [(part, everything[1]) for part in threads.even_slices(len(target), cores)]
-            )
-
-
-def mix(P: Any, values: Tensor, out: Tensor | None = None) -> Tensor:
-    """P @ values once; keep a `MixPlan` to do it again."""
-    return MixPlan(P)(values, out)
+        parts, cores = [(slice(0, len(target)), slice(0, width))], threads.cores()
+        if target.size >= PARALLEL_FLOATS and cores > 1 and width >= cores * LEAST_TILE:
+            parts = [(parts[0][0], part) for part in threads.even_slices(width, cores, multiple=64)]
+        elif target.size >= PARALLEL_FLOATS and cores > 1:
+            parts = [(part, parts[0][1]) for part in threads.even_slices(len(target), cores)]
+        threads.run_all(mix_part, parts)
 
 
 Row = NDArray[Any]

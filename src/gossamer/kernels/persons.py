@@ -8,12 +8,14 @@ that what is not a number in one person stays there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 PIECE_BYTES = 1 << 23  # of what is gathered, or written out, at a time
@@ -43,10 +45,6 @@ class Persons:
         first = persons.start or 0
         return Persons(self.of[nodes, records] - first, self.counts[nodes, persons], self.mean)
 
-    def kept(self, usable: Tensor) -> Persons:
-        """Of one node, without some of its records (B,): those of whole persons."""
-        return Persons(self.of[:, usable], self.counts, self.mean)
-
     def records_of(self, persons: Tensor) -> Tensor:
         """(m, P) of persons → (m, B): is the record one of theirs?"""
         return persons.gather(1, self.of.clamp_max(max(persons.shape[1] - 1, 0)))
@@ -63,13 +61,12 @@ class Persons:
 
     def cuts(self, node: int, most: int) -> Iterator[tuple[slice, slice]]:
         """Stretches of one node's lot of at most so many records, or of one person: (records, persons)."""
-        ends = np.cumsum(self.counts[node].cpu().numpy())
+        ends = np.cumsum(self.counts[node].cpu().numpy()).tolist()
         start, first = 0, 0
-        for person, end in enumerate(ends.tolist()):
-            following = int(ends[person + 1]) if person + 1 < len(ends) else None
-            if following is None or following - start > most:
-                yield slice(start, end), slice(first, person + 1)
-                start, first = end, person + 1
+        for person, (end, following) in enumerate(zip(ends, [*ends[1:], math.inf], strict=True), 1):
+            if following - start > most:
+                yield slice(start, end), slice(first, person)
+                start, first = end, person
 
     def together(self, mask: Tensor) -> Together:
         """mask (m, B): those that are records at all."""
@@ -99,9 +96,7 @@ class Piece:
     live: Tensor
     units: Tensor
     most: int
-    start: int | None = (
-        None  # where they lie, if one behind the other and without padding: then nothing is copied
-    )
+    start: int | None = None  # where they lie, if in a row and without padding: then nothing is copied
 
     def inputs(self, values: Tensor) -> Tensor:
         """(N, T, I) → (n, R·T, I)."""
@@ -114,10 +109,10 @@ class Piece:
         """The same of what counts: 0 where a record only pads."""
         if self.start is not None:
             return self.inputs(values)
-        found = values[self.places]
+        gathered = values[self.places]
         if not bool(self.live.all()):
-            found = found.masked_fill_(~self.live.view(*self.live.shape, *[1] * (found.ndim - 2)), 0)
-        return found.flatten(1, 2)
+            gathered.masked_fill_(~self.live.view(*self.live.shape, *[1] * (gathered.ndim - 2)), 0)
+        return gathered.flatten(1, 2)
 
 
 class Together:
@@ -125,8 +120,7 @@ class Together:
 
     def __init__(self, of: Tensor, mask: Tensor, persons: int) -> None:
         nodes = len(of)
-        self.nodes, self.persons, self.records = nodes, persons, of.numel()
-        self.device, self._mask = of.device, mask
+        self.nodes, self.persons, self.device = nodes, persons, of.device
         number = of + persons * torch.arange(nodes, device=of.device)[:, None]
         self._unit = number.masked_fill(~mask, nodes * persons).flatten()  # what only pads a lot is nobody's
 
@@ -144,9 +138,9 @@ class Together:
 
     def of_units(self, weights: Tensor) -> Tensor:
         """(m, B) of records, the same for all of a person's → (m, P)."""
-        found = weights.new_zeros(self.units + 1)
-        found[self._unit] = weights.flatten()
-        return found[:-1].view(self.nodes, self.persons)
+        units = weights.new_zeros(self.units + 1)
+        units[self._unit] = weights.flatten()
+        return units[:-1].view(self.nodes, self.persons)
 
     def any_of(self, records: Tensor) -> Tensor:
         """(m, B) → (m, P): is one of the person's records among them?"""
@@ -160,9 +154,7 @@ class Together:
     @cached_property
     def present(self) -> Tensor:
         """(m, P): has the person a record here?"""
-        found = torch.zeros(self.units + 1, dtype=torch.bool, device=self.device)
-        found[self._unit] = True
-        return found[:-1].view(self.nodes, self.persons)
+        return self.of_units(torch.ones_like(self._unit, dtype=torch.bool))
 
     def pieces(self, bytes_of_record: int, bytes_of_person: int = 0) -> Iterator[Piece]:
         """Persons by the number of their records, so many at a time that what is made of them stays small."""
@@ -179,23 +171,19 @@ class Together:
         order = np.argsort(unit, kind="stable")
         counts = np.bincount(unit, minlength=self.units + 1)[:-1]
         starts = np.concatenate([[0], np.cumsum(counts)])
-        found = []
-        most = _class_of(counts)
+        classes, most = [], _class_of(counts)
         for kind in np.unique(most[counts > 0]).tolist():
             units = np.flatnonzero((most == kind) & (counts > 0))
-            own, longest = counts[units], int(counts[units].max())
-            places = np.minimum(np.arange(longest)[None, :], own[:, None] - 1) + starts[units][:, None]
-            live = np.arange(longest)[None, :] < own[:, None]
-            rows = order[places]
+            own = counts[units][:, None]
+            place = np.arange(own.max())[None, :]
+            rows, live = order[np.minimum(place, own - 1) + starts[units][:, None]], place < own
             in_order = bool(live.all()) and bool((np.diff(rows.ravel()) == 1).all())
-            parts = [torch.from_numpy(part).to(self.device) for part in (rows, live, units)]
-            found.append((parts[0], parts[1], parts[2], kind, in_order))
-        return found
+            parts = (torch.from_numpy(part).to(self.device) for part in (rows, live, units))
+            classes.append((*parts, kind, in_order))
+        return classes
 
 
-def _class_of(
-    counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _class_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """The most records of the class: exact up to four, then two classes for every doubling, a third padding at most."""
     halves = np.ceil(2 * np.log2(np.maximum(counts, 1)))
     return np.where(counts <= 4, counts, np.floor(2 ** (halves / 2) + 1e-9)).astype(np.int64)

@@ -28,8 +28,7 @@ def _pooled(x: Tensor) -> Tensor:
     if not runs_compiled(x) or torch.is_grad_enabled() or min(x.shape[-2:]) < 2:
         return nn.functional.max_pool2d(x, 2)
     height, width = (
-        x.shape[-2] // 2 * 2,
-        x.shape[-1] // 2 * 2,
+        side // 2 * 2 for side in x.shape[-2:]
     )  # what is left over at an odd side is in no window
     a, b, c, d = (x[..., i:height:2, j:width:2] for i in (0, 1) for j in (0, 1))
     return torch.maximum(torch.maximum(a, b), torch.maximum(c, d))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,27 +18,12 @@ from gossamer.errors import UserError
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.stack import ParameterStack
 
+if TYPE_CHECKING:
+    from gossamer.kernels.clipped_sum import Method
+
 SIZES = (1e-6, 1.0, 1e6)
 TOLERANCE = 1e-2  # of the norm: above float32 rounding in deep networks, below a forgotten layer
 NOTHING = 1e-6  # what inputs of 1e6 may add to the norm of a gradient that vanishes, see `layers.gram_sum`
-
-
-class Method(Protocol):
-    original: nn.Module
-    loss: Callable[[Tensor, Tensor], Tensor]
-    random: list[torch.Size]
-
-    def weighted(
-        self,
-        points: Tensor,
-        x: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        weigh: Callable[[Tensor], Tensor],
-        *,
-        target: Tensor,
-        add: bool,
-    ) -> Tensor: ...
 
 
 def disagreement(
@@ -54,46 +39,20 @@ def disagreement(
         method = make(copy.deepcopy(method.original).eval())
     if method.random:  # also in evaluation
         return None
-    records, targets = _made_up(x, y)
-    plain = [
-        _gradient(method, _point(points), records[b : b + 1], targets[b : b + 1]) for b in range(len(records))
-    ]
-    return _compared(method, points, x, y, plain)
-
-
-def _point(points: Tensor) -> Tensor:
-    """Beside the first node's: at 0, where some models start, many gradients vanish and prove nothing."""
+    # Next to the first node's point: at 0, where some models start, many gradients vanish and prove nothing.
     away = 0.05 * torch.randn(1, points.shape[1], generator=torch.Generator().manual_seed(1))
-    return points[:1] + away.to(points)
-
-
-def _compared(method: Method, points: Tensor, x: Tensor, y: Tensor, plain: list[Tensor]) -> str | None:
-    point, (records, targets), lot = _point(points), _made_up(x, y), len(plain)
-    finite = [b for b in range(lot) if bool(plain[b].norm().isfinite())]
-    exact = [
-        b
-        for b in finite
-        if _is_exact(plain[b], _gradient(method, point, records[b : b + 1], targets[b : b + 1], double=True))
-    ]
+    point, (records, targets) = points[:1] + away.to(points), _made_up(x, y)
+    each = [(records[b : b + 1], targets[b : b + 1]) for b in range(len(records))]
+    plain = [_gradient(method, point, *one) for one in each]
+    finite = [b for b in range(len(plain)) if bool(plain[b].norm().isfinite())]
+    exact = [b for b in finite if _is_exact(plain[b], _gradient(method, point, *each[b], double=True))]
     usable = exact or finite
-    for chosen in [
-        usable,
-        usable[1:2] or usable[:1],
-    ]:  # all, then one by itself: a lot's size must not matter
-        if not chosen:
-            continue
+    # All, then one by itself: a lot's size must not matter.
+    for chosen in filter(None, (usable, usable[1:2] or usable[:1])):
         mask = torch.ones(1, len(chosen), dtype=torch.bool, device=x.device)
-        total = torch.zeros_like(point)
+        lot, total = (records[None, chosen], targets[None, chosen]), torch.zeros_like(point)
         try:
-            norms = method.weighted(
-                point,
-                records[None, chosen],
-                targets[None, chosen],
-                mask,
-                torch.ones_like,
-                target=total,
-                add=False,
-            )
+            norms = method.weighted(point, *lot, mask, torch.ones_like, target=total, add=False)
         except NotFiniteError:
             return "its gradients are not finite where those of the module are"
         sizes = torch.stack([plain[b].norm() for b in chosen])
@@ -141,10 +100,11 @@ def _gradient(method: Method, point: Tensor, x: Tensor, y: Tensor, *, double: bo
 
 def _made_up(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Three records like those of x (m, B, …): normal values of three sizes, or the tokens 0 and 1; targets of 0."""
-    shape = (len(SIZES), *x.shape[2:])
+    shape, ones = (len(SIZES), *x.shape[2:]), [1] * (x.ndim - 2)
     if x.is_floating_point():
-        sizes = torch.tensor(SIZES).view(-1, *[1] * (x.ndim - 2))
-        values = (sizes * torch.randn(shape, generator=torch.Generator().manual_seed(0))).to(x)
+        values = torch.tensor(SIZES).view(-1, *ones) * torch.randn(
+            shape, generator=torch.Generator().manual_seed(0)
+        )
     else:
-        values = (torch.arange(len(SIZES)) % 2).view(-1, *[1] * (x.ndim - 2)).expand(shape).to(x)
-    return values, y.new_zeros(len(SIZES), *y.shape[2:])
+        values = (torch.arange(len(SIZES)) % 2).view(-1, *ones).expand(shape)
+    return values.to(x), y.new_zeros(len(SIZES), *y.shape[2:])

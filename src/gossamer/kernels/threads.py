@@ -39,7 +39,11 @@ def submit(work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future
 
 
 def run_all(work: Callable[[T], object], parts: Iterable[T]) -> None:
-    """Do all parts, side by side, and raise what any of them raises."""
+    """Do all parts, side by side, and raise what any of them raises; a single one in this thread."""
+    parts = list(parts)
+    if len(parts) == 1:
+        work(parts[0])
+        return
     for done in [submit(work, part) for part in parts]:
         done.result()
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.kernels.clipped_sum import CentredSum, clipped_sum
+from gossamer.kernels.clipped_sum import CentredSum, ClippedSum
 from gossamer.models.layers import Centred, centre_records
 from gossamer.models.losses import CrossEntropy, LinearLoss, Logistic, Squared
 from gossamer.models.tasks import SIGMOID, Task, task_of
@@ -170,5 +170,5 @@ def gradient_vector(config: RunConfig, module: nn.Module, classes: int | None) -
     """The gradient of a record's loss; with `privacy.centre`, after the private mean is subtracted from the record."""
     loss = _weighted(per_sample_loss(classes, config), config, classes)
     if isinstance(module, Centred):
-        return CentredSum(clipped_sum(module.head, loss), module.centre.numel(), centre_records)
-    return clipped_sum(module, loss)
+        return CentredSum(ClippedSum(module.head, loss), module.centre.numel(), centre_records)
+    return ClippedSum(module, loss)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.kernels.mixing import MixPlan
+from gossamer.runtime.simulator import PerGraph
 from gossamer.topology.schedule import Topology
 
 Indices = NDArray[np.integer[Any]]  # sorted
@@ -68,8 +69,8 @@ class RankExchange:
     """mix(t, A, B, …) = the hosted rows of P_t A, P_t B, …; hosted rows are mixed while the others travel."""
 
     def __init__(self, carrier: Carrier, topology: Topology, meanwhile: Callable[[], None]):
-        self._carrier, self._topology, self._meanwhile = carrier, topology, meanwhile
-        self._routes: dict[int, Route] = {}
+        self._carrier, self._meanwhile = carrier, meanwhile
+        self._route = PerGraph(topology, lambda t: route(topology, t, carrier.blocks, carrier.rank))
         self._buffers: dict[tuple[object, ...], Tensor] = {}
         self.bytes_sent = 0  # what the hosted nodes' messages hold, as the simulator counts
         self.bytes_on_wire = 0  # what left this process: no row twice to one rank, and none to itself
@@ -111,11 +112,9 @@ class RankExchange:
 
     def _sent(self, name: tuple[object, ...], rows: Tensor, needed: Indices) -> list[Tensor]:
         """Messages with the needed rows: parts of `rows` itself where that is faster than to copy them together."""
-        first, last = int(needed[0]), int(needed[-1]) + 1
-        if last - first == len(needed):
-            return _parts(rows[first:last], needed)
-        if rows[0].nbytes >= _LONG:
-            return [rows[run[0] : run[-1] + 1] for run in _runs(needed)]
+        runs = _runs(needed)
+        if len(runs) == 1 or rows[0].nbytes >= _LONG:
+            return [rows[run[0] : run[-1] + 1] for run in runs]
         packed = self._buffer(name, len(needed), rows)
         return [torch.index_select(rows, 0, torch.from_numpy(needed).long().to(rows.device), out=packed)]
 
@@ -126,15 +125,6 @@ class RankExchange:
         if buffer is None or len(buffer) < count:
             buffer = self._buffers[key] = like.new_empty(count, *like.shape[1:])
         return buffer[:count]
-
-    def _route(self, t: int) -> Route:
-        period = self._topology.period
-        key = t % period if period else t
-        if key not in self._routes:
-            if not period:
-                self._routes.clear()  # a new graph every round: nothing to keep
-            self._routes[key] = route(self._topology, t, self._carrier.blocks, self._carrier.rank)
-        return self._routes[key]
 
 
 def _parts(rows: Tensor, nodes: Indices) -> list[Tensor]:

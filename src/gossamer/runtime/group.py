@@ -23,46 +23,29 @@ class CountingExchange(Exchange, Protocol):
 class Group(Protocol):
     """The processes of a run. All but the exchange is rare: at the start, at the end, at evaluations."""
 
+    name: str  # how messages refer to this process
     size: int  # number of processes
     first: bool  # the process that prints
     first_here: bool  # the first on its machine, which writes the files that the machine's processes share
     spread: bool  # are there several machines?
     machine: str  # identifies this one among those of the run
-
-    @property
-    def name(self) -> str:
-        """How messages refer to this process."""
-        ...
-
-    @property
-    def nodes(self) -> range:
-        """Hosted here."""
-        ...
-
-    @property
-    def blocks(self) -> Sequence[range]:
-        """The nodes of each process, in the order of `join`."""
-        ...
+    nodes: range  # hosted here
+    blocks: list[range]  # the nodes of each process, in the order of `join`
 
     def whose(self, node: int) -> str:
         """The name of the process that hosts a node."""
-        ...
 
     def join(self, items: Sequence[T], *, per_node: bool = False) -> list[T]:
         """All processes' items in the order of their nodes, on every process: one of each, or one `per_node`."""
-        ...
 
     def mean(self, points: Tensor) -> Tensor:
         """The mean over all nodes' rows."""
-        ...
 
     def begin_round(self, t: int) -> None:
         """Note the round for messages about failures, and stop here if this process was asked to end."""
-        ...
 
     def exchange(self, topology: Topology, meanwhile: Callable[[], None] | None = None) -> CountingExchange:
         """The exchange with neighbours; `meanwhile` is called while messages travel."""
-        ...
 
 
 class Alone:

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
 from gossamer.kernels.mixing import MixPlan
 from gossamer.topology.schedule import Topology
+
+T = TypeVar("T")
+
+
+class PerGraph(Generic[T]):
+    """What is made of a round's graph, kept for the graphs of a period; without one, for the last round alone."""
+
+    def __init__(self, topology: Topology, make: Callable[[int], T]):
+        self._period, self._make = topology.period, make
+        self._made: dict[int, T] = {}
+
+    def __call__(self, t: int) -> T:
+        key = t % self._period if self._period else t
+        if key not in self._made:
+            if not self._period:
+                self._made.clear()
+            self._made[key] = self._make(t)
+        return self._made[key]
 
 
 class SimulatedExchange:
@@ -15,7 +34,7 @@ class SimulatedExchange:
 
     def __init__(self, topology: Topology):
         self._topology = topology
-        self._plans: dict[int, MixPlan] = {}
+        self._plan = PerGraph(topology, lambda t: MixPlan(topology.weights(t)))
         self.bytes_sent = 0
 
     def __call__(self, t: int, *tensors: Tensor) -> Any:
@@ -24,12 +43,3 @@ class SimulatedExchange:
         row = sum(tensor[0].numel() * tensor.element_size() for tensor in tensors)
         self.bytes_sent += row * int(self._topology.out_degree(t).sum())
         return mixed[0] if len(mixed) == 1 else mixed
-
-    def _plan(self, t: int) -> MixPlan:
-        period = self._topology.period
-        key = t % period if period else t
-        if key not in self._plans:
-            if not period:
-                self._plans.clear()  # a fresh graph every round: nothing to keep
-            self._plans[key] = MixPlan(self._topology.weights(t))
-        return self._plans[key]

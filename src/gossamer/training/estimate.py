@@ -17,7 +17,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.data.arrays import free_memory, in_words, is_mapped, resident
 from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
-from gossamer.kernels.footprint import Footprint, footprint
+from gossamer.kernels.memory import Footprint, footprint
 from gossamer.kernels.stack import ParameterStack
 from gossamer.training.calibration import rates_of
 from gossamer.training.data import DataFacts

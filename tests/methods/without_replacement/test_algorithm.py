@@ -10,10 +10,10 @@ from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
-from gossamer.methods.without_replacement.controllers import Always, Coin, PassEnd, Threshold
-from gossamer.methods.without_replacement.deep_q import DeepQ
+from gossamer.methods.without_replacement.controllers import Always, Coin, DeepQ, PassEnd, Threshold
 from gossamer.methods.without_replacement.local_models import Observation
-from gossamer.methods.without_replacement.token import TokenExchange
+from gossamer.methods.without_replacement.token import Token, TokenExchange
+from gossamer.runtime.group import Alone
 
 NODES, CLASSES, WIDTH = 3, 2, 2
 
@@ -44,7 +44,7 @@ class Private:
 
 
 def turn(algorithm: WithoutReplacement, private: Private, t: int = 0) -> Any:
-    exchange = TokenExchange(NODES, 0, torch.zeros(CLASSES, WIDTH))
+    exchange = TokenExchange(Alone(NODES), 0, Token(torch.zeros(CLASSES, WIDTH)))
     state = algorithm.init(torch.zeros(NODES, CLASSES * WIDTH))
     return algorithm.step(state, private, lambda *parts: exchange(t, *parts), t)
 

@@ -34,7 +34,8 @@ from gossamer.methods.without_replacement.attacks import (
     on_small_lots,
 )
 from gossamer.methods.without_replacement.local_models import LocalModels
-from gossamer.methods.without_replacement.token import TokenExchange
+from gossamer.methods.without_replacement.token import Token, TokenExchange
+from gossamer.runtime.group import Alone
 from gossamer.runtime.loop import run
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
@@ -93,7 +94,8 @@ def read_backwards(o: Any) -> tuple[list[Written], list[tuple[int, Tensor]]]:
     grad = parts.reader(NoLedger())
     assert isinstance(grad, LocalModels)
     state, private = o.algorithm.init(parts.x0), Watched(grad)
-    token = TokenExchange(o.config.nodes, o.config.seed, state.public.view(o.classes, -1).clone())
+    public = state.public.view(o.classes, -1).clone()
+    token = TokenExchange(Alone(o.config.nodes), o.config.seed, Token(public))
     with torch.no_grad():
         run(o.algorithm, state, private, WriteReader(token, o.algorithm, found.append), rounds=12)
     return found, private.told
@@ -255,7 +257,7 @@ def test_the_certificate_says_where_the_attack_leaves_the_claim(mode: str, said:
 def test_a_step_may_be_undone_without_a_topology() -> None:
     """The arithmetic alone, by hand: (1 + 3)/2 − 0.5 = 1.5, of a node that left 3 behind."""
     a, found = WithoutReplacement(lr=Exponential(0.1), controller="global"), []
-    token = TokenExchange(8, 0, torch.zeros(1, 1))
+    token = TokenExchange(Alone(8), 0, Token(torch.zeros(1, 1)))
     reader, all_classes = WriteReader(token, a, found.append), torch.tensor([True])
     reader.see(0, 7, torch.zeros(1, 1), torch.full((1, 1), 3.0), all_classes)
     reader.see(1, 7, torch.ones(1, 1), torch.full((1, 1), 1.5), all_classes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gossamer.methods.without_replacement.deep_q import ADAM, BATCH, DeepQ, Learners, Network
+from gossamer.methods.without_replacement.controllers import ADAM, BATCH, DeepQ, Learners, Network
 from gossamer.methods.without_replacement.local_models import Observation
 
 CLOSING = torch.zeros(1, dtype=torch.bool)  # no learner looks at it

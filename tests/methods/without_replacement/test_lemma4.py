@@ -71,14 +71,14 @@ BALL: Changes = {"privacy.clip": {"kind": "record-ball", "radius": 2.0}}
 # what is refused, a piece of its sentence, what differs by one key and passes
 REFUSALS: list[tuple[Changes, str, Changes]] = [
     *[
-        (piece, "has no rounds of gossip to put pieces around; leave out algorithm.momentum", {})
+        (piece, "has no rounds of gossip to put wrappers around; leave out algorithm.momentum", {})
         for piece in (
             {"algorithm.momentum": 0.5}, {"algorithm.mixes": 2}, {"algorithm.tail_average": 0.5},
             {"algorithm.final_gossip": 3}, {"privacy.centre": 0.1},
         )
     ],
     ({"model.kind": "softmax"}, "model.kind = 'softmax' does not fit", {"model.kind": "one-vs-all"}),
-    ({"topology.kind": "ring"}, "everyone must reach everyone; use \"complete\"", {"topology.kind": "complete"}),
+    ({"topology.kind": "ring"}, "use 'complete'", {"topology.kind": "complete"}),
     (
         {**PROCESSES, "algorithm.scored": "local"},
         "algorithm.scored = 'local' judges local models, whose figures have no noise and must not travel",
@@ -103,8 +103,8 @@ REFUSALS: list[tuple[Changes, str, Changes]] = [
         for key in ("scored", "controller")
         for allowed in ({**SEEDED, f"algorithm.{key}": "local"}, {"baseline": "no-communication"})
     ],
-    ({"device": "cuda"}, "device = 'cuda' is not made for", {"device": "cpu"}),
-    ({"topology.dropout": 0.2}, "topology.dropout = 0.2 has no meaning", {"topology.dropout": 0.0}),
+    ({"device": "cuda"}, "device = 'cuda' does not fit", {"device": "cpu"}),
+    ({"topology.dropout": 0.2}, "topology.dropout = 0.2 does not fit", {"topology.dropout": 0.0}),
     (
         {"privacy.clip": {"kind": "constant", "bound": 1.0}},
         "privacy.clip.kind = 'constant' does not fit",
@@ -112,7 +112,7 @@ REFUSALS: list[tuple[Changes, str, Changes]] = [
     ),
     (
         {"mode": "paper", "privacy.clip": {"kind": "none"}},
-        "use \"record-ball\"",
+        "use 'record-ball'",
         {"mode": "paper", "privacy.clip": {"kind": "none"}, **WITHOUT_NOISE},
     ),
     (
@@ -122,7 +122,7 @@ REFUSALS: list[tuple[Changes, str, Changes]] = [
     ),
     (
         {"privacy.noise.family": {"kind": "laplace"}},
-        "privacy.noise.family.kind = 'laplace' is not made for",
+        "privacy.noise.family.kind = 'laplace' does not fit",
         {"privacy.noise.family": {"kind": "gaussian"}},
     ),
     ({"privacy.noise.arithmetic": "lattice"}, "use 'float'", {"privacy.noise.arithmetic": "float"}),
@@ -141,7 +141,7 @@ REFUSALS: list[tuple[Changes, str, Changes]] = [
     ),
     (
         {"algorithm.observes": "raw"},
-        "algorithm.observes = \"raw\" lets everyone see choices made on raw losses",
+        "algorithm.observes = 'raw' lets everyone see choices made on raw losses",
         {"algorithm.observes": "raw", "mode": "paper"},
     ),
     ({"algorithm.observes": "raw"}, "use \"released\"", {"algorithm.observes": "raw", "algorithm.controller": "global"}),
@@ -176,7 +176,7 @@ def test_check_lets_the_nearest_pass(refused: Changes, says: str, passes: Change
 
 
 def test_check_needs_classes() -> None:
-    with pytest.raises(UserError, match="which needs classes and the convex model"):
+    with pytest.raises(UserError, match="which needs classes"):
         lemma4.check(resolve(DIGITS, {}), None)
 
 

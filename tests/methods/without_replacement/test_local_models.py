@@ -207,13 +207,14 @@ def _by_hand(
 
 
 def test_turns_are_algorithm_1() -> None:
-    from gossamer.methods.without_replacement.token import TokenExchange, order
+    from gossamer.methods.without_replacement.token import Token, TokenExchange, order
+    from gossamer.runtime.group import Alone
 
     nodes, size, classes, lot = 4, 24, 3, 4
     x, y = data(nodes, size, 5, classes, 7)
     wants = torch.from_numpy(np.random.default_rng(0).random((6, nodes, classes)) < 0.5)
     models, _ = make(x, y, nodes, lot=lot, classes=classes, regularisation=0.05)
-    exchange = TokenExchange(nodes, 11, torch.zeros(classes, 5))
+    exchange = TokenExchange(Alone(nodes), 11, Token(torch.zeros(classes, 5)))
     for t in range(6):
         models.open(t, 0.3)
         models.prepare(wants[t])

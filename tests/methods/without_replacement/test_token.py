@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from gossamer.methods.without_replacement.token import Token, TokenExchange, order
+from gossamer.runtime.group import Alone
 
 
 def test_the_token_goes_round_and_knows_its_way() -> None:
-    exchange, visited = TokenExchange(5, 3, torch.zeros(2, 3)), []
+    exchange, visited = TokenExchange(Alone(5), 3, Token(torch.zeros(2, 3))), []
     wants = torch.tensor([[True, False], [False, False], [True, True], [False, True], [False, False]])
 
     def write(node: int, public: torch.Tensor) -> torch.Tensor:
@@ -22,9 +23,6 @@ def test_the_token_goes_round_and_knows_its_way() -> None:
     assert exchange.bytes_sent == 2 * 6 * 4  # the first writer starts from the model everyone has
     exchange(1, torch.tensor([[node == token.holder] for node in range(5)]), write)
     assert exchange.bytes_sent == 2 * 6 * 4  # a holder fetches nothing
-    copy = Token(torch.zeros(2, 3))
-    copy.load_state_dict(token.state_dict())
-    assert torch.equal(copy.public, token.public)
-    assert (copy.holder, copy.writes) == (token.holder, token.writes)
+    assert token.writes == 4
     assert sorted(order(3, 7, 9)) == list(range(9))
     assert len({tuple(order(3, t, 9)) for t in range(20)}) > 15

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ from gossamer.methods.km.operators import check_step
 from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
 from gossamer.methods.objective import linear_loss
 from gossamer.models.losses import LinearLoss
+from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
 if TYPE_CHECKING:
@@ -55,28 +56,27 @@ class OperatorMethod(Method):
     def check_noise(self) -> None:
         """What DP-dKM's noise and operators cannot be combined with."""
         config, asked, noise = self.config, self.config.algorithm, self.config.privacy.noise
-        on_iterate = noise.on == "iterate"
-        if on_iterate and (asked.mixes != 1 or asked.final_gossip or config.privacy.centre):
-            raise UserError(
-                "privacy.noise.on = 'iterate' pays for one message a round; leave out algorithm.mixes, "
-                "algorithm.final_gossip and privacy.centre."
+        problem = None
+        if noise.on == "gradient":
+            if asked.resolvent == "node" and noise.kind.adds:
+                raise UserError(
+                    "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds "
+                    "no record's influence; use 'record'."
+                )
+        elif asked.mixes != 1 or asked.final_gossip or config.privacy.centre:
+            problem = "pays for one message a round"
+            remedy = "leave out algorithm.mixes, algorithm.final_gossip and privacy.centre"
+        elif noise.schedule.kind not in ("constant", "none"):
+            problem = f"gives every message the same noise, not privacy.noise.schedule.kind = {noise.schedule.kind!r}"
+            remedy = "use 'constant'"
+        elif config.mode == "sound" and noise.kind.adds:
+            problem = (
+                "has no proof (the operator is evaluated at iterates that were never released and the last one is "
+                "given out without noise)"
             )
-        if on_iterate and noise.schedule.kind not in ("constant", "none"):
-            raise UserError(
-                f"privacy.noise.schedule.kind = {noise.schedule.kind!r} does not go with privacy.noise.on = 'iterate', "
-                "where every message has the same noise; use 'constant'."
-            )
-        if asked.resolvent == "node" and noise.on == "gradient" and noise.kind.adds:
-            raise UserError(
-                "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds no "
-                "record's influence; use 'record'."
-            )
-        if config.mode == "sound" and noise.kind.adds and on_iterate:
-            raise UserError(
-                "privacy.noise.on = 'iterate' has no proof (the operator is evaluated at iterates that were never "
-                "released and the last one is given out without noise); use 'gradient', or mode = \"paper\" to study "
-                "it."
-            )
+            remedy = "use 'gradient', or mode = \"paper\" to study it"
+        if problem is not None:
+            raise UserError(problem, key="privacy.noise.on", value=noise.on, remedy=remedy)
 
     def check(self, classes: int | None) -> None:
         """Is the step one with which the operator is nonexpansive, as far as public facts tell?
@@ -116,26 +116,20 @@ class OperatorMethod(Method):
         gradient, rule = super().vector(algorithm, module, classes), self._rule(algorithm)
         if rule.mapping.asks == "gradient":
             return gradient
-        if self.config.privacy.unit != "record":
-            raise UserError(
-                f"privacy.unit protects {self.config.privacy.protects.words()}, and algorithm.operator = "
-                f"{rule.operator!r} takes resolvents, which are clipped record by record; use 'forward-backward'."
-            )
-        if self.config.privacy.centre is not None:
-            raise UserError(
-                f"privacy.centre = {self.config.privacy.centre:g} is for gradients, and algorithm.operator = "
-                f"{rule.operator!r} takes resolvents; leave it out, or use operator = 'forward-backward'."
-            )
-        if self.config.data.class_weights is not None:
-            raise UserError(
-                f"data.class_weights is for gradients, and algorithm.operator = {rule.operator!r} takes resolvents; "
-                "leave it out, or use operator = 'forward-backward'."
-            )
+        config, takes = self.config, f"algorithm.operator = {rule.operator!r} takes resolvents"
+        unfit = {
+            "privacy.unit": config.privacy.unit != "record",
+            "privacy.centre": config.privacy.centre is not None,
+            "data.class_weights": config.data.class_weights is not None,
+        }
+        for key in (key for key, wrong in unfit.items() if wrong):
+            remedy = "leave it out, or use operator = 'forward-backward'"
+            raise UserError(f"is for gradients, and {takes}, record by record", key=key, remedy=remedy)
         named = linear_loss(self.config)
         if named is None:
             raise UserError(
-                f"algorithm.operator = {rule.operator!r} takes resolvents of the loss, which linear models have here: "
-                "set model.kind = 'linear' and loss.kind, or use operator = 'forward-backward'."
+                f"{takes} of the loss, which linear models have here: set model.kind = 'linear' and loss.kind, or use "
+                "operator = 'forward-backward'."
             )
         if type(named).__module__ != LinearLoss.__module__:
             raise UserError(
@@ -198,18 +192,12 @@ class Theorem1:
         return sigma, bound / sigma
 
 
-class Exchange(Protocol):
-    bytes_sent: int
-
-    def __call__(self, t: int, *tensors: Any) -> Any: ...
-
-
 class NoisyMessages:
     """mix(t, x) = W x̃, x̃ = x + noise: an exchange around an exchange. One event per node and message."""
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: CountingExchange,
         *,
         noise: Mechanism,
         scale: Tensor,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gossamer.algorithms.base import Grad
 from gossamer.errors import UserError
@@ -26,87 +26,56 @@ if TYPE_CHECKING:
 Asks = Literal["gradient", "envelope"]
 
 
-class Operator(Protocol):
-    asks: ClassVar[Asks]
-
-    def __call__(self, x: Tensor, grad: Grad) -> Tensor:
-        """T(x), for all points at once."""
-        ...
-
-    def solution(self, x: Tensor) -> Tensor:
-        """The minimiser that a fixed point x stands for."""
-        ...
-
-    def largest_step(self, smoothness: float) -> float:
-        """Up to which γ T is nonexpansive, if ∇f is `smoothness`-Lipschitz (∞: not smooth at all)."""
-        ...
-
-
 @dataclass(frozen=True)
-class Forward:
-    """T = I − γ∇f: gradient descent. r plays no part. Nonexpansive for γ ≤ 2/L."""
+class Operator:
+    """T with its step γ and penalty r, which not every operator uses; nonexpansive for every γ unless it says less."""
 
     step: float
     penalty: Penalty = NOTHING
-    asks: ClassVar[Asks] = "gradient"
+    asks: ClassVar[Asks] = "envelope"
+
+    def __call__(self, x: Tensor, grad: Grad) -> Tensor:
+        """T(x), for all points at once."""
+        raise NotImplementedError
+
+    def solution(self, x: Tensor) -> Tensor:
+        """The minimiser that a fixed point x stands for."""
+        return x
+
+    def largest_step(self, smoothness: float) -> float:
+        """Up to which γ T is nonexpansive, if ∇f is `smoothness`-Lipschitz (∞: not smooth at all)."""
+        return math.inf
+
+
+class Backward(Operator):
+    """T = prox_{γf}: proximal point. r plays no part. Nonexpansive for every γ."""
 
     def __call__(self, x: Tensor, grad: Grad) -> Tensor:
         return x - self.step * grad(x)
 
-    def solution(self, x: Tensor) -> Tensor:
-        return x
+
+class Forward(Backward):
+    """T = I − γ∇f: gradient descent. r plays no part. Nonexpansive for γ ≤ 2/L."""
+
+    asks: ClassVar[Asks] = "gradient"
 
     def largest_step(self, smoothness: float) -> float:
         return 2 / smoothness
 
 
-@dataclass(frozen=True)
-class ForwardBackward:
+class ForwardBackward(Forward):
     """T = prox_{γr} ∘ (I − γ∇f): proximal gradient (SPGD, ISTA). Nonexpansive for γ ≤ 2/L."""
-
-    step: float
-    penalty: Penalty = NOTHING
-    asks: ClassVar[Asks] = "gradient"
 
     def __call__(self, x: Tensor, grad: Grad) -> Tensor:
         return self.penalty(x - self.step * grad(x), self.step)
-
-    def solution(self, x: Tensor) -> Tensor:
-        return x
-
-    def largest_step(self, smoothness: float) -> float:
-        return 2 / smoothness
 
     def apart(self) -> tuple[Operator, Penalty]:
         """(what reads records, what only has to follow): the penalty's map needs no record."""
         return Forward(self.step), self.penalty
 
 
-@dataclass(frozen=True)
-class Backward:
-    """T = prox_{γf}: proximal point. r plays no part. Nonexpansive for every γ."""
-
-    step: float
-    penalty: Penalty = NOTHING
-    asks: ClassVar[Asks] = "envelope"
-
-    def __call__(self, x: Tensor, grad: Grad) -> Tensor:
-        return x - self.step * grad(x)
-
-    def solution(self, x: Tensor) -> Tensor:
-        return x
-
-    def largest_step(self, smoothness: float) -> float:
-        return math.inf
-
-
-@dataclass(frozen=True)
-class PeacemanRachford:
+class PeacemanRachford(Operator):
     """T = R_f R_r with reflections R = 2 prox − I. Nonexpansive for every γ, and no more: it needs α < 1."""
-
-    step: float
-    penalty: Penalty = NOTHING
-    asks: ClassVar[Asks] = "envelope"
 
     def __call__(self, x: Tensor, grad: Grad) -> Tensor:
         reflected = reflect(self.penalty, x, self.step)
@@ -115,26 +84,12 @@ class PeacemanRachford:
     def solution(self, x: Tensor) -> Tensor:
         return self.penalty(x, self.step)
 
-    def largest_step(self, smoothness: float) -> float:
-        return math.inf
 
-
-@dataclass(frozen=True)
-class DouglasRachford:
+class DouglasRachford(PeacemanRachford):
     """T = ½ (I + R_f R_r): ADMM. Firmly nonexpansive for every γ."""
 
-    step: float
-    penalty: Penalty = NOTHING
-    asks: ClassVar[Asks] = "envelope"
-
     def __call__(self, x: Tensor, grad: Grad) -> Tensor:
-        return relaxed(PeacemanRachford(self.step, self.penalty), 0.5)(x, grad)
-
-    def solution(self, x: Tensor) -> Tensor:
-        return self.penalty(x, self.step)
-
-    def largest_step(self, smoothness: float) -> float:
-        return math.inf
+        return relaxed(super().__call__, 0.5)(x, grad)
 
 
 # What a configuration can name. A user's own operator joins by `OPERATORS["mine"] = Mine`.
@@ -169,7 +124,7 @@ def check_step(operator: Operator, step: float, smoothness: float) -> None:
     largest = operator.largest_step(smoothness)
     if step <= largest:
         return
-    name = next((key for key, kind in OPERATORS.items() if isinstance(operator, kind)), "this")
+    name = next((key for key, kind in OPERATORS.items() if type(operator) is kind), "this")
     if math.isinf(smoothness):
         raise UserError(
             f"algorithm.operator = {name!r} needs a loss with a Lipschitz gradient and this one has none; use "

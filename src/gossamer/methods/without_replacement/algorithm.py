@@ -3,13 +3,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from gossamer.algorithms.base import Schedule
-from gossamer.methods.without_replacement.controllers import Always, Coin, Controller, PassEnd, Threshold
-from gossamer.methods.without_replacement.deep_q import DeepQ
+from gossamer.methods.without_replacement.controllers import (
+    Always,
+    Coin,
+    Controller,
+    DeepQ,
+    PassEnd,
+    Threshold,
+)
 from gossamer.options.types import Count, Fraction, NonNegative, Positive
+
+LOOKING = ("deep-q", "loss-threshold")  # controllers whose choice follows what they see
 
 
 class State(NamedTuple):
@@ -76,8 +85,8 @@ class WithoutReplacement:
         grad.prepare(wants)
         token = mix(wants, lambda i, public: grad.write(i, public, wants[i]))
         grad.step_locally(wants)
-        new = token.state_dict()
-        return State(new["public"].reshape(1, -1), new["holder"], new["writes"], s.controller)
+        public = token.public.clone().reshape(1, -1)
+        return State(public, torch.tensor(token.holder), torch.tensor(token.writes), s.controller)
 
     def model(self, s: State) -> Tensor:
         return s.public
@@ -85,17 +94,15 @@ class WithoutReplacement:
     @property
     def looks(self) -> bool:
         """Does the choice follow the data at all?"""
-        return self.controller in ("deep-q", "loss-threshold")
+        return self.controller in LOOKING
 
     def make_controller(self) -> Controller:
-        if self.controller in ("global", "local"):
-            return Always(self.controller == "global")
-        if self.controller == "pass-end":
-            return PassEnd()
-        if self.controller == "probability":
-            return Coin(self.probability, self.seed)
-        if self.controller == "loss-threshold":
-            return Threshold(self.threshold)
-        return DeepQ(
-            discount=self.discount, target_every=self.target_every, anneal=self.rounds // 2, seed=self.seed
-        )
+        made: dict[str, Controller] = {
+            "global": Always(True),
+            "local": Always(False),
+            "pass-end": PassEnd(),
+            "probability": Coin(self.probability, self.seed),
+            "loss-threshold": Threshold(self.threshold),
+            "deep-q": DeepQ(self.discount, self.target_every, anneal=self.rounds // 2, seed=self.seed),
+        }
+        return made[self.controller]

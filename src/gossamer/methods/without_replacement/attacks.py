@@ -28,7 +28,8 @@ from gossamer.mechanism.reader import Book, Records
 from gossamer.mechanism.sampling import Lot, OnePass
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.lemma4 import record_bound
-from gossamer.methods.without_replacement.token import TokenExchange, Write, order
+from gossamer.methods.without_replacement.token import Token, TokenExchange, Write, order
+from gossamer.runtime.group import Alone
 from gossamer.runtime.loop import run as run_loop
 
 _LOT, _LARGE_LOT = 250, 1000
@@ -236,8 +237,9 @@ class WriteAttack:
             if written.node in self.holders and blind:
                 scores[self.holders.index(written.node)] += self._evidence(written)
 
-        token = TokenExchange(config.nodes, config.seed, state.public.view(self._classes, -1).clone())
-        run_loop(a, state, parts.reader(book, stream), WriteReader(token, a, note), rounds=config.rounds)
+        token = Token(state.public.view(self._classes, -1).clone())
+        exchange = WriteReader(TokenExchange(Alone(config.nodes), config.seed, token), a, note)
+        run_loop(a, state, parts.reader(book, stream), exchange, rounds=config.rounds)
         return scores.numpy()
 
     def _evidence(self, written: Written) -> Tensor:

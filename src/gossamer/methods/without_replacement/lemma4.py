@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
 from gossamer.accounting import claimed
 from gossamer.accounting.claimed import Claim
@@ -17,8 +19,7 @@ from gossamer.mechanism.clipping import extremes
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.methods.claims import Draws
-
-LOOKING = ("deep-q", "loss-threshold")  # controllers whose choice follows what they see
+from gossamer.methods.without_replacement.algorithm import LOOKING
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,7 @@ def _only_writes(config: RunConfig) -> bool:
 
 
 def decides_on_raw_losses(config: RunConfig) -> bool:
-    return looks(config) and config.algorithm.observes == "raw"
-
-
-def looks(config: RunConfig) -> bool:
-    return config.algorithm.controller in LOOKING
+    return config.algorithm.controller in LOOKING and config.algorithm.observes == "raw"
 
 
 def largest_step(config: RunConfig) -> float:
@@ -91,19 +88,17 @@ def largest_step(config: RunConfig) -> float:
 
 
 def notes(config: RunConfig) -> list[str]:
-    found = []
-    if decides_on_raw_losses(config):
-        found.append(
-            "Controllers look at raw losses, and everyone sees who writes when: up to ε = ln 19 for a single choice at "
-            "exploration 0.1."
-        )
-    if config.data.pca is not None and config.data.pca_from == "train":
-        found.append("The principal components were fitted on the private records; no figure covers that.")
-    if judged_local(config):
-        found.append(
-            "The accuracies are those of the nodes' own local models, whose last steps have no noise: they stay there."
-        )
-    return found
+    notes = {
+        "Controllers look at raw losses, and everyone sees who writes when: up to ε = ln 19 for a single choice at "
+        "exploration 0.1.": decides_on_raw_losses(config),
+        "The principal components were fitted on the private records; no figure covers that.": (
+            config.data.pca is not None and config.data.pca_from == "train"
+        ),
+        "The accuracies are those of the nodes' own local models, whose last steps have no noise: they stay there.": (
+            judged_local(config)
+        ),
+    }
+    return [note for note, holds in notes.items() if holds]
 
 
 def judged_local(config: RunConfig) -> str | None:
@@ -111,102 +106,88 @@ def judged_local(config: RunConfig) -> str | None:
     return next((key for key in ("scored", "controller") if getattr(config.algorithm, key) == "local"), None)
 
 
-def _check_processes(config: RunConfig) -> None:
-    """Accuracies and means of local models have no noise: in several processes they would leave their nodes."""
-    noise, key = config.privacy.noise, judged_local(config)
-    if config.runtime.kind == "simulator" or key is None:
-        return
-    if noise.kind.adds and noise.source == "system":
-        raise UserError(
-            f"algorithm.{key} = 'local' judges local models, whose figures have no noise and must not travel "
-            "between processes; use runtime.kind = 'simulator', or for science privacy.noise.source = 'seeded'."
-        )
-
-
-def _check_judged(config: RunConfig) -> None:
-    """No ε covers figures of local models; the baseline whose nodes are alone has no others, and marks them."""
-    noise, key = config.privacy.noise, judged_local(config)
-    if key is None or config.mode != "sound" or config.baseline == "no-communication":
-        return
-    if noise.kind.adds and noise.source == "system":
-        raise UserError(
-            f"algorithm.{key} = 'local' judges local models, whose steps have no noise, so that no ε covers their "
-            "accuracies; use 'global', or to study them mode = \"paper\" or privacy.noise.source = 'seeded'."
-        )
+# What a shared model needs: a node that writes fetches the model from the last writer, so everyone must reach everyone;
+# it is convex; and its reader has no other arithmetic, device or schedule.
+_NEEDED: dict[str, tuple[Any, ...]] = {
+    "model.kind": ("one-vs-all",),
+    "topology.kind": ("complete",),
+    "topology.dropout": (0,),
+    "device": ("cpu",),
+    "weighting": ("uniform",),
+    "privacy.noise.schedule.kind": ("constant", "none"),
+    "privacy.noise.arithmetic": ("float",),
+}
 
 
 def check(config: RunConfig, classes: int | None) -> None:
     """Lemma 4's conditions, and what the shared model cannot be combined with."""
-    kind, privacy, noisy = config.algorithm.kind, config.privacy, config.privacy.noise.kind.adds
-    asked = config.algorithm
+    asked, privacy, noisy = config.algorithm, config.privacy, config.privacy.noise.kind.adds
+    unfit = f"does not fit algorithm.kind = {asked.kind!r}"
     if asked.momentum or asked.mixes != 1 or asked.tail_average or asked.final_gossip or privacy.centre:
         raise UserError(
-            f"algorithm.kind = {kind!r} has no rounds of gossip to put pieces around; leave out algorithm."
+            f"algorithm.kind = {asked.kind!r} has no rounds of gossip to put wrappers around; leave out algorithm."
             "momentum, .mixes, .tail_average, .final_gossip and privacy.centre."
         )
-    if config.model.kind != "one-vs-all" or not classes:
-        raise UserError(
-            f"model.kind = {config.model.kind!r} does not fit algorithm.kind = {kind!r}, which needs classes and the "
-            'convex model "one-vs-all".'
-        )
-    if config.topology.kind != "complete":
-        raise UserError(
-            f"topology.kind = {config.topology.kind!r} does not fit algorithm.kind = {kind!r}: whoever writes fetches "
-            'the model from the last writer, so everyone must reach everyone; use "complete".'
-        )
-    _check_processes(config)
+    for key, allowed in _NEEDED.items():
+        value = attrgetter(key)(config)
+        if value not in allowed:
+            remedy = f"use {' or '.join(map(repr, allowed))}"
+            raise UserError(unfit, key=key, value=value, remedy=remedy)
+    if not classes:
+        raise UserError(f"{unfit}, which needs classes", key="data.kind", value=config.data.kind)
     _check_judged(config)
-    if config.device != "cpu":
-        raise UserError(f"device = {config.device!r} is not made for algorithm.kind = {kind!r}; use 'cpu'.")
-    if config.topology.dropout:
-        raise UserError(
-            f"topology.dropout = {config.topology.dropout} has no meaning for algorithm.kind = {kind!r}: leave it out."
-        )
     if math.isinf(privacy.clip.record_bound) and (noisy or privacy.clip.enforced):
-        raise UserError(
-            f"privacy.clip.kind = {privacy.clip.kind!r} does not fit algorithm.kind = {kind!r}: noise is scaled to the "
-            'largest record, and clipped steps need not be non-expansive; use "record-ball".'
+        problem = (
+            f"{unfit}: noise is scaled to the largest record, and clipped steps need not be non-expansive"
         )
-    if privacy.noise.schedule.kind not in ("constant", "none"):
-        raise UserError(
-            f"privacy.noise.schedule.kind = {privacy.noise.schedule.kind!r} does not fit algorithm.kind = {kind!r}; "
-            'use "constant" or "none".'
-        )
+        raise UserError(problem, key="privacy.clip.kind", value=privacy.clip.kind, remedy="use 'record-ball'")
     if noisy and type(privacy.noise.kind) is not Gaussian:  # local models draw theirs themselves
-        raise UserError(
-            f"privacy.noise.family.kind = {privacy.noise.family.kind!r} is not made for algorithm.kind = {kind!r}; use "
-            "'gaussian'."
-        )
-    if privacy.noise.arithmetic != "float":
-        raise UserError(
-            f"privacy.noise.arithmetic = {privacy.noise.arithmetic!r} is not made for algorithm.kind = {kind!r}; "
-            "use 'float'."
-        )
-    if config.weighting != "uniform":
-        raise UserError(
-            f"weighting = {config.weighting!r} does not fit algorithm.kind = {kind!r}; use 'uniform'."
-        )
+        family = privacy.noise.family.kind
+        raise UserError(unfit, key="privacy.noise.family.kind", value=family, remedy="use 'gaussian'")
     _check_lots(config)
     if config.mode == "sound" and decides_on_raw_losses(config) and noisy:
         raise UserError(
-            'algorithm.observes = "raw" lets everyone see choices made on raw losses, which no ε covers; '
-            'use "released", or mode = "paper" to study it.'
+            "lets everyone see choices made on raw losses, which no ε covers",
+            key="algorithm.observes",
+            value="raw",
+            remedy='use "released", or mode = "paper" to study it',
         )
     _check_step(config)
 
 
+def _check_judged(config: RunConfig) -> None:
+    """Figures of local models have no noise: they must not leave their nodes, and no ε covers them.
+
+    The baseline whose nodes are alone has no others, and marks them.
+    """
+    noise, option = config.privacy.noise, judged_local(config)
+    if option is None or not noise.kind.adds or noise.source != "system":
+        return
+    local = f"algorithm.{option} = 'local' judges local models, whose"
+    if config.runtime.kind != "simulator":
+        raise UserError(
+            f"{local} figures have no noise and must not travel between processes; use runtime.kind = 'simulator', or "
+            "for science privacy.noise.source = 'seeded'."
+        )
+    if config.mode == "sound" and config.baseline != "no-communication":
+        raise UserError(
+            f"{local} steps have no noise, so that no ε covers their accuracies; use 'global', or to study them "
+            "mode = \"paper\" or privacy.noise.source = 'seeded'."
+        )
+
+
 def _check_lots(config: RunConfig) -> None:
     sampling, asked = config.privacy.sampling, config.algorithm
-    if not sampling.disjoint and (asked.controller != "global" or asked.average):
-        raise UserError(
-            f"privacy.sampling.kind = {sampling.kind!r} may take a record twice between two writes, which "
-            'Lemma 4 does not cover; use "one-pass", or algorithm.controller = "global" with algorithm.average = false.'
-        )
-    if sampling.disjoint and sampling.independent and asked.controller != "global":
-        raise UserError(
-            f"privacy.sampling.kind = {sampling.kind!r} has lots of any size, and Lemma 4 needs local steps that are "
-            'non-expansive, on lots no larger than expected; use "one-pass", or algorithm.controller = "global".'
-        )
+    problem = None
+    if not sampling.disjoint and (not _only_writes(config) or asked.average):
+        problem = "may take a record twice between two writes, which Lemma 4 does not cover"
+        other = " with algorithm.average = false"
+    elif sampling.disjoint and sampling.independent and not _only_writes(config):
+        problem = "has lots of any size, and Lemma 4 needs non-expansive local steps on lots no larger than expected"
+        other = ""
+    if problem is not None:
+        remedy = f'use "one-pass", or algorithm.controller = "global"{other}'
+        raise UserError(problem, key="privacy.sampling.kind", value=sampling.kind, remedy=remedy)
 
 
 def _check_step(config: RunConfig) -> None:

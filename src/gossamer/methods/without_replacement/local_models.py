@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,27 +39,12 @@ class Observation(NamedTuple):
     of: int = 0
 
 
-class View(Protocol):
-    """Which values reach the controllers; `loss_share` of a write's budget is spent on them."""
-
-    @property
-    def raw(self) -> bool:
-        """Does the choice follow raw values, so that it is a release of its own?"""
-
-    @property
-    def loss_share(self) -> float: ...
-
-    def state(self, models: LocalModels) -> Tensor: ...
-
-    def reward(self, models: LocalModels) -> Tensor: ...
-
-
 @dataclass(frozen=True)
 class Blind:
-    """Nothing: the choice does not depend on data."""
+    """What controllers see: nothing, so the choice does not depend on data. Other views override it."""
 
-    raw: bool = False
-    loss_share: float = 0.0
+    loss_share: float = 0.0  # of a write's budget, spent on what they see
+    raw: ClassVar[bool] = False  # does the choice follow raw values, so that it is a release of its own?
 
     def state(self, models: LocalModels) -> Tensor:
         return models.local.new_zeros(*models.local.shape[:2], 1)
@@ -69,11 +54,10 @@ class Blind:
 
 
 @dataclass(frozen=True)
-class RawView:
+class RawView(Blind):
     """As in the paper: the un-noised local model and its loss on the lot. No proof survives it."""
 
-    raw: bool = True
-    loss_share: float = 0.0
+    raw: ClassVar[bool] = True
 
     def state(self, models: LocalModels) -> Tensor:
         return torch.cat([models.local / TENS, models.lot_loss()[..., None]], -1)
@@ -83,11 +67,10 @@ class RawView:
 
 
 @dataclass(frozen=True)
-class ReleasedView:
+class ReleasedView(Blind):
     """What everyone knows: the model this node last wrote, how long ago, and the last noised loss of each class."""
 
     loss_share: float = 0.1
-    raw: bool = False
 
     def state(self, models: LocalModels) -> Tensor:
         known = models.released_loss.expand(len(models.local), -1)
@@ -116,7 +99,7 @@ class LocalModels:
         regularisation: float,
         radius: float | None,
         average: bool,
-        view: View,
+        view: Blind,
         noise: Mechanism,
         stream: Stream,
         book: Book,
@@ -160,13 +143,11 @@ class LocalModels:
         self._turn, self._lr, self.draws = t, lr, t + 1
         self._take(t)
         before, self._passes = self._passes, self._sampler.passes(t)
-        if before is not None and self._passes is not None and before != self._passes:
-            new_pass = torch.tensor([a != b for a, b in zip(before, self._passes, strict=True)])
-            self._stale |= new_pass[:, None] & (self._window > 0)
+        self._stale |= self._changes(before, self._passes)[:, None] & (self._window > 0)
         if self._view.raw:
             raw = [raw_decision(math.inf, self._participation(i)) for i in range(len(self.nodes))]
-            events = [Event(draw=t, release=release) for release in raw]
-            self._book.write([((node,), event) for node, event in zip(self.nodes, events, strict=True)])
+            own = zip(self.nodes, raw, strict=True)
+            self._book.write([((node,), Event(draw=t, release=release)) for node, release in own])
         return Observation(self._view.state(self), reward, self._closing(), *self._place)
 
     def _take(self, t: int) -> None:
@@ -262,14 +243,9 @@ class LocalModels:
         return {"draws": torch.tensor(self.draws), "released_loss": self.released_loss}
 
     def private_state(self) -> dict[str, Tensor]:
-        """What a node must keep for itself to go on after a stop."""
-        return {
-            "local": self.local,
-            "written": self.written,
-            "waited": self.waited,
-            "window": self._window,
-            "stale": self._stale,
-        }
+        """What a node must keep for itself to resume after a stop."""
+        own = self.local, self.written, self.waited, self._window, self._stale
+        return dict(zip(("local", "written", "waited", "window", "stale"), own, strict=True))
 
     def restore(self, public: dict[str, Tensor], private: dict[str, Tensor]) -> None:
         """Go on where both were taken, in the middle of the same pass: the lots must be those of the same stream."""
@@ -288,10 +264,13 @@ class LocalModels:
         self.released_loss = torch.where(chosen, noised, self.released_loss)
 
     def _closing(self) -> Tensor:
-        now, then = self._sampler.passes(self._turn), self._sampler.passes(self._turn + 1)
-        if now is None or then is None:
+        return self._changes(self._sampler.passes(self._turn), self._sampler.passes(self._turn + 1))
+
+    def _changes(self, before: list[int] | None, after: list[int] | None) -> Tensor:
+        """(m,) whose pass is another one."""
+        if before is None or after is None:
             return torch.zeros(len(self.nodes), dtype=torch.bool)
-        return torch.tensor([a != b for a, b in zip(now, then, strict=True)])
+        return torch.tensor(before) != torch.tensor(after)
 
     def _opened(self) -> tuple[Tensor, Tensor]:
         if self._lot is None:
@@ -312,9 +291,8 @@ class LocalModels:
         """Π: each class's weights back into the ball of radius R; non-expansive, and free after noise."""
         if self._radius is None:
             return points
-        inside: Tensor = points * (
-            self._radius / points.norm(dim=-1, keepdim=True).clamp_min(1e-30)
-        ).clamp_max(1.0)
+        lengths = points.norm(dim=-1, keepdim=True).clamp_min(1e-30)
+        inside: Tensor = points * (self._radius / lengths).clamp_max(1.0)
         return inside
 
     def _participation(self, i: int) -> Participation:
@@ -326,10 +304,7 @@ class LocalModels:
 
 def raw_decision(sensitivity: float, part: Participation) -> Release:
     """Everyone sees a choice that was made on raw values."""
-    return releases.RawDecision(
-        sensitivity=sensitivity,
-        **part.common,
-    )
+    return releases.RawDecision(sensitivity=sensitivity, **part.common)
 
 
 @dataclass(frozen=True, kw_only=True)

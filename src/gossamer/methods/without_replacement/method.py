@@ -26,9 +26,8 @@ from gossamer.methods.without_replacement.local_models import (
     RawDecisions,
     RawView,
     ReleasedView,
-    View,
 )
-from gossamer.methods.without_replacement.token_ranks import token_exchange
+from gossamer.methods.without_replacement.token import Token, TokenExchange
 from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
@@ -77,7 +76,7 @@ class SharedModel(Method):
     def reader(self, parts: Parts, book: Book, stream: Stream, written: Sequence[int] | None = None) -> Any:
         algorithm = parts.plan.algorithm
         assert isinstance(algorithm, WithoutReplacement)
-        view: View = Blind()
+        view = Blind()
         if algorithm.looks:
             view = RawView() if algorithm.observes == "raw" else ReleasedView(algorithm.loss_share)
         return LocalModels(
@@ -101,9 +100,10 @@ class SharedModel(Method):
         )
 
     def exchange(self, run: Run) -> CountingExchange:
-        nodes, seed = self.config.nodes, self.config.seed
-        known_at = run.rounds_known_everywhere
-        exchange = token_exchange(run.group, nodes, seed, run.state, run.reader, known_at)
+        state, reader = run.state, run.reader
+        public = state.public.view(len(reader.released_loss), -1).clone()
+        token = Token(public, int(state.holder), int(state.writes))
+        exchange = TokenExchange(run.group, self.config.seed, token, reader, run.rounds_known_everywhere)
         exchange.bytes_sent = run.bytes_sent
         return exchange
 
