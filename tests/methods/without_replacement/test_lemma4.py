@@ -133,7 +133,7 @@ REFUSALS: list[tuple[Changes, str, Changes]] = [
         "with algorithm.average = false",
         {**POISSON, "algorithm.controller": "global", "algorithm.average": False},
     ),
-    (BALLS, "has lots of any size, and Lemma 4 needs local steps", {**BALLS, "algorithm.controller": "global"}),
+    (BALLS, "has lots of any size, and Lemma 4 needs non-expansive local steps", {**BALLS, "algorithm.controller": "global"}),
     (
         {**BALLS, "algorithm.controller": "pass-end"},
         "privacy.sampling.kind = 'balls-and-bins' has lots of any size",
