@@ -83,16 +83,16 @@ def test_the_task_follows_from_labels_and_loss() -> None:
 @pytest.mark.parametrize(
     ("recipe", "changes", "classes", "says"),
     [
-        ("quickstart", {"loss": {"kind": "huber"}}, 10, "loss.kind = 'huber' needs numbers as targets; these data have 10"),
+        ("quickstart", {"loss": {"kind": "huber"}}, 10, "loss.kind = 'huber' needs numbers as targets, and these data have 10"),
         ("quickstart", {"loss": {"kind": "poisson"}}, 10, "loss.kind = 'poisson' needs numbers as targets"),
         ("quickstart", {"loss": {"kind": "hinge"}}, None, "loss.kind = 'hinge' is of a single number"),
         ("quickstart", {"loss": {"kind": "hinge"}}, 10, "loss.kind = 'hinge' is of a single number"),
         ("dp-dkm/lasso", {"loss": {"kind": "cross-entropy"}}, 10, "model.kind = 'linear' takes least-squares, logistic"),
-        ("dp-dkm/lasso", {"loss": {"kind": "logistic"}}, None, "needs labels of two classes; these data have numbers"),
+        ("dp-dkm/lasso", {"loss": {"kind": "logistic"}}, None, "needs labels of two classes, and these data have numbers"),
         ("dp-dkm/lasso", {"loss": {"kind": "logistic"}}, 3, "these data have 3 classes"),
         ("dp-dkm/lasso", {"loss": {"kind": "huber"}}, 2, "needs numbers as targets"),
-        ("dp-dkm/lasso", {"loss": None}, 2, "needs loss.kind = 'logistic' or 'hinge'; or use 'softmax'"),
-        ("quickstart", {"loss": {"kind": "logistic"}}, None, "needs classes; the data have numbers to predict"),
+        ("dp-dkm/lasso", {"loss": None}, 2, "use loss.kind = 'logistic' or 'hinge', or model.kind = 'softmax'"),
+        ("quickstart", {"loss": {"kind": "logistic"}}, None, "needs labels of two classes, and these data have numbers"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(

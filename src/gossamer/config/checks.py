@@ -6,7 +6,7 @@ method alone cannot be combined with is in that method's folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gossamer.config.schema import RunConfig
 from gossamer.data.memory import Memory
@@ -21,11 +21,15 @@ Row = tuple[bool, str, object, str, str]  # refused?, key, value, problem, remed
 def check(config: RunConfig) -> None:
     """Raise the first refusal that applies."""
     labels_are_declared(config)
-    rows = (_places(config), _noise(config), _clip_of_lot(config), _data(config), _unit(config))
-    for row in (*rows, _preprocessing(config), _evaluation(config)):
-        for refused, key, value, problem, remedy in row:
-            if refused:
-                raise UserError(problem, key=key, value=value, remedy=remedy)
+    rows = (_places, _noise, _clip_of_lot, _data, _unit, _preprocessing, _evaluation)
+    refuse(row for rows_of in rows for row in rows_of(config))
+
+
+def refuse(rows: Iterable[Row]) -> None:
+    """Raise the first row that is refused."""
+    for refused, key, value, problem, remedy in rows:
+        if refused:
+            raise UserError(problem, key=key, value=value, remedy=remedy)
 
 
 def labels_are_declared(config: RunConfig) -> None:

@@ -9,7 +9,7 @@ which method it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage, within_draws
+from gossamer.config.checks import Row, refuse
 from gossamer.config.methods import of_a_paper
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
@@ -77,64 +78,49 @@ class Method:
         return self.config.algorithm.make(rounds=self.config.rounds, seed=self.config.seed)
 
     def check(self, classes: int | None) -> None:
-        """Means are agreed upon by mixing, which sums over neighbours are not."""
-        self.check_noise()
-        self.check_claim()
-        self.check_clip()
-        asked, centre = self.config.algorithm, self.config.privacy.centre
-        if self.rule.weights != "adjacency":
-            return
-        if asked.mixes != 1 or asked.final_gossip:
-            raise UserError(
-                f"algorithm.kind = {asked.kind!r} exchanges sums over neighbours, not means; "
-                "leave algorithm.mixes and algorithm.final_gossip out, or use another method."
-            )
-        if centre is not None:
-            raise UserError(
-                f"privacy.centre = {centre:g} needs nodes that agree on a mean, and algorithm.kind = "
-                f"{asked.kind!r} exchanges sums over neighbours; use another method."
-            )
+        """Refuse what the method cannot be combined with, besides `config.checks`."""
+        refuse(self.refusals(classes))
 
-    def check_noise(self) -> None:
+    def refusals(self, classes: int | None) -> Iterator[Row]:
+        yield from self.noise_refusals()
+        yield from self.claim_refusals()
+        asked, privacy, clip = self.config.algorithm, self.config.privacy, self.config.privacy.clip
+        kind = f"algorithm.kind = {asked.kind!r}"
+        problem = f"scales records, not their gradients, and {kind} releases those"
+        yield math.isfinite(clip.record_bound), "privacy.clip.kind", clip.kind, problem, "use 'constant'"
+        # Means are agreed upon by mixing, which sums over neighbours are not.
+        sums, other = self.rule.weights == "adjacency", "exchanges sums over neighbours"
+        remedy = "leave algorithm.mixes and algorithm.final_gossip out, or use another method"
+        gossips = sums and bool(asked.mixes != 1 or asked.final_gossip)
+        yield gossips, "algorithm.kind", asked.kind, f"{other}, not means", remedy
+        problem, centre = f"needs nodes that agree on a mean, and {kind} {other}", privacy.centre
+        yield sums and centre is not None, "privacy.centre", centre, problem, "use another method"
+
+    def noise_refusals(self) -> Iterator[Row]:
         """Noise is on the gradients and, in a paper, Gaussian."""
-        noise, kind = self.config.privacy.noise, self.config.algorithm.kind
-        if noise.on == "iterate":
-            raise UserError(
-                f"privacy.noise.on = 'iterate' is for dp-dkm; algorithm.kind = {kind!r} puts noise on the gradient."
-            )
-        if noise.kind.cancels and self.keeps_local_models:
-            raise UserError(
-                f"privacy.noise.family.kind = {noise.family.kind!r} needs nodes that release all that their records "
-                f"move, and algorithm.kind = {kind!r} keeps local models; use 'gaussian', or another method."
-            )
-        if self.config.mode == "paper" and (noise.family.cancels or not noise.family.gaussian):
-            raise UserError(
-                f"privacy.noise.family.kind = {noise.family.kind!r} is no noise of this method's paper; use "
-                "'gaussian', or mode = \"sound\"."
-            )
+        noise, kind = self.config.privacy.noise, f"algorithm.kind = {self.config.algorithm.kind!r}"
+        on, family = ("privacy.noise.on", noise.on), ("privacy.noise.family.kind", noise.family.kind)
+        problem = f"is for dp-dkm, and {kind} puts noise on the gradient"
+        yield noise.on == "iterate", *on, problem, "use 'gradient'"
+        problem = f"needs nodes that release all that their records move, and {kind} keeps local models"
+        cancels = noise.kind.cancels and self.keeps_local_models
+        yield cancels, *family, problem, "use 'gaussian', or another method"
+        unusual = self.config.mode == "paper" and (noise.family.cancels or not noise.family.gaussian)
+        yield unusual, *family, "is no noise of this method's paper", "use 'gaussian', or mode = \"sound\""
 
-    def check_claim(self) -> None:
+    def claim_refusals(self) -> Iterator[Row]:
         """Another method's claim is not this one's."""
         claim, known = self.config.privacy.claim, ["none", *CLAIMS, *self.own_claims]
-        if claim != "none" and not of_a_paper(self.config.algorithm.kind):
-            raise UserError(
-                f"privacy.claim = {claim!r} is the formula of a paper, and algorithm.kind = "
-                f"{self.config.algorithm.kind!r} is in none: it has no claim, and what is proven holds without one; "
-                "leave privacy.claim out."
-            )
-        if claim not in known:
-            raise UserError(
-                f"privacy.claim = {claim!r} is another method's; algorithm.kind = {self.config.algorithm.kind!r} can "
-                f"have {', '.join(known)}."
-            )
-
-    def check_clip(self) -> None:
-        clip = self.config.privacy.clip
-        if math.isfinite(clip.record_bound) and not self.keeps_local_models:
-            raise UserError(
-                f"privacy.clip.kind = {clip.kind!r} scales records, not their gradients, and algorithm.kind = "
-                f"{self.config.algorithm.kind!r} releases those; use 'constant'."
-            )
+        key, name = ("privacy.claim", claim), self.config.algorithm.kind
+        problem = f"is the formula of a paper, and algorithm.kind = {name!r} is in none"
+        yield (
+            claim != "none" and not of_a_paper(name),
+            *key,
+            problem,
+            "leave it out: what is proven holds without it",
+        )
+        problem = f"is another method's than algorithm.kind = {name!r}"
+        yield claim not in known, *key, problem, f"use one of {', '.join(known)}"
 
     def notes(self) -> list[str]:
         """What a reader of the certificate must know."""

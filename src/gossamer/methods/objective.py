@@ -40,53 +40,45 @@ def linear_loss(config: RunConfig) -> LinearLoss | None:
 
 def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any:
     """(outputs, targets) → one loss per record."""
-    named = config.loss if config else None
+    named, model = (config.loss, config.model.kind) if config else (None, None)
     if hasattr(named, "per_record"):
         return _own(named)
     if config is not None:
         linear_loss(config)  # refuses what does not fit the model
-        if config.data.multi_label:
-            return _of_labels(named or Logistic(), config.model.kind)
-        if config.model.kind == "linear":
-            return _of_one_output(named, classes)
-    if classes is None:
-        return _of_numbers(named or Squared())
-    return _of_classes(classes, named, config.model.kind if config else None)
+    if config is not None and config.data.multi_label:
+        return _of_labels(named or Logistic(), config.model.kind)
+    if model == "linear" or classes is None:
+        return _of_one_output(named, classes)
+    return _of_classes(classes, named, model)
 
 
 def _of_labels(named: Any, model: str) -> Any:
     """Labels of yes or no, an output each."""
     if model == "linear":
+        problem = "gives one number, and these records have several labels"
         raise UserError(
-            "model.kind = 'linear' gives one number, and these records have several labels; use 'softmax', which has "
-            "an output for each."
+            problem, key="model.kind", value=model, remedy="use 'softmax', with an output for each"
         )
     if not hasattr(named, "of_each"):
-        raise UserError(
-            f"loss.kind = {named.kind!r} is not of several labels a record; use 'logistic' or 'squared'."
-        )
+        problem = "is not of several labels a record"
+        raise UserError(problem, key="loss.kind", value=named.kind, remedy="use 'logistic' or 'squared'")
     return lambda outputs, y: named.of_each(outputs, y.to(outputs))
 
 
 def _of_one_output(named: Any, classes: int | None) -> Any:
-    """Linear models: numbers, or two classes."""
+    """A single output: numbers, or two classes."""
     if named is None and classes is not None:
-        raise UserError(
-            "model.kind = 'linear' on classes needs loss.kind = 'logistic' or 'hinge'; or use 'softmax'."
-        )
+        problem = "has one output, and these data have classes"
+        remedy = "use loss.kind = 'logistic' or 'hinge', or model.kind = 'softmax'"
+        raise UserError(problem, key="model.kind", value="linear", remedy=remedy)
     named = named or Squared()
-    if named.binary != (classes == 2):
-        wanted = "labels of two classes" if named.binary else "numbers as targets"
-        has = f"{classes} classes" if classes else "numbers"
-        raise UserError(f"loss.kind = {named.kind!r} needs {wanted}; these data have {has}.")
-    return lambda outputs, y: named.value(outputs.flatten(), y.flatten())
-
-
-def _of_numbers(named: Any) -> Any:
-    if not hasattr(named, "value") or named.binary:
-        raise UserError(
-            f"loss.kind = {named.kind!r} needs classes; the data have numbers to predict: use 'squared'."
+    if not hasattr(named, "value") or named.binary != (classes == 2):
+        targets = {True: "labels of two classes", False: "numbers as targets"}
+        due = targets.get(getattr(named, "binary", None), "classes")
+        problem = (
+            f"needs {due}, and these data have {f'{classes} classes' if classes else 'numbers to predict'}"
         )
+        raise UserError(problem, key="loss.kind", value=named.kind)
     return lambda outputs, y: named.value(outputs.flatten(), y.flatten())
 
 
@@ -100,9 +92,8 @@ def _of_classes(classes: int, named: Any, model: str | None) -> Any:
     if hasattr(named, "of_class"):
         return named.of_class
     if not hasattr(named, "of_each"):
-        raise UserError(
-            f"loss.kind = {named.kind!r} needs numbers as targets; these data have {classes} classes."
-        )
+        problem = f"needs numbers as targets, and these data have {classes} classes"
+        raise UserError(problem, key="loss.kind", value=named.kind)
     # Every class as an output of its own: ridge regression, or one logistic regression each.
     return lambda outputs, y: named.of_each(outputs, nn.functional.one_hot(y, outputs.shape[1]).to(outputs))
 

@@ -10,7 +10,9 @@ from tests.support.without_replacement import DIGITS, plan
 
 from gossamer.accounting.claimed import classical_gaussian_sigma
 from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.config.checks import refuse
 from gossamer.config.layers import resolve
+from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.methods.without_replacement import lemma4
 
@@ -161,23 +163,27 @@ REFUSALS: list[tuple[Changes, str, Changes]] = [
 rows = pytest.mark.parametrize(("refused", "says", "passes"), REFUSALS, ids=[str(row[0]) for row in REFUSALS])
 
 
+def check(config: RunConfig, classes: int | None) -> None:
+    refuse(lemma4.refusals(config, classes))
+
+
 @rows
 def test_check_refuses_in_one_sentence(refused: Changes, says: str, passes: Changes) -> None:
     config = resolve(DIGITS, refused)
     with pytest.raises(UserError) as caught:
-        lemma4.check(config, 10)
+        check(config, 10)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @rows
 def test_check_lets_the_nearest_pass(refused: Changes, says: str, passes: Changes) -> None:
-    lemma4.check(resolve(DIGITS, passes), 10)
+    check(resolve(DIGITS, passes), 10)
 
 
 def test_check_needs_classes() -> None:
-    with pytest.raises(UserError, match="which needs classes"):
-        lemma4.check(resolve(DIGITS, {}), None)
+    with pytest.raises(UserError, match="needs classes"):
+        check(resolve(DIGITS, {}), None)
 
 
 def test_noise_and_claim_undo_each_other() -> None:

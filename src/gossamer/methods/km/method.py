@@ -8,7 +8,7 @@ enforces: releases say ∞.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from gossamer.accounting.claimed import Claim
 from gossamer.accounting.releases import Event, Release
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.wrappers import bare
+from gossamer.config.checks import Row, refuse
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import Mechanism, NoiseKind, Participation
@@ -53,30 +54,24 @@ class OperatorMethod(Method):
             return "The bound on the residual is assumed, as the paper does; nothing enforces it."
         return super().assumed_bound
 
-    def check_noise(self) -> None:
+    def noise_refusals(self) -> Iterator[Row]:
         """What DP-dKM's noise and operators cannot be combined with."""
         config, asked, noise = self.config, self.config.algorithm, self.config.privacy.noise
-        problem = None
-        if noise.on == "gradient":
-            if asked.resolvent == "node" and noise.kind.adds:
-                raise UserError(
-                    "algorithm.resolvent = 'node' mixes all records of a node into one vector, so clipping it bounds "
-                    "no record's influence; use 'record'."
-                )
-        elif asked.mixes != 1 or asked.final_gossip or config.privacy.centre:
-            problem = "pays for one message a round"
-            remedy = "leave out algorithm.mixes, algorithm.final_gossip and privacy.centre"
-        elif noise.schedule.kind not in ("constant", "none"):
-            problem = f"gives every message the same noise, not privacy.noise.schedule.kind = {noise.schedule.kind!r}"
-            remedy = "use 'constant'"
-        elif config.mode == "sound" and noise.kind.adds:
-            problem = (
-                "has no proof (the operator is evaluated at iterates that were never released and the last one is "
-                "given out without noise)"
-            )
-            remedy = "use 'gradient', or mode = \"paper\" to study it"
-        if problem is not None:
-            raise UserError(problem, key="privacy.noise.on", value=noise.on, remedy=remedy)
+        iterate, key, schedule = noise.on == "iterate", ("privacy.noise.on", noise.on), noise.schedule.kind
+        several = bool(asked.mixes != 1 or asked.final_gossip or config.privacy.centre)
+        remedy = "leave out algorithm.mixes, algorithm.final_gossip and privacy.centre"
+        yield iterate and several, *key, "pays for one message a round", remedy
+        problem = f"gives every message the same noise, not privacy.noise.schedule.kind = {schedule!r}"
+        yield iterate and schedule not in ("constant", "none"), *key, problem, "use 'constant'"
+        problem = "mixes all records of a node into one vector, so clipping it bounds no record's influence"
+        node = asked.resolvent == "node" and not iterate and noise.kind.adds
+        yield node, "algorithm.resolvent", "node", problem, "use 'record'"
+        problem = (
+            "has no proof (the operator is evaluated at iterates that were never released and the last one is given "
+            "out without noise)"
+        )
+        remedy = "use 'gradient', or mode = \"paper\" to study it"
+        yield config.mode == "sound" and noise.kind.adds and iterate, *key, problem, remedy
 
     def check(self, classes: int | None) -> None:
         """Is the step one with which the operator is nonexpansive, as far as public facts tell?
@@ -116,28 +111,34 @@ class OperatorMethod(Method):
         gradient, rule = super().vector(algorithm, module, classes), self._rule(algorithm)
         if rule.mapping.asks == "gradient":
             return gradient
-        config, takes = self.config, f"algorithm.operator = {rule.operator!r} takes resolvents"
+        refuse(self._resolvent_refusals(rule.operator))
+        named = linear_loss(self.config)
+        assert named is not None
+        resolvent = RecordResolvent if rule.resolvent == "record" else NodeResolvent
+        return resolvent(named.implicit_slope, rule.gamma)
+
+    def _resolvent_refusals(self, operator: str) -> Iterator[Row]:
+        config, named, remedy = self.config, linear_loss(self.config), "use operator = 'forward-backward'"
+        takes = f"algorithm.operator = {operator!r} takes resolvents"
         unfit = {
             "privacy.unit": config.privacy.unit != "record",
             "privacy.centre": config.privacy.centre is not None,
             "data.class_weights": config.data.class_weights is not None,
         }
-        for key in (key for key, wrong in unfit.items() if wrong):
-            remedy = "leave it out, or use operator = 'forward-backward'"
-            raise UserError(f"is for gradients, and {takes}, record by record", key=key, remedy=remedy)
-        named = linear_loss(self.config)
-        if named is None:
-            raise UserError(
-                f"{takes} of the loss, which linear models have here: set model.kind = 'linear' and loss.kind, or use "
-                "operator = 'forward-backward'."
+        for key, wrong in unfit.items():
+            yield (
+                wrong,
+                key,
+                None,
+                f"is for gradients, and {takes}, record by record",
+                f"leave it out, or {remedy}",
             )
-        if type(named).__module__ != LinearLoss.__module__:
-            raise UserError(
-                f"loss = {type(named).__name__} is not of this library, and algorithm.operator = {rule.operator!r} "
-                "hands its resolvent all records of a lot, which it might mix; use operator = 'forward-backward'."
-            )
-        resolvent = RecordResolvent if rule.resolvent == "record" else NodeResolvent
-        return resolvent(named.implicit_slope, rule.gamma)
+        problem = "takes resolvents of the loss, which linear models have here"
+        linear = f"set model.kind = 'linear' and loss.kind, or {remedy}"
+        yield named is None, "algorithm.operator", operator, problem, linear
+        own = type(named).__module__ != LinearLoss.__module__
+        problem = f"is not of this library, and {takes} of all records of a lot, which it might mix"
+        yield own, "loss", type(named).__name__, problem, remedy
 
     def reader(self, parts: Parts, book: Book, stream: Stream, written: Sequence[int] | None = None) -> Any:
         if self.noise_on_messages:

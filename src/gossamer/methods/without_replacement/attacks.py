@@ -133,16 +133,10 @@ def _refuse_no_writes(config: RunConfig) -> None:
 def _on_made_up_data(
     config: RunConfig, features: int, classes: int, records: int, sampling: Any
 ) -> RunConfig:
-    data = {
-        "kind": "synthetic-classification",
-        "n": config.nodes,
-        "features": features,
-        "classes": classes,
-        "test": 0,
-        "records": records,
-    }
+    sizes = {"n": config.nodes, "features": features, "classes": classes, "test": 0, "records": records}
+    data = datasets.parse({"kind": "synthetic-classification", **sizes})
     privacy = config.privacy.model_copy(update={"sampling": sampling})
-    return config.model_copy(update={"data": datasets.parse(data), "privacy": privacy})
+    return config.model_copy(update={"data": data, "privacy": privacy})
 
 
 class WriteAttack:
@@ -173,23 +167,16 @@ class WriteAttack:
     @property
     def notes(self) -> tuple[str, ...]:
         """Also what the attack uses that the paper's statement leaves out: a reader of the verdict must know."""
-        notes = ["A pass is one lot here: it costs the same, and hides no record among others."]
-        if self.lean:
-            notes += [
-                f"algorithm.lr = {_STEP:g}: noise is scaled to the step, and a long one makes slopes steep."
-            ]
-        if self._config.mode == "paper" and self.lean:
-            most = 1 / (2 * (1 + self._algorithm.regularisation))
-            notes += [
-                f"Lemma 4 is stated for steps up to 1/(2μ) = {most:.4g}, which its proof needs for local steps; nobody "
-                "takes one here, and this step is longer."
-            ]
-        if self._config.mode == "paper" and self.bound > 1:
-            notes += [
-                f"The records have norm {self.bound:.4g}, as the configuration lets them, and the claim takes them for "
-                "unit vectors; --set privacy.clip.radius=1.0 holds it to those."
-            ]
-        return tuple(notes)
+        paper, most = self._config.mode == "paper", 1 / (2 * (1 + self._algorithm.regularisation))
+        notes = {
+            "A pass is one lot here: it costs the same, and hides no record among others.": True,
+            f"algorithm.lr = {_STEP:g}: noise is scaled to the step, and a long one makes slopes steep.": self.lean,
+            f"Lemma 4 is stated for steps up to 1/(2μ) = {most:.4g}, which its proof needs for local steps; nobody "
+            "takes one here, and this step is longer.": paper and self.lean,
+            f"The records have norm {self.bound:.4g}, as the configuration lets them, and the claim takes them for "
+            "unit vectors; --set privacy.clip.radius=1.0 holds it to those.": paper and self.bound > 1,
+        }
+        return tuple(note for note, holds in notes.items() if holds)
 
     def records(self, coins: Bools) -> Records:
         """coins (holders, lot)."""
@@ -374,10 +361,9 @@ class WriteProbe:
             (torch.zeros(self._classes, self._width), "a model from zero"),
             (signs * axis * _FAR / self._bound, "a model that is wrong about it"),
         ]
-        label = torch.tensor(0)
+        label, ways = torch.tensor(0), ((1, "along"), (-1, "against"))
         straight = [
-            (sign * self._bound * axis, label, f"{how} the others' axis, labelled 0")
-            for sign, how in ((1, "along"), (-1, "against"))
+            (sign * self._bound * axis, label, f"{how} the others' axis, labelled 0") for sign, how in ways
         ]
         windows, lots = self._windows(), self._backgrounds(self._bound * axis, chance)
         for window, background, record, model in itertools.product(windows, lots, straight, models):
@@ -398,35 +384,28 @@ class WriteProbe:
         longest = max(range(rounds), key=self._steps)
         ends = sorted({min(rounds, (t // turns + 1) * turns) for t in (0, longest, rounds - 1)}, reverse=True)
         played = min(turns, _MOST_TURNS)
-        found = [
-            (end - played, played, turn) for end in ends for turn in sorted({0, played // 2, played - 1})
-        ]
-        return found + [(end - 1, 1, 0) for end in ends if played > 1]
+        turns_of_record = sorted({0, played // 2, played - 1})
+        windows = [(end - played, played, turn) for end in ends for turn in turns_of_record]
+        return windows + [(end - 1, 1, 0) for end in ends if played > 1]
 
     def _backgrounds(self, axis: Tensor, chance: torch.Generator) -> list[tuple[Lots, str]]:
-        last = self._classes - 1
-
-        def balanced(count: int) -> tuple[Tensor, Tensor]:
-            """Both labels of class 0 along one axis, as often: nothing pulls at zero."""
-            return axis.expand(count, -1), torch.tensor([0, last]).repeat(count)[:count]
-
-        def opposed(count: int) -> tuple[Tensor, Tensor]:
-            """All with one label, every other one mirrored: all classes balance."""
-            signs = torch.tensor([1.0, -1.0]).repeat(count)[:count, None]
-            return signs * axis, torch.zeros(count, dtype=torch.int64)
-
-        def blank(count: int) -> tuple[Tensor, Tensor]:
-            return torch.zeros(count, self._width), torch.zeros(count, dtype=torch.int64)
-
         def random(count: int) -> tuple[Tensor, Tensor]:
             generator = torch.Generator().manual_seed(int(torch.randint(2**31, (), generator=chance)))
             x = normalize(torch.randn(count, self._width, generator=generator))
             return self._bound * x, torch.randint(self._classes, (count,), generator=generator)
 
+        def repeated(rows: list[Tensor], labels: list[int]) -> Lots:
+            """These two records in turn."""
+            both = torch.stack(rows), torch.tensor(labels)
+            return lambda count: (both[0].repeat(count, 1)[:count], both[1].repeat(count)[:count])
+
         return [
-            (opposed, "balanced records"),
-            (balanced, "records of two labels"),
-            (blank, "blank records"),
+            (repeated([axis, -axis], [0, 0]), "balanced records"),  # all classes balance
+            (
+                repeated([axis, axis], [0, self._classes - 1]),
+                "records of two labels",
+            ),  # nothing pulls at zero
+            (repeated([0 * axis, 0 * axis], [0, 0]), "blank records"),
             (random, "random records"),
         ]
 

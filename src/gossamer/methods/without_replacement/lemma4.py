@@ -7,14 +7,15 @@ Lemma 4 bounds what a record can move in a write over all lots since the node's 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 from gossamer.accounting import claimed
 from gossamer.accounting.claimed import Claim
+from gossamer.config.checks import Row
 from gossamer.config.schema import RunConfig
-from gossamer.errors import UserError
 from gossamer.mechanism.clipping import extremes
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.noise.gaussian import Gaussian
@@ -119,43 +120,47 @@ _NEEDED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def check(config: RunConfig, classes: int | None) -> None:
+def refusals(config: RunConfig, classes: int | None) -> Iterator[Row]:
     """Lemma 4's conditions, and what the shared model cannot be combined with."""
     asked, privacy, noisy = config.algorithm, config.privacy, config.privacy.noise.kind.adds
+    kind, sampling, clip = ("algorithm.kind", asked.kind), privacy.sampling, privacy.clip
     unfit = f"does not fit algorithm.kind = {asked.kind!r}"
-    if asked.momentum or asked.mixes != 1 or asked.tail_average or asked.final_gossip or privacy.centre:
-        raise UserError(
-            f"algorithm.kind = {asked.kind!r} has no rounds of gossip to put wrappers around; leave out algorithm."
-            "momentum, .mixes, .tail_average, .final_gossip and privacy.centre."
-        )
+    wrapped = asked.momentum or asked.mixes != 1 or asked.tail_average or asked.final_gossip or privacy.centre
+    remedy = "leave out algorithm.momentum, .mixes, .tail_average, .final_gossip and privacy.centre"
+    yield bool(wrapped), *kind, "has no rounds of gossip to put wrappers around", remedy
     for key, allowed in _NEEDED.items():
         value = attrgetter(key)(config)
-        if value not in allowed:
-            remedy = f"use {' or '.join(map(repr, allowed))}"
-            raise UserError(unfit, key=key, value=value, remedy=remedy)
-    if not classes:
-        raise UserError(f"{unfit}, which needs classes", key="data.kind", value=config.data.kind)
-    _check_judged(config)
-    if math.isinf(privacy.clip.record_bound) and (noisy or privacy.clip.enforced):
-        problem = (
-            f"{unfit}: noise is scaled to the largest record, and clipped steps need not be non-expansive"
-        )
-        raise UserError(problem, key="privacy.clip.kind", value=privacy.clip.kind, remedy="use 'record-ball'")
-    if noisy and type(privacy.noise.kind) is not Gaussian:  # local models draw theirs themselves
-        family = privacy.noise.family.kind
-        raise UserError(unfit, key="privacy.noise.family.kind", value=family, remedy="use 'gaussian'")
-    _check_lots(config)
-    if config.mode == "sound" and decides_on_raw_losses(config) and noisy:
-        raise UserError(
-            "lets everyone see choices made on raw losses, which no ε covers",
-            key="algorithm.observes",
-            value="raw",
-            remedy='use "released", or mode = "paper" to study it',
-        )
-    _check_step(config)
+        yield value not in allowed, key, value, unfit, f"use {' or '.join(map(repr, allowed))}"
+    yield not classes, *kind, "needs classes", "use data with labels"
+    yield from _judged_refusals(config)
+    problem = f"{unfit}: noise is scaled to the largest record, and clipped steps need not be non-expansive"
+    unbounded = math.isinf(clip.record_bound) and (noisy or clip.enforced)
+    yield unbounded, "privacy.clip.kind", clip.kind, problem, "use 'record-ball'"
+    other = noisy and type(privacy.noise.kind) is not Gaussian  # local models draw theirs themselves
+    yield other, "privacy.noise.family.kind", privacy.noise.family.kind, unfit, "use 'gaussian'"
+    how, remedy = (
+        ("privacy.sampling.kind", sampling.kind),
+        'use "one-pass", or algorithm.controller = "global"',
+    )
+    problem = "may take a record twice between two writes, which Lemma 4 does not cover"
+    twice = not sampling.disjoint and (not _only_writes(config) or asked.average)
+    yield twice, *how, problem, f"{remedy} with algorithm.average = false"
+    problem = (
+        "has lots of any size, and Lemma 4 needs non-expansive local steps on lots no larger than expected"
+    )
+    yield sampling.disjoint and sampling.independent and not _only_writes(config), *how, problem, remedy
+    raw = config.mode == "sound" and decides_on_raw_losses(config) and noisy
+    problem = "lets everyone see choices made on raw losses, which no ε covers"
+    yield raw, "algorithm.observes", "raw", problem, 'use "released", or mode = "paper" to study it'
+    # Local steps must be non-expansive: μ η ≤ ½. The paper takes μ = 1 + λ; a logistic loss has B²/4 + λ.
+    longest, most = largest_step(config), 1 / (2 * (record_bound(config) ** 2 / 4 + asked.regularisation))
+    expands = longest > most and not _only_writes(config) and config.mode == "sound" and noisy
+    problem = f"breaks Lemma 4, whose steps are non-expansive up to 1/(2μ) = {most:.4g}"
+    remedy = 'use at most that, or algorithm.controller = "global"'
+    yield expands, "algorithm.lr", float(f"{longest:.4g}"), problem, remedy
 
 
-def _check_judged(config: RunConfig) -> None:
+def _judged_refusals(config: RunConfig) -> Iterator[Row]:
     """Figures of local models have no noise: they must not leave their nodes, and no ε covers them.
 
     The baseline whose nodes are alone has no others, and marks them.
@@ -163,41 +168,10 @@ def _check_judged(config: RunConfig) -> None:
     noise, option = config.privacy.noise, judged_local(config)
     if option is None or not noise.kind.adds or noise.source != "system":
         return
-    local = f"algorithm.{option} = 'local' judges local models, whose"
-    if config.runtime.kind != "simulator":
-        raise UserError(
-            f"{local} figures have no noise and must not travel between processes; use runtime.kind = 'simulator', or "
-            "for science privacy.noise.source = 'seeded'."
-        )
-    if config.mode == "sound" and config.baseline != "no-communication":
-        raise UserError(
-            f"{local} steps have no noise, so that no ε covers their accuracies; use 'global', or to study them "
-            "mode = \"paper\" or privacy.noise.source = 'seeded'."
-        )
-
-
-def _check_lots(config: RunConfig) -> None:
-    sampling, asked = config.privacy.sampling, config.algorithm
-    problem = None
-    if not sampling.disjoint and (not _only_writes(config) or asked.average):
-        problem = "may take a record twice between two writes, which Lemma 4 does not cover"
-        other = " with algorithm.average = false"
-    elif sampling.disjoint and sampling.independent and not _only_writes(config):
-        problem = "has lots of any size, and Lemma 4 needs non-expansive local steps on lots no larger than expected"
-        other = ""
-    if problem is not None:
-        remedy = f'use "one-pass", or algorithm.controller = "global"{other}'
-        raise UserError(problem, key="privacy.sampling.kind", value=sampling.kind, remedy=remedy)
-
-
-def _check_step(config: RunConfig) -> None:
-    """Local steps must be non-expansive: μ η ≤ ½. The paper takes μ = 1 + λ; a logistic loss has B²/4 + λ."""
-    if _only_writes(config) or config.mode != "sound" or not config.privacy.noise.kind.adds:
-        return
-    longest = largest_step(config)
-    most = 1 / (2 * (record_bound(config) ** 2 / 4 + config.algorithm.regularisation))
-    if longest > most:
-        raise UserError(
-            f"algorithm.lr = {longest:.4g} breaks Lemma 4, whose steps are non-expansive up to "
-            f'1/(2μ) = {most:.4g}; use at most that, or algorithm.controller = "global".'
-        )
+    key = f"algorithm.{option}", "local"
+    problem = "judges local models, whose figures have no noise and must not travel between processes"
+    remedy = "use runtime.kind = 'simulator', or for science privacy.noise.source = 'seeded'"
+    yield config.runtime.kind != "simulator", *key, problem, remedy
+    problem = "judges local models, whose steps have no noise, so that no ε covers their accuracies"
+    remedy = "use 'global', or to study them mode = \"paper\" or privacy.noise.source = 'seeded'"
+    yield config.mode == "sound" and config.baseline != "no-communication", *key, problem, remedy

@@ -6,13 +6,13 @@ its paper's claim (`lemma4`), and a state of which only the shared model is publ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm
-from gossamer.errors import UserError
+from gossamer.config.checks import Row
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.reader import Book
@@ -55,15 +55,13 @@ class SharedModel(Method):
         made: Algorithm = self.bare()
         return made
 
-    def check(self, classes: int | None) -> None:
-        self.check_noise()
-        self.check_claim()
-        if self.config.privacy.unit != "record":
-            raise UserError(
-                f"privacy.unit protects {self.config.privacy.protects.words()}, and algorithm.kind = "
-                f"{self.config.algorithm.kind!r} keeps local models, which bound single records; use another method."
-            )
-        lemma4.check(self.config, classes)
+    def refusals(self, classes: int | None) -> Iterator[Row]:
+        yield from self.noise_refusals()
+        yield from self.claim_refusals()
+        protects, name = self.config.privacy.protects.words(), self.config.algorithm.kind
+        problem = f"protects {protects}, and algorithm.kind = {name!r} keeps local models, which bound single records"
+        yield self.config.privacy.unit != "record", "privacy.unit", None, problem, "use another method"
+        yield from lemma4.refusals(self.config, classes)
 
     def notes(self) -> list[str]:
         return [*lemma4.notes(self.config), *super().notes()]
