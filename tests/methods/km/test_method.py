@@ -16,6 +16,7 @@ from tests.support.registries import forgotten
 from torch import Tensor
 
 from gossamer.accounting.proven import proven
+from gossamer.config.checks import refuse
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Constant
@@ -58,9 +59,9 @@ def test_what_noise_and_operators_cannot_be_combined_with(
     refused: dict[str, Any], key: str, accepted: dict[str, Any]
 ) -> None:
     with pytest.raises(UserError) as caught:
-        method_of(configured(LASSO, **refused)).check_noise()
+        refuse(method_of(configured(LASSO, **refused)).noise_refusals())
     assert key in str(caught.value)
-    method_of(configured(LASSO, **accepted)).check_noise()
+    refuse(method_of(configured(LASSO, **accepted)).noise_refusals())
 
 
 def test_a_round_in_paper_mode_is_algorithm_one(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ REFUSALS: list[tuple[Changes, str, Changes]] = [
         "1/(2μ) = 1;",
         {"algorithm.lr": 1.0, "algorithm.regularisation": 0.25},
     ),
-    ({"algorithm.lr": {"start": 3.0, "power": 1.0}}, "algorithm.lr = 3 breaks", {"algorithm.lr": {"start": 2.0, "power": 1.0}}),
+    ({"algorithm.lr": {"start": 3.0, "power": 1.0}}, "algorithm.lr = 3.0 breaks", {"algorithm.lr": {"start": 2.0, "power": 1.0}}),
     ({"algorithm.lr": 5.0}, "or algorithm.controller = \"global\"", {"algorithm.lr": 5.0, "algorithm.controller": "global"}),
     ({"algorithm.lr": 5.0}, "breaks Lemma 4", {"algorithm.lr": 5.0, "mode": "paper"}),
     ({"algorithm.lr": 5.0}, "breaks Lemma 4", {"algorithm.lr": 5.0, **WITHOUT_NOISE}),
