@@ -73,7 +73,7 @@ def _of_one_output(named: Any, classes: int | None) -> Any:
         raise UserError(problem, key="model.kind", value="linear", remedy=remedy)
     named = named or Squared()
     if not hasattr(named, "value") or named.binary != (classes == 2):
-        targets = {True: "labels of two classes", False: "numbers as targets"}
+        targets: dict[Any, str] = {True: "labels of two classes", False: "numbers as targets"}
         due = targets.get(getattr(named, "binary", None), "classes")
         problem = (
             f"needs {due}, and these data have {f'{classes} classes' if classes else 'numbers to predict'}"
