@@ -68,6 +68,8 @@ class Book(Strict):
 
     verdict: Verdict  # as seen; computed from the findings, and a test compares the two
     reason: str
+    believe: str | None = None  # where print and run disagree: what we take to be so
+    ask: str | None = None  # what the authors could tell us about it
     readings: dict[str, list[str]] = {}  # reading → values of the axis *reading* whose cells belong to it
     x: str | None = None  # the axis drawn from left to right
     curve: str | None = None  # the axis whose values are the curves

@@ -113,6 +113,7 @@ def write_book(paper: str, folder: Path, results: Path) -> dict[str, Any]:
     write_atomically(folder / f"{paper}.md", page(paper, found, drawings, own).encode())
     counted = [one for found in everything.values() for one in found]
     write_atomically(folder / "index.md", front_page(counted, missing).encode())
+    write_atomically(folder / "what-we-believe.md", beliefs_page(counted).encode())
     return {
         "paper": paper,
         "page": str(folder / f"{paper}.md"),
@@ -160,7 +161,7 @@ def front_page(items: Sequence[Item], missing: Sequence[str]) -> str:
         *_wrapped(
             "Where the paper's text can be read in several ways each reading has its own verdict; this page has that "
             "of the reading nearest to the paper. An order is *clear* where it is larger than the spread of the seeds "
-            "(95%, Welch)."
+            "(95%, Welch). Where print and run disagree: [what we believe](what-we-believe.md)."
         ),
         "",
         *_wrapped(
@@ -216,6 +217,35 @@ def front_page(items: Sequence[Item], missing: Sequence[str]) -> str:
         ),
         "",
     ]
+    return "\n".join(lines)
+
+
+def beliefs_page(items: Sequence[Item]) -> str:
+    """Of every item whose statement the runs do not bear out in full: reading, checks, belief, and an open question."""
+    lines = [
+        "# What we believe",
+        "",
+        *_wrapped(
+            "Where print and run disagree. For each item: the reading of the paper that comes nearest to it, how many "
+            "of its checks hold under that reading (*above*: better than printed), what we take to be so, and what the "
+            "authors could tell us. No fault of the implementation is known behind any of them, and none of a paper is "
+            "implied: settings that a paper does not print are ours, and most runs are smaller than the paper's "
+            "([sizes](index.md#size-and-time))."
+        ),
+        "",
+    ]
+    for paper, own in groupby(items, key=_paper):
+        open_items = [(one, book) for one in own if (book := one.definition.book) and book.believe]
+        lines += [f"## {paper}", ""] if open_items else []
+        for one, book in open_items:
+            best = one.judged[0]
+            checks = "; ".join(f"{part} {n}" for part in PARTS if (n := _part(best, part)) != "—")
+            link = f"[{one.source}]({paper}.md#{one.source.lower().replace(' ', '-')})"
+            lines += [*_wrapped(f"**{link}**, {_verdict_text(one)}. {checks}.".replace("..", ".")), ""]
+            reading = [("Reading", f"*{best.reading}*")] if best.reading else []
+            for head, words in (*reading, ("Belief", book.believe), ("Question", book.ask)):
+                lines += _wrapped(f"- {head}: {(words or 'none').rstrip('.')}.", "  ")
+            lines.append("")
     return "\n".join(lines)
 
 

@@ -45,6 +45,9 @@ def test_what_the_book_says_is_what_its_results_say(name: str) -> None:
     assert one.verdict == stated.verdict, book.lacking(one.definition, one.made)
     assert isinstance(one.definition, NoExperiment) or one.definition.finding
     assert all(f["values"] and f["seeds"] for c in one.made["cells"] for f in c["modes"].values())
+    if one.verdict not in ("reproduced", "no experiment"):
+        assert stated.believe, "where print and run disagree the book says what it believes"
+        assert stated.ask
     text = (BOOK / f"{name.split('/', maxsplit=1)[0]}.md").read_text()
     assert f"## {one.source}\n\n**Verdict: {one.verdict}" in text
 
