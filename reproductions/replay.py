@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer.auditing.request import AuditRequest
-
+from gossamer.auditing.api import AuditRequest
 from gossamer.errors import UserError
 from gossamer.results.terminal import terminal
 from gossamer.studies.compare.batch import run_rows
