@@ -19,7 +19,6 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.results.terminal import terminal
-from gossamer.studies.compare.batch import finished_rows
 from gossamer.studies.compare.grid import Row
 from gossamer.studies.reproduce import (
     MODES,
@@ -36,6 +35,7 @@ from gossamer.studies.reproduce import (
 from reproductions import frontier, pages
 from reproductions.again import differences
 from reproductions.definition import read
+from reproductions.known import finished_rows
 from reproductions.record import Figures, known_figures, read_record, record, write_record
 from reproductions.replay import replay_cell
 

@@ -15,12 +15,13 @@ from gossamer.errors import UserError
 from gossamer.options.toml import read_toml
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.rundir import write_atomically
-from gossamer.studies.compare.batch import finished_rows, run_rows
+from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.grid import Cell, Row, cells
 from gossamer.studies.compare.table import Table, as_csv, proven_text, quality_text, show, summarise
 from gossamer.studies.reproduce import Strict, validated
 from reproductions.accuracy_plot import accuracy_plot
 from reproductions.frontier_record import Place, Shown, known_shown, shown_of, write_cells
+from reproductions.known import finished_rows
 
 Scale = Literal["small", "full"]
 DEFINITIONS = Path(__file__).parent / "definitions"

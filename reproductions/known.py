@@ -15,10 +15,23 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.options.sentences import user_error
 from gossamer.results.terminal import terminal
-from gossamer.studies.compare.grid import Cell
+from gossamer.studies.compare.batch import MARK, Batch
+from gossamer.studies.compare.grid import Cell, Row
 from gossamer.studies.reproduce import flatten
 
 P = TypeVar("P", bound=Hashable)  # a cell's place in the item
+
+
+def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
+    """The finished cells of `out`; nothing is run."""
+    if not (out / MARK).is_file():
+        raise UserError(
+            f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out."
+        )
+    done = [[cell for cell in row.cells if cell.is_finished(out)] for row in rows]
+    unsigned = len({cell.name for row in done for cell in row if not cell.is_signed(out)})
+    results = [[cell.result(out) for cell in row] for row in done]
+    return Batch(out, results, {}, 0, sum(map(len, done)), unsigned)
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,7 @@ class LinearSystem:
     def model(self) -> Matrix:
         """C at the public state as it stands."""
         columns = torch.eye(self.states, dtype=torch.float64)
-        model: Matrix = self._algorithm.model(self._state(columns)).numpy()
-        return model
+        return np.asarray(self._algorithm.model(self._state(columns)).numpy())
 
     def _apply(self, columns: Tensor, t: int) -> tuple[Any, list[Tensor]]:
         n = self._n
@@ -81,15 +80,12 @@ class LinearSystem:
         return self._algorithm.step(self._state(columns), lambda _: next(draws), mix, t), sent
 
     def _state(self, columns: Tensor) -> Any:
-        kind = type(self._algorithm.init(columns.new_zeros(self._n, 2)))
-        leaves = {
-            name: columns[i * self._n : (i + 1) * self._n].clone() for i, name in enumerate(self._leaves)
-        }
+        n, kind = self._n, type(self._algorithm.init(columns.new_zeros(self._n, 2)))
+        leaves = {name: columns[i * n : (i + 1) * n].clone() for i, name in enumerate(self._leaves)}
         return kind(**leaves, **self._public)
 
     def _stack(self, state: Any) -> Matrix:
-        result: Matrix = torch.cat([getattr(state, name) for name in self._leaves]).numpy()
-        return result
+        return np.asarray(torch.cat([getattr(state, name) for name in self._leaves]).numpy())
 
     def _refuse_nonlinear(self) -> None:
         """Superposition on a random vector: Adam, for one, does not have it."""
@@ -142,8 +138,7 @@ class Filter:
         draws = range(t * per_round, (t + 1) * per_round)
 
         def by_node(value: Tensor) -> Matrix:
-            rows: Matrix = value.double().numpy().reshape(n, -1)
-            return rows
+            return np.asarray(value.double().numpy().reshape(n, -1))
 
         spreads = [by_node(self._attacker.linear_spread(k))[:, 0] for k in draws]
         victim = np.arange(n) == self._view.target

@@ -121,14 +121,12 @@ class Releases(Attack):
     @staticmethod
     def _evidence(noise: Noise, seen: Floats, shift: float, away: float, rate: float) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
-            still = noise.log_weight(seen)
+            still = np.log1p(-rate) + noise.log_weight(seen)
             one, other = (
-                np.logaddexp(np.log1p(-rate) + still, math.log(rate) + noise.log_weight(seen - move))
-                for move in (shift, away)
+                np.logaddexp(still, math.log(rate) + noise.log_weight(seen - move)) for move in (shift, away)
             )
-            ratio = one - other
-        # In the last digits a double remembers how it was made, which is an attack on floating point, not on the noise.
-        return _finite(ratio).round(9)
+            # In the last digits a double remembers how it was made: an attack on floating point, not on the noise.
+            return _finite(one - other).round(9)
 
 
 def _finite(ratio: Floats) -> Floats:

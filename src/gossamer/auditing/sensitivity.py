@@ -10,6 +10,7 @@ reproduction, not an estimate.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -31,16 +32,8 @@ class OddRecord(NamedTuple):
     kind: str  # in words
 
 
-class Scene(Protocol):
-    """Everything that is fixed while one record comes and goes."""
-
-    @property
-    def description(self) -> str: ...
-
-
-Figure = tuple[
-    str, float, float, float
-]  # name, distance moved in bounds, price in bounds, rounding in bounds
+Scene = Any  # everything that is fixed while one record comes and goes; it has a `description`
+Figure = tuple[str, float, float, float]  # name; distance moved, price and rounding, all in bounds
 OddRecords = Callable[[Tensor, Tensor, int | None, int], list[OddRecord]]
 
 
@@ -102,23 +95,19 @@ class Searched:
 
     def figures(self) -> dict[str, Any]:
         """For `--json`, certificate and page."""
-        movements = sorted(self.worst.values(), key=lambda one: one.rank, reverse=True)
-        return {
-            "broken": self.broken,
+        worst = sorted(self.worst.values(), key=lambda one: one.rank, reverse=True)
+        # JSON has no ∞: None is a movement to or from a value that is not finite.
+        movements = [
+            {**asdict(one), "moved": one.moved if math.isfinite(one.moved) else None, "broken": one.broken}
+            for one in worst
+        ]
+        facts = {
             "tried": self.tried,
             "seconds": self.seconds,
             "in_time": self.in_time,
             "stopped": self.stopped,
-            # JSON has no ∞: None is a movement to or from a value that is not finite.
-            "movements": [
-                {
-                    **asdict(one),
-                    "moved": one.moved if math.isfinite(one.moved) else None,
-                    "broken": one.broken,
-                }
-                for one in movements
-            ],
         }
+        return {"broken": self.broken, **facts, "movements": movements}
 
     def measure(self, probe: Probe, scene: Scene, record: OddRecord) -> float:
         """Measure one record, note its movements, and return how far the worst is above its price."""
@@ -194,14 +183,11 @@ def _climb(
 
 def _direction(probe: Probe, scene: Scene, record: OddRecord, turn: int, chance: torch.Generator) -> Tensor:
     """Of length √size, so that a step is in units of the record's own numbers."""
-    kind = turn % 4
-    if kind == 0:
-        along = probe.slope(scene, record)
-        if along is not None:
-            return along * (math.sqrt(along.numel()) / max(float(along.norm()), 1e-30))
-    if kind == 1:
+    if turn % 4 == 0 and (along := probe.slope(scene, record)) is not None:
+        return along * (math.sqrt(along.numel()) / max(float(along.norm()), 1e-30))
+    if turn % 4 == 1:
         return record.x / record.x.double().square().mean().sqrt().clamp_min(1e-30).to(record.x)
-    if kind == 2:
+    if turn % 4 == 2:
         return torch.ones_like(record.x)
     return torch.randn(record.x.shape, generator=chance).to(record.x)
 
@@ -225,10 +211,10 @@ def odd_records(known_x: Tensor, known_y: Tensor, classes: int | None, seed: int
     features = list(_features(known_x, chance))
     order = torch.randperm(len(features), generator=chance).tolist()
     targets = _targets(known_y, classes)
-    records = []
-    for n, i in enumerate(order):
-        (x, kind), (y, target) = features[i], targets[n % len(targets)]
-        records.append(OddRecord(x, y, f"{kind}{target}"))
+    records = [
+        OddRecord(features[i][0], y, f"{features[i][1]}{target}")
+        for i, (y, target) in zip(order, itertools.cycle(targets), strict=False)
+    ]
     if classes is None:  # an ordinary record with an odd target
         records += [OddRecord(known_x[0], y, f"an ordinary record{target}") for y, target in targets]
     return records
@@ -272,8 +258,7 @@ def _features(known: Tensor, chance: torch.Generator) -> Iterator[tuple[Tensor, 
 
 def _spike(like: Tensor, size: float, chance: torch.Generator) -> Tensor:
     flat = like.clone().flatten()
-    if flat.numel():
-        flat[int(torch.randint(flat.numel(), (), generator=chance))] = size
+    flat[int(torch.randint(flat.numel(), (), generator=chance))] = size
     return flat.view(like.shape)
 
 

@@ -91,15 +91,12 @@ class Secrets:
         config, secrets = parts.plan.config, parts.plan.privacy.noise
         assert isinstance(secrets, PairwiseAmong)
         assert isinstance(parts.noise, PairwiseNoise)
-        if config.privacy.sampling.needs_true_sizes:
+        sampling, algorithm = config.privacy.sampling, config.algorithm.kind
+        if sampling.needs_true_sizes or (view.sees_all and not reads_exactly(parts.plan.algorithm)):
             raise UserError(
-                f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs records on every node, and an audit "
-                "of noise that nodes share puts them on one; use --canary release."
-            )
-        if view.sees_all and not reads_exactly(parts.plan.algorithm):
-            raise UserError(
-                "noise that nodes share is audited where the messages reveal the noised sums exactly, and with "
-                f"algorithm.kind = {config.algorithm.kind!r} as configured they do not; use --canary release."
+                "noise that nodes share is audited where the messages reveal the noised sums exactly and one node "
+                f"alone holds records; privacy.sampling.kind = {sampling.kind!r} or algorithm.kind = {algorithm!r} as "
+                "configured does not allow that; use --canary release."
             )
         if not self.members:
             return parts

@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -58,20 +58,14 @@ _PLAN: tuple[tuple[int, int, str, float, How], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Lots:
+class Lots(NamedTuple):
     x: Tensor  # (h, B, …)
     y: Tensor  # (h, B)
     mask: Tensor  # (h, B)
 
     def padded(self) -> Lots:
         """One place longer."""
-        return Lots(
-            *(
-                torch.cat([part, part.new_zeros(len(part), 1, *part.shape[2:])], 1)
-                for part in (self.x, self.y, self.mask)
-            )
-        )
+        return Lots(*(torch.cat([part, part.new_zeros(len(part), 1, *part.shape[2:])], 1) for part in self))
 
 
 @dataclass(frozen=True)
@@ -86,8 +80,7 @@ class LotScene:
     place: int  # where it comes in
     how: How
     records: str  # of which records the lots are
-    number: int
-    seed: int  # of the module's own randomness
+    number: int  # also the seed of points and of the module's own randomness
     nudge: float = 0.0  # how far each coordinate of the points is moved, relative to its size
 
     @property
@@ -132,8 +125,8 @@ class LotScene:
         """
         points = self.points
         if hasattr(vector, "draw_from"):
-            vector.draw_from(Stream.seeded(self.seed), RANDOM_LAYERS, np.arange(len(points)), 0)
-        with _randomness(self.seed):
+            vector.draw_from(Stream.seeded(self.number), RANDOM_LAYERS, np.arange(len(points)), 0)
+        with _randomness(self.number):
             sums, _ = self.clip.sums(vector, points, lots.x.clone(), lots.y.clone(), lots.mask.clone())
         return sums.double()
 
@@ -144,9 +137,9 @@ class LotScene:
         """
         finite_a, finite_b = a.isfinite().all(1), b.isfinite().all(1)
         apart = torch.linalg.vector_norm(torch.nan_to_num(a) - torch.nan_to_num(b), dim=1)
-        apart = torch.where(finite_a & finite_b, apart, 0.0)
-        apart = torch.where(finite_a ^ finite_b, math.inf, apart)
-        return apart / self.clip.reference[: len(self.start)].double()
+        apart = apart.where(finite_a & finite_b, 0.0).where(~(finite_a ^ finite_b), math.inf)
+        moved: Tensor = apart / self.clip.reference[: len(self.start)].double()
+        return moved
 
 
 def scenes(parts: Parts, seed: int) -> list[LotScene]:
@@ -155,7 +148,7 @@ def scenes(parts: Parts, seed: int) -> list[LotScene]:
     most = max(1, min(len(parts.nodes), _MOST_FLOATS // max(1, parts.plan.stack.dim)))
     swaps = parts.plan.privacy.adjacency == "replace-one"
     clips = _clips(parts)
-    found = []
+    scenes = []
     for number, (nodes, size, records, spread, how) in enumerate(_PLAN):
         draw, clip = clips[number % len(clips)]
         hosted = min(nodes or most, most)
@@ -165,14 +158,10 @@ def scenes(parts: Parts, seed: int) -> list[LotScene]:
         place = size if joins == "grown" else int(torch.randint(size + 1, (), generator=chance))
         if joins == "in place":
             lots.mask[victim, place] = False
-        following = _lots(parts, hosted, 2, "ordinary", chance)
-        start = parts.x0[:hosted]
-        found.append(
-            LotScene(
-                lots, following, start, spread, clip, draw, victim, place, joins, records, number, seed=number
-            )
-        )
-    return found
+        following, start = _lots(parts, hosted, 2, "ordinary", chance), parts.x0[:hosted]
+        about = (victim, place, joins, records, number)
+        scenes.append(LotScene(lots, following, start, spread, clip, draw, *about))
+    return scenes
 
 
 def _lots(parts: Parts, hosted: int, size: int, records: str, chance: torch.Generator) -> Lots:
@@ -198,13 +187,13 @@ def _clips(parts: Parts) -> list[tuple[str, ClipStep]]:
     some = sorted({0, last // 2, last, *np.linspace(0, last, num=min(last + 1, 1000), dtype=int).tolist()})
     bounds = {k: float(clip.at(k, nodes).reference[0]) for k in some}
     chosen = {0, last, min(some, key=lambda k: bounds[k]), max(some, key=lambda k: bounds[k])}
-    found = [(f"clip of draw {k}", clip.at(k, nodes)) for k in sorted(chosen)]
+    steps = [(f"clip of draw {k}", clip.at(k, nodes)) for k in sorted(chosen)]
     if not clip.scale_is_public:  # it depends on records, which may move it far
         for factor in (1e-12, 1e12):
             moved = parts.clip()
             moved.restore({key: value * factor for key, value in moved.state().items()})
-            found.append((f"clip times {factor:.0e}", moved.at(last, nodes)))
-    return found
+            steps.append((f"clip times {factor:.0e}", moved.at(last, nodes)))
+    return steps
 
 
 @contextmanager
@@ -250,11 +239,11 @@ class SumProbe:
 
     def trials(self, odd_records: OddRecords, seed: int) -> Iterator[tuple[LotScene, OddRecord]]:
         """All pairs, every record once before any comes twice, with the scenes in turn."""
-        records, made = self._parts.records, scenes(self._parts, seed)
+        records, all_scenes = self._parts.records, scenes(self._parts, seed)
         odd = odd_records(records.x, records.y, self._parts.plan.classes, seed)
-        for turn in range(len(made)):
+        for turn in range(len(all_scenes)):
             for n, record in enumerate(odd):
-                yield made[(n + turn) % len(made)], record
+                yield all_scenes[(n + turn) % len(all_scenes)], record
 
     def measure(self, scene: LotScene, record: OddRecord) -> list[Figure]:
         now_without, later_without, rounding, rounding_later = self._baseline(scene)
@@ -330,25 +319,15 @@ class SumProbe:
         measured_later = additions * scene.in_bounds(rounded[1], later)
 
         def in_all(measured: Tensor, records: int) -> Tensor:
-            arithmetic = _UNIT * (additions + records) * records
-            return (2 * (measured + arithmetic)).clamp_max(_MOST_ROUNDING)
+            return (2 * (measured + _UNIT * (additions + records) * records)).clamp_max(_MOST_ROUNDING)
 
-        return (
-            in_all(measured, scene.lots.mask.shape[1] + 1),
-            in_all(measured_later, scene.next.mask.shape[1]),
-        )
+        size, size_later = scene.lots.mask.shape[1] + 1, scene.next.mask.shape[1]
+        return in_all(measured, size), in_all(measured_later, size_later)
 
     def _sums(self, scene: LotScene, lots: Lots) -> tuple[Tensor, Tensor]:
         """The sums of these lots and of the next ones."""
         if self._vector is None or self._fresh:
-            try:
-                module = copy.deepcopy(self._module)
-            except Exception as error:
-                raise UserError(
-                    f"the module cannot be copied ({_first_line(error)}), so its memory cannot be searched; make it "
-                    "one that copy.deepcopy accepts."
-                ) from error
-            self._vector = self._make(module)
+            self._vector = self._make(copy.deepcopy(self._module))
         return scene.sums(self._vector, lots), scene.sums(self._vector, scene.next)
 
     def _refuse_unrepeatable(self, scene: LotScene) -> None:

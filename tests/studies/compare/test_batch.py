@@ -17,6 +17,7 @@ from gossamer.studies.compare import batch, grid
 from gossamer.studies.compare.batch import Display, alone_in
 from gossamer.studies.compare.grid import Cell, Row
 from gossamer.studies.compare.table import Table, show
+from reproductions.known import finished_rows
 
 FIXED: dict[str, Any] = {"rounds": 2, "privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
 
@@ -43,7 +44,7 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
     ):
         run([row()], tmp_path)
     with pytest.raises(UserError, match=r"--as-is: .* holds no comparison"):
-        batch.finished_rows([row()], tmp_path)
+        finished_rows([row()], tmp_path)
 
 
 def fake_cells(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> list[str]:
@@ -77,7 +78,7 @@ def test_a_batch_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     assert ran == ["quickstart 0", "quickstart 1", "quickstart 2"]
     assert (first.ran, first.kept, first.failed) == (3, 0, {"quickstart 1": "no room"})
     assert [[found["seed"] for found in line] for line in first.results] == [[0, 2], [0, 2]]
-    as_is = batch.finished_rows(rows, out)
+    as_is = finished_rows(rows, out)
     assert (as_is.ran, [len(line) for line in as_is.results]) == (0, [2, 2])
     again = fake_cells(monkeypatch)
     second = run(rows, out)
@@ -93,14 +94,14 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
     """The composition over cells, not only each cell's own ε; and none begins where all would pass the cap."""
     table = write_table(tmp_path / "all.csv")
     (tmp_path / "study.toml").write_text(tomli_w.dumps(on_table(table)))
-    rows = grid.lay_out([str(tmp_path / "study.toml")], overs=["algorithm.lr=0.1,0.2"])
+    rows = grid.lay_out([str(tmp_path / "study.toml")], overs={"algorithm.lr": [0.1, 0.2]})
     found = batch.run_rows(rows, tmp_path / "out", jobs=1, data_dir=None, quiet=True)
     ledgers = sorted((tmp_path / "out" / "cells").iterdir())
     assert found.summary["budget"]["epsilon"] == pytest.approx(worst_epsilon(ledgers), rel=1e-9)
     assert found.summary["budget"]["epsilon"] > 1.4 > max(r[0]["epsilon_proven"] for r in found.results)
     assert (found.summary["budget"]["runs"], found.summary["budget"]["epsilon_before"]) == (2, 0.0)
     more = grid.lay_out(
-        [str(tmp_path / "study.toml")], sets=["privacy.cap=2.0"], overs=["algorithm.lr=0.3,0.4,0.5"]
+        [str(tmp_path / "study.toml")], sets={"privacy.cap": 2.0}, overs={"algorithm.lr": [0.3, 0.4, 0.5]}
     )
     with pytest.raises(UserError, match=r"privacy\.cap = 2: with this, all runs"):
         batch.run_rows(more, tmp_path / "more", jobs=1, data_dir=None, quiet=True)
@@ -109,7 +110,7 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
     metrics = next(path / "metrics.jsonl" for path in ledgers)
     metrics.write_text(metrics.read_text().replace('"round"', '"round" ', 1))
     again = r"metrics\.jsonl is not what the run signed at its end; .*; or remove .* to run this cell again"
-    for take in (lambda: run(rows, tmp_path / "out"), lambda: batch.finished_rows(rows, tmp_path / "out")):
+    for take in (lambda: run(rows, tmp_path / "out"), lambda: finished_rows(rows, tmp_path / "out")):
         with pytest.raises(UserError, match=again):
             take()
 

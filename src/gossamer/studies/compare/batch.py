@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -94,25 +93,11 @@ def run_rows(
     return Batch(out, results, reasons, len(todo), kept, unsigned, spent)
 
 
-def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
-    """The finished cells of `out`; nothing is run."""
-    if not (out / MARK).is_file():
-        raise UserError(
-            f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out."
-        )
-    done = [[cell for cell in row.cells if cell.is_finished(out)] for row in rows]
-    unsigned = len({cell.name for row in done for cell in row if not cell.is_signed(out)})
-    results = [[cell.result(out) for cell in row] for row in done]
-    return Batch(out, results, {}, 0, sum(map(len, done)), unsigned=unsigned)
-
-
 def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) -> dict[str, Plan]:
     """Load the data and plan the first cell of every row: keys, model, graph and budget fit, or an error says why."""
     from gossamer.training.data import DataCache
     from gossamer.training.plan import Plan
 
-    # The Rényi accountant warns of every order it leaves out, by the hundred; leaving orders out is harmless.
-    logging.getLogger("absl").setLevel(logging.ERROR)
     cache, plans = DataCache(), dict[str, Plan]()
     firsts = {row.cells[0].name: (row.label, row.cells[0]) for row in reversed(rows) if row.cells}
     for cell in by_records([cell for _, cell in reversed(firsts.values())], data_dir):

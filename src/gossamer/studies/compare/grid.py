@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,14 @@ class Cell:
     @cached_property
     def name(self) -> str:
         """The cell's folder, from its configuration alone: what people recognise it by, and a digest of all of it."""
-        config = self.config
+        config, epsilon = self.config, self.config.privacy.epsilon
         digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:10]
-        epsilon, baseline = config.privacy.epsilon, config.baseline
         parts = [
             config.name,
             config.algorithm.kind,
-            *([baseline] if baseline != "none" else []),
+            *([config.baseline] if config.baseline != "none" else []),
+        ]
+        parts += [
             config.mode,
             *([f"epsilon={plain(epsilon)}"] if epsilon is not None else []),
             f"seed={config.seed}",
@@ -126,15 +127,13 @@ Recipe = str | Mapping[str, Any] | RunConfig
 def lay_out(
     recipes: Sequence[Recipe],
     *,
-    sets: Iterable[str] | Mapping[str, Any] = (),
-    overs: Iterable[str] | Mapping[str, Sequence[Any]] = (),
+    sets: Mapping[str, Any] | None = None,
+    overs: Mapping[str, Sequence[Any]] | None = None,
     seeds: int = 1,
     baselines: bool = False,
 ) -> list[Row]:
-    """Every combination, resolved and checked; the first mistake raises. `sets`, `overs`: as typed, or by key."""
-    fixed = sets if isinstance(sets, Mapping) else parse_overrides(sets)
-    varied = _listed(overs) if isinstance(overs, Mapping) else parse_overs(overs)
-    called = [named(recipe) for recipe in recipes]
+    """Every combination, resolved and checked; the first mistake raises."""
+    fixed, varied, called = sets or {}, _checked(overs or {}), [named(recipe) for recipe in recipes]
     for key in varied:
         if key in fixed:
             raise UserError(f"{key} is given by --set and by --over; keep one of them.")
@@ -145,28 +144,18 @@ def lay_out(
     if len({name for name, _ in called}) < len(called):
         raise UserError("a recipe is named twice; name each once.")
     rows: dict[str, Row] = {}
-    for name, recipe in called:
-        for values in itertools.product(*varied.values()):
-            chosen = dict(zip(varied, values, strict=True))
-            for baseline in (None, *(BASELINES if baselines else ())):
-                row = _row(name, recipe, fixed, chosen, baseline, seeds)
-                rows.setdefault(row.label, row)
+    for (name, recipe), *values in itertools.product(called, *varied.values()):
+        for baseline in (None, *(BASELINES if baselines else ())):
+            settings = dict(zip(varied, values, strict=True))
+            changes = {**fixed, **settings, **({"baseline": baseline} if baseline else {})}
+            if (
+                baseline == "non-private" and EPSILON in settings
+            ):  # no budget matters: one row serves the whole sweep
+                settings[EPSILON] = None
+            row = Row(name, settings, baseline, ())
+            if row.label not in rows:
+                rows[row.label] = replace(row, cells=cells(recipe, changes, row.label, seeds))
     return list(rows.values())
-
-
-def _row(
-    name: str,
-    recipe: Mapping[str, Any],
-    fixed: Mapping[str, Any],
-    chosen: dict[str, Any],
-    baseline: str | None,
-    seeds: int,
-) -> Row:
-    changes = {**fixed, **chosen, **({"baseline": baseline} if baseline else {})}
-    # Without noise no budget matters: one row serves the whole sweep.
-    shown = {key: None if baseline == "non-private" and key == EPSILON else v for key, v in chosen.items()}
-    row = Row(name, shown, baseline, ())
-    return Row(name, shown, baseline, cells(recipe, changes, row.label, seeds))
 
 
 def cells(recipe: Mapping[str, Any], changes: Mapping[str, Any], label: str, seeds: int) -> tuple[Cell, ...]:
@@ -198,20 +187,17 @@ def parse_overs(texts: Iterable[str]) -> dict[str, list[Any]]:
             )
         if key in varied:
             raise UserError(f"--over {key} is given twice; list all its values in one.")
-        if len(set(values)) < len(values):
-            raise UserError(f"--over {text!r} lists a value twice; list each once.")
         varied[key] = [parse_overrides([f"{key}={value}"])[key] for value in values]
     return varied
 
 
-def _listed(over: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    """{"a.b": [1, 2]} from Python; one value alone is a slip."""
+def _checked(over: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
     for key, values in over.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise UserError(f"over {key} = {values!r} must list values, for example [0.3, 1.0].")
         if any(value in values[:k] for k, value in enumerate(values)):
             raise UserError(f"over {key} = {values!r} lists a value twice; list each once.")
-    return {key: list(values) for key, values in over.items()}
+    return over
 
 
 def split_values(text: str) -> list[str]:
