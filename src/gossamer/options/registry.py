@@ -198,7 +198,7 @@ class _Fields:
 
 
 def _refuse_unknown(made: type[Any], value: Any) -> Any:
-    known = [option.name for option in options_of(made)]
+    known = [field.name for field in dataclasses.fields(made) if field.init]
     for key in value if isinstance(value, Mapping) else ():
         if key not in known:
             error = PydanticCustomError(UNKNOWN_KEY, "it has {keys}", {"keys": ", ".join(known)})
