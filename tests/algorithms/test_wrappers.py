@@ -22,8 +22,8 @@ from gossamer.algorithms.wrappers import (
     FinalGossip,
     Mixes,
     Momentum,
-    Piece,
     TailAverage,
+    Wrapper,
     mixes_of,
     within_draws,
 )
@@ -75,7 +75,7 @@ def trained(
 @pytest.mark.parametrize("kind", RULES)
 @pytest.mark.parametrize(
     "wrap",
-    [Piece, lambda a: Momentum(a, 0.0), lambda a: Mixes(a, 1), lambda a: TailAverage(a, ROUNDS - 1)],
+    [Wrapper, lambda a: Momentum(a, 0.0), lambda a: Mixes(a, 1), lambda a: TailAverage(a, ROUNDS - 1)],
     ids=["piece", "momentum 0", "one mix", "the last alone"],
 )
 def test_a_piece_that_does_nothing_changes_nothing(kind: Any, wrap: Any) -> None:

@@ -13,7 +13,7 @@ from gossamer.algorithms.dinno import DiNNO
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.algorithms.push_sum import PushSum
-from gossamer.algorithms.wrappers import Centre, ExactMean, FinalGossip, Mixes, Momentum, Piece
+from gossamer.algorithms.wrappers import Centre, ExactMean, FinalGossip, Mixes, Momentum, Wrapper
 from gossamer.consortium.rules import Rule, Shares, Sums, TrackedAverages, channel_of, rule_of
 from gossamer.errors import UserError
 
@@ -34,7 +34,7 @@ class Own(PushSum):
 
 
 @dataclass(frozen=True)
-class Around(Piece):
+class Around(Wrapper):
     pass
 
 

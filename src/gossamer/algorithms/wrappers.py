@@ -1,4 +1,4 @@
-"""Pieces that go around any algorithm. They see `grad` and `mix` as it does, so all of it is post-processing.
+"""Wrappers around any algorithm. They see `grad` and `mix` as it does, so all of it is post-processing.
 
 Each keeps what it needs in the algorithm's own state, as further tensors: checkpoints carry it like the rest.
 """
@@ -17,7 +17,7 @@ from gossamer.errors import UserError
 
 
 @dataclass(frozen=True)
-class Piece:
+class Wrapper:
     """An algorithm with something around it; by itself, nothing is."""
 
     inner: Algorithm
@@ -46,7 +46,7 @@ class Piece:
 
 def bare(algorithm: Algorithm) -> Algorithm:
     """The method itself, without what is around it."""
-    while isinstance(algorithm, Piece):
+    while isinstance(algorithm, Wrapper):
         algorithm = algorithm.inner
     return algorithm
 
@@ -59,7 +59,7 @@ def mixes_of(algorithm: Algorithm) -> int:
 def within_draws(grad: Grad, algorithm: Algorithm, t: int) -> Grad:
     """The same `grad`, which refuses more calls in round t than the algorithm declared: the budget pays for no more."""
     most, calls, around = algorithm.draws, 0, algorithm
-    while isinstance(around, Piece):
+    while isinstance(around, Wrapper):
         most += isinstance(around, Centre) and t == 0
         around = around.inner
 
@@ -87,7 +87,7 @@ def exchanges_before(algorithm: Algorithm, t: int, drawn: int | None = None) -> 
 
 
 @dataclass(frozen=True)
-class Momentum(Piece):
+class Momentum(Wrapper):
     """v ← β v + g, and v in place of g (Polyak 1964)."""
 
     beta: float
@@ -111,7 +111,7 @@ class Momentum(Piece):
 
 
 @dataclass(frozen=True)
-class Mixes(Piece):
+class Mixes(Wrapper):
     """Every exchange `times` over, on as many graphs of the schedule: nearer to the mean, no record read."""
 
     times: int
@@ -131,7 +131,7 @@ class Mixes(Piece):
 
 
 @dataclass(frozen=True)
-class TailAverage(Piece):
+class TailAverage(Wrapper):
     """The model is the mean of the iterates after `start` rounds (Polyak and Juditsky 1992)."""
 
     start: int
@@ -152,7 +152,7 @@ class TailAverage(Piece):
 
 
 @dataclass(frozen=True)
-class FinalGossip(Piece):
+class FinalGossip(Wrapper):
     """After round `last`, `rounds` exchanges of the models alone, which read no record."""
 
     last: int
@@ -174,7 +174,7 @@ class FinalGossip(Piece):
 
 
 @dataclass(frozen=True)
-class Centre(Piece):
+class Centre(Wrapper):
     """The first draw is the mean of the records, in the first `size` parameters; agreed upon, then left alone.
 
     c_i ← released mean / `bound`;  `rounds` exchanges as push-sum;  later gradients move the other parameters only.
@@ -210,7 +210,7 @@ class Mean(Protocol):
 
 
 @dataclass(frozen=True)
-class ExactMean(Piece):
+class ExactMean(Wrapper):
     """Every gradient is the exact mean of all nodes' gradients, so the nodes' states are equal, and exchange nothing.
 
     The graphs of a mean follow from the number of its draw: see `exchanges_before`.
@@ -249,6 +249,6 @@ def _with(own: Any, **more: Tensor) -> Any:
 
 
 def _without(s: Any, name: str) -> tuple[Any, Tensor]:
-    """The inner algorithm's state, and the last tensor, which is the piece's own."""
+    """The inner algorithm's state, and the last tensor, which is the wrapper's own."""
     assert s._fields[-1] == name
     return _state(s._fields[:-1])(*s[:-1]), s[-1]

@@ -13,7 +13,7 @@ from gossamer.algorithms.dinno import DiNNO
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.algorithms.push_sum import PushSum
-from gossamer.algorithms.wrappers import Centre, FinalGossip, Mixes, Momentum, Piece, TailAverage, mixes_of
+from gossamer.algorithms.wrappers import Centre, FinalGossip, Mixes, Momentum, TailAverage, Wrapper, mixes_of
 from gossamer.errors import UserError
 from gossamer.methods.km.algorithm import KM
 
@@ -97,7 +97,7 @@ def rule_of(algorithm: Algorithm) -> Rule:
     The recipe's refusal (study.py) names its key; this one holds for whatever a recipe was expanded into.
     """
     wrappers, inner = [], algorithm
-    while isinstance(inner, Piece):
+    while isinstance(inner, Wrapper):
         wrappers.append(inner)
         inner = inner.inner
     rule = _RULES.get(type(inner))
@@ -119,7 +119,7 @@ def rule_of(algorithm: Algorithm) -> Rule:
 def channel_of(algorithm: Algorithm, t: int, call: int) -> int:
     """Return which variable exchange `call` of round t moves: 0 the algorithm's own, 1 and 2 those of wrappers."""
     piece: Any = algorithm
-    while isinstance(piece, Piece):
+    while isinstance(piece, Wrapper):
         if isinstance(piece, Centre) and t == 0:
             if call < piece.rounds:
                 return 1

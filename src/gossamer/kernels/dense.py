@@ -179,12 +179,12 @@ def _records(x: Floats, places: NDArray[np.int64], count: int) -> Floats:
     """(count, I): the records that are there, copied only where something else lies between them."""
     if count == 0 or places[count - 1] == count - 1:
         return x[:count]
-    found = np.empty((count, x.shape[1]), np.float32)
+    copied = np.empty((count, x.shape[1]), np.float32)
     for b in range(count):
-        source, own = x[places[b]], found[b]
+        source, own = x[places[b]], copied[b]
         for k in range(own.shape[0]):  # assigning rows would take seconds to compile
             own[k] = source[k]
-    return found
+    return copied
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
@@ -195,10 +195,10 @@ def _measure(
     live: NDArray[np.int64],
     counts: NDArray[np.int64],
     layers: Layers,
-    kept: Floats,
+    hidden: Floats,
     norms: Floats,
 ) -> bool:
-    """Norms (m, B), none too small; are they finite? And in `kept`, what the sum needs.
+    """Norms (m, B), none too small; are they finite? And in `hidden`, what the sum needs.
 
     That is hidden values, then output gradients, layer after layer, a row for each record that is there.
     """
@@ -211,7 +211,7 @@ def _measure(
             continue
         records = _records(x[i], live[i], count)
         squares = np.zeros(count, np.float64)
-        values, own, at = records, kept[i], 0
+        values, own, at = records, hidden[i], 0
         for k in range(last + 1):
             _, outputs, weight, bias = layers[k]
             z = own[at : at + count * outputs].reshape(count, outputs)
@@ -303,7 +303,7 @@ def _add_up(
     live: NDArray[np.int64],
     counts: NDArray[np.int64],
     layers: Layers,
-    kept: Floats,
+    hidden: Floats,
     norms: Floats,
     weights: Floats,
     target: Floats,
@@ -313,7 +313,7 @@ def _add_up(
     last, largest = layers.shape[0] - 1, 0.0
     for i in range(x.shape[0]):
         count = counts[i]
-        records, own, at, total = _records(x[i], live[i], count), kept[i], 0, 0.0
+        records, own, at, total = _records(x[i], live[i], count), hidden[i], 0, 0.0
         w = np.empty(count, np.float32)
         for b in range(count):
             w[b] = weights[i, live[i, b]]

@@ -30,7 +30,7 @@ WEIGHTS_PER_POSITION = 64  # and on small planes earlier
 LEAST_PLANE = 36  # output positions: below, the loops are too short
 MOST_PLANE = 1 << 16  # floats of the padded planes of all channels: they should stay in the cache
 
-_LIKE_NUMBERS = {"contract", "nsz", "reassoc"}  # but what is not a number must stay visible
+_FASTMATH = {"contract", "nsz", "reassoc"}  # but what is not a number must stay visible
 Floats = NDArray[np.float32]
 Places = NDArray[np.uint8]  # of the maxima of 2 × 2 windows; of length 0 where nothing is pooled
 
@@ -72,24 +72,24 @@ def input_gradient(
 ) -> Tensor:
     """What output gradients g (N, O, …) are at the inputs."""
     rows, columns = weight.shape[-2:]
-    found = torch.empty_like(like, memory_format=torch.contiguous_format)
+    gradients = torch.empty_like(like, memory_format=torch.contiguous_format)
     turned = weight.flip(-2, -1).transpose(1, 2).flatten(3)  # a convolution with kernels turned around
     outer = rows - 1 - padding[0], columns - 1 - padding[1]
     _convolve_back(
-        _array(g), places.numpy(), _array(turned), found.numpy(), outer[0], outer[1], rows, columns
+        _array(g), places.numpy(), _array(turned), gradients.numpy(), outer[0], outer[1], rows, columns
     )
-    return found
+    return gradients
 
 
 def weight_gradients(
     a: Tensor, g: Tensor, places: Tensor, kernel: tuple[int, ...], padding: tuple[int, ...]
 ) -> Tensor:
     """(N, O, C, kh, kw): each record's own."""
-    found = a.new_empty(len(a), g.shape[1], a.shape[1], kernel[0] * kernel[1])
+    gradients = a.new_empty(len(a), g.shape[1], a.shape[1], kernel[0] * kernel[1])
     _correlate(
-        _array(a), _array(g), places.numpy(), found.numpy(), padding[0], padding[1], kernel[0], kernel[1]
+        _array(a), _array(g), places.numpy(), gradients.numpy(), padding[0], padding[1], kernel[0], kernel[1]
     )
-    return found.view(*found.shape[:3], *kernel)
+    return gradients.view(*gradients.shape[:3], *kernel)
 
 
 def _array(values: Tensor) -> Any:
@@ -168,7 +168,7 @@ def _sum_taps(flat: Any, kernel: Any, shifts: Any, sums: Any) -> None:
                 _one_by_one(sums[o], flat[c, shifts[t] :], kernel[o, c, t], length)
 
 
-@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_LIKE_NUMBERS, error_model="numpy")
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FASTMATH, error_model="numpy")
 def _convolve(
     a: Floats,
     weights: Floats,
@@ -200,16 +200,16 @@ def _convolve(
                     _copy(sums[o, h * width : h * width + out.shape[3]], out[record, o, h])
 
 
-@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_LIKE_NUMBERS, error_model="numpy")
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FASTMATH, error_model="numpy")
 def _convolve_back(
-    g: Floats, places: Places, turned: Floats, found: Floats, top: int, left: int, rows: int, columns: int
+    g: Floats, places: Places, turned: Floats, gradients: Floats, top: int, left: int, rows: int, columns: int
 ) -> None:
-    """found (N, C, H, W) from output gradients g and turned kernels (m, C, O, rows · columns)."""
+    """gradients (N, C, H, W) from output gradients g and turned kernels (m, C, O, rows · columns)."""
     lot = g.shape[0] // turned.shape[0]
-    height, width = found.shape[2] + rows - 1, found.shape[3] + columns - 1
+    height, width = gradients.shape[2] + rows - 1, gradients.shape[3] + columns - 1
     shifts = np.array([i * width + j for i in range(rows) for j in range(columns)])
     slopes = np.zeros((g.shape[1], height * width), np.float32)
-    sums = np.empty((found.shape[1], (height - rows) * width + width - columns + 1), np.float32)
+    sums = np.empty((gradients.shape[1], (height - rows) * width + width - columns + 1), np.float32)
     for record in range(g.shape[0]):
         if len(places):
             slopes[:] = 0
@@ -218,9 +218,9 @@ def _convolve_back(
             _lay_flat(g[record], slopes, top, left, width)
         sums[:] = 0
         _sum_taps(slopes, turned[record // lot], shifts, sums)
-        for c in range(found.shape[1]):
-            for h in range(found.shape[2]):
-                _copy(sums[c, h * width : h * width + found.shape[3]], found[record, c, h])
+        for c in range(gradients.shape[1]):
+            for h in range(gradients.shape[2]):
+                _copy(sums[c, h * width : h * width + gradients.shape[3]], gradients[record, c, h])
 
 
 @nb.njit(inline="always")
@@ -249,7 +249,7 @@ def _maxima(upper: Any, lower: Any, best: Any, place: Any) -> None:
 
 
 @nb.njit(inline="always")
-def _nine(found: Any, g: Any, a: Any, at: Any, length: int) -> None:
+def _nine(gradients: Any, g: Any, a: Any, at: Any, length: int) -> None:
     b, c, d, e = a[at[0] :], a[at[1] :], a[at[2] :], a[at[3] :]
     f, h, k, m, n = a[at[4] :], a[at[5] :], a[at[6] :], a[at[7] :], a[at[8] :]
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = s8 = np.float32(0)
@@ -264,8 +264,8 @@ def _nine(found: Any, g: Any, a: Any, at: Any, length: int) -> None:
         s6 += v * k[i]
         s7 += v * m[i]
         s8 += v * n[i]
-    found[0], found[1], found[2], found[3], found[4] = s0, s1, s2, s3, s4
-    found[5], found[6], found[7], found[8] = s5, s6, s7, s8
+    gradients[0], gradients[1], gradients[2], gradients[3], gradients[4] = s0, s1, s2, s3, s4
+    gradients[5], gradients[6], gradients[7], gradients[8] = s5, s6, s7, s8
 
 
 @nb.njit(inline="always")
@@ -276,11 +276,11 @@ def _dot(g: Any, a: Any, length: int) -> Any:
     return total
 
 
-@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_LIKE_NUMBERS, error_model="numpy")
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FASTMATH, error_model="numpy")
 def _correlate(
-    a: Floats, g: Floats, places: Places, found: Floats, top: int, left: int, rows: int, columns: int
+    a: Floats, g: Floats, places: Places, gradients: Floats, top: int, left: int, rows: int, columns: int
 ) -> None:
-    """found (N, O, C, taps) = Σ over positions of g (N, O, H', W') times a (N, C, H, W), shifted."""
+    """gradients (N, O, C, taps) = Σ over positions of g (N, O, H', W') times a (N, C, H, W), shifted."""
     channels, outputs, taps = a.shape[1], g.shape[1], rows * columns
     height, width = a.shape[2] + 2 * top, a.shape[3] + 2 * left
     length = (height - rows) * width + width - columns + 1
@@ -297,7 +297,7 @@ def _correlate(
             _lay_flat(g[record], slopes, 0, 0, width)
         for o in range(outputs):
             for c in range(channels):
-                own = found[record, o, c]
+                own = gradients[record, o, c]
                 for t in range(0, in_nines, 9):
                     _nine(own[t : t + 9], slopes[o], flat[c], shifts[t : t + 9], length)
                 for t in range(in_nines, taps):

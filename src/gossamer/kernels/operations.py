@@ -71,15 +71,15 @@ class Call:
 
     def argument(self, place: int, name: str, default: Any = None) -> Any:
         """A plain argument by its place or its name."""
-        found = self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
-        return found.value if isinstance(found, Constant) else found
+        value = self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
+        return value.value if isinstance(value, Constant) else value
 
     @property
     def values(self) -> list[Value]:
         """Everything from the graph, also out of lists."""
-        found: list[Value] = []
-        mapped((self.args, self.kwargs), lambda a: found.append(a) if isinstance(a, Value) else None)
-        return found
+        values: list[Value] = []
+        mapped((self.args, self.kwargs), lambda a: values.append(a) if isinstance(a, Value) else None)
+        return values
 
     def at(self, lot: int) -> tuple[Any, Any]:
         """The arguments at the lot of that number."""
@@ -112,13 +112,11 @@ Allowed = Callable[[Call], bool]
 
 def _tensors(call: Call) -> tuple[list[Records], list[Any]]:
     """What carries records, and what does not; a lot's size is neither, and may not be computed with."""
-    if any(isinstance(value, LotSize | Sizes | Several) for value in call.values):
-        raise MixingError("the number of records is computed with")
     values = call.values
-    return (
-        [value for value in values if isinstance(value, Records)],
-        [value.value for value in values if isinstance(value, Constant)],
-    )
+    if any(isinstance(value, LotSize | Sizes | Several) for value in values):
+        raise MixingError("the number of records is computed with")
+    constants = [value.value for value in values if isinstance(value, Constant)]
+    return [value for value in values if isinstance(value, Records)], constants
 
 
 def pointwise(call: Call) -> bool:
@@ -185,11 +183,11 @@ def indexed(call: Call) -> bool:
 def multiplied(call: Call) -> bool:
     """Matrices of each record with each other, or with a constant one from the right."""
     left, right = call.args
-    if isinstance(left, Records) and isinstance(right, Records):
+    if not isinstance(left, Records):
+        return False
+    if isinstance(right, Records):
         return left.ndim == right.ndim >= 3
-    return (
-        isinstance(left, Records) and left.ndim >= 2 and isinstance(right, Constant) and right.value.ndim == 2
-    )
+    return left.ndim >= 2 and isinstance(right, Constant) and right.value.ndim == 2
 
 
 def each_loss(call: Call) -> bool:
@@ -216,10 +214,8 @@ def pooled(axes: int) -> Allowed:
 def normed(call: Call) -> bool:
     """Over the last axes that `normalized_shape` names."""
     shape = call.argument(1, "normalized_shape")
-    shape = shape if isinstance(shape, tuple | list) else (shape,)
-    return (
-        isinstance(call.args[0], Records) and call.args[0].ndim > len(shape) and len(_tensors(call)[0]) == 1
-    )
+    axes = len(shape) if isinstance(shape, tuple | list) else 1
+    return isinstance(call.args[0], Records) and call.args[0].ndim > axes and len(_tensors(call)[0]) == 1
 
 
 def typed(call: Call) -> bool:
@@ -290,11 +286,7 @@ FUNCTIONS: dict[Any, Allowed] = {
 }
 
 OUT_OF_PLACE: dict[Any, Any] = {
-    operator.iadd: operator.add,
-    operator.isub: operator.sub,
-    operator.imul: operator.mul,
-    operator.itruediv: operator.truediv,
-    operator.ipow: operator.pow,
+    getattr(operator, f"i{name}"): getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow")
 }
 
 

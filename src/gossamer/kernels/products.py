@@ -13,12 +13,8 @@ from numpy.typing import NDArray
 f32 = np.float32
 Matrix = NDArray[np.float32]
 Row = NDArray[np.float32]
-ANY_ORDER = {
-    "reassoc",
-    "contract",
-    "nsz",
-    "arcp",
-}  # never that there is no infinity and no NaN: they must come through
+# Never that there is no infinity and no NaN: they must come through.
+ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}
 CACHED_FLOATS = 1 << 16  # of the second factor at a time: fits into one core's L2 cache beside the rest
 
 

@@ -61,17 +61,17 @@ class Method:
 
     def algorithm(self) -> Algorithm:
         """The update rule with what the configuration puts around it, innermost first."""
-        asked, rounds = self.config.algorithm, self.config.rounds
-        made: Algorithm = self.bare()
-        if asked.momentum:
-            made = Momentum(made, asked.momentum)
-        if isinstance(asked.mixes, int) and asked.mixes > 1:
-            made = Mixes(made, asked.mixes)
-        if asked.tail_average:
-            made = TailAverage(made, rounds - max(1, round(asked.tail_average * rounds)))
-        if asked.final_gossip and asked.mixes != "exact":  # which leaves nothing to agree upon
-            made = FinalGossip(made, rounds - 1, asked.final_gossip)
-        return made
+        options, rounds = self.config.algorithm, self.config.rounds
+        algorithm: Algorithm = self.bare()
+        if options.momentum:
+            algorithm = Momentum(algorithm, options.momentum)
+        if isinstance(options.mixes, int) and options.mixes > 1:
+            algorithm = Mixes(algorithm, options.mixes)
+        if options.tail_average:
+            algorithm = TailAverage(algorithm, rounds - max(1, round(options.tail_average * rounds)))
+        if options.final_gossip and options.mixes != "exact":  # which leaves nothing to agree upon
+            algorithm = FinalGossip(algorithm, rounds - 1, options.final_gossip)
+        return algorithm
 
     def bare(self) -> Any:
         """The update rule alone, with its step sizes and options."""
@@ -84,15 +84,15 @@ class Method:
     def refusals(self, classes: int | None) -> Iterator[Row]:
         yield from self.noise_refusals()
         yield from self.claim_refusals()
-        asked, privacy, clip = self.config.algorithm, self.config.privacy, self.config.privacy.clip
-        kind = f"algorithm.kind = {asked.kind!r}"
+        options, privacy, clip = self.config.algorithm, self.config.privacy, self.config.privacy.clip
+        kind = f"algorithm.kind = {options.kind!r}"
         problem = f"scales records, not their gradients, and {kind} releases those"
         yield math.isfinite(clip.record_bound), "privacy.clip.kind", clip.kind, problem, "use 'constant'"
         # Means are agreed upon by mixing, which sums over neighbours are not.
         sums, other = self.rule.weights == "adjacency", "exchanges sums over neighbours"
         remedy = "leave algorithm.mixes and algorithm.final_gossip out, or use another method"
-        gossips = sums and bool(asked.mixes != 1 or asked.final_gossip)
-        yield gossips, "algorithm.kind", asked.kind, f"{other}, not means", remedy
+        gossips = sums and bool(options.mixes != 1 or options.final_gossip)
+        yield gossips, "algorithm.kind", options.kind, f"{other}, not means", remedy
         problem, centre = f"needs nodes that agree on a mean, and {kind} {other}", privacy.centre
         yield sums and centre is not None, "privacy.centre", centre, problem, "use another method"
 
@@ -212,11 +212,10 @@ class Method:
 
 def fitting(key: str, fresh: Tensor, saved: dict[str, Any]) -> Tensor:
     """The saved tensor of that name, if it has the shape of the fresh one."""
-    found = saved.get(key)
-    if found is None or found.shape != fresh.shape:
+    value: Tensor | None = saved.get(key)
+    if value is None or value.shape != fresh.shape:
         raise UserError(f"the checkpoint's '{key}' does not fit this configuration's algorithm and model.")
-    value: Tensor = found.to(fresh)
-    return value
+    return value.to(fresh)
 
 
 def named(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
@@ -235,8 +234,6 @@ def bytes_per_message(algorithm: Algorithm, dim: int) -> int:
         sent += sum(tensor[0].numel() * tensor.element_size() for tensor in tensors)
         return tensors[0] if len(tensors) == 1 else tensors
 
-    # Round 1: what happens only at the start is not what a round holds.
-    algorithm.step(
-        algorithm.init(torch.zeros(1, dim)), within_draws(torch.zeros_like, algorithm, 1), count, 1
-    )
+    state, grad = algorithm.init(torch.zeros(1, dim)), within_draws(torch.zeros_like, algorithm, 1)
+    algorithm.step(state, grad, count, 1)  # round 1: what happens only at the start is not what a round holds
     return sent

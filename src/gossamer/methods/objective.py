@@ -102,14 +102,13 @@ def _own(named: Any) -> Any:
     """The caller's own loss: one number a record, or records could not be told apart."""
 
     def loss(outputs: Tensor, y: Tensor) -> Tensor:
-        found: Tensor = named.per_record(outputs, y)
+        losses: Tensor = named.per_record(outputs, y)
         # What is traced has no shape yet; the trace is followed afterwards.
-        if isinstance(found, Tensor) and found.shape != outputs.shape[:1]:
-            raise UserError(
-                f"loss.kind = {named.kind!r} gives numbers of shape {tuple(found.shape)} for {len(outputs)} records; "
-                'it must give one number for each, as torch\'s losses do with reduction="none".'
-            )
-        return found
+        if isinstance(losses, Tensor) and losses.shape != outputs.shape[:1]:
+            problem = f"gives numbers of shape {tuple(losses.shape)} for {len(outputs)} records"
+            remedy = 'it must give one number for each, as torch\'s losses do with reduction="none"'
+            raise UserError(problem, key="loss.kind", value=named.kind, remedy=remedy)
+        return losses
 
     return loss
 
@@ -135,24 +134,21 @@ def _weighted(loss: Any, config: RunConfig, classes: int | None) -> Any:
 
     Gradients are clipped afterwards, so that a record still moves no sum by more than the bound.
     """
-    asked = config.data.class_weights
-    if asked is None:
+    weights, key = config.data.class_weights, "data.class_weights"
+    if weights is not None and classes is None:
+        raise UserError("needs classes; the data have numbers to predict", key=key, remedy="leave it out")
+    if weights is None or weights == "private" or classes is None:
         return loss
-    if classes is None:
-        raise UserError("data.class_weights needs classes; the data have numbers to predict: leave it out.")
-    if asked == "private":
-        return loss
-    if len(asked) != classes:
-        raise UserError(
-            f"data.class_weights lists {len(asked)} weights, and there are {classes} classes; give one for each."
-        )
+    if len(weights) != classes:
+        problem = f"lists {len(weights)} weights, and there are {classes} classes"
+        raise UserError(problem, key=key, remedy="give one for each")
 
     def of_class(outputs: Tensor, y: Tensor) -> Tensor:
         # Written with numbers, not with a table of them: this is seen to keep records apart, on any device.
         own = nn.functional.one_hot(y, classes)
-        weight = sum(number * own[:, place] for place, number in enumerate(asked))
-        found: Tensor = weight * loss(outputs, y)
-        return found
+        weight = sum(number * own[:, place] for place, number in enumerate(weights))
+        weighted: Tensor = weight * loss(outputs, y)
+        return weighted
 
     return of_class
 

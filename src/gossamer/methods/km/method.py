@@ -56,15 +56,15 @@ class OperatorMethod(Method):
 
     def noise_refusals(self) -> Iterator[Row]:
         """What DP-dKM's noise and operators cannot be combined with."""
-        config, asked, noise = self.config, self.config.algorithm, self.config.privacy.noise
+        config, options, noise = self.config, self.config.algorithm, self.config.privacy.noise
         iterate, key, schedule = noise.on == "iterate", ("privacy.noise.on", noise.on), noise.schedule.kind
-        several = bool(asked.mixes != 1 or asked.final_gossip or config.privacy.centre)
+        several = bool(options.mixes != 1 or options.final_gossip or config.privacy.centre)
         remedy = "leave out algorithm.mixes, algorithm.final_gossip and privacy.centre"
         yield iterate and several, *key, "pays for one message a round", remedy
         problem = f"gives every message the same noise, not privacy.noise.schedule.kind = {schedule!r}"
         yield iterate and schedule not in ("constant", "none"), *key, problem, "use 'constant'"
         problem = "mixes all records of a node into one vector, so clipping it bounds no record's influence"
-        node = asked.resolvent == "node" and not iterate and noise.kind.adds
+        node = options.resolvent == "node" and not iterate and noise.kind.adds
         yield node, "algorithm.resolvent", "node", problem, "use 'record'"
         problem = (
             "has no proof (the operator is evaluated at iterates that were never released and the last one is given "

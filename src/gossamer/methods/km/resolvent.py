@@ -72,15 +72,12 @@ class NodeResolvent:
         squared = self._seen[1].clamp_min(1e-12)
         tau = count / (self.step * squared)
         at = torch.bmm(a, points[..., None])[..., 0]
-        slopes = torch.zeros_like(at)
-        if (
-            self._slopes is not None and self._slopes.shape == at.shape
-        ):  # else it was for lots of other lengths
-            slopes = self._slopes
+        slopes = self._slopes
+        if slopes is None or slopes.shape != at.shape:  # the last was for lots of other lengths
+            slopes = torch.zeros_like(at)
         ahead, momentum = slopes, torch.ones_like(count)
-        moving = torch.ones_like(
-            count, dtype=torch.bool
-        )  # each node stops by itself: who sits beside it must not matter
+        # Each node stops by itself: who is computed next to it must not matter.
+        moving = torch.ones_like(count, dtype=torch.bool)
         close = max(1e-9, 8 * torch.finfo(at.dtype).eps)  # slopes are of order 1
         for _ in range(self.iterations):
             pull = torch.bmm(torch.bmm(ahead[:, None], a), a.mT)[:, 0]  # A Aᵀ s

@@ -76,11 +76,11 @@ class WithoutReplacement:
 
     def step(self, s: State, grad: Any, mix: Any, t: int) -> State:
         """`grad` is the private part (LocalModels), `mix` one round of the token."""
-        seen = grad.open(t, self.lr(t))
-        wants = s.controller.choose(seen, t)
+        observed = grad.open(t, self.lr(t))
+        wants = s.controller.choose(observed, t)
         if self.controller != "local" and t + 1 < self.rounds:
             # A pass that another follows ends with a write: else the next write would hold a record twice.
-            wants = wants | seen.closing[:, None]
+            wants = wants | observed.closing[:, None]
         wants = wants & grad.may_write()[:, None]
         grad.prepare(wants)
         token = mix(wants, lambda i, public: grad.write(i, public, wants[i]))

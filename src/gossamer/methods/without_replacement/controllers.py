@@ -22,15 +22,15 @@ _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
 
 
 class Controller(Protocol):
-    def choose(self, seen: Any, t: int) -> Tensor:
-        """(m, C) bool: True writes the shared model. `seen` has `state` (m, C, k) and `reward` (m, C) or None."""
+    def choose(self, observed: Any, t: int) -> Tensor:
+        """(m, C) bool: True writes the shared model. `observed` has `state` (m, C, k) and `reward` (m, C) or None."""
         ...
 
 
-def place(seen: Any) -> tuple[slice, int]:
+def place(observed: Any) -> tuple[slice, int]:
     """Which nodes of how many: what is drawn for all nodes is the same wherever they are hosted."""
-    hosted, of = getattr(seen, "hosted", range(0)), getattr(seen, "of", 0)
-    nodes = seen.state.shape[0]
+    hosted, of = getattr(observed, "hosted", range(0)), getattr(observed, "of", 0)
+    nodes = observed.state.shape[0]
     return (slice(hosted.start, hosted.stop), of) if of else (slice(0, nodes), nodes)
 
 
@@ -40,15 +40,15 @@ class Always:
 
     write: bool
 
-    def choose(self, seen: Any, t: int) -> Tensor:
-        return torch.full(seen.state.shape[:2], self.write)
+    def choose(self, observed: Any, t: int) -> Tensor:
+        return torch.full(observed.state.shape[:2], self.write)
 
 
 class PassEnd:
     """Write once a pass, at its last turn: by Lemma 4 with the noise of one step for all lots of the pass."""
 
-    def choose(self, seen: Any, t: int) -> Tensor:
-        last: Tensor = seen.closing[:, None].expand(seen.state.shape[:2])
+    def choose(self, observed: Any, t: int) -> Tensor:
+        last: Tensor = observed.closing[:, None].expand(observed.state.shape[:2])
         return last
 
 
@@ -59,23 +59,23 @@ class Coin:
     probability: float
     seed: int
 
-    def choose(self, seen: Any, t: int) -> Tensor:
-        nodes, classes = seen.state.shape[:2]
-        hosted, of = place(seen)
+    def choose(self, observed: Any, t: int) -> Tensor:
+        nodes, classes = observed.state.shape[:2]
+        hosted, of = place(observed)
         heads = np.random.default_rng([self.seed, 0xC014, t]).random(of) < self.probability
         return torch.from_numpy(heads[hosted])[:, None].expand(nodes, classes)
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Ask the others where the last loss seen (minus the reward) is above a threshold; the first turn writes."""
+    """Ask the others where the last loss observed (minus the reward) is above a threshold; the first turn writes."""
 
     threshold: float
 
-    def choose(self, seen: Any, t: int) -> Tensor:
-        if seen.reward is None:
-            return torch.ones(seen.state.shape[:2], dtype=torch.bool)
-        above: Tensor = -seen.reward > self.threshold
+    def choose(self, observed: Any, t: int) -> Tensor:
+        if observed.reward is None:
+            return torch.ones(observed.state.shape[:2], dtype=torch.bool)
+        above: Tensor = -observed.reward > self.threshold
         return above
 
 
@@ -200,17 +200,17 @@ class DeepQ:
         self.learners: Learners | None = None
         self._taken: tuple[Tensor, Tensor] | None = None  # the last states and actions
 
-    def choose(self, seen: Any, t: int) -> Tensor:
-        nodes, classes, width = seen.state.shape
-        states = seen.state.reshape(-1, width).float()
-        hosted, of = place(seen)
+    def choose(self, observed: Any, t: int) -> Tensor:
+        nodes, classes, width = observed.state.shape
+        states = observed.state.reshape(-1, width).float()
+        hosted, of = place(observed)
         own = slice(hosted.start * classes, hosted.stop * classes)
         if self.learners is None:
             self.learners = Learners(
                 len(states), width, **self._settings, random=self._random, own=own, of=of * classes
             )
-        if self._taken is not None and seen.reward is not None:
-            self.learners.remember(*self._taken, REWARD * seen.reward.reshape(-1), states)
+        if self._taken is not None and observed.reward is not None:
+            self.learners.remember(*self._taken, REWARD * observed.reward.reshape(-1), states)
             self.learners.learn()
         explore = torch.rand(of * classes, generator=self._random)[own] < self.exploration(t)
         guess = torch.randint(2, (of * classes,), generator=self._random)[own]

@@ -41,8 +41,8 @@ class Lemma4:
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
         sigma = factor * extremes(run.shape, draws).least * self.bound * math.sqrt(self.classes)
         visits = run.sampling.visits(rate, draws)
-        found = claimed.without_replacement(sigma, 2 * self.lipschitz, delta, visits)
-        return Claim(found.epsilon, found.reference, (*found.flags, *self.flags))
+        claim = claimed.without_replacement(sigma, 2 * self.lipschitz, delta, visits)
+        return Claim(claim.epsilon, claim.reference, (*claim.flags, *self.flags))
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
         visits = run.sampling.visits(rate, run.count)
@@ -122,10 +122,16 @@ _NEEDED: dict[str, tuple[Any, ...]] = {
 
 def refusals(config: RunConfig, classes: int | None) -> Iterator[Row]:
     """Lemma 4's conditions, and what the shared model cannot be combined with."""
-    asked, privacy, noisy = config.algorithm, config.privacy, config.privacy.noise.kind.adds
-    kind, sampling, clip = ("algorithm.kind", asked.kind), privacy.sampling, privacy.clip
-    unfit = f"does not fit algorithm.kind = {asked.kind!r}"
-    wrapped = asked.momentum or asked.mixes != 1 or asked.tail_average or asked.final_gossip or privacy.centre
+    options, privacy, noisy = config.algorithm, config.privacy, config.privacy.noise.kind.adds
+    kind, sampling, clip = ("algorithm.kind", options.kind), privacy.sampling, privacy.clip
+    unfit = f"does not fit algorithm.kind = {options.kind!r}"
+    wrapped = (
+        options.momentum
+        or options.mixes != 1
+        or options.tail_average
+        or options.final_gossip
+        or privacy.centre
+    )
     remedy = "leave out algorithm.momentum, .mixes, .tail_average, .final_gossip and privacy.centre"
     yield bool(wrapped), *kind, "has no rounds of gossip to put wrappers around", remedy
     for key, allowed in _NEEDED.items():
@@ -143,7 +149,7 @@ def refusals(config: RunConfig, classes: int | None) -> Iterator[Row]:
         'use "one-pass", or algorithm.controller = "global"',
     )
     problem = "may take a record twice between two writes, which Lemma 4 does not cover"
-    twice = not sampling.disjoint and (not _only_writes(config) or asked.average)
+    twice = not sampling.disjoint and (not _only_writes(config) or options.average)
     yield twice, *how, problem, f"{remedy} with algorithm.average = false"
     problem = (
         "has lots of any size, and Lemma 4 needs non-expansive local steps on lots no larger than expected"
@@ -153,7 +159,7 @@ def refusals(config: RunConfig, classes: int | None) -> Iterator[Row]:
     problem = "lets everyone see choices made on raw losses, which no ε covers"
     yield raw, "algorithm.observes", "raw", problem, 'use "released", or mode = "paper" to study it'
     # Local steps must be non-expansive: μ η ≤ ½. The paper takes μ = 1 + λ; a logistic loss has B²/4 + λ.
-    longest, most = largest_step(config), 1 / (2 * (record_bound(config) ** 2 / 4 + asked.regularisation))
+    longest, most = largest_step(config), 1 / (2 * (record_bound(config) ** 2 / 4 + options.regularisation))
     expands = longest > most and not _only_writes(config) and config.mode == "sound" and noisy
     problem = f"breaks Lemma 4, whose steps are non-expansive up to 1/(2μ) = {most:.4g}"
     remedy = 'use at most that, or algorithm.controller = "global"'
