@@ -28,7 +28,9 @@ from gossamer.kernels.persons import Persons
 from gossamer.kernels.products import ANY_ORDER, combined_rows, rows_with_rows
 from gossamer.kernels.threads import runs_compiled
 
-Layers = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Layers = Ints
 """A row for each layer: inputs, outputs, where its weight and its bias begin in a node's row; −1: it has none."""
 
 PLAIN_LOSS = {
@@ -87,7 +89,6 @@ def _kind(graph: fx.GraphModule, node: fx.Node, more: tuple[Any, ...]) -> str:
     return "C" if node.target is F.cross_entropy and not more and loss == {"reduction": "none"} else "?"
 
 
-Floats = NDArray[np.float32]
 ALONE_BYTES = 1 << 20
 SURELY_FINITE = 1e30  # a sum whose terms' norms add up to less cannot overflow on its way
 f32, i32 = np.float32, np.int32
@@ -160,9 +161,7 @@ class Dense:
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
-def _find(
-    mask: NDArray[np.bool_], y: NDArray[np.int64], classes: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+def _find(mask: NDArray[np.bool_], y: Ints, classes: int) -> tuple[Ints, Ints, bool]:
     """The places (m, B) of every node's records, those that are there first; how many are; have all a known label?"""
     places, counts, known = np.empty(mask.shape, np.int64), np.zeros(mask.shape[0], np.int64), True
     for i in range(mask.shape[0]):
@@ -175,7 +174,7 @@ def _find(
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
-def _records(x: Floats, places: NDArray[np.int64], count: int) -> Floats:
+def _records(x: Floats, places: Ints, count: int) -> Floats:
     """(count, I): the records that are there, copied only where something else lies between them."""
     if count == 0 or places[count - 1] == count - 1:
         return x[:count]
@@ -191,9 +190,9 @@ def _records(x: Floats, places: NDArray[np.int64], count: int) -> Floats:
 def _measure(
     points: Floats,
     x: Floats,
-    y: NDArray[np.int64],
-    live: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    y: Ints,
+    live: Ints,
+    counts: Ints,
     layers: Layers,
     hidden: Floats,
     norms: Floats,
@@ -258,7 +257,7 @@ def _layer(point: Floats, values: Floats, weight: int, bias: int, out: Floats, r
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
-def _less_label(z: Floats, y: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+def _less_label(z: Floats, y: Ints, places: Ints) -> None:
     """z ← softmax(z) − e_y: the gradient of cross-entropy."""
     for b in range(z.shape[0]):
         top = z[b, 0]
@@ -300,8 +299,8 @@ def _exponential(values: Floats) -> None:
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
 def _add_up(
     x: Floats,
-    live: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    live: Ints,
+    counts: Ints,
     layers: Layers,
     hidden: Floats,
     norms: Floats,
