@@ -165,9 +165,9 @@ class ClippedSum:
         return self.method
 
     def _choose(self, points: Tensor, x: Tensor, y: Tensor) -> Method:
+        if self.choice == "vmap":
+            return self._record_by_record(points, x, y)
         try:
-            if self.choice == "vmap":
-                return self._record_by_record(points, x, y)
             make = partial(BookKeeping, loss=self.loss, x=x, y=y)
             method = make(self.module)
             problem = _disagreement(make, method, points, x, y)
